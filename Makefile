@@ -1,0 +1,50 @@
+# Two commands do everything on a fresh machine with Python and Java: make demo, make test.
+
+PYTHON := .venv/bin/python
+READY := .venv/.ready
+SOURCES := txtopo state_backends tests examples benchmarks
+FAST := not spark and not service and not kills and not slow
+
+.PHONY: help demo test check bench services test-all format clean java
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@echo '  ARGS="…" is handed on, e.g.: make demo ARGS="--kills 5 --seed 7"'
+
+demo: java $(READY)  ## NYC flights of 2013, killed at random moments, against plain pandas
+	$(PYTHON) -m examples.demo $(ARGS)
+
+test: java services $(READY)  ## all tests but the long ones, with the servers that are there
+	$(PYTHON) -m pytest -m "not slow" $(ARGS)
+
+check: $(READY)  ## format, lint, types, layers and fast tests; needs no Java
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy $(SOURCES)
+	.venv/bin/lint-imports
+	$(PYTHON) -m pytest -q -m "$(FAST)" $(ARGS)
+
+bench: java services $(READY)  ## txtopo, a bare Spark loop and Structured Streaming side by side
+	$(PYTHON) -m benchmarks $(ARGS)
+
+services:  ## install the servers that tests use (as root on Debian; else says what is missing)
+	@.ci/services
+
+test-all: java services $(READY)  ## every test, also those that take minutes
+	$(PYTHON) -m pytest $(ARGS)
+
+format: $(READY)  ## format the code and mend what can be mended
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+clean:  ## remove .venv, caches and what the demo and the examples left behind
+	rm -rf .venv .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf txtopo-demo txtopo-zookeeper spark-warehouse metastore_db derby.log *.egg-info
+	rm -f *.db *.db-shm *.db-wal
+
+java:
+	@.ci/java
+
+$(READY): setup.cfg constraints.txt pyproject.toml
+	@.ci/venv
+	@touch $@

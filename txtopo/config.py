@@ -1,0 +1,99 @@
+"""Config: how a topology runs. Frozen, checked when made, units in the names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from txtopo.errors import ConfigError
+
+Carrier = Literal["auto", "local", "rdd", "dataframe"]
+CARRIERS = ("auto", "local", "rdd", "dataframe")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """How a topology runs. No setting changes what is committed.
+
+    Attributes:
+        carrier: What moves tuples between stages: ``"local"`` (this process, no Spark), ``"rdd"``,
+            ``"dataframe"``, or ``"auto"``, which takes ``rdd`` on classic Spark and ``dataframe``
+            on Spark Connect.
+        zookeeper: ``"embedded"`` (the server inside PySpark's jars, in the driver's JVM),
+            ``"memory"`` (nothing survives the process) or ``"host:port,host:port/chroot"``.
+        zookeeper_dir: Directory of the embedded server.
+        zookeeper_digest: ``"user:password"``; nodes are then readable by that user alone.
+        zookeeper_sasl: kazoo's ``sasl_options``.
+        zookeeper_tls: kazoo's TLS arguments (``use_ssl``, ``ca``, ``certfile``, ``keyfile`` …).
+        session_timeout_s: ZooKeeper session; a leader that is silent for longer is deposed.
+        connect_timeout_s: How long the first connection to ZooKeeper is tried.
+        max_spout_pending: Batches in flight; default ``run_txids_max * (jobs_max + 1)``.
+        slots: Spark partitions that host the tasks; default: the session's parallelism.
+        run_txids_max: Batches that one Spark job processes at the most.
+        jobs_max: Spark jobs that process at the same time at the most.
+        attempts_max: Counted failures of one batch after which the run stops.
+        batch_timeout_s: Time limit of a batch; a job of n batches has n times as much.
+        poll_interval_s: Pause before a spout that was not ready is asked again.
+        backoff_s: First pause after an infrastructure fault; doubled each time.
+        backoff_max_s: Longest such pause.
+        keep_processed: Keep later batches of a transactional spout when one fails, instead of
+            computing them again.
+        driver_bytes_max: Cap on processed envelopes that wait in the driver for their commit.
+    """
+
+    carrier: Carrier = "auto"
+    zookeeper: str = "embedded"
+    zookeeper_dir: str = "./txtopo-zookeeper"
+    zookeeper_digest: str | None = field(default=None, repr=False)
+    zookeeper_sasl: Mapping[str, str] | None = field(default=None, repr=False)
+    zookeeper_tls: Mapping[str, str | bool] | None = field(default=None, repr=False)
+    session_timeout_s: float = 6.0
+    connect_timeout_s: float = 15.0
+    max_spout_pending: int | None = None
+    slots: int | None = None
+    run_txids_max: int = 10
+    jobs_max: int = 2
+    attempts_max: int = 5
+    batch_timeout_s: float = 120.0
+    poll_interval_s: float = 0.05
+    backoff_s: float = 0.1
+    backoff_max_s: float = 10.0
+    keep_processed: bool = True
+    driver_bytes_max: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        if self.carrier not in CARRIERS:
+            raise ConfigError(
+                f"unknown carrier; got {self.carrier!r}; expected one of {', '.join(CARRIERS)}"
+            )
+        for name in ("max_spout_pending", "slots"):
+            if getattr(self, name) is not None:
+                self._check_positive_int(name)
+        for name in ("run_txids_max", "jobs_max", "attempts_max", "driver_bytes_max"):
+            self._check_positive_int(name)
+        for name in ("session_timeout_s", "connect_timeout_s", "batch_timeout_s"):
+            self._check_positive_number(name)
+        for name in ("poll_interval_s", "backoff_s", "backoff_max_s"):
+            self._check_positive_number(name)
+        if not self.zookeeper:
+            raise ConfigError(
+                "zookeeper is empty; expected 'embedded', 'memory' or 'host:port,…/chroot'"
+            )
+
+    @property
+    def window_txids(self) -> int:
+        """How many batches may be in flight."""
+        if self.max_spout_pending is not None:
+            return self.max_spout_pending
+        return self.run_txids_max * (self.jobs_max + 1)
+
+    def _check_positive_int(self, name: str) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{name} must be a whole number of at least 1; got {value!r}")
+
+    def _check_positive_number(self, name: str) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ConfigError(f"{name} must be a number above 0; got {value!r}")

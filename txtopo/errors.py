@@ -1,0 +1,182 @@
+"""Every exception of txtopo.
+
+Three kinds, told apart by their class:
+
+* :class:`TopologyError` and :class:`ConfigError`: what you defined is wrong. Raised while a
+  topology is built or started, before anything runs.
+* :class:`InfrastructureError`: a store, ZooKeeper or the cluster failed. The runtime backs off and
+  tries again; you see it only when the first connection cannot be made.
+* :class:`PromiseError`: going on could break exactly-once. The run stops; a person decides.
+
+Messages say what is wrong, what was got, what was expected and what to look at. The facts are
+attributes as well. All of them pickle, since they cross from Spark tasks to the driver.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TxtopoError(Exception):
+    """The base of every exception of txtopo.
+
+    Facts are keyword arguments and become attributes, so that tests and pages need no regular
+    expression.
+    """
+
+    def __init__(self, message: str = "", **facts: object) -> None:
+        super().__init__(message)
+        self.facts = facts
+
+    def __getattr__(self, name: str) -> object:
+        facts = self.__dict__.get("facts", {})
+        if name in facts:
+            return facts[name]
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), str(self), self.facts))
+
+
+def _rebuild(kind: type[TxtopoError], message: str, facts: dict[str, object]) -> TxtopoError:
+    return kind(message, **facts)
+
+
+class FailedException(TxtopoError):
+    """Raised by your bolts and emitters: this batch failed, replay it (Storm ``FailedException``).
+
+    The batch and every later one that is in flight are tried again, at most
+    ``Config.attempts_max`` times. Any other exception ends the run.
+    """
+
+
+# ---------------------------------------------------------------- what you defined is wrong
+
+
+class TopologyError(TxtopoError, ValueError):
+    """The topology is wrong; mend its definition. Raised when it is built, nothing has run."""
+
+
+class ConfigError(TxtopoError, ValueError):
+    """A setting is wrong; mend it. Raised before anything runs."""
+
+
+class FieldsError(TopologyError):
+    """A declaration of fields cannot be read, or values do not fit it."""
+
+
+class EmitError(TxtopoError, ValueError):
+    """A bolt or emitter emitted what it had not declared; mend the bolt. It ends the run."""
+
+
+# ---------------------------------------------------------------- something failed: retry
+
+
+class InfrastructureError(TxtopoError):
+    """A store, ZooKeeper or the cluster failed. The runtime tries again after a pause."""
+
+
+class CoordinatorUnavailable(InfrastructureError, ConnectionError):
+    """ZooKeeper cannot be reached; check the hosts that the message names."""
+
+
+class StoreUnavailable(InfrastructureError, ConnectionError):
+    """A state's store cannot be reached or refused for now; nothing was written."""
+
+
+class UnknownOutcomeError(InfrastructureError):
+    """The connection was lost while a write was under way: read the ledger to know."""
+
+
+class RecomputedError(InfrastructureError):
+    """One attempt saw two runs of the same Spark task; the attempt is thrown away."""
+
+
+class RunLostError(InfrastructureError):
+    """A Spark job failed without naming a batch (a worker died, an executor was lost)."""
+
+
+# ---------------------------------------------------------------- a promise would break: stop
+
+
+class PromiseError(TxtopoError):
+    """Going on could break exactly-once; the run stops and a person decides."""
+
+
+class AuthError(PromiseError, PermissionError):
+    """ZooKeeper or a store refuses the credentials; retrying cannot help."""
+
+
+class FencedError(PromiseError):
+    """Another coordinator with a later epoch has taken over; this one must stop."""
+
+
+class StaleBatchError(PromiseError):
+    """A batch is behind what a state already holds."""
+
+
+class LedgerGapError(PromiseError):
+    """A batch is further than one txid ahead of what a state holds."""
+
+
+class StoreBehindCoordinator(PromiseError):
+    """A store holds less than ZooKeeper says was committed (restored from a backup?)."""
+
+
+class StoreAheadOfCoordinator(PromiseError):
+    """A store holds more than ZooKeeper can explain (its data wiped, or another ensemble?)."""
+
+
+class ForeignStateError(PromiseError):
+    """The ledger of a state names another topology."""
+
+
+class SchemaDrift(PromiseError):
+    """A table has other columns than the state declares."""
+
+
+class CorruptNodeError(PromiseError):
+    """A node of the transactional state cannot be read; it is never taken as empty."""
+
+
+class SchemaVersionError(PromiseError):
+    """A node or ledger was written by a newer txtopo; upgrade this one."""
+
+
+class BatchMetadataTooLarge(PromiseError):
+    """The metadata of a batch does not fit into a znode; cut smaller batches."""
+
+
+class ConflictingWritesError(PromiseError):
+    """Two tasks of a committer wrote the same key in one txid; use a fields grouping."""
+
+
+class ValueRefusedError(PromiseError, ValueError):
+    """A value cannot be stored exactly; nothing of its batch was written."""
+
+
+class SourceDataLost(PromiseError):
+    """Data of a planned batch is gone or changed, so the batch cannot be brought again."""
+
+
+class PoisonBatchError(PromiseError):
+    """A batch failed ``attempts_max`` times; names txid, component and the last cause."""
+
+
+class DriverMemoryError(PromiseError):
+    """Processed envelopes that wait in the driver grew over their cap; names the stream."""
+
+
+class BoltError(TxtopoError):
+    """User code raised an exception that cannot be pickled; carries its text."""
+
+
+class StateUsageError(TxtopoError, ValueError):
+    """A state was used in a way that it does not allow; mend the bolt."""
+
+
+# ---------------------------------------------------------------- warnings
+
+
+class TopologyWarning(UserWarning):
+    """The topology can run, but is hardly what was meant."""

@@ -1,0 +1,291 @@
+"""Tuples and the fields that they are declared with.
+
+Types are declared, since columns have types. A type is one of Spark's names from a listed set; the
+parser is our own, since Spark's needs a session.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from txtopo.errors import FieldsError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from txtopo.attempt import TransactionAttempt
+
+DEFAULT_STREAM = "default"
+
+# Spark's names, with the synonyms of its SQL parser.
+_TYPES = {
+    "string": "string",
+    "binary": "binary",
+    "boolean": "boolean",
+    "bool": "boolean",
+    "byte": "byte",
+    "tinyint": "byte",
+    "short": "short",
+    "smallint": "short",
+    "int": "int",
+    "integer": "int",
+    "long": "long",
+    "bigint": "long",
+    "float": "float",
+    "real": "float",
+    "double": "double",
+    "date": "date",
+    "timestamp": "timestamp",
+    "timestamp_ntz": "timestamp_ntz",
+}
+_PYTHON_TYPES: dict[type, str] = {
+    str: "string",
+    int: "long",
+    float: "double",
+    bool: "boolean",
+    bytes: "binary",
+    datetime.date: "date",
+    datetime.datetime: "timestamp",
+    decimal.Decimal: "decimal(38,18)",
+}
+_DECIMAL = re.compile(r"(?:decimal|dec|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.I)
+_DECLARATION = re.compile(r"\s*(?:`([^`]+)`|(\w+))\s*:?\s*([A-Za-z_]+\s*(?:\([^)]*\))?)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A named, typed column of a stream.
+
+    Attributes:
+        name: Name of the field.
+        type: Spark's name of its type: ``string``, ``long``, ``decimal(10,2)`` …
+    """
+
+    name: str
+    type: str
+
+
+class Fields:
+    """The declared fields of a stream, or the columns of a key or value.
+
+    Three forms mean the same: ``Fields("word string, amt long")``, ``Fields(word=str, amt=int)``
+    and ``Fields(struct_type)`` with a ``pyspark.sql.types.StructType``.
+
+    Raises:
+        FieldsError: The declaration cannot be read, or a name stands twice; mend it.
+    """
+
+    def __init__(self, declaration: object = None, /, **columns: object) -> None:
+        if columns and declaration is not None:
+            raise FieldsError("fields are declared twice; give a string, a StructType or keywords")
+        if isinstance(declaration, str):
+            fields = _parse(declaration)
+        elif declaration is None:
+            fields = [Field(name, _type_name(name, kind)) for name, kind in columns.items()]
+        else:
+            fields = _from_struct_type(declaration)
+        names = [field.name for field in fields]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise FieldsError(f"field names must be distinct; got twice: {', '.join(doubled)}")
+        self._fields = tuple(fields)
+        self.names: tuple[str, ...] = tuple(names)
+        self.index: dict[str, int] = {name: at for at, name in enumerate(names)}
+
+    @classmethod
+    def of(cls, fields: Sequence[Field]) -> Fields:
+        """Make fields of :class:`Field` objects."""
+        return cls(", ".join(f"`{field.name}` {field.type}" for field in fields))
+
+    def select(self, names: Sequence[str]) -> Fields:
+        """Return the named fields, in the order given.
+
+        Raises:
+            FieldsError: A name is not declared; the message lists those that are.
+        """
+        unknown = [name for name in names if name not in self.index]
+        if unknown:
+            raise FieldsError(
+                f"unknown field {unknown[0]!r}; declared are {', '.join(self.names) or 'none'}"
+            )
+        return Fields.of([self._fields[self.index[name]] for name in names])
+
+    def arrow_schema(self) -> pa.Schema:
+        """Return the Arrow schema of these fields (Spark's own mapping of types)."""
+        import pyarrow as pa
+
+        return pa.schema([pa.field(field.name, _arrow_type(field.type)) for field in self])
+
+    def __getitem__(self, at: int) -> Field:
+        return self._fields[at]
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self._fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fields) and self._fields == other._fields
+
+    def __hash__(self) -> int:
+        return hash(self._fields)
+
+    def __repr__(self) -> str:
+        return f"Fields({', '.join(f'{field.name} {field.type}' for field in self)!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A declared output of a component.
+
+    Attributes:
+        fields: What a tuple of it holds.
+        direct: Whether the emitter picks the receiving task itself (``emit_direct``).
+    """
+
+    fields: Fields
+    direct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What all tuples of one envelope share: where they come from and which batch they belong to."""
+
+    attempt: TransactionAttempt
+    component: str
+    stream: str
+    fields: Fields
+
+
+class Tuple:
+    """One tuple of a batch; ``tuple["word"]``, ``tuple[0]`` and ``tuple.values`` read it.
+
+    Attributes:
+        values: The declared fields, in order.
+        origin: Where it comes from.
+        source_task: Index of the task that emitted it.
+    """
+
+    __slots__ = ("origin", "source_task", "values")
+
+    def __init__(self, values: Sequence[Any], origin: Origin, source_task: int = 0) -> None:
+        self.values = values
+        self.origin = origin
+        self.source_task = source_task
+
+    @property
+    def attempt(self) -> TransactionAttempt:
+        """The attempt that this tuple belongs to; the framework puts it there."""
+        return self.origin.attempt
+
+    @property
+    def fields(self) -> Fields:
+        """The declared fields of the stream."""
+        return self.origin.fields
+
+    @property
+    def source_component(self) -> str:
+        """Id of the component that emitted it."""
+        return self.origin.component
+
+    @property
+    def source_stream(self) -> str:
+        """Name of the stream that it was emitted to."""
+        return self.origin.stream
+
+    def __getitem__(self, field: str | int) -> Any:
+        if type(field) is int:
+            return self.values[field]
+        try:
+            return self.values[self.origin.fields.index[field]]  # type: ignore[index]
+        except KeyError:
+            raise FieldsError(
+                f"unknown field {field!r} of stream {self.origin.stream!r} of "
+                f"{self.origin.component!r}; declared are {', '.join(self.origin.fields.names)}"
+            ) from None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        pairs = ", ".join(f"{n}={v!r}" for n, v in zip(self.fields.names, self.values, strict=True))
+        return f"Tuple({pairs})"
+
+
+def _parse(declaration: str) -> list[Field]:
+    if not declaration.strip():
+        return []
+    fields = []
+    position = 0
+    while True:
+        match = _DECLARATION.match(declaration, position)
+        if match is None:
+            raise FieldsError(
+                f"cannot read the fields {declaration!r} at {declaration[position:].strip()!r}; "
+                "expected 'name type, name type'"
+            )
+        name = match.group(1) or match.group(2)
+        fields.append(Field(name, _type_name(name, match.group(3))))
+        position = match.end()
+        if position == len(declaration):
+            return fields
+        if declaration[position] != ",":
+            raise FieldsError(
+                f"cannot read the fields {declaration!r} at {declaration[position:]!r}; "
+                "expected a comma"
+            )
+        position += 1
+
+
+def _type_name(name: str, kind: object) -> str:
+    if isinstance(kind, type) and kind in _PYTHON_TYPES:
+        return _PYTHON_TYPES[kind]
+    if isinstance(kind, str):
+        plain = kind.strip().lower()
+        if plain in _TYPES:
+            return _TYPES[plain]
+        match = _DECIMAL.fullmatch(plain)
+        if match:
+            precision, scale = int(match.group(1) or 10), int(match.group(2) or 0)
+            if 1 <= precision <= 38 and scale <= precision:
+                return f"decimal({precision},{scale})"
+    known = ", ".join(sorted({*_TYPES, "decimal(p,s)"}))
+    raise FieldsError(f"field {name!r} has unknown type {kind!r}; expected one of {known}")
+
+
+def _from_struct_type(declaration: object) -> list[Field]:
+    columns = getattr(declaration, "fields", None)
+    if not isinstance(columns, list):
+        raise FieldsError(
+            f"cannot read fields from {declaration!r}; expected a string, a StructType or keywords"
+        )
+    return [Field(c.name, _type_name(c.name, c.dataType.simpleString())) for c in columns]
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    import pyarrow as pa
+
+    if kind.startswith("decimal"):
+        precision, scale = kind[8:-1].split(",")
+        return pa.decimal128(int(precision), int(scale))
+    types: dict[str, pa.DataType] = {
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "boolean": pa.bool_(),
+        "byte": pa.int8(),
+        "short": pa.int16(),
+        "int": pa.int32(),
+        "long": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }
+    return types[kind]
