@@ -1,0 +1,246 @@
+"""A model of all that surrounds a coordinator: a source, an executor, a store, and bad luck.
+
+The source is the numbers below ``RECORDS``; a batch is a range of them. Whatever happens, the store
+must hold each record once, in txid order. All chance comes from one seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.coordinator import Coordinator, CoordinatorSettings
+from txtopo.coordinator.actions import (
+    Action,
+    Advance,
+    Backoff,
+    Cancel,
+    PlanBatch,
+    StartCommit,
+    StartProcessing,
+    Stop,
+    StoreBatches,
+)
+from txtopo.coordinator.events import (
+    Activated,
+    Committed,
+    Deactivated,
+    Event,
+    Failed,
+    Failure,
+    FailureKind,
+    NotReady,
+    Planned,
+    Processed,
+    Resumed,
+    RunFailed,
+    StopRequested,
+    Tick,
+)
+from txtopo.errors import FailedException
+from txtopo.metadata import BatchMetadata
+
+RECORDS = 12
+FAILURES = [
+    *[Failure(FailureKind.COUNTED, FailedException("no"))] * 4,
+    *[Failure(FailureKind.INFRASTRUCTURE, ConnectionError("gone"))] * 4,
+    Failure(FailureKind.FATAL, ValueError("bug")),
+]
+Work = PlanBatch | StartProcessing | StartCommit
+Range = tuple[int, int]
+
+
+@dataclass
+class Store:
+    """What an atomic store does with a commit: the ledger decides."""
+
+    ledger: tuple[int, int, int] = (0, 0, 0)
+    ranges: list[Range] = field(default_factory=list)
+
+    def write(self, attempt: TransactionAttempt, batch: Range, *, repeatable: bool) -> None:
+        held = len(self.ranges)
+        if attempt.order < self.ledger or attempt.txid < held:
+            return
+        assert attempt.txid <= held + 1, "commits leave no gap"
+        if attempt.txid == held:
+            assert not repeatable or self.ranges[-1] == batch, "a replay brings the same batch"
+            self.ranges.pop()
+        begin = self.ranges[-1][1] if self.ranges else 0
+        assert batch[0] == begin, f"batch {attempt} starts at {batch[0]}, not where {begin} ended"
+        self.ranges.append(batch)
+        self.ledger = attempt.order
+
+
+class World:
+    """Runs coordinators, one after the other, on one store and one transactional state."""
+
+    def __init__(self, settings: CoordinatorSettings, seed: int) -> None:
+        self.settings = settings
+        self.random = Random(seed)
+        self.store = Store()
+        self.stored: dict[int, BatchMetadata] = {}
+        self.owners: dict[int, TransactionAttempt] = {}
+        self.current = 1
+        self.epoch = 0
+        self.healthy = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Go on as after a kill: only what is durable is left, and work that nobody waits for."""
+        self.epoch += 1
+        self.work: list[Work] = []
+        self.late: list[Event] = []
+        self.batches: dict[TransactionAttempt, Range] = {}
+        self.pausing = False
+        self.coordinator = Coordinator(
+            self.settings, epoch=self.epoch, current=self.current, stored=self.stored
+        )
+        self.perform(self.coordinator.start())
+
+    def tell(self, event: Event) -> None:
+        if isinstance(event, Planned | NotReady | Processed | Committed | Failed | RunFailed):
+            self.late.append(event)
+        self.perform(self.coordinator.handle(event))
+
+    def perform(self, actions: list[Action]) -> None:
+        epoch = self.epoch
+        for action in actions:
+            if not self.healthy and self.random.random() < 0.01:
+                self.restart()
+            if self.epoch != epoch:
+                return
+            self.do(action)
+
+    def do(self, action: Action) -> None:
+        match action:
+            case StoreBatches(attempts, metadata):
+                for attempt, batch in zip(attempts, metadata, strict=True):
+                    self.stored[attempt.txid], self.owners[attempt.txid] = batch, attempt
+            case Advance(current, drop_before):
+                assert current == self.current + 1
+                assert len(self.store.ranges) >= self.current, "advanced before the store wrote"
+                self.current = current
+                self.stored = {t: m for t, m in self.stored.items() if t >= drop_before}
+                assert current - 1 in self.stored
+            case PlanBatch() | StartProcessing() | StartCommit():
+                self.work.append(action)
+            case Cancel(attempts):
+                self.work = [w for w in self.work if not self.cancelled(w, set(attempts))]
+            case Backoff():
+                assert not self.pausing
+                self.pausing = True
+            case Stop():
+                self.restart()
+
+    def cancelled(self, work: Work, attempts: set[TransactionAttempt]) -> bool:
+        """A cancelled commit may still write, and late answers may still come."""
+        if isinstance(work, PlanBatch):
+            return False
+        of = work.attempts if isinstance(work, StartProcessing) else (work.attempt,)
+        if not attempts & set(of):
+            return False
+        if isinstance(work, StartCommit) and self.random.random() < 0.5:
+            self.write(work)
+        return True
+
+    def step(self) -> None:
+        """Let one thing happen, good or bad."""
+        luck = self.random.random()
+        if luck < 0.01:
+            self.restart()
+        elif luck < 0.02:
+            self.tell(StopRequested())
+        elif luck < 0.05:
+            self.tell(Activated() if self.random.random() < 0.7 else Deactivated())
+        elif luck < 0.2 and self.late:
+            self.tell(self.random.choice(self.late))
+        elif luck < 0.3 or not self.work:
+            self.wait()
+        else:
+            self.answer(self.work.pop(self.random.randrange(len(self.work))))
+
+    def wait(self) -> None:
+        """Time passes."""
+        resumed, self.pausing = self.pausing, False
+        self.tell(Resumed() if resumed else Tick())
+
+    def heal(self) -> None:
+        """Let everything go well until all is committed."""
+        self.healthy = True
+        self.tell(Activated())
+        for _ in range(500):
+            done = bool(self.store.ranges) and self.store.ranges[-1][1] == RECORDS
+            if done and self.coordinator.idle:
+                return
+            if self.work:
+                self.answer(self.work.pop(0))
+            else:
+                self.wait()
+        raise AssertionError(f"stuck: {self.coordinator.transactions}")
+
+    def answer(self, work: Work) -> None:
+        bad = not self.healthy and self.random.random() < 0.25
+        failure = self.random.choice(FAILURES)
+        match work:
+            case PlanBatch(attempt):
+                self.tell(Failed(attempt, failure) if bad else self.plan(work))
+            case StartCommit(attempt):
+                if not bad or self.random.random() < 0.5:
+                    self.write(work)
+                self.tell(Failed(attempt, failure) if bad else Committed(attempt))
+            case StartProcessing():
+                self.process(work, failure if bad else None)
+
+    def plan(self, work: PlanBatch) -> Event:
+        begin = 0 if work.last is None else self.end_of(work.last)
+        if begin >= RECORDS or (not self.healthy and self.random.random() < 0.2):
+            return NotReady(work.attempt)
+        if self.settings.chained:
+            return Planned(work.attempt, 1)
+        assert work.last_txid == work.attempt.txid - 1
+        return Planned(work.attempt, [begin, self.somewhere(begin)])
+
+    def process(self, work: StartProcessing, failure: Failure | None) -> None:
+        """Tell that a leading part is processed, and what came of the rest."""
+        count = len(work.attempts)
+        if failure and self.random.random() < 0.5:
+            self.tell(RunFailed(work.attempts, failure))
+            return
+        good = self.random.randrange(count) if failure else count
+        done = self.cut(work)[:good]
+        if done:
+            self.tell(Processed(work.attempts[:good], tuple(done)))
+        if failure:
+            self.tell(Failed(work.attempts[good], failure))
+
+    def cut(self, work: StartProcessing) -> list[BatchMetadata]:
+        position = 0 if work.previous is None else self.end_of(work.previous)
+        done = []
+        for attempt, metadata in zip(work.attempts, work.metadata, strict=True):
+            if self.settings.chained:
+                end = self.end_of(metadata) if metadata.cut else self.somewhere(position)
+                metadata = BatchMetadata(metadata.planned, {"0": end})
+            self.batches[attempt] = (position, self.end_of(metadata))
+            position = self.end_of(metadata)
+            done.append(metadata)
+        return done
+
+    def write(self, work: StartCommit) -> None:
+        assert self.owners[work.attempt.txid] == work.attempt, "stored before commit work"
+        assert self.stored[work.attempt.txid] == work.metadata
+        batch = self.batches[work.attempt]
+        self.store.write(work.attempt, batch, repeatable=self.settings.repeatable)
+
+    def end_of(self, metadata: BatchMetadata) -> int:
+        if self.settings.chained:
+            assert metadata.cut is not None
+            position = metadata.cut["0"]
+        else:
+            assert isinstance(metadata.planned, list)
+            position = metadata.planned[1]
+        assert isinstance(position, int)
+        return position
+
+    def somewhere(self, begin: int) -> int:
+        return min(RECORDS, begin + self.random.randrange(3))

@@ -1,0 +1,62 @@
+"""What holds after every event. A breach is a bug of ours, so these are assertions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from txtopo.coordinator.phases import PROCESSED_PHASES, Phase
+from txtopo.coordinator.runs import processing_runs
+from txtopo.coordinator.settings import CoordinatorSettings
+from txtopo.coordinator.table import TransactionTable
+from txtopo.coordinator.transaction import Transaction
+
+
+def check_invariants(
+    table: TransactionTable, settings: CoordinatorSettings, *, epoch: int, end: int
+) -> None:
+    """Check all of them.
+
+    Args:
+        table: The transactions in flight.
+        settings: The limits.
+        epoch: The epoch of every attempt.
+        end: First txid outside the window, or of the ending.
+    """
+    check_order(table.rows, current=table.current, epoch=epoch, end=end)
+    check_runs(table.rows, settings)
+    check_cuts(table.rows, settings)
+
+
+def check_order(transactions: Sequence[Transaction], *, current: int, epoch: int, end: int) -> None:
+    """Txids have no gap and stay in the window; only the current one commits."""
+    txids = [each.txid for each in transactions]
+    assert txids == list(range(current, current + len(txids))), "contiguous from current"
+    assert not txids or txids[-1] < end, "in the window, and before the ending"
+    assert all(each.attempt.epoch == epoch for each in transactions), "of this epoch"
+    committing = [each for each in transactions if each.phase is Phase.COMMITTING]
+    assert len(committing) <= 1, "one commit at a time"
+    assert all(each.txid == current for each in committing), "only the current txid commits"
+    assert all(each.durable for each in committing), "metadata is durable before commit work"
+
+
+def check_runs(transactions: Sequence[Transaction], settings: CoordinatorSettings) -> None:
+    """Jobs and their runs keep their limits; a run has consecutive txids."""
+    runs = processing_runs(transactions)
+    assert len(runs) <= settings.jobs_max, "jobs_max"
+    for first in runs:
+        run = [each for each in transactions if each.run == first]
+        run = [each for each in run if each.phase is Phase.PROCESSING]
+        assert len(run) <= settings.run_size, "run size"
+        assert run[-1].txid - run[0].txid == len(run) - 1, "a run is consecutive"
+        assert len(run) == 1 or not any(each.alone for each in run), "alone in a job"
+
+
+def check_cuts(transactions: Sequence[Transaction], settings: CoordinatorSettings) -> None:
+    """Where a batch ended is known in txid order, and forgotten by an opaque replay."""
+    cut = [each.metadata.cut is not None for each in transactions]
+    processed = [each.phase in PROCESSED_PHASES for each in transactions]
+    if settings.chained:
+        assert cut == sorted(cut, reverse=True), "ends are known in txid order"
+        assert all(a or not b for a, b in zip(cut, processed, strict=True)), "processed has an end"
+    if not settings.repeatable:
+        assert all(b or not a for a, b in zip(cut, processed, strict=True)), "opaque: cut anew"

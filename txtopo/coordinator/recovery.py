@@ -1,0 +1,45 @@
+"""What a coordinator starts from. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from txtopo.coordinator.settings import CoordinatorSettings
+from txtopo.errors import CorruptNodeError
+from txtopo.metadata import BatchMetadata
+
+
+def recover(
+    stored: Mapping[int, BatchMetadata], *, current: int, settings: CoordinatorSettings
+) -> tuple[BatchMetadata | None, dict[int, BatchMetadata]]:
+    """Return the metadata before *current*, and of the batches that were planned already.
+
+    Those are replayed without asking the spout: a repeatable batch as it was, an opaque one cut
+    anew.
+
+    Raises:
+        CorruptNodeError: Metadata is missing. It is never taken as empty, since the source would
+            be read again from another place; restore the node.
+    """
+    newest = max(stored, default=current - 1)
+    for txid in range(max(1, current - 1), newest + 1):
+        if txid not in stored:
+            raise _missing(f"metadata of txid {txid} is missing", current, stored)
+    before = stored[current - 1] if current > 1 else None
+    if before is not None and before.cut is None and settings.chained:
+        raise _missing(f"metadata of txid {current - 1} has no end", current, stored)
+    planned = {txid: metadata for txid, metadata in stored.items() if txid >= current}
+    if not settings.repeatable:
+        planned = {txid: replace(metadata, cut=None) for txid, metadata in planned.items()}
+    return before, planned
+
+
+def _missing(what: str, current: int, stored: Mapping[int, BatchMetadata]) -> CorruptNodeError:
+    return CorruptNodeError(
+        f"{what} in the transactional state; got txids {sorted(stored)}; expected one for each "
+        f"batch from {max(1, current - 1)} on, since {current} is the lowest uncommitted one; "
+        "restore the node, or rebuild the transactional state",
+        current=current,
+        txids=sorted(stored),
+    )

@@ -1,0 +1,73 @@
+"""Which planned batches make a run, and when it can start. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from txtopo.coordinator.phases import Phase
+from txtopo.coordinator.settings import CoordinatorSettings
+from txtopo.coordinator.transaction import Transaction
+from txtopo.metadata import BatchMetadata
+
+Run = tuple[Transaction, ...]
+
+
+def next_run(
+    transactions: Sequence[Transaction],
+    settings: CoordinatorSettings,
+    *,
+    committed: BatchMetadata | None,
+    asks: bool,
+) -> Run | None:
+    """Return the lowest run that can start now; None for none.
+
+    Args:
+        transactions: All from the current txid on.
+        settings: The limits, and whether a batch starts where its predecessor ended.
+        committed: Metadata of the txid before the current one; None for none.
+        asks: The spout is asked for further batches as soon as the window has room, so that a short
+            run had better wait.
+    """
+    if len(processing_runs(transactions)) >= settings.jobs_max:
+        return None
+    for run in planned_runs(transactions, settings.run_size):
+        index = run[0].txid - transactions[0].txid
+        before = transactions[index - 1].metadata if index else committed
+        if settings.chained and not start_known(run, before):
+            continue
+        grows = asks and run[-1] is transactions[-1]
+        if complete(run, settings.run_size) or not grows:
+            return run
+    return None
+
+
+def processing_runs(transactions: Sequence[Transaction]) -> set[int]:
+    """Return the first txids of the runs that have a job."""
+    return {each.run for each in transactions if each.phase is Phase.PROCESSING}
+
+
+def planned_runs(transactions: Sequence[Transaction], run_size: int) -> list[Run]:
+    """Cut the planned transactions into runs of consecutive txids, each as long as it can be."""
+    runs: list[Run] = []
+    run: Run = ()
+    for each in transactions:
+        if run and (each.phase is not Phase.PLANNED or each.alone or complete(run, run_size)):
+            runs.append(run)
+            run = ()
+        if each.phase is Phase.PLANNED:
+            run = (*run, each)
+    return [*runs, run] if run else runs
+
+
+def complete(run: Run, run_size: int) -> bool:
+    """Return whether a run takes no further transaction."""
+    return len(run) == run_size or run[0].alone
+
+
+def start_known(run: Run, previous: BatchMetadata | None) -> bool:
+    """Return whether it is known where a run starts, that is where its predecessor ended.
+
+    An opaque batch has a cut only once it is processed; one of a repeatable spout keeps it, so that
+    replays need not wait for each other.
+    """
+    return run[0].txid == 1 or (previous is not None and previous.cut is not None)
