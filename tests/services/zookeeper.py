@@ -1,0 +1,143 @@
+"""A ZooKeeper server in a process of its own, from PySpark's jars, for the tests and benchmarks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+
+STARTED_S_MAX = 30.0
+
+_MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_JARS = (
+    "commons-io",
+    "log4j-api",
+    "log4j-core",
+    "log4j-slf4j2-impl",
+    "metrics-core",
+    "netty",
+    "slf4j-api",
+    "snappy-java",
+    "zookeeper",
+)
+_JVM = (
+    "-Xmx128m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dzookeeper.admin.enableServer=false",
+    "-Dlog4j2.level=ERROR",
+)
+
+
+class ZooKeeperProcess:
+    """A standalone server on a free loopback port; a context manager that starts and stops it.
+
+    Attributes:
+        hosts: ``127.0.0.1:port``; the same after :meth:`start` again.
+    """
+
+    def __init__(self, *, tick_ms: int = 500) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="txtopo-zookeeper-"))
+        self.port = _free_port()
+        self.hosts = f"127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+        (self.folder / "zoo.cfg").write_text(
+            f"dataDir={self.folder / 'data'}\nclientPort={self.port}\n"
+            f"clientPortAddress=127.0.0.1\ntickTime={tick_ms}\nmaxClientCnxns=200\n"
+        )
+
+    def start(self) -> None:
+        """Start the server and wait until it listens."""
+        command = [find_java(), *_JVM, "-cp", _class_path(), _MAIN, str(self.folder / "zoo.cfg")]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + STARTED_S_MAX
+        while not _answers(self.port):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"ZooKeeper did not start: {(self.folder / 'log').read_text()}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop the server in order."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the server; what it has acknowledged is on disk."""
+        self._end(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stop the server's time, as a pause of its machine does."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def __enter__(self) -> ZooKeeperProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._signal(signal.SIGCONT)
+            self._signal(number)
+            self._process.wait(timeout=10)
+            self._process = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+
+def find_java() -> str:
+    """Return the Java of ``JAVA_HOME`` or ``PATH``."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
+    if java is None:
+        raise FileNotFoundError("no Java found in JAVA_HOME or PATH")
+    return java
+
+
+def _class_path() -> str:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("no PySpark found, whose jars hold ZooKeeper")
+    jars = sorted((Path(spec.origin).parent / "jars").glob("*.jar"))
+    return os.pathsep.join(str(jar) for jar in jars if jar.name.startswith(_JARS))
+
+
+def _answers(port: int) -> bool:
+    """Whether the server serves; it listens a little before that."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.sendall(b"srvr")
+            return b"Mode" in connection.recv(4096)
+    except OSError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

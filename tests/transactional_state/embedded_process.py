@@ -1,0 +1,36 @@
+"""A process with a JVM that contends for the leadership and, when it leads, writes without end.
+
+Arguments: the directory of the embedded server. Says on its standard output what happens to it.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import count
+from typing import Any
+
+from pyspark.java_gateway import launch_gateway
+
+from txtopo.config import Config
+from txtopo.transactional_state import Journal, open_transactional_state, this_process
+
+
+def main(directory: str) -> None:
+    config = Config(zookeeper_dir=directory, session_timeout_s=4)
+    gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    state = open_transactional_state(config, "t", gateway.jvm)
+    print("connected", flush=True)
+    leadership = None
+    while leadership is None:
+        leadership = state.lead(this_process(), timeout_s=1, on_lost=lambda: None)
+    journal = Journal(state)
+    epoch = journal.claim_epoch(this_process())
+    current = journal.load().current
+    print("leads", epoch, current, flush=True)
+    for txid in count(current + 1):
+        journal.advance(txid, drop_before=txid)
+        print("at", txid, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

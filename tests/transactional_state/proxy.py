@@ -1,0 +1,125 @@
+"""A proxy in front of ZooKeeper that loses a connection at a chosen point of a chosen request."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from types import TracebackType
+
+MULTI = 14
+
+
+class Proxy:
+    """Forwards frames between clients and a server on the loopback interface.
+
+    Attributes:
+        hosts: Where clients connect.
+        multis: How many multi requests came by.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.multis = 0
+        self._port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.hosts = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._up = True
+        self._faults: list[bool] = []
+        self._links: list[_Link] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def lose_next_answer(self, *, landed: bool, times: int = 1) -> None:
+        """Drop the connection of the next multi, after the server did it or before it came."""
+        self._faults += [landed] * times
+
+    def cut(self) -> None:
+        """Drop every connection and accept no new one."""
+        self._up = False
+        for link in self._links:
+            link.drop()
+
+    def mend(self) -> None:
+        """Accept connections again."""
+        self._up = True
+
+    def next_fault(self) -> bool | None:
+        """Count a multi and say what happens to it."""
+        self.multis += 1
+        return self._faults.pop(0) if self._faults else None
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if not self._up:
+                    client.close()
+                    continue
+                server = socket.create_connection(("127.0.0.1", self._port))
+                self._links.append(_Link(self, client, server))
+
+
+class _Link:
+    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._server = server
+        self._swallow = False
+        threading.Thread(target=self._requests, daemon=True).start()
+        threading.Thread(target=self._answers, daemon=True).start()
+
+    def drop(self) -> None:
+        for side in (self._client, self._server):
+            with contextlib.suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR)
+            side.close()
+
+    def _requests(self) -> None:
+        first = True
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                frame = _read_frame(self._client)
+                is_multi = not first and struct.unpack(">i", frame[8:12])[0] == MULTI
+                first = False
+                landed = self._proxy.next_fault() if is_multi else None
+                if landed is False:
+                    break
+                self._swallow = self._swallow or landed is True
+                self._server.sendall(frame)
+        self.drop()
+
+    def _answers(self) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                frame = _read_frame(self._server)
+                if self._swallow:
+                    break
+                self._client.sendall(frame)
+        self.drop()
+
+
+def _read_frame(sender: socket.socket) -> bytes:
+    head = _read(sender, 4)
+    return head + _read(sender, struct.unpack(">i", head)[0])
+
+
+def _read(sender: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = sender.recv(size - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data

@@ -1,0 +1,161 @@
+"""The server in the driver's JVM: who hosts it, who shares it, and what happens after a kill."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txtopo.config import Config
+from txtopo.errors import ConfigError
+from txtopo.transactional_state import Journal, TransactionalState, open_transactional_state
+
+pytestmark = pytest.mark.spark
+
+PROGRAM = "tests.transactional_state.embedded_process"
+
+
+@pytest.fixture(scope="module")
+def jvm() -> Iterator[Any]:
+    """A JVM as a Spark driver has it, without a session."""
+    from pyspark.java_gateway import launch_gateway
+
+    gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    yield gateway.jvm
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(10)
+
+
+def opened(jvm: Any, directory: Path, topology_id: str = "t") -> TransactionalState:
+    return open_transactional_state(Config(zookeeper_dir=str(directory)), topology_id, jvm)
+
+
+def port_of(directory: Path) -> int:
+    return int((directory / "port").read_text())
+
+
+def is_served(directory: Path) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port_of(directory))) == 0
+
+
+def test_what_is_stored_outlives_the_server_and_its_port_stays(jvm: Any, tmp_path: Path) -> None:
+    ports = set()
+    for epoch in (1, 2, 3):
+        state = opened(jvm, tmp_path)
+        ports.add(port_of(tmp_path))
+
+        assert Journal(state).claim_epoch("one") == epoch
+        state.close()
+        assert not is_served(tmp_path)
+    assert len(ports) == 1
+
+
+def test_topologies_of_one_jvm_share_a_server_until_the_last_one_closes(
+    jvm: Any, tmp_path: Path
+) -> None:
+    one, other = opened(jvm, tmp_path, "one"), opened(jvm, tmp_path, "other")
+    one.close()
+    one.close()
+
+    assert Journal(other).claim_epoch("other") == 1
+    other.close()
+    assert not is_served(tmp_path)
+
+
+def test_only_the_loopback_is_served(jvm: Any, tmp_path: Path) -> None:
+    state = opened(jvm, tmp_path)
+    listening = Path("/proc/net/tcp6").read_text() + Path("/proc/net/tcp").read_text()
+    state_of_port = [
+        line for line in listening.splitlines() if f":{port_of(tmp_path):04X} 00" in line
+    ]
+    state.close()
+
+    assert state_of_port
+    assert all("0100007F:" in line for line in state_of_port)
+
+
+def test_a_port_that_a_stranger_took_is_left_to_it(jvm: Any, tmp_path: Path) -> None:
+    opened(jvm, tmp_path).close()
+    with socket.create_server(("127.0.0.1", port_of(tmp_path))) as stranger:
+        state = opened(jvm, tmp_path)
+
+        assert port_of(tmp_path) != stranger.getsockname()[1]
+        assert Journal(state).claim_epoch("one") == 1
+        state.close()
+
+
+def test_a_directory_that_cannot_be_made_is_refused(jvm: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ConfigError, match=r"file/below cannot be used .* name a directory"):
+        opened(jvm, tmp_path / "file" / "below")
+
+
+def test_a_directory_with_damaged_data_is_refused_and_let_go(jvm: Any, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("not a directory")
+    with pytest.raises(ConfigError, match="cannot be used by the embedded server"):
+        opened(jvm, tmp_path)
+    (tmp_path / "data").unlink()
+
+    opened(jvm, tmp_path).close()
+
+
+def test_a_standby_takes_over_server_and_leadership_after_a_kill(tmp_path: Path) -> None:
+    with Contender(tmp_path) as first:
+        first.wait_for("at 5")
+        with Contender(tmp_path) as second:
+            second.wait_for("connected")
+            time.sleep(0.5)
+            first.process.send_signal(signal.SIGKILL)
+            first.process.wait()
+            killed = time.monotonic()
+            reached = int(first.lines()[-1].split()[1])
+
+            _, epoch, current = second.wait_for("leads").split()
+            assert time.monotonic() - killed < 8
+            assert int(epoch) == 2
+            assert int(current) >= reached
+            second.wait_for(f"at {int(current) + 5}")
+
+
+class Contender:
+    """A child process that contends."""
+
+    def __init__(self, directory: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", PROGRAM, str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.seen: list[str] = []
+
+    def wait_for(self, start: str) -> str:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.seen.append(line)
+            if line.startswith(start):
+                return line
+        raise AssertionError(f"it ended without {start!r}: {self.seen[-3:]}")
+
+    def lines(self) -> list[str]:
+        """Return what it said, to its end."""
+        assert self.process.stdout is not None
+        return self.seen + [line for line in self.process.stdout if line.endswith("\n")]
+
+    def __enter__(self) -> Contender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()

@@ -1,0 +1,178 @@
+"""What the coordinator stores, and that a deposed one stores nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.transactional_state.conftest import Connect
+from txtopo.attempt import TransactionAttempt
+from txtopo.errors import BatchMetadataTooLarge, CorruptNodeError, FencedError
+from txtopo.transactional_state import (
+    Delete,
+    Journal,
+    JournalContents,
+    Json,
+    Put,
+    StoredBatch,
+    TransactionalState,
+)
+from txtopo.transactional_state.journal import batch_path
+
+
+def batch(txid: int, metadata: Json = None, attempt: int = 0, epoch: int = 1) -> StoredBatch:
+    return StoredBatch(TransactionAttempt(txid, attempt, epoch), metadata)
+
+
+def claimed(state: TransactionalState, name: str = "one") -> Journal:
+    journal = Journal(state)
+    journal.claim_epoch(name)
+    return journal
+
+
+def test_the_first_coordinator_starts_at_txid_1(state: TransactionalState) -> None:
+    journal = Journal(state)
+
+    assert journal.claim_epoch("one") == 1
+    assert journal.load() == JournalContents(1, {})
+
+
+def test_r7_epochs_only_grow_over_restarts(connect: Connect) -> None:
+    epochs = [Journal(connect()).claim_epoch("one") for _ in range(4)]
+
+    assert epochs == [1, 2, 3, 4]
+
+
+def test_a_successor_finds_what_was_stored_with_its_attempt(connect: Connect) -> None:
+    stored = [batch(1, {"to": 3}), batch(2, [1, 2], attempt=4)]
+    claimed(connect()).store_batches(stored)
+
+    assert claimed(connect()).load() == JournalContents(1, {1: stored[0], 2: stored[1]})
+
+
+def test_a_later_attempt_replaces_the_metadata_of_its_txid(state: TransactionalState) -> None:
+    journal = claimed(state)
+    journal.store_batches([batch(1, "first cut")])
+    journal.store_batches([batch(1, "second cut", attempt=1)])
+
+    assert journal.load().batches == {1: batch(1, "second cut", attempt=1)}
+
+
+def test_advancing_drops_only_what_nobody_needs(state: TransactionalState) -> None:
+    journal = claimed(state)
+    journal.store_batches([batch(txid) for txid in range(1, 5)])
+
+    journal.advance(3, drop_before=2)
+
+    contents = journal.load()
+    assert contents.current == 3
+    assert sorted(contents.batches) == [2, 3, 4]
+
+
+def test_a_successor_prunes_what_its_predecessor_left(connect: Connect) -> None:
+    claimed(connect()).store_batches([batch(txid) for txid in range(1, 5)])
+    journal = claimed(connect())
+    journal.load()
+
+    journal.advance(5, drop_before=4)
+
+    assert sorted(journal.load().batches) == [4]
+
+
+def test_row_47_a_deposed_coordinator_writes_nothing_and_names_its_successor(
+    connect: Connect,
+) -> None:
+    deposed = claimed(connect(), "one")
+    deposed.store_batches([batch(1, "kept")])
+    successor = claimed(connect(), "other")
+    before = successor.load()
+
+    writes: list[Callable[[], None]] = [
+        lambda: deposed.store_batches([batch(1, "late"), batch(2)]),
+        lambda: deposed.advance(2, drop_before=2),
+        deposed.confirm,
+    ]
+    for write in writes:
+        with pytest.raises(FencedError, match=r"epoch 1 .* epoch 2 of other") as error:
+            write()
+        assert (error.value.epoch, error.value.successor) == (1, 2)
+        assert error.value.leader == "other"
+    assert successor.load() == before
+    successor.confirm()
+
+
+def test_row_5_of_two_coordinators_that_claim_at_once_one_is_refused(connect: Connect) -> None:
+    one, other = connect(), connect()
+    rival = Journal(other)
+    read = one.get
+
+    def read_and_be_overtaken(path: str) -> object:
+        node = read(path)
+        if path == "/epoch":
+            one.get = read  # type: ignore[method-assign]
+            rival.claim_epoch("other")
+        return node
+
+    claimed(connect(), "before")
+    one.get = read_and_be_overtaken  # type: ignore[assignment,method-assign]
+    with pytest.raises(FencedError, match="epoch 2 of other leads"):
+        Journal(one).claim_epoch("one")
+    rival.advance(1, drop_before=1)
+
+
+def test_row_6_a_new_leader_synchronizes_before_it_reads(state: TransactionalState) -> None:
+    """A follower that lags would show an old epoch, and old batches after it."""
+    calls: list[str] = []
+    synchronize, get = state.synchronize, state.get
+    state.synchronize = lambda: (calls.append("synchronize"), synchronize())[1]  # type: ignore
+    state.get = lambda path: (calls.append("get"), get(path))[1]  # type: ignore
+
+    Journal(state).claim_epoch("one")
+
+    assert calls[:2] == ["synchronize", "get"]
+
+
+def test_a_run_whose_metadata_is_large_is_stored_in_several_writes(
+    state: TransactionalState,
+) -> None:
+    journal = claimed(state)
+    large = [batch(txid, "x" * 200_000) for txid in range(1, 8)]
+
+    journal.store_batches(large)
+
+    assert sorted(journal.load().batches) == list(range(1, 8))
+    with pytest.raises(BatchMetadataTooLarge):
+        journal.store_batches([batch(9, "x" * 900_000)])
+
+
+@pytest.mark.parametrize("lost", ["/current", "/epoch"])
+def test_row_3_a_lost_node_is_never_taken_as_a_new_topology(
+    state: TransactionalState, lost: str
+) -> None:
+    claimed(state).store_batches([batch(1)])
+    state.apply([Delete(lost)])
+
+    with pytest.raises(CorruptNodeError, match=f"{lost} .* 'txtopo state repair'"):
+        claimed(state).load()
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("/epoch", {"epoch": "2"}),
+        ("/current", {"current": True}),
+        ("/current", 3),
+        (batch_path(1), {"attempt": [1], "metadata": 1}),
+        (batch_path(1), {"attempt": [1, 1]}),
+        ("/batches/1", {"attempt": [1, 1], "metadata": 1}),
+    ],
+)
+def test_row_3_a_node_of_another_shape_is_refused(
+    state: TransactionalState, path: str, value: Json
+) -> None:
+    claimed(state)
+    state.apply([Put(path, value)])
+
+    with pytest.raises(CorruptNodeError, match=f"{path} .* 'txtopo state repair'"):
+        claimed(state).load()

@@ -1,0 +1,94 @@
+"""From a Config to the transactional state that it names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from txtopo.config import Config
+from txtopo.errors import ConfigError
+from txtopo.transactional_state import (
+    MemoryEnsemble,
+    MemoryTransactionalState,
+    Put,
+    open_transactional_state,
+)
+from txtopo.transactional_state.paths import check_topology_id, split_chroot
+
+MEMORY = Config(zookeeper="memory")
+
+
+def test_memory_of_its_own_is_opened_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(open_transactional_state(MEMORY, "t"), MemoryTransactionalState)
+    assert "ends with this process" in caplog.text
+
+
+def test_a_shared_ensemble_is_used_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    ensemble = MemoryEnsemble()
+    open_transactional_state(MEMORY, "t", ensemble=ensemble).apply([Put("/a", 1)])
+
+    assert open_transactional_state(MEMORY, "t", ensemble=ensemble).get("/a")
+    assert caplog.text == ""
+
+
+def test_embedded_without_a_jvm_names_the_ways_out() -> None:
+    with pytest.raises(ConfigError, match=r"needs the JVM .* 'host:port' .* 'memory'"):
+        open_transactional_state(Config(), "t")
+
+
+@pytest.mark.parametrize("topology_id", ["", ".", "..", "a/b", "a..b", "a\0b", "a\nb", "x" * 256])
+def test_a_topology_id_that_is_no_path_is_refused(topology_id: str) -> None:
+    with pytest.raises(ConfigError, match="topology id cannot be used as a path"):
+        open_transactional_state(MEMORY, topology_id)
+
+
+@pytest.mark.parametrize("topology_id", ["a", "global-count", "Zählung 1.0", "x" * 255])
+def test_other_topology_ids_are_taken_as_they_are(topology_id: str) -> None:
+    assert check_topology_id(topology_id) == topology_id
+
+
+@pytest.mark.parametrize(
+    ("hosts", "servers", "chroot"),
+    [
+        ("a:1,b:2", "a:1,b:2", "/txtopo"),
+        ("a:1/", "a:1", "/txtopo"),
+        ("a:1/x/y/", "a:1", "/x/y"),
+    ],
+)
+def test_the_chroot_follows_the_servers(hosts: str, servers: str, chroot: str) -> None:
+    assert split_chroot(hosts) == (servers, chroot)
+
+
+@pytest.mark.parametrize("hosts", ["/x", "a:1,,b:1", "a:1/x/../y", "a:1/x//y", "a:b"])
+def test_hosts_that_cannot_be_read_are_refused(hosts: str) -> None:
+    with pytest.raises(ConfigError, match=r"zookeeper (hosts|chroot) cannot be read; got"):
+        open_transactional_state(Config(zookeeper=hosts), "t")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"zookeeper_digest": "nobody"}, "expected 'user:password'"),
+        ({"zookeeper_sasl": {"username": "a"}}, "names no mechanism"),
+        ({"zookeeper_tls": {"cafile": "x"}}, "unknown setting 'cafile'"),
+    ],
+)
+def test_wrong_credentials_are_found_before_anything_connects(
+    setting: dict[str, object], message: str
+) -> None:
+    config = Config(zookeeper="a:1", **setting)  # type: ignore[arg-type]
+
+    with pytest.raises(ConfigError, match=message) as error:
+        open_transactional_state(config, "t")
+    assert "nobody" not in str(error.value)
+
+
+def test_importing_the_package_needs_no_third_party() -> None:
+    code = (
+        "import sys, txtopo.transactional_state;"
+        "assert not {'kazoo', 'py4j', 'pyspark'} & {name.split('.')[0] for name in sys.modules}"
+    )
+
+    subprocess.run([sys.executable, "-c", code], check=True)

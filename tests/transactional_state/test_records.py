@@ -1,0 +1,44 @@
+"""What the bytes of a node may be."""
+
+from __future__ import annotations
+
+import pytest
+
+from txtopo.errors import CorruptNodeError, SchemaVersionError
+from txtopo.transactional_state.records import INNER_NODE, Record, decode, encode
+
+
+def test_a_record_names_the_write_that_made_it() -> None:
+    assert decode("/a", encode("/a", [1], "client-7")) == Record([1], "client-7")
+
+
+def test_a_node_that_only_has_children_has_no_record() -> None:
+    assert decode("/batches", INNER_NODE) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b"null",
+        b"[1]",
+        b'{"value":1}',
+        b'{"schema":"1","write":"a","value":1}',
+        b'{"schema":true,"write":"a","value":1}',
+        b'{"schema":0,"write":"a","value":1}',
+        b'{"schema":1,"value":1}',
+        b'{"schema":1,"write":"a"}',
+    ],
+)
+def test_row_3_other_bytes_are_an_error_and_never_empty(data: bytes) -> None:
+    with pytest.raises(CorruptNodeError, match=r"node /t/epoch .* 'txtopo state repair'") as error:
+        decode("/t/epoch", data)
+
+    assert error.value.path == "/t/epoch"
+
+
+def test_row_4_a_newer_schema_asks_for_an_upgrade() -> None:
+    with pytest.raises(SchemaVersionError, match=r"node /t/epoch .* schema 2; .* upgrade txtopo"):
+        decode("/t/epoch", b'{"schema":2,"anything":"else"}')

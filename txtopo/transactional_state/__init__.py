@@ -1,0 +1,36 @@
+"""What survives the coordinator."""
+
+from txtopo.transactional_state.candidate import this_process
+from txtopo.transactional_state.journal import Journal, JournalContents, StoredBatch
+from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
+from txtopo.transactional_state.opening import open_transactional_state
+from txtopo.transactional_state.store import (
+    Check,
+    CompareAndSet,
+    Delete,
+    Json,
+    Leadership,
+    Node,
+    Put,
+    TransactionalState,
+    VersionConflict,
+)
+
+__all__ = [
+    "Check",
+    "CompareAndSet",
+    "Delete",
+    "Journal",
+    "JournalContents",
+    "Json",
+    "Leadership",
+    "MemoryEnsemble",
+    "MemoryTransactionalState",
+    "Node",
+    "Put",
+    "StoredBatch",
+    "TransactionalState",
+    "VersionConflict",
+    "open_transactional_state",
+    "this_process",
+]

@@ -1,0 +1,76 @@
+"""open_transactional_state: from a Config to the transactional state that it names."""
+
+from __future__ import annotations
+
+import logging
+
+from txtopo.config import Config
+from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
+from txtopo.transactional_state.paths import check_topology_id
+from txtopo.transactional_state.store import TransactionalState
+
+_log = logging.getLogger("txtopo.transactional_state")
+
+
+def open_transactional_state(
+    config: Config,
+    topology_id: str,
+    jvm: object | None = None,
+    ensemble: MemoryEnsemble | None = None,
+) -> TransactionalState:
+    """Open the transactional state of a topology.
+
+    Args:
+        config: Names where it is.
+        topology_id: Id of the topology.
+        jvm: ``spark._jvm`` of a classic Spark session; what ``"embedded"`` needs.
+        ensemble: What ``"memory"`` uses, to share it; by default one of its own.
+
+    Raises:
+        ConfigError: It cannot be opened as configured.
+        CoordinatorUnavailable: ZooKeeper cannot be reached.
+        AuthError: ZooKeeper refuses the credentials.
+    """
+    check_topology_id(topology_id)
+    if config.zookeeper == "memory":
+        if ensemble is None:
+            _log.warning(
+                "zookeeper='memory': the transactional state of %r ends with this process; "
+                "a state that outlives it will not fit to the next start",
+                topology_id,
+            )
+        return MemoryTransactionalState(topology_id, ensemble)
+    if config.zookeeper == "embedded":
+        return _open_embedded(config, topology_id, jvm)
+    from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
+
+    return ZooKeeperTransactionalState(
+        config.zookeeper,
+        topology_id,
+        digest=config.zookeeper_digest,
+        sasl=config.zookeeper_sasl,
+        tls=config.zookeeper_tls,
+        session_timeout_s=config.session_timeout_s,
+        connect_timeout_s=config.connect_timeout_s,
+    )
+
+
+def _open_embedded(config: Config, topology_id: str, jvm: object | None) -> TransactionalState:
+    from txtopo.transactional_state.embedded import EmbeddedServer
+    from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
+
+    server = EmbeddedServer(jvm, config.zookeeper_dir)
+    hosts = server.attach()
+    try:
+        return ZooKeeperTransactionalState(
+            hosts,
+            topology_id,
+            digest=config.zookeeper_digest,
+            session_timeout_s=config.session_timeout_s,
+            connect_timeout_s=config.connect_timeout_s,
+            locate=server.locate,
+            on_close=server.close,
+        )
+    except BaseException:
+        server.close()
+        raise

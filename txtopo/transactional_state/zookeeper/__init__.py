@@ -1,0 +1,1 @@
+"""The transactional state in ZooKeeper, through kazoo, which nothing else imports."""

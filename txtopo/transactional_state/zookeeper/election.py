@@ -1,0 +1,163 @@
+"""Election: which candidate leads, by ephemeral nodes in a queue (ZooKeeper's lock recipe).
+
+It is kazoo's lock but for three things that a standby needs: no call outlasts its limit when the
+connection is down, a place in the queue is kept from one call to the next, and a leader whose
+process is known to be dead is not waited for. Like every lock it elects and does not protect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.exceptions import NoNodeError
+
+from txtopo.errors import CoordinatorUnavailable
+from txtopo.transactional_state.candidate import is_gone
+from txtopo.transactional_state.records import decode, encode
+from txtopo.transactional_state.store import Json, Leadership
+from txtopo.transactional_state.zookeeper.session import OutcomeUnknown, Patience, ZooKeeperSession
+
+
+class Election:
+    """The queue of candidates below one node.
+
+    Args:
+        session: What ephemeral nodes belong to.
+        path: The node.
+    """
+
+    def __init__(self, session: ZooKeeperSession, path: str) -> None:
+        self._session = session
+        self._path = path
+        self._places = 0
+
+    def lead(
+        self, candidate: Json, *, timeout_s: float, on_lost: Callable[[], None]
+    ) -> Leadership | None:
+        """Wait for the first place in the queue; None when the time is up."""
+        patience = Patience(timeout_s)
+        while True:
+            generation = self._session.generation
+            try:
+                mine, ahead = self._stand_in_queue(candidate)
+                if ahead is None:
+                    return self._leadership(mine, generation, on_lost)
+                if is_gone(self._candidate(ahead)):
+                    self._remove(ahead)
+                    continue
+                free = self._watch(ahead)
+            except OutcomeUnknown:
+                if not patience.wait(self._session.event()):
+                    return None
+                continue
+            if free is not None and not patience.wait_for(free):
+                return None
+
+    def leader(self) -> Json:
+        """Return the candidate with the first place, or None."""
+        for name in self._queue():
+            candidate = self._candidate(name)
+            if candidate is not None:
+                return candidate
+        return None
+
+    def leave(self, name: str) -> None:
+        """Give up a place; what cannot be told to ZooKeeper ends with the session."""
+        self._places += 1
+        try:
+            self._remove(name)
+        except CoordinatorUnavailable:
+            return
+
+    def _leadership(
+        self, mine: str, generation: int, on_lost: Callable[[], None]
+    ) -> _ZooKeeperLeadership:
+        leadership = _ZooKeeperLeadership(self, self._session, mine, on_lost)
+        self._session.watch_loss(leadership, leadership.lose)
+        if self._session.generation != generation:
+            leadership.lose()
+        return leadership
+
+    def _stand_in_queue(self, candidate: Json) -> tuple[str, str | None]:
+        """Take a place unless there is one; return it and the place right before it."""
+        # A new session must not take an ephemeral node for its own that its predecessor left.
+        token = f"{self._session.id}-{self._session.generation}-{self._places}-"
+        queue = self._queue()
+        if not any(name.startswith(token) for name in queue):
+            self._create(token, candidate)
+            queue = self._queue()
+        at = next((at for at, name in enumerate(queue) if name.startswith(token)), None)
+        if at is None:
+            raise OutcomeUnknown(f"the place of this candidate below {self._path} is gone")
+        return queue[at], queue[at - 1] if at else None
+
+    def _create(self, token: str, candidate: Json) -> None:
+        prefix = f"{self._path}/{token}"
+        data = encode(prefix, candidate, self._session.id)
+        self._session.ensure(self._path)
+        self._session.ask(
+            prefix,
+            lambda client: client.create_async(prefix, data, ephemeral=True, sequence=True),
+        )
+
+    def _queue(self) -> list[str]:
+        path = self._path
+        try:
+            names = self._session.read(path, lambda client: client.get_children_async(path))
+        except NoNodeError:
+            return []
+        return sorted(names, key=lambda name: str(name)[-10:])
+
+    def _candidate(self, name: str) -> Json:
+        path = f"{self._path}/{name}"
+        try:
+            data, _ = self._session.read(path, lambda client: client.get_async(path))
+        except NoNodeError:
+            return None
+        record = decode(path, data)
+        return record.value if record else None
+
+    def _watch(self, name: str) -> Any:
+        """Return an event that is set when a place is free, or None if it is already."""
+        path = f"{self._path}/{name}"
+        event = self._session.event()
+        found = self._session.read(
+            path, lambda client: client.exists_async(path, watch=lambda _: event.set())
+        )
+        return event if found is not None else None
+
+    def _remove(self, name: str) -> None:
+        path = f"{self._path}/{name}"
+        try:
+            self._session.read(path, lambda client: client.delete_async(path))
+        except NoNodeError:
+            return
+
+
+class _ZooKeeperLeadership(Leadership):
+    def __init__(
+        self,
+        election: Election,
+        session: ZooKeeperSession,
+        name: str,
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._election = election
+        self._session = session
+        self._name = name
+        self._on_lost = [on_lost]
+
+    def release(self) -> None:
+        if self._on_lost:
+            self._on_lost.clear()
+            self._session.watch_loss(self, None)
+            self._election.leave(self._name)
+
+    def lose(self) -> None:
+        try:
+            on_lost = self._on_lost.pop()
+        except IndexError:
+            return  # released, or told already
+        self._session.watch_loss(self, None)
+        on_lost()

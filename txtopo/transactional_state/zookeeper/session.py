@@ -1,0 +1,243 @@
+"""One session with ZooKeeper: it waits for a connection, asks, and names what went wrong.
+
+kazoo connects again by itself, and makes a new session when the old one has expired. While the
+connection is down (SUSPENDED) nothing may be assumed: the session may live or not, and a question
+waits. Only LOST ends a leadership. kazoo queues requests without limit while it connects, so
+nothing is sent before it is connected and no answer is waited for without limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    InvalidACLError,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    SessionExpiredError,
+    SessionMovedError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState, KeeperState
+
+from txtopo.errors import AuthError, ConfigError, CoordinatorUnavailable
+from txtopo.transactional_state.records import INNER_NODE
+from txtopo.transactional_state.zookeeper.access import Access
+
+SLICE_S = 0.1
+"""How long one wait lasts before it is looked whether there is something to do."""
+
+READS_MAX = 3
+"""How often a read is asked again that was lost with its connection."""
+
+# Quick to be back when a standby takes over an embedded server, and no burden on an ensemble.
+_CONNECTION_RETRY = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
+
+# kazoo logs each refused connection as a warning and, at DEBUG, credentials.
+_kazoo_log = logging.getLogger("txtopo.transactional_state.kazoo")
+_kazoo_log.setLevel(logging.ERROR)
+
+
+class OutcomeUnknown(CoordinatorUnavailable):
+    """The connection was lost between a question and its answer."""
+
+
+class ZooKeeperSession:
+    """A kazoo client with limits.
+
+    Attributes:
+        id: Distinct for each object, for names and for the ids of writes.
+        generation: Grows when ZooKeeper's session is lost; ephemeral nodes are gone then.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        access: Access,
+        *,
+        session_timeout_s: float,
+        locate: Callable[[], str] | None = None,
+    ) -> None:
+        self.id = uuid.uuid4().hex[:12]
+        self.generation = 0
+        self._hosts = hosts
+        self._access = access
+        self._session_timeout_s = session_timeout_s
+        self._locate = locate
+        self._on_loss: dict[int, Callable[[], None]] = {}
+        self._refused = False
+        self._closed = False
+        try:
+            self._client = KazooClient(
+                hosts,
+                timeout=session_timeout_s,
+                connection_retry=_CONNECTION_RETRY,
+                logger=_kazoo_log,
+                **access.client_arguments(),
+            )
+        except ValueError as error:
+            raise ConfigError(
+                f"zookeeper hosts cannot be read; got {hosts!r}; expected 'host:port,host:port'"
+            ) from error
+        self._client.add_listener(self._changed)
+        self._live = self._client.start_async()
+
+    def wait_connected(self, timeout_s: float | None = None) -> None:
+        """Return once there is a connection.
+
+        Raises:
+            CoordinatorUnavailable: There was none for so long; by default, for a session's time.
+            AuthError: The credentials were refused; no later try can help.
+        """
+        limit_s = self._session_timeout_s if timeout_s is None else timeout_s
+        patience = Patience(limit_s)
+        while not self._client.connected:
+            self._check_alive()
+            self.locate()
+            if not patience.wait(self._live):
+                raise CoordinatorUnavailable(
+                    f"zookeeper cannot be reached; tried {self._hosts} for {limit_s:g} s; "
+                    "check that it runs and that hosts, ports and TLS are right",
+                    hosts=self._hosts,
+                )
+
+    def locate(self) -> None:
+        """Find out where the server is now, if there is no connection."""
+        if self._locate is not None and not self._client.connected and not self._closed:
+            self._hosts = self._locate()
+            self._client.set_hosts(self._hosts)
+
+    def ask(self, path: str, question: Callable[[KazooClient], Any]) -> Any:
+        """Ask once and return the answer.
+
+        Args:
+            path: What it is about, for errors.
+            question: Gets the client and returns kazoo's asynchronous result.
+
+        Raises:
+            OutcomeUnknown: It may have been done or not.
+            CoordinatorUnavailable: No connection, or the session expired.
+            AuthError: The credentials do not allow it.
+        """
+        self.wait_connected()
+        try:
+            return question(self._client).get(timeout=2 * self._session_timeout_s)
+        except (NoAuthError, AuthFailedError, InvalidACLError) as error:
+            raise self.refused(path) from error
+        except SessionExpiredError as error:
+            raise CoordinatorUnavailable(
+                f"the session with zookeeper at {self._hosts} expired; whoever led must contend "
+                "again",
+                hosts=self._hosts,
+            ) from error
+        except (
+            ConnectionLoss,
+            ConnectionClosedError,
+            SessionMovedError,
+            KazooTimeoutError,
+        ) as lost:
+            raise OutcomeUnknown(
+                f"zookeeper at {self._hosts} did not answer about {path}; the connection was lost",
+                hosts=self._hosts,
+            ) from lost
+
+    def read(self, path: str, question: Callable[[KazooClient], Any]) -> Any:
+        """Ask something that changes nothing; again if the answer was lost."""
+        for _ in range(READS_MAX - 1):
+            try:
+                return self.ask(path, question)
+            except OutcomeUnknown:
+                continue
+        return self.ask(path, question)
+
+    def ensure(self, path: str) -> None:
+        """Create a node and those above it where they are missing, without values."""
+        if self.read(path, lambda client: client.exists_async(path)) is not None:
+            return
+        parent = path.rpartition("/")[0]
+        if parent:
+            self.ensure(parent)
+        # It exists when somebody else was faster, or the answer to our own request was lost.
+        with contextlib.suppress(NodeExistsError):
+            self.read(path, lambda client: client.create_async(path, INNER_NODE))
+
+    def watch_loss(self, key: object, lost: Callable[[], None] | None) -> None:
+        """Call *lost* from kazoo's thread when the session is lost; None takes it back."""
+        if lost is None:
+            self._on_loss.pop(id(key), None)
+        else:
+            self._on_loss[id(key)] = lost
+
+    def event(self) -> Any:
+        """Return an event that a watch can set."""
+        return self._client.handler.event_object()
+
+    def refused(self, path: str) -> AuthError:
+        """Return the error for credentials that are not good enough."""
+        return AuthError(
+            f"zookeeper refuses access to {path}; scheme {self._access.scheme!r} at {self._hosts}; "
+            "check zookeeper_digest or zookeeper_sasl, and the ACL of the node",
+            path=path,
+            scheme=self._access.scheme,
+        )
+
+    def close(self) -> None:
+        """End the session; harmless twice."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._client.stop()
+            self._client.close()
+        except (KazooException, OSError):
+            _kazoo_log.debug("the session could not be ended in order", exc_info=True)
+
+    def _check_alive(self) -> None:
+        if self._refused:
+            raise self.refused("/")
+        if self._closed:
+            raise CoordinatorUnavailable(
+                f"the session with zookeeper at {self._hosts} is closed", hosts=self._hosts
+            )
+
+    def _changed(self, state: str) -> None:
+        if state != KazooState.LOST or self._closed:
+            return
+        # kazoo gives up for good only when it could not authenticate; CLOSED is how it ends then.
+        if self._client.client_state in (KeeperState.AUTH_FAILED, KeeperState.CLOSED):
+            self._refused = True
+        self.generation += 1
+        for lost in list(self._on_loss.values()):
+            lost()
+
+
+class Patience:
+    """A limit on waiting, counted in slices, so that it needs no clock."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._slices = math.ceil(timeout_s / SLICE_S)
+
+    def wait(self, event: Any) -> bool:
+        """Wait a slice or until the event; False when the limit is used up."""
+        if self._slices <= 0:
+            return False
+        self._slices -= 1
+        event.wait(SLICE_S)
+        return True
+
+    def wait_for(self, event: Any) -> bool:
+        """Wait until the event; False when the limit is used up."""
+        while not event.is_set():
+            if not self.wait(event):
+                return False
+        return True

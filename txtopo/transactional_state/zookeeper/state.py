@@ -1,0 +1,277 @@
+"""ZooKeeperTransactionalState: what survives the coordinator, in ZooKeeper.
+
+One step is one ``multi``. When the connection is lost before its answer came, the nodes that it
+would have written are read again: one that carries the id of the write shows that the step landed;
+otherwise it is sent once more, which is safe since it is conditional on the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any
+
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+
+from txtopo.errors import CoordinatorUnavailable, StateUsageError
+from txtopo.transactional_state.paths import check_topology_id, split_chroot
+from txtopo.transactional_state.records import decode, encode_steps
+from txtopo.transactional_state.store import (
+    Check,
+    CompareAndSet,
+    Delete,
+    Json,
+    Leadership,
+    Node,
+    Put,
+    Step,
+    TransactionalState,
+    VersionConflict,
+)
+from txtopo.transactional_state.zookeeper.access import Access
+from txtopo.transactional_state.zookeeper.election import Election
+from txtopo.transactional_state.zookeeper.session import OutcomeUnknown, ZooKeeperSession
+
+WRITES_MAX = 2
+"""How often a step is sent whose answer was lost with the connection."""
+
+
+class ZooKeeperTransactionalState(TransactionalState):
+    """The transactional state of one topology below ``<chroot>/<topology id>``.
+
+    A leader's ``on_lost`` is called from kazoo's thread when its session has expired; it must not
+    block. While only the connection is down (SUSPENDED) calls wait for it, at most for a session's
+    time, and nothing is said.
+
+    Args:
+        hosts: ``"host:port,host:port/chroot"``; the chroot is created, ``/txtopo`` by default.
+        topology_id: Id of the topology.
+        digest: ``"user:password"``.
+        sasl: kazoo's ``sasl_options``.
+        tls: kazoo's TLS arguments.
+        session_timeout_s: A leader that is silent for longer is deposed.
+        connect_timeout_s: How long the first connection is tried.
+        locate: Called while there is no connection; says where the server is now.
+        on_close: Called once when the session has ended.
+
+    Raises:
+        ConfigError: An argument is wrong.
+        CoordinatorUnavailable: No connection in *connect_timeout_s*; nothing was written.
+        AuthError: The credentials are refused.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        topology_id: str,
+        *,
+        digest: str | None = None,
+        sasl: Mapping[str, str] | None = None,
+        tls: Mapping[str, str | bool] | None = None,
+        session_timeout_s: float = 6.0,
+        connect_timeout_s: float = 15.0,
+        locate: Callable[[], str] | None = None,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        servers, chroot = split_chroot(hosts)
+        self._root = f"{chroot}/{check_topology_id(topology_id)}"
+        access = Access(digest, sasl, tls)
+        access.warn_if_open(servers)
+        self._on_close = [on_close] if on_close else []
+        self._session = ZooKeeperSession(
+            servers, access, session_timeout_s=session_timeout_s, locate=locate
+        )
+        self._election = Election(self._session, f"{self._root}/leader")
+        self._writes = (f"{self._session.id}-{number}" for number in count())
+        # Nodes that were seen to exist: what decides between create and set without a question.
+        self._known: set[str] = set()
+        try:
+            self._session.wait_connected(connect_timeout_s)
+            self._session.ensure(self._root)
+        except BaseException:
+            self._session.close()
+            raise
+
+    def get(self, path: str) -> Node | None:
+        """Read a node, or None if there is none."""
+        full = self._root + path
+        try:
+            data, stat = self._session.read(full, lambda client: client.get_async(full))
+        except NoNodeError:
+            self._known.discard(path)
+            return None
+        record = decode(full, data)
+        self._known.add(path)
+        return Node(record.value, stat.version) if record else None
+
+    def children(self, path: str) -> list[str]:
+        """Return the names of the nodes below *path*, sorted."""
+        full = self._root + path
+        try:
+            return sorted(self._session.read(full, lambda client: client.get_children_async(full)))
+        except NoNodeError:
+            return []
+
+    def apply(self, steps: Sequence[Step]) -> None:
+        """Do all steps or none."""
+        write = next(self._writes)
+        records = encode_steps(steps, write)
+        for sent in range(WRITES_MAX):
+            try:
+                self._write(steps, records)
+            except (OutcomeUnknown, VersionConflict) as error:
+                if sent == 0 and isinstance(error, VersionConflict):
+                    raise
+                if not self._landed(steps, write):
+                    if isinstance(error, VersionConflict):
+                        raise
+                    continue
+            self._remember(steps)
+            return
+        raise CoordinatorUnavailable(
+            f"the connection to zookeeper was lost {WRITES_MAX} times while writing to "
+            f"{self._root}; the step may have been done or not; try again",
+            path=self._root,
+        )
+
+    def synchronize(self) -> None:
+        """See at least what every earlier leader wrote."""
+        self._session.read(self._root, lambda client: client.sync_async(self._root))
+
+    def lead(
+        self, candidate: Json, *, timeout_s: float, on_lost: Callable[[], None]
+    ) -> Leadership | None:
+        """Wait until this process leads; the time to connect again comes on top."""
+        return self._election.lead(candidate, timeout_s=timeout_s, on_lost=on_lost)
+
+    def leader(self) -> Json:
+        """Return the candidate that leads now, or None."""
+        return self._election.leader()
+
+    def ensure_hosted(self) -> None:
+        """Host the embedded server if nobody does any more; every call that waits does so too."""
+        self._session.locate()
+
+    def close(self) -> None:
+        """End the session; harmless twice."""
+        self._session.close()
+        if self._on_close:
+            self._on_close.pop()()
+
+    def _write(self, steps: Sequence[Step], records: Sequence[bytes]) -> None:
+        """Send one multi; again when a guess about which nodes exist was wrong."""
+        for _ in range(2 * len(steps) + 1):
+            operations = [
+                (step, operation)
+                for step, data in zip(steps, records, strict=True)
+                if (operation := self._operation(step, data)) is not None
+            ]
+            results = self._session.ask(self._root, partial(_multi, operations))
+            failed = _first_failure(results)
+            if failed is None:
+                return
+            at, error = failed
+            self._learn(operations[at][0], error)
+        raise CoordinatorUnavailable(
+            f"nodes below {self._root} come and go; does another program write there?",
+            path=self._root,
+        )
+
+    def _operation(self, step: Step, data: bytes) -> _Operation | None:
+        full = self._root + step.path
+        match step:
+            case Put():
+                if step.path in self._known:
+                    return lambda multi: multi.set_data(full, data)
+                return lambda multi: multi.create(full, data)
+            case CompareAndSet(version=None):
+                return lambda multi: multi.create(full, data)
+            case CompareAndSet(version=version):
+                return lambda multi: multi.set_data(full, data, version)
+            case Check(version=version):
+                return lambda multi: multi.check(full, version)
+            case Delete():
+                if step.path in self._known or self._exists(full):
+                    return lambda multi: multi.delete(full)
+                return None
+
+    def _learn(self, step: Step, error: KazooException) -> None:
+        """Correct what is known about a node, or raise what the failure means."""
+        if isinstance(error, NoAuthError):
+            raise self._session.refused(self._root + step.path) from error
+        if isinstance(error, NotEmptyError):
+            raise StateUsageError(f"node {step.path} has children and cannot be deleted") from error
+        creates = step.path not in self._known and isinstance(step, Put)
+        creates |= isinstance(step, CompareAndSet) and step.version is None
+        if isinstance(error, NoNodeError) and creates:
+            self._session.ensure((self._root + step.path).rpartition("/")[0])
+        elif isinstance(error, NoNodeError) and isinstance(step, Put | Delete):
+            self._known.discard(step.path)
+        elif isinstance(error, NodeExistsError) and isinstance(step, Put):
+            self._known.add(step.path)
+        elif isinstance(error, NoNodeError | NodeExistsError | BadVersionError):
+            raise VersionConflict(
+                f"node {self._root}{step.path} has another version; expected by {step}; "
+                f"got {type(error).__name__}",
+                path=step.path,
+            ) from error
+        else:
+            raise error
+
+    def _landed(self, steps: Sequence[Step], write: str) -> bool:
+        """Whether a node carries the id of the write; one that was overwritten since cannot."""
+        self.synchronize()
+        return any(
+            self._written_by(self._root + step.path) == write
+            for step in steps
+            if isinstance(step, Put | CompareAndSet)
+        )
+
+    def _written_by(self, full: str) -> str | None:
+        try:
+            data, _ = self._session.read(full, lambda client: client.get_async(full))
+        except NoNodeError:
+            return None
+        record = decode(full, data)
+        return record.write if record else None
+
+    def _remember(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            if isinstance(step, Put | CompareAndSet):
+                self._known.add(step.path)
+            elif isinstance(step, Delete):
+                self._known.discard(step.path)
+
+    def _exists(self, full: str) -> bool:
+        found = self._session.read(full, lambda client: client.exists_async(full))
+        return found is not None
+
+
+_Operation = Callable[[Any], None]
+
+
+def _multi(operations: Sequence[tuple[Step, _Operation]], client: Any) -> Any:
+    multi = client.transaction()
+    for _, operation in operations:
+        operation(multi)
+    return multi.commit_async()
+
+
+def _first_failure(results: Sequence[object]) -> tuple[int, KazooException] | None:
+    """Find the operation that failed; the others say that they were rolled back."""
+    for at, result in enumerate(results):
+        if isinstance(result, KazooException) and not isinstance(
+            result, RolledBackError | RuntimeInconsistency
+        ):
+            return at, result
+    return None
