@@ -1,0 +1,117 @@
+"""States that do not fit their bolt, spout or inputs are refused when the topology is built.
+
+The numbers are those of the list of bad input that the project keeps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders.bolts import Save, Words, builder, refused
+from txtopo import (
+    Fields,
+    PersistentAggregate,
+    TransactionalTopologyBuilder,
+)
+from txtopo.state import Count, Sum, open_state
+
+
+def test_13_two_committers_on_one_table() -> None:
+    store = open_state("memory:")
+
+    def define(made: TransactionalTopologyBuilder) -> None:
+        made.set_bolt("a", Save()).shuffle_grouping("spout").with_state("counts", store)
+        made.set_bolt("b", Save()).shuffle_grouping("spout").with_state("counts", store)
+
+    error = refused(define, "share one table; got 'counts' of 'a' and 'counts' of 'b'")
+    assert error.table == "counts"
+
+
+def test_13_one_store_with_two_tables_is_right() -> None:
+    store = open_state("memory:")
+    made = builder()
+    made.set_bolt("a", Save()).shuffle_grouping("spout").with_state("one", store)
+    made.set_bolt("b", Save()).shuffle_grouping("spout").with_state("two", store)
+
+    assert made.build_topology()
+
+
+def test_a_transactional_state_below_an_opaque_spout() -> None:
+    def define(made: TransactionalTopologyBuilder) -> None:
+        save = made.set_bolt("save", Save()).shuffle_grouping("spout")
+        save.with_state("counts", open_state("memory:", kind="transactional"))
+
+    refused(
+        define,
+        "state 'counts' of 'save' is transactional and the spout 'spout' is opaque; a replay of an "
+        "opaque spout may bring another batch",
+        opaque=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "opaque"), [("opaque", True), ("opaque", False), ("transactional", False)]
+)
+def test_every_other_pair_of_spout_and_state_is_right(kind: Any, opaque: bool) -> None:
+    made = builder(opaque=opaque)
+    save = made.set_bolt("save", Save()).shuffle_grouping("spout")
+    save.with_state("counts", open_state("memory:", kind=kind))
+
+    assert made.build_topology()
+
+
+def test_a_state_on_a_bolt_that_is_no_committer() -> None:
+    refused(
+        lambda made: (
+            made.set_bolt("a", Words())
+            .shuffle_grouping("spout")
+            .with_state("s", open_state("memory:"))
+        ),
+        "state 's' is on bolt 'a', which is no committer",
+    )
+
+
+def test_a_state_name_that_is_used_twice() -> None:
+    def define(made: TransactionalTopologyBuilder) -> None:
+        save = made.set_bolt("save", Save()).shuffle_grouping("spout")
+        save.with_state("s", open_state("memory:")).with_state("s", open_state("memory:"))
+
+    refused(define, "bolt 'save' has two states of one name; got 's' twice")
+
+
+def test_a_state_that_is_none() -> None:
+    wrong: Any = "sqlite:///x.db"
+    refused(
+        lambda made: made.set_bolt("save", Save()).with_state("s", wrong),
+        "state 's' of bolt 'save' is of the wrong type; got 'sqlite:///x.db'; expected what",
+    )
+
+
+def test_a_second_state_for_a_persistent_aggregate() -> None:
+    count = PersistentAggregate(open_state("memory:"), "word", Count())
+    refused(
+        lambda made: made.set_bolt("count", count).with_state("s", open_state("memory:")),
+        "PersistentAggregate 'count' has its state already",
+    )
+
+
+def test_an_aggregate_of_a_missing_field() -> None:
+    total = PersistentAggregate(open_state("memory:"), "word", Sum("amount"))
+    refused(
+        lambda made: made.set_bolt("total", total).shuffle_grouping("spout"),
+        "'total' cannot use stream 'default' of 'spout': unknown field 'amount'",
+    )
+
+
+def test_inputs_of_an_aggregate_that_differ_in_type() -> None:
+    class Numbers(Words):
+        output_fields = Fields("word long")
+
+    def define(made: TransactionalTopologyBuilder) -> None:
+        count = PersistentAggregate(open_state("memory:"), "word", Count())
+        made.set_bolt("a", Numbers()).shuffle_grouping("spout")
+        made.set_bolt("count", count).shuffle_grouping("spout").shuffle_grouping("a")
+
+    refused(define, "inputs of PersistentAggregate 'count' differ in its fields; got stream")

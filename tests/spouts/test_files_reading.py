@@ -1,0 +1,126 @@
+"""What is read of a file, and what is said of one that cannot be read."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.spouts.driving import Emitted, Planner, context, emit
+from tests.spouts.files import FORMATS, numbered, spout, write
+from txtopo import Config, TransactionAttempt
+from txtopo.errors import ConfigError, EmitError, InfrastructureError, SourceDataLost
+
+
+def test_compressed_lines_are_read_as_one_range(tmp_path: Path) -> None:
+    for at in range(3):
+        with gzip.open(tmp_path / f"{at}.csv.gz", "wt") as file:
+            file.write("name,amount\n" + "".join(f"{w},{n}\n" for w, n in numbered(20, 100 * at)))
+    for limits in ({"batch_rows_max": 5}, {"batch_bytes_max": 10}, {"batch_files_max": 1}):
+        made = spout(tmp_path, partitions=2, **limits)
+
+        assert [len(emit(made, metadata, 2)) for metadata in Planner(made).all()] == [20] * 3
+
+
+def test_csv_knows_nulls_quotes_and_missing_ends(tmp_path: Path) -> None:
+    text = 'name,amount\r\n"a,b",1\r\n,2\r\n"",3\r\nNA,NA'
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    made = spout(tmp_path, null_values=("", "NA"), partitions=3)
+    (metadata,) = Planner(made).all()
+
+    assert sorted(emit(made, metadata), key=str) == sorted(
+        [("a,b", 1), (None, 2), ("", 3), (None, None)], key=str
+    )
+
+
+def test_csv_without_a_header_is_read_by_position(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a;1\nb;2\n")
+    made = spout(tmp_path, header=False, delimiter=";", batch_rows_max=1)
+
+    assert [emit(made, metadata) for metadata in Planner(made).all()] == [[("a", 1)], [("b", 2)]]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_empty_files_are_read_and_forgotten(tmp_path: Path, format: str) -> None:
+    write(tmp_path / "b", format, [])
+    if format != "parquet":
+        (tmp_path / "a").touch()
+    made = spout(tmp_path, format, batch_rows_max=3)
+    planner = Planner(made)
+
+    assert [emit(made, metadata) for metadata in planner.all()] in ([[]], [])
+    assert planner.plan() is None
+
+
+def test_record_batches_are_bounded(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x\n" * 250_000)
+    made = spout(tmp_path, "text", partitions=1)
+    (metadata,) = Planner(made).all()
+    emitted = Emitted(made)
+    emitter = made.emitter(Config(), context())
+    emitter.emit_batch(TransactionAttempt(1), metadata, emitted.collector)
+
+    assert sum(batch.num_rows for batch in emitted.batches) == 250_000
+    assert max(batch.num_rows for batch in emitted.batches) <= 100_000
+
+
+@pytest.mark.parametrize("how", ["changed", "gone", "other time"])
+def test_data_that_is_gone_or_changed_stops_the_run(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "a.csv"
+    write(path, "csv", numbered(3))
+    made = spout(tmp_path)
+    metadata = Planner(made).plan()
+    if how == "gone":
+        path.unlink()
+    elif how == "changed":
+        write(path, "csv", numbered(4))
+    else:
+        os.utime(path, (1, 1))
+
+    with pytest.raises(SourceDataLost, match=r"a\.csv' of a planned batch is (gone|changed)"):
+        emit(made, metadata)
+
+
+def test_a_file_that_does_not_hold_the_fields_is_named(tmp_path: Path) -> None:
+    bad = {
+        "csv": "name,amount\na,b\n",
+        "json": '{"name": "a", "amount": "b"}\n',
+        "parquet": "no parquet",
+    }
+    for format, text in bad.items():
+        path = tmp_path / format / "bad.file"
+        path.parent.mkdir()
+        path.write_text(text)
+        made = spout(path.parent, format, partitions=1, batch_files_max=1)
+
+        with pytest.raises(EmitError, match=r"cannot read .*bad\.file', .* as .*; expected Fields"):
+            emit(made, Planner(made).plan())
+
+
+def test_a_missing_column_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("name,sum\na,1\n")
+    made = spout(tmp_path)
+
+    with pytest.raises(EmitError, match="it has no column 'amount', only name, sum"):
+        emit(made, Planner(made).plan())
+
+
+def test_archives_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv.zip").write_bytes(b"PK")
+
+    with pytest.raises(ConfigError, match=r"a\.csv\.zip' is an archive; .*unpack it"):
+        Planner(spout(tmp_path)).plan()
+
+
+def test_a_filesystem_that_fails_is_an_infrastructure_fault(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a.csv", "csv", numbered(3))
+    made = spout(tmp_path / "in")
+    metadata = Planner(made).plan()
+    (tmp_path / "in" / "a.csv").unlink()
+    (tmp_path / "in").rmdir()
+    (tmp_path / "in").write_text("a file where a folder was")
+
+    with pytest.raises((InfrastructureError, SourceDataLost)):
+        emit(made, metadata)

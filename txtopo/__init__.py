@@ -1,0 +1,32 @@
+"""Transactional topologies on Spark: state that is right exactly once, whatever crashes."""
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.bolts import ArrowBolt, BasicBolt, BatchBolt, Committer, PersistentAggregate
+from txtopo.builders import Topology, TransactionalTopologyBuilder
+from txtopo.collector import ArrowOutputCollector, BatchOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.errors import FailedException, TxtopoError
+from txtopo.groupings import CustomStreamGrouping
+from txtopo.tuples import Fields, Stream, Tuple
+
+__all__ = [
+    "ArrowBolt",
+    "ArrowOutputCollector",
+    "BasicBolt",
+    "BatchBolt",
+    "BatchOutputCollector",
+    "Committer",
+    "Config",
+    "CustomStreamGrouping",
+    "FailedException",
+    "Fields",
+    "PersistentAggregate",
+    "Stream",
+    "TaskContext",
+    "Topology",
+    "TransactionAttempt",
+    "TransactionalTopologyBuilder",
+    "Tuple",
+    "TxtopoError",
+]

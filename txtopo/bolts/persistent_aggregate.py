@@ -1,0 +1,62 @@
+"""PersistentAggregate: the ready-made committer for counts, sums and extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from txtopo.bolts.committer import Committer
+from txtopo.errors import TopologyError
+from txtopo.state.aggregates import Aggregate
+from txtopo.state.registry import State
+from txtopo.tuples import Field, Fields
+
+GLOBAL_KEY = "global"
+"""The key of the only row of an aggregate without key fields; its column is called ``key``."""
+
+
+class PersistentAggregate(Committer):
+    """Keeps aggregates by key in a state, exactly once (Trident ``persistentAggregate``).
+
+    Rows are combined in the workers during the processing phase; the partial results of all workers
+    meet in the driver and are applied in one write of the store, whatever the parallelism. It emits
+    nothing.
+
+    Args:
+        state: Where to keep them; its key and value columns are set here.
+        key: Names of the key fields; empty for one row over everything.
+        aggregates: One aggregate, several, or a mapping of column name to aggregate.
+
+    Example:
+        >>> PersistentAggregate(open_state("sqlite:///c.db"), "word", Count())
+        >>> PersistentAggregate(state, ["carrier", "hour"], {"flights": Count(), "delay": Sum("d")})
+    """
+
+    output_fields = None
+    output_streams: Mapping[str, Fields] = {}
+
+    def __init__(
+        self,
+        state: State,
+        key: str | Sequence[str] = (),
+        aggregates: Aggregate | Sequence[Aggregate] | Mapping[str, Aggregate] = (),
+    ) -> None:
+        self.state = state
+        self.key: tuple[str, ...] = (key,) if isinstance(key, str) else tuple(key)
+        if isinstance(aggregates, Aggregate):
+            aggregates = (aggregates,)
+        if not isinstance(aggregates, Mapping):
+            aggregates = {aggregate.default_name: aggregate for aggregate in aggregates}
+        if not aggregates:
+            raise TopologyError("PersistentAggregate has no aggregates; expected e.g. Count()")
+        self.aggregates: dict[str, Aggregate] = dict(aggregates)
+
+    def key_fields(self, inputs: Fields) -> Fields:
+        """Return the key columns for inputs of these fields."""
+        return inputs.select(self.key) if self.key else Fields("key string")
+
+    def value_fields(self, inputs: Fields) -> Fields:
+        """Return the value columns for inputs of these fields."""
+        fields: list[Field] = [
+            aggregate.value_field(name, inputs) for name, aggregate in self.aggregates.items()
+        ]
+        return Fields.of(fields)

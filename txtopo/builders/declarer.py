@@ -1,0 +1,152 @@
+"""BoltDeclarer: what a bolt subscribes to and which states it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from txtopo.errors import TopologyError
+from txtopo.groupings import (
+    AllGrouping,
+    CustomGrouping,
+    CustomStreamGrouping,
+    DirectGrouping,
+    FieldsGrouping,
+    GlobalGrouping,
+    Grouping,
+    LocalOrShuffleGrouping,
+    NoneGrouping,
+    PartialKeyGrouping,
+    ShuffleGrouping,
+)
+from txtopo.state.registry import State
+from txtopo.topology.component import Component, Role, Subscription
+from txtopo.topology.ids import check_id
+from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
+
+FieldNames = Fields | Sequence[str] | str
+"""``Fields``, a list of names, or one name."""
+
+
+@dataclass(slots=True)
+class BoltDeclarer:
+    """Takes the inputs and states of a bolt; each method returns the declarer (as in Storm).
+
+    Made by ``set_bolt``. Sources may be declared later than the bolts that subscribe to them, so
+    that inputs are checked by ``build_topology``.
+    """
+
+    _id: str
+    _bolt: object
+    _role: Role
+    _parallelism: int
+    _streams: dict[str, Stream]
+    _committer: bool
+    _subscriptions: list[Subscription] = field(default_factory=list)
+    _states: dict[str, State] = field(default_factory=dict)
+
+    def shuffle_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
+        """Give each task the same number of tuples, give or take one."""
+        return self._subscribe(source, stream, ShuffleGrouping())
+
+    def fields_grouping(
+        self, source: str, fields: FieldNames, *, stream: str = DEFAULT_STREAM
+    ) -> Self:
+        """Bring equal values of the named fields to the same task."""
+        return self._subscribe(source, stream, FieldsGrouping(_names(fields)))
+
+    def global_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
+        """Bring every tuple to the task with the lowest index."""
+        return self._subscribe(source, stream, GlobalGrouping())
+
+    def all_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
+        """Bring every tuple to every task."""
+        return self._subscribe(source, stream, AllGrouping())
+
+    def none_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
+        """Bring each tuple to any task: you do not care which."""
+        return self._subscribe(source, stream, NoneGrouping())
+
+    def local_or_shuffle_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
+        """Prefer tasks in the sender's slot, else shuffle."""
+        return self._subscribe(source, stream, LocalOrShuffleGrouping())
+
+    def partial_key_grouping(
+        self, source: str, fields: FieldNames, *, stream: str = DEFAULT_STREAM
+    ) -> Self:
+        """Share each key between two tasks, whichever its sender has used less."""
+        return self._subscribe(source, stream, PartialKeyGrouping(_names(fields)))
+
+    def direct_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
+        """Let the emitter pick the task with ``emit_direct``; needs a direct stream."""
+        return self._subscribe(source, stream, DirectGrouping())
+
+    def custom_grouping(
+        self, source: str, grouping: CustomStreamGrouping, *, stream: str = DEFAULT_STREAM
+    ) -> Self:
+        """Share the tuples with a grouping of your own."""
+        if not isinstance(grouping, CustomStreamGrouping):
+            raise TopologyError(
+                f"custom grouping of bolt {self._id!r} is of the wrong type; got {grouping!r}; "
+                "expected an instance of CustomStreamGrouping",
+                component=self._id,
+            )
+        return self._subscribe(source, stream, CustomGrouping(grouping))
+
+    def with_state(self, name: str, state: State) -> Self:
+        """Give the bolt a state, which it reaches with ``context.state(name)``.
+
+        Args:
+            name: Name of the state within the bolt, and its table if it names none itself.
+            state: What ``open_state`` returned.
+
+        Raises:
+            TopologyError: The bolt has a state of that name already, or cannot have one.
+        """
+        check_id(f"in bolt {self._id!r}: state", name)
+        if name in self._states:
+            raise TopologyError(
+                f"bolt {self._id!r} has two states of one name; got {name!r} twice; rename one",
+                component=self._id,
+                state=name,
+            )
+        if not isinstance(state, State):
+            raise TopologyError(
+                f"state {name!r} of bolt {self._id!r} is of the wrong type; got {state!r}; "
+                "expected what open_state(url) returns",
+                component=self._id,
+                state=name,
+            )
+        if self._role is Role.PERSISTENT_AGGREGATE:
+            raise TopologyError(
+                f"PersistentAggregate {self._id!r} has its state already; got {name!r} as well; "
+                "give the state to PersistentAggregate(state, …) alone",
+                component=self._id,
+                state=name,
+            )
+        self._states[name] = state.named(name)
+        return self
+
+    def component(self) -> Component:
+        """Return what was declared so far. Called by the builder."""
+        return Component(
+            self._id,
+            self._role,
+            self._bolt,
+            self._parallelism,
+            self._streams,
+            tuple(self._subscriptions),
+            self._committer,
+            dict(self._states),
+        )
+
+    def _subscribe(self, source: str, stream: str, grouping: Grouping) -> Self:
+        self._subscriptions.append(Subscription(source, stream, grouping))
+        return self
+
+
+def _names(fields: FieldNames) -> tuple[str, ...]:
+    if isinstance(fields, Fields):
+        return fields.names
+    return (fields,) if isinstance(fields, str) else tuple(fields)

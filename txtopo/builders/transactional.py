@@ -1,0 +1,121 @@
+"""TransactionalTopologyBuilder: where a user puts a transactional topology together."""
+
+from __future__ import annotations
+
+import warnings
+
+from txtopo.bolts.arrow import ArrowBolt
+from txtopo.bolts.basic import BasicBolt
+from txtopo.bolts.batch import BatchBolt
+from txtopo.bolts.committer import Committer
+from txtopo.bolts.persistent_aggregate import PersistentAggregate
+from txtopo.builders.declarer import BoltDeclarer
+from txtopo.builders.prototypes import snapshot
+from txtopo.builders.topology import Topology
+from txtopo.errors import TopologyError, TopologyWarning
+from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
+from txtopo.spouts.partitioned import PartitionedTransactionalSpout
+from txtopo.spouts.transactional import TransactionalSpout
+from txtopo.topology.advice import advice
+from txtopo.topology.checks import check_parallelism
+from txtopo.topology.component import Component, Role
+from txtopo.topology.graph import Graph
+from txtopo.topology.ids import check_id
+from txtopo.topology.roles import bolt_role, checked_streams, not_a_committer, spout_role
+
+Spout = TransactionalSpout | PartitionedTransactionalSpout | OpaquePartitionedTransactionalSpout
+Bolt = BasicBolt | BatchBolt | ArrowBolt | PersistentAggregate
+
+
+class TransactionalTopologyBuilder:
+    """Puts a transactional topology together: one spout, bolts, committers (Storm's of that name).
+
+    Every mistake in a definition is found here or in :meth:`build_topology`, before anything runs.
+
+    Args:
+        id: Id of the topology. Its progress is kept under this id: a topology that is started again
+            under it goes on where it stopped, and two that run must not share one.
+        spout_id: Id of the spout.
+        spout: The spout.
+        parallelism: How many tasks the spout has.
+
+    Raises:
+        TopologyError: An argument is wrong; the message says which and how to mend it.
+
+    Example:
+        >>> from txtopo import Fields, PersistentAggregate, TransactionalTopologyBuilder
+        >>> from txtopo.spouts import MemoryTransactionalSpout
+        >>> from txtopo.state import Count, open_state
+        >>> words = MemoryTransactionalSpout({0: [["a"], ["b"]]}, Fields("word string"), 1)
+        >>> builder = TransactionalTopologyBuilder("words", "spout", words)
+        >>> count = PersistentAggregate(open_state("memory:"), "word", Count())
+        >>> _ = builder.set_bolt("count", count).fields_grouping("spout", "word")
+        >>> builder.build_topology().id
+        'words'
+    """
+
+    def __init__(self, id: str, spout_id: str, spout: Spout, parallelism: int = 1) -> None:
+        self._id = check_id("topology", id)
+        check_id("spout", spout_id)
+        role = spout_role(spout_id, spout)
+        check_parallelism(spout_id, parallelism)
+        streams = checked_streams(spout_id, spout)
+        if not streams:
+            raise TopologyError(
+                f"spout {spout_id!r} declares no fields; expected output_fields = Fields(…)",
+                component=spout_id,
+            )
+        self._spout = Component(spout_id, role, spout, parallelism, streams)
+        self._declarers: dict[str, BoltDeclarer] = {}
+
+    def set_bolt(self, id: str, bolt: Bolt, parallelism: int = 1) -> BoltDeclarer:
+        """Add a bolt; it is a committer if it is derived from ``Committer``.
+
+        Args:
+            id: Id of the bolt.
+            bolt: A prototype: each task of each attempt gets a fresh copy of it.
+            parallelism: How many tasks it has.
+
+        Returns:
+            Where its inputs and states are declared.
+
+        Raises:
+            TopologyError: The id is taken, or an argument is wrong; mend it.
+        """
+        return self._declare(id, bolt, parallelism, committer=isinstance(bolt, Committer))
+
+    def set_committer_bolt(self, id: str, bolt: Bolt, parallelism: int = 1) -> BoltDeclarer:
+        """Add a bolt that runs in the commit phase, whether or not it is a ``Committer``.
+
+        Raises:
+            TopologyError: As ``set_bolt``, and for a basic bolt, which sees no batch.
+        """
+        return self._declare(id, bolt, parallelism, committer=True)
+
+    def build_topology(self) -> Topology:
+        """Check everything and return the topology, which nothing changes any more.
+
+        Raises:
+            TopologyError: The topology cannot run; the message says what to mend.
+        """
+        declared = [self._spout, *(declarer.component() for declarer in self._declarers.values())]
+        graph = Graph.of(self._id, declared)
+        for sentence in advice(graph):
+            warnings.warn(sentence, TopologyWarning, stacklevel=2)
+        return Topology(Graph.of(self._id, [snapshot(component) for component in declared]))
+
+    def _declare(self, id: str, bolt: object, parallelism: int, *, committer: bool) -> BoltDeclarer:
+        check_id("bolt", id)
+        if id == self._spout.id or id in self._declarers:
+            raise TopologyError(
+                f"component id {id!r} stands twice; expected distinct ids; rename one of the two",
+                component=id,
+            )
+        role = bolt_role(id, bolt)
+        if committer and role is Role.BASIC_BOLT:
+            raise not_a_committer(id, bolt)
+        check_parallelism(id, parallelism)
+        streams = dict(checked_streams(id, bolt))
+        declarer = BoltDeclarer(id, bolt, role, parallelism, streams, committer)
+        self._declarers[id] = declarer
+        return declarer

@@ -1,0 +1,45 @@
+"""TaskContext: what a task of a spout or bolt knows about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from txtopo.errors import StateUsageError
+
+if TYPE_CHECKING:
+    from txtopo.state.transaction import StateHandle
+
+
+def _no_states(name: str) -> StateHandle:
+    raise StateUsageError(
+        f"state {name!r} is not open here; only committers have states; give the bolt the marker "
+        f"Committer and declare it with .with_state({name!r}, open_state(…))"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """What a task knows about itself (Storm ``TopologyContext``).
+
+    Attributes:
+        topology_id: Id of the topology.
+        component_id: Id of the spout or bolt.
+        task_index: Which of its tasks this is, from 0.
+        tasks: How many tasks it has.
+    """
+
+    topology_id: str
+    component_id: str
+    task_index: int
+    tasks: int
+    states: Callable[[str], StateHandle] = field(default=_no_states, repr=False, compare=False)
+
+    def state(self, name: str) -> StateHandle:
+        """Return the state that ``with_state(name, …)`` declared for this bolt.
+
+        Raises:
+            StateUsageError: No such state was declared, or the bolt is not a committer.
+        """
+        return self.states(name)

@@ -1,0 +1,41 @@
+"""Where batches come from."""
+
+from txtopo.spouts.files import FilesTransactionalSpout
+from txtopo.spouts.memory import (
+    MemoryTransactionalSpout,
+    OpaqueMemoryTransactionalSpout,
+    Outage,
+    Recut,
+)
+from txtopo.spouts.opaque import (
+    OpaquePartitionedTransactionalEmitter,
+    OpaquePartitionedTransactionalSpout,
+)
+from txtopo.spouts.partitioned import (
+    PartitionedCoordinator,
+    PartitionedTransactionalEmitter,
+    PartitionedTransactionalSpout,
+)
+from txtopo.spouts.transactional import (
+    LastBatch,
+    TransactionalCoordinator,
+    TransactionalEmitter,
+    TransactionalSpout,
+)
+
+__all__ = [
+    "FilesTransactionalSpout",
+    "LastBatch",
+    "MemoryTransactionalSpout",
+    "OpaqueMemoryTransactionalSpout",
+    "OpaquePartitionedTransactionalEmitter",
+    "OpaquePartitionedTransactionalSpout",
+    "Outage",
+    "PartitionedCoordinator",
+    "PartitionedTransactionalEmitter",
+    "PartitionedTransactionalSpout",
+    "Recut",
+    "TransactionalCoordinator",
+    "TransactionalEmitter",
+    "TransactionalSpout",
+]

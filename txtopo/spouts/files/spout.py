@@ -1,0 +1,112 @@
+"""FilesTransactionalSpout: files, local or remote, each exactly once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.errors import ConfigError
+from txtopo.spouts.files.cursor import Order
+from txtopo.spouts.files.format import FileFormat, FormatName
+from txtopo.spouts.files.planning import BATCH_BYTES_MAX, FilesCoordinator, Limits
+from txtopo.spouts.files.reading import FilesEmitter
+from txtopo.spouts.files.source import FileSource
+from txtopo.spouts.transactional import (
+    TransactionalCoordinator,
+    TransactionalEmitter,
+    TransactionalSpout,
+)
+from txtopo.tuples import Fields
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+
+class FilesTransactionalSpout(TransactionalSpout):
+    """Reads a folder, a glob or a list of files, and the files that appear there later.
+
+    Delivery: transactional. Each file is read exactly once, and a batch that is replayed has the
+    same rows: a file that was changed or removed before its rows are committed stops the run with
+    ``SourceDataLost``, until it is brought back as it was.
+
+    The files that are found are read in the order of their names (or times); a file that appears
+    later is read after them, also if its name sorts before. A file must be complete when it appears
+    under its name, and is read once however often it is changed afterwards: write it elsewhere, or
+    under a name that begins with ``_`` or ``.``, and rename it. See ``cursor.py`` for what is kept
+    about the files that were read.
+
+    A batch is cut in the driver, from sizes and times alone; only a limit in rows makes it read:
+    Parquet footers, or the lines of the files. Lines are cut at any byte, so a CSV value must have
+    no newline in it, quoted or not. Compressed files of lines (``.gz``, ``.bz2``, ``.zst``) are not
+    divided. Columns are matched by name: by the header of a CSV file (or the order, without
+    header), the keys of a JSON object, the columns of a Parquet file; other columns are not read.
+
+    Args:
+        paths: A folder (with all below it), a file, a glob (``**`` crosses folders), or several;
+            local, or URLs such as ``s3://bucket/folder``.
+        fields: The fields; for text one string.
+        format: ``"csv"``, ``"json"`` (an object a line), ``"text"`` or ``"parquet"``.
+        batch_rows_max: Rows of a batch at the most.
+        batch_bytes_max: Bytes of a batch at the most; 64 MiB if no limit is given.
+        batch_files_max: Files of a batch at the most, never more than 256; alone it makes batches
+            of whole files, and as many files as partitions are then read with no planning at all.
+        partitions: How many parts a batch is cut into; default: the tasks of the spout.
+        filesystem: A ``pyarrow.fs.FileSystem`` or its URL; None for local paths and URLs.
+        order: ``"name"``, or ``"time"`` (of change, then name).
+        header: CSV: whether each file begins with the names of its columns.
+        delimiter: CSV: what separates values.
+        null_values: CSV: unquoted texts that mean NULL.
+
+    Raises:
+        ConfigError: An argument is wrong; mend it.
+    """
+
+    def __init__(
+        self,
+        paths: str | os.PathLike[str] | Sequence[str],
+        fields: Fields,
+        format: FormatName = "csv",
+        *,
+        batch_rows_max: int | None = None,
+        batch_bytes_max: int | None = None,
+        batch_files_max: int | None = None,
+        partitions: int | None = None,
+        filesystem: fs.FileSystem | str | None = None,
+        order: Order = "name",
+        header: bool = True,
+        delimiter: str = ",",
+        null_values: Sequence[str] = ("",),
+    ) -> None:
+        self._format = FileFormat(format, header, delimiter, tuple(null_values))
+        self._format.check_fields(fields)
+        if partitions is not None and (type(partitions) is not int or partitions < 1):
+            raise ConfigError(
+                f"partitions is wrong; got {partitions!r}; expected a whole number of at least 1"
+            )
+        if order not in ("name", "time"):
+            raise ConfigError(f"unknown order of files; got {order!r}; expected 'name' or 'time'")
+        if (batch_rows_max, batch_bytes_max, batch_files_max) == (None, None, None):
+            batch_bytes_max = BATCH_BYTES_MAX
+        self._limits = Limits(batch_rows_max, batch_bytes_max, batch_files_max)
+        self.output_fields = fields
+        self._source = FileSource(paths, filesystem)
+        self._partitions = partitions
+        self._order: Order = order
+
+    def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
+        """Make the planning part.
+
+        Raises:
+            ConfigError: A folder or file that was named does not exist.
+        """
+        self._source.check()
+        partitions = self._partitions or context.tasks
+        return FilesCoordinator(self._source, self._format, self._limits, partitions, self._order)
+
+    def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
+        """Make an emitting part."""
+        assert self.output_fields is not None
+        return FilesEmitter(self._source, self._format, self.output_fields, context)

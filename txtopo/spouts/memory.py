@@ -1,0 +1,250 @@
+"""Both kinds of partitioned spout over lists, for examples and tests.
+
+The metadata of a partition is ``[index, amount]``, as in Storm's spouts of the same names: the next
+batch starts at ``index + amount``. Outages and changed replays are data, a script, so that the
+spouts can be pickled and a run can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.collector import BatchOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.errors import TopologyError
+from txtopo.metadata import Json
+from txtopo.spouts.opaque import (
+    OpaquePartitionedTransactionalEmitter,
+    OpaquePartitionedTransactionalSpout,
+)
+from txtopo.spouts.partitioned import (
+    PartitionedCoordinator,
+    PartitionedTransactionalEmitter,
+    PartitionedTransactionalSpout,
+)
+from txtopo.spouts.transactional import LastBatch
+from txtopo.tuples import Fields
+
+Rows = Sequence[Sequence[Any]]
+Partitions = tuple[Rows, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A partition is down for a batch: it emits nothing and keeps its position.
+
+    Attributes:
+        partition: Number of the partition.
+        txid: The batch.
+        attempt: Number of the attempt within its epoch; None for every attempt.
+    """
+
+    partition: int
+    txid: int
+    attempt: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recut:
+    """An attempt at a batch takes another number of rows from each partition.
+
+    Attributes:
+        txid: The batch.
+        attempt: Number of the attempt within its epoch.
+        take: How many rows it takes from a partition at the most; 0 for an empty batch.
+        partition: The only partition that this is about; None for all.
+    """
+
+    txid: int
+    attempt: int
+    take: int
+    partition: int | None = None
+
+
+class MemoryTransactionalSpout(PartitionedTransactionalSpout):
+    """A replayable spout over lists (Storm ``MemoryTransactionalSpout``).
+
+    Delivery: transactional. A batch takes the same number of rows from each partition until all
+    are used up; then the spout is not ready any more.
+
+    Args:
+        partitions: Rows by number of the partition, from 0; a row has a value for each field.
+        fields: The fields.
+        take: How many rows a batch takes from each partition.
+
+    Raises:
+        TopologyError: The partitions are not numbered from 0, or a row does not fit the fields.
+    """
+
+    def __init__(self, partitions: Mapping[int, Rows], fields: Fields, take: int) -> None:
+        self.output_fields = fields
+        self._partitions = _checked(partitions, fields, take)
+        self._take = take
+
+    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
+        """Make the planning part."""
+        return _RowsCoordinator(self._partitions, self._take)
+
+    def emitter(self, config: Config, context: TaskContext) -> PartitionedTransactionalEmitter:
+        """Make an emitting part."""
+        return _RowsEmitter(self._partitions, self._take)
+
+
+class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
+    """A spout over lists that may cut a replay anew (Storm ``OpaqueMemoryTransactionalSpout``).
+
+    Delivery: opaque. Each row counts in exactly one committed txid.
+
+    Args:
+        partitions: Rows by number of the partition, from 0; a row has a value for each field.
+        fields: The fields.
+        take: How many rows a batch takes from each partition.
+        script: Which partitions are down when, and which attempts take another number of rows.
+
+    Raises:
+        TopologyError: The partitions are not numbered from 0, or a row does not fit the fields.
+    """
+
+    def __init__(
+        self,
+        partitions: Mapping[int, Rows],
+        fields: Fields,
+        take: int,
+        script: Sequence[Outage | Recut] = (),
+    ) -> None:
+        self.output_fields = fields
+        self._partitions = _checked(partitions, fields, take)
+        self._take = take
+        self._script = tuple(script)
+
+    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
+        """Make the planning part."""
+        return _RowsCoordinator(self._partitions, self._take)
+
+    def emitter(
+        self, config: Config, context: TaskContext
+    ) -> OpaquePartitionedTransactionalEmitter:
+        """Make an emitting part."""
+        return _OpaqueRowsEmitter(self._partitions, self._take, self._script)
+
+
+class _RowsCoordinator(PartitionedCoordinator):
+    def __init__(self, partitions: Partitions, take: int) -> None:
+        self._partitions = partitions
+        self._take = take
+
+    def is_ready(self, txid: int, last: LastBatch) -> bool:
+        """Be ready for as many batches after the last known one as its rows will fill.
+
+        What an outage leaves behind is seen when the batch that met it becomes the last known one.
+        """
+        needed = max((-(-rows // self._take) for rows in self._left(last.metadata)), default=0)
+        return txid - last.txid <= needed
+
+    def number_of_partitions(self) -> int:
+        return len(self._partitions)
+
+    def lag(self, metadata: Mapping[str, Json]) -> Mapping[str, int]:
+        return {str(at): rows for at, rows in enumerate(self._left(dict(metadata)))}
+
+    def _left(self, metadata: Json) -> list[int]:
+        cut = metadata if isinstance(metadata, dict) else {}
+        return [len(rows) - _end(cut.get(str(at))) for at, rows in enumerate(self._partitions)]
+
+
+class _RowsEmitter(PartitionedTransactionalEmitter):
+    def __init__(self, partitions: Partitions, take: int) -> None:
+        self._partitions = partitions
+        self._take = take
+
+    def emit_partition_batch_new(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Json,
+    ) -> Json:
+        return _emit(collector, self._partitions[partition], _end(last_metadata), self._take)
+
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Json,
+    ) -> None:
+        index, amount = _range(metadata)
+        _emit(collector, self._partitions[partition], index, amount)
+
+
+class _OpaqueRowsEmitter(OpaquePartitionedTransactionalEmitter):
+    def __init__(
+        self, partitions: Partitions, take: int, script: tuple[Outage | Recut, ...]
+    ) -> None:
+        self._partitions = partitions
+        self._take = take
+        self._script = script
+
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Json,
+    ) -> Json:
+        take = self._take
+        for event in self._script:
+            if event.txid != attempt.txid or event.attempt not in (None, attempt.attempt):
+                continue
+            if event.partition not in (None, partition):
+                continue
+            if isinstance(event, Outage):
+                return None
+            take = event.take
+        return _emit(collector, self._partitions[partition], _end(last_metadata), take)
+
+
+def _emit(collector: BatchOutputCollector, rows: Rows, start: int, take: int) -> Json:
+    taken = rows[start : start + take]
+    for row in taken:
+        collector.emit(row)
+    return [start, len(taken)]
+
+
+def _end(metadata: Json) -> int:
+    return sum(_range(metadata)) if metadata is not None else 0
+
+
+def _range(metadata: Json) -> tuple[int, int]:
+    assert isinstance(metadata, list)
+    index, amount = metadata
+    assert isinstance(index, int)
+    assert isinstance(amount, int)
+    return index, amount
+
+
+def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Partitions:
+    if not isinstance(fields, Fields):
+        raise TopologyError(f"fields of a memory spout are wrong; got {fields!r}; expected Fields")
+    if type(take) is not int or take < 1:
+        raise TopologyError(
+            f"take of a memory spout is wrong; got {take!r}; expected a whole number of at least 1"
+        )
+    if not isinstance(partitions, Mapping) or sorted(partitions) != list(range(len(partitions))):
+        got = list(partitions) if isinstance(partitions, Mapping) else partitions
+        raise TopologyError(
+            f"partitions of a memory spout are wrong; got {got!r:.200}; expected a mapping with "
+            "the keys 0, 1, 2 …"
+        )
+    for partition, rows in partitions.items():
+        for at, row in enumerate(rows):
+            if isinstance(row, str) or len(row) != len(fields):
+                raise TopologyError(
+                    f"row {at} of partition {partition} does not fit the fields; got {row!r:.200}; "
+                    f"expected {len(fields)} values: {', '.join(fields.names)}"
+                )
+    return tuple(tuple(tuple(row) for row in partitions[at]) for at in range(len(partitions)))

@@ -1,0 +1,99 @@
+"""What must hold for the states of a topology, and the columns of a PersistentAggregate's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from txtopo.bolts.persistent_aggregate import PersistentAggregate
+from txtopo.errors import FieldsError, TopologyError
+from txtopo.state.registry import State
+from txtopo.topology.component import Component, Role
+from txtopo.tuples import Fields
+
+
+def with_aggregate_state(component: Component, components: Mapping[str, Component]) -> Component:
+    """Return a PersistentAggregate with its state, whose columns follow from its inputs.
+
+    Any other component is returned as it is.
+
+    Raises:
+        TopologyError: An input lacks a field, or two inputs have it with different types.
+    """
+    bolt = component.prototype
+    if not isinstance(bolt, PersistentAggregate):
+        return component
+    columns: dict[tuple[Fields, Fields], str] = {}
+    for subscription in component.subscriptions:
+        where = f"stream {subscription.stream!r} of {subscription.source!r}"
+        fields = components[subscription.source].streams[subscription.stream].fields
+        try:
+            columns.setdefault((bolt.key_fields(fields), bolt.value_fields(fields)), where)
+        except FieldsError as error:
+            raise TopologyError(
+                f"PersistentAggregate {component.id!r} cannot use {where}: {error}",
+                component=component.id,
+            ) from error
+    if len(columns) > 1:
+        shapes = "; ".join(
+            f"{where} gives {key}, {value}" for (key, value), where in columns.items()
+        )
+        raise TopologyError(
+            f"inputs of PersistentAggregate {component.id!r} differ in its fields; got {shapes}; "
+            "expected equal types; cast in the bolt above",
+            component=component.id,
+        )
+    ((key, value),) = columns
+    state = bolt.state.with_columns(key, value, tuple(bolt.aggregates.values()))
+    return replace(component, states={component.id: state.named(component.id)})
+
+
+def check_states(spout: Component, components: Mapping[str, Component]) -> None:
+    """Check who has which state.
+
+    Raises:
+        TopologyError: A bolt that is no committer has one, two share a table, or a transactional
+            state hangs on an opaque spout.
+    """
+    owners: dict[tuple[str, str], str] = {}
+    for component in components.values():
+        for name, state in component.states.items():
+            _check_committer(component, name)
+            _check_kind(spout, component, name, state)
+            # Some stores do not tell upper from lower case in a table's name.
+            place = (state.url, state.layout(name).name.casefold())
+            owner = f"{name!r} of {component.id!r}"
+            if place in owners:
+                raise TopologyError(
+                    f"two states share one table; got {owners[place]} and {owner}, both table "
+                    f"{state.table!r} of {state!r}; expected a table for each, since each has a "
+                    "ledger of its own; give one another table",
+                    component=component.id,
+                    state=name,
+                    table=state.table,
+                )
+            owners[place] = owner
+
+
+def _check_committer(component: Component, name: str) -> None:
+    if component.committer:
+        return
+    raise TopologyError(
+        f"state {name!r} is on bolt {component.id!r}, which is no committer; only the commit phase "
+        "may write; derive the bolt from Committer as well, or use set_committer_bolt",
+        component=component.id,
+        state=name,
+    )
+
+
+def _check_kind(spout: Component, component: Component, name: str, state: State) -> None:
+    if spout.role is not Role.OPAQUE_SPOUT or state.kind != "transactional":
+        return
+    raise TopologyError(
+        f"state {name!r} of {component.id!r} is transactional and the spout {spout.id!r} is "
+        "opaque; a replay of an opaque spout may bring another batch under the same txid, and a "
+        "transactional state would keep the old one's effect, since it knows no value before it; "
+        'use open_state(…, kind="opaque")',
+        component=component.id,
+        state=name,
+    )
