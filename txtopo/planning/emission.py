@@ -1,0 +1,94 @@
+"""Emission: what one task of one attempt emits, on its way from the collector to the outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.collector import BatchOutputCollector
+from txtopo.groupings import AllGrouping, DirectGrouping
+from txtopo.planning.columns import conform, to_batch
+from txtopo.planning.outbox import Outbox, Site
+from txtopo.planning.partials import Partials
+from txtopo.planning.program import PlannedComponent, PlannedEdge
+from txtopo.planning.routing import OneTask, Router, make_router
+from txtopo.planning.stamps import Control
+
+
+class Channel:
+    """Where all emissions of a site go: tuples into the outbox, rows for aggregates combined."""
+
+    def __init__(self, site: Site, control: Control) -> None:
+        self.site = site
+        self.control = control
+        self.outbox = Outbox(site)
+        self.partials = Partials(site)
+
+
+class Emission:
+    """What one task of one attempt emits. Makes the task's collector."""
+
+    def __init__(
+        self, channel: Channel, component: PlannedComponent, *, txid: int, task: int
+    ) -> None:
+        self._channel = channel
+        self._component = component
+        self._txid = txid
+        self._task = task
+        self._routers: dict[int, Router] = {}
+        self._handed_on = 0
+        self.collector = BatchOutputCollector(
+            component.id, component.streams, self._take_rows, self._take_batch
+        )
+
+    def emitted(self) -> int:
+        """Return how many tuples the task has emitted."""
+        return self._handed_on + self.collector.buffered
+
+    def _take_rows(self, stream: str, rows: list[Sequence[Any]], targets: list[int] | None) -> None:
+        component = self._component
+        fields, schema = component.streams[stream].fields, component.schemas[stream]
+        self._send(stream, to_batch(component.id, stream, fields, schema, rows), targets)
+
+    def _take_batch(self, stream: str, batch: pa.RecordBatch) -> None:
+        component = self._component
+        fields, schema = component.streams[stream].fields, component.schemas[stream]
+        self._send(stream, conform(component.id, stream, fields, schema, batch), None)
+
+    def _send(self, stream: str, batch: pa.RecordBatch, targets: list[int] | None) -> None:
+        if not batch.num_rows:
+            return
+        channel = self._channel
+        self._handed_on += batch.num_rows
+        channel.control.count(self._txid, self._component.id, stream, batch.num_rows)
+        for index in self._component.outputs[stream]:
+            edge = channel.site.program.edges[index]
+            if edge.chain is not None:
+                route = self._router(edge).route(batch, targets)
+                channel.outbox.send(edge, self._task, batch, route)
+            elif _choice_matters(edge):
+                route = self._router(edge).route(batch, targets)
+                channel.partials.add(edge, self._task, batch, route)
+            else:
+                channel.partials.add(edge, self._task, batch, OneTask(0))
+
+    def _router(self, edge: PlannedEdge) -> Router:
+        router = self._routers.get(edge.index)
+        if router is None:
+            site = self._channel.site
+            router = make_router(
+                edge,
+                txid=self._txid,
+                task=self._task,
+                slot=site.slot,
+                slots=site.program.slots_of(site.chain),
+            )
+            self._routers[edge.index] = router
+        return router
+
+
+def _choice_matters(edge: PlannedEdge) -> bool:
+    """Whether a row may count other than once for an aggregate, or its task may be refused."""
+    return isinstance(edge.grouping, bytes | AllGrouping | DirectGrouping)

@@ -1,0 +1,62 @@
+"""Failures: exceptions of user code, as data.
+
+They never fail a Spark task, which Spark would run again: they travel with their txid to the
+driver, which knows what to do. An exception that cannot be pickled keeps what it means to the
+coordinator and its text.
+"""
+
+from __future__ import annotations
+
+import traceback
+
+from txtopo.errors import BoltError, FailedException, InfrastructureError
+from txtopo.planning.outbox import Site
+from txtopo.planning.pickling import dumps, loads
+from txtopo.planning.stamps import TaskFailure
+
+# Enough for any traceback that a person reads; an endless recursion has thousands of lines.
+NOTE_CHARACTERS_MAX = 8_000
+
+
+def failure_of(
+    error: BaseException, site: Site, component: str, *, txid: int, task: int
+) -> TaskFailure:
+    """Return an exception of a task as data."""
+    text = "".join(traceback.format_exception(error))
+    if len(text) > NOTE_CHARACTERS_MAX:
+        half = NOTE_CHARACTERS_MAX // 2
+        text = f"{text[:half]}\n[…]\n{text[-half:]}"
+    note = (
+        f"in task {task} of {component!r} of topology {site.program.topology_id!r}, "
+        f"txid {txid}, {site.chain} phase:\n{text}"
+    )
+    return TaskFailure(txid, site.level, component, task, _pickled(error, component), note)
+
+
+def error_of(failure: TaskFailure) -> Exception:
+    """Return the exception, with a note that says where it happened."""
+    try:
+        error = loads(failure.error)
+    except Exception as unreadable:  # noqa: BLE001 - a class of the user's may raise anything
+        error = BoltError(f"{failure.component!r} failed, unreadable here: {unreadable}")
+    assert isinstance(error, Exception)
+    error.add_note(failure.note)
+    return error
+
+
+def _pickled(error: BaseException, component: str) -> bytes:
+    if isinstance(error, Exception):
+        try:
+            pickled = dumps(error)
+            if type(loads(pickled)).__name__ == type(error).__name__:
+                return pickled
+        except Exception:  # noqa: BLE001 - a class of the user's may raise anything
+            pass
+    return dumps(_in_words(error, component))
+
+
+def _in_words(error: BaseException, component: str) -> Exception:
+    for kind in (FailedException, InfrastructureError):
+        if isinstance(error, kind):
+            return kind(str(error))
+    return BoltError(f"{component!r} raised {type(error).__name__}: {error}")

@@ -1,0 +1,198 @@
+"""Stage functions: one level of a chain in one slot. Knows nothing of Spark.
+
+Records come in, ``(address, record)`` go out; :mod:`txtopo.runtime.carrier` says what the addresses
+mean. For each txid of the run in order, for each component of the level, for each of its tasks in
+this slot, a fresh copy of the user's object runs on what arrived for it, also when nothing did.
+
+No exception of user code leaves from here: it becomes data, the slot skips that txid and all later
+ones, and so do the levels behind it. If what arrived is not what was sent, the run is lost, and
+that too is data, since Spark would only run the task again on the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.context import TaskContext
+from txtopo.errors import RecomputedError, RunLostError, ValueRefusedError
+from txtopo.metadata import BatchMetadata
+from txtopo.planning.bolt_tasks import run_bolt
+from txtopo.planning.emission import Channel, Emission
+from txtopo.planning.failures import failure_of
+from txtopo.planning.inbox import Arrival, Inbox, Records, sender_at
+from txtopo.planning.outbox import Site
+from txtopo.planning.pickling import loads
+from txtopo.planning.program import Chain, PlannedComponent, Program
+from txtopo.planning.run import Run
+from txtopo.planning.spout_tasks import SpoutTask
+from txtopo.planning.stamps import Control, fault_of, raise_fault
+from txtopo.planning.states import StateOpener, TaskStates, open_in_task
+
+Address = int
+Output = Iterator[tuple[Address, bytes]]
+
+
+def run_stage(
+    program: Program,
+    chain: Chain,
+    run: Run,
+    level: int,
+    slot: int,
+    task_id: int,
+    records: Iterable[bytes],
+    states: StateOpener | None = None,
+) -> Output:
+    """Run one level of a chain in one slot.
+
+    Args:
+        program: The topology.
+        chain: The chain.
+        run: The run; for the commit chain ``run.only(attempt)``.
+        level: The level.
+        slot: The slot.
+        task_id: Id of the Spark task attempt: another one for each time that the task is run.
+        records: What was sent to this slot, in any order.
+        states: Opens the states of committers; without it each task opens their stores itself.
+
+    Yields:
+        (address, record).
+    """
+    with ExitStack() as closing:
+        if states is None:
+            states = open_in_task(program, closing)
+        yield from _Stage(Site(program, chain, run, level, slot, task_id), states).run(records)
+
+
+class _Stage:
+    """One call of a stage function."""
+
+    def __init__(self, site: Site, states: StateOpener) -> None:
+        self._site = site
+        self._states = states
+        self._control = Control()
+        self._channel = Channel(site, self._control)
+        self._spouts: dict[int, SpoutTask] = {}
+        self._failed_txid: int | None = None
+
+    def run(self, records: Iterable[bytes]) -> Output:
+        fault = None
+        try:
+            inbox = self._open(records)
+        except (RecomputedError, RunLostError) as error:
+            fault = fault_of(error)
+        else:
+            yield from self._batches(inbox)
+        for spout in self._spouts.values():
+            spout.close()
+        yield from self._channel.outbox.stamps(
+            self._control, failed_txid=self._failed_txid, fault=fault
+        )
+
+    def _open(self, records: Iterable[bytes]) -> Inbox:
+        site, read = self._site, Records.read(records)
+        raise_fault(read.stamps)
+        if site.chain == "processing":
+            slots = site.program.slots if site.level else 0
+        else:
+            # The driver has checked the stamps of the cut when it judged the run.
+            judged = site.program.commit_in_driver and site.level == 0
+            slots = 0 if judged else site.program.slots_of(site.chain)
+        if slots:
+            read.check(site.run, slots, sender_at(site))
+        self._control.consumed |= read.makers()
+        for stamp in read.stamps:
+            self._fail_at(stamp.failed_txid)
+            if stamp.control is not None:
+                self._control.add(stamp.control)
+        return Inbox(site, read)
+
+    def _fail_at(self, txid: int | None) -> None:
+        if txid is not None:
+            self._failed_txid = min(txid, self._failed_txid or txid)
+
+    def _batches(self, inbox: Inbox) -> Output:
+        run, outbox = self._site.run, self._channel.outbox
+        for attempt, metadata in zip(run.attempts, run.metadata, strict=True):
+            if self._failed_txid is not None and attempt.txid >= self._failed_txid:
+                return
+            outbox.begin(attempt)
+            for component in self._site.program.levels_of(self._site.chain)[self._site.level]:
+                yield from self._component(component, attempt, metadata, inbox)
+                if self._failed_txid == attempt.txid:
+                    return
+            for envelope in inbox.passing(attempt.txid):
+                yield outbox.relay(envelope)
+            yield from self._finish(attempt)
+
+    def _component(
+        self, id: str, attempt: TransactionAttempt, metadata: BatchMetadata, inbox: Inbox
+    ) -> Output:
+        component = self._site.program.components[id]
+        arrivals = inbox.arrivals(attempt.txid, component)
+        for task in self._site.tasks(component.tasks):
+            if component.role.spout:
+                spout = self._spouts.get(task) or SpoutTask(self._channel, component, task)
+                self._spouts[task] = spout
+                steps = spout.steps(attempt, metadata)
+            else:
+                steps = self._bolt(component, attempt, task, arrivals.pop(task))
+            yield from self._guarded(steps, component, attempt, task)
+            if self._failed_txid == attempt.txid:
+                return
+
+    def _bolt(
+        self,
+        component: PlannedComponent,
+        attempt: TransactionAttempt,
+        task: int,
+        arrivals: list[Arrival],
+    ) -> Iterator[None]:
+        program = self._site.program
+        emission = Emission(self._channel, component, txid=attempt.txid, task=task)
+        states = TaskStates(self._states, component.id, attempt)
+        context = TaskContext(program.topology_id, component.id, task, component.tasks)
+        if self._site.chain == "commit":
+            context = TaskContext(
+                program.topology_id, component.id, task, component.tasks, states.state
+            )
+        bolt = loads(component.prototype)
+        yield from run_bolt(bolt, program.config, context, attempt, arrivals, emission)
+        self._control.writes += states.write_sets(task)
+
+    def _guarded(
+        self,
+        steps: Iterator[None],
+        component: PlannedComponent,
+        attempt: TransactionAttempt,
+        task: int,
+    ) -> Output:
+        """Run the steps of a task; an exception of user code becomes data."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration:
+                return
+            except BaseException as error:  # noqa: BLE001 - a bolt may even call sys.exit()
+                self._fail(error, component.id, attempt, task)
+                return
+            yield from self._channel.outbox.ready()
+
+    def _fail(
+        self, error: BaseException, component: str, attempt: TransactionAttempt, task: int
+    ) -> None:
+        self._control.failures.append(
+            failure_of(error, self._site, component, txid=attempt.txid, task=task)
+        )
+        self._fail_at(attempt.txid)
+
+    def _finish(self, attempt: TransactionAttempt) -> Output:
+        outbox = self._channel.outbox
+        try:
+            self._channel.partials.send(outbox)
+        except ValueRefusedError as error:
+            self._fail(error, str(error.facts["component"]), attempt, 0)
+            return
+        outbox.end()
+        yield from outbox.ready()
