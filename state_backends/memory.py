@@ -1,0 +1,97 @@
+"""A state in this process's memory: the reference for every other backend, and for tests.
+
+Delivery: exactly once, as long as the process lives. ``open_state("memory:")`` makes a store of its
+own, and the :class:`~txtopo.state.State` holds it: topologies share it by sharing that object, and
+it is gone with it. ``memory://name`` is one store for all states that name it at the same time.
+Nothing here is shared with other processes.
+"""
+
+from __future__ import annotations
+
+import threading  # noqa: TID251 - one lock makes the compare-and-set atomic between threads
+import uuid
+from collections.abc import Mapping
+from weakref import WeakValueDictionary
+
+from txtopo.errors import TopologyError
+from txtopo.state import Contents, Key, Ledger, Row, RowBackend, StateTable
+
+
+class MemoryStore:
+    """The tables of one store, by name."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.tables: dict[str, tuple[StateTable, Contents]] = {}
+
+
+class MemoryBackend(RowBackend):
+    """One state in a :class:`MemoryStore`."""
+
+    shared_by_processes = False
+
+    def __init__(self, store: MemoryStore, table: StateTable) -> None:
+        super().__init__(table)
+        self._store = store
+
+    def load(self) -> Contents:
+        """Return the contents; they are replaced, never changed."""
+        return self._store.tables.get(self.table.name, (self.table, Contents()))[1]
+
+    def replace(
+        self, expected: Ledger | None, ledger: Ledger, changes: Mapping[Key, Row | None]
+    ) -> bool:
+        """Put new contents in place of the old ones, if their ledger is still *expected*."""
+        with self._store.lock:
+            held = self.load()
+            if held.ledger != expected:
+                return False
+            rows = dict(held.rows)
+            for key, row in changes.items():
+                if row is None:
+                    rows.pop(key, None)
+                else:
+                    rows[key] = row
+            self._store.tables[self.table.name] = (self.table, Contents(ledger, rows))
+        return True
+
+    def stored(self) -> tuple[StateTable, ...]:
+        """Return the states of the store."""
+        return tuple(table for table, _ in self._store.tables.values())
+
+
+class MemoryFactory:
+    """Opens states in memory; ``open_backend`` is the entry point."""
+
+    shared_by_processes = False
+
+    def __init__(self) -> None:
+        self._stores: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def anchor(self, url: str) -> tuple[str, object]:
+        """Return the URL of one store, and the store; whoever holds it keeps it alive."""
+        name = url.partition(":")[2].strip("/")
+        url = f"memory://{name or uuid.uuid4().hex}"
+        with self._lock:
+            store = self._stores.get(url)
+            if store is None:
+                store = self._stores[url] = MemoryStore()
+        return url, store
+
+    def __call__(self, url: str, table: StateTable) -> MemoryBackend:
+        """Open a state of a store that is in this process."""
+        store = self._stores.get(url)
+        if store is None:
+            raise TopologyError(
+                f"the state {table.name!r} in {url!r} is in the memory of another process, or its "
+                "State object is gone; use sqlite:///… or postgresql://… where Spark tasks or "
+                "other processes open the state"
+            )
+        return MemoryBackend(store, table)
+
+    def __reduce__(self) -> str:
+        return "open_backend"
+
+
+open_backend = MemoryFactory()

@@ -1,0 +1,184 @@
+"""SqlBackend: the protocol of a state, in database transactions.
+
+Rules
+-----
+1. Every write locks the row of the ledger first (``FOR UPDATE``; ``BEGIN IMMEDIATE`` in SQLite) and
+   writes it last, so that writers of one state follow each other and each sees the one before.
+2. An error before COMMIT was sent means that nothing was written. A connection lost during COMMIT
+   leaves the outcome open: ``UnknownOutcomeError``, and the ledger is read back by the caller.
+3. Deadlocks, serialization failures and locks are tried again here, the whole transaction, a few
+   times; what is left of them is ``StoreUnavailable``.
+4. Tables are made in :meth:`SqlBackend.create` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from state_backends.sql.creation import create_tables, stored_states
+from state_backends.sql.dialect import SqlDialect
+from state_backends.sql.failures import Contended, translated
+from state_backends.sql.snapshot import SqlSnapshot
+from state_backends.sql.tables import ledger_of
+from txtopo.errors import SchemaDrift, StoreUnavailable
+from txtopo.state import (
+    Ledger,
+    Snapshot,
+    Standing,
+    StateBackend,
+    StateTable,
+    TransactionAttempt,
+    Writes,
+    claimed,
+    standing,
+)
+
+Result = TypeVar("Result")
+# Contention is rare, since one coordinator writes; a lock that stays is waited for by the runtime.
+_TRIES_MAX = 3
+
+
+class SqlBackend(StateBackend):
+    """One state in SQLite or PostgreSQL; see :mod:`state_backends.sql`."""
+
+    def __init__(self, dialect: SqlDialect) -> None:
+        self._dialect = dialect
+        self._engine = dialect.engine()
+        self._failures: tuple[type[Exception], ...] = (
+            *(sa.exc.SQLAlchemyError, UnicodeError, OverflowError),
+            *dialect.driver_errors,
+        )
+        where = self._engine.url.render_as_string(hide_password=True)
+        self._place = f"state {dialect.state.name!r} in {where}"
+
+    def create(self) -> None:
+        """Make the tables and the view, or check those that are there."""
+        self._write(lambda connection: create_tables(connection, self._dialect, self._place))
+
+    def claim(self, topology: str, epoch: int) -> Ledger:
+        """Write *epoch* into the ledger, as ``StateBackend.claim`` says."""
+
+        def body(connection: sa.Connection) -> Ledger:
+            held = self._locked_ledger(connection)
+            ledger = claimed(held, topology=topology, epoch=epoch)
+            if ledger != held:
+                self._write_ledger(connection, ledger)
+            return ledger
+
+        return self._write(body)
+
+    def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
+        """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
+
+        def body(connection: sa.Connection) -> Ledger:
+            held = self._locked_ledger(connection)
+            found = standing(held, attempt)
+            assert held is not None
+            if found is Standing.HELD:
+                return held
+            self._write_rows(connection, attempt.txid, writes, found)
+            ledger = held.written_by(attempt)
+            self._write_ledger(connection, ledger)
+            return ledger
+
+        return self._write(body)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Open one consistent reading of the state, in a transaction that takes no lock."""
+        with self._connected() as connection:
+            connection.execution_options(**self._dialect.read_options())
+            try:
+                self._dialect.begin_reading(connection)
+            except self._failures as error:
+                raise translated(error, self._place) from error
+            yield SqlSnapshot(connection, self._dialect, self._place)
+
+    def stored(self) -> tuple[StateTable, ...]:
+        """Return the states that the database holds."""
+        if self._dialect.missing():
+            return ()
+        with self._connected() as connection:
+            try:
+                return stored_states(connection, self._dialect)
+            except self._failures as error:
+                raise translated(error, self._place) from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    def _write_rows(
+        self, connection: sa.Connection, txid: int, writes: Writes, found: Standing
+    ) -> None:
+        columns = self._dialect.columns
+        if not columns.opaque:
+            if found is Standing.APPLY:
+                self._dialect.apply(connection, txid, writes)
+            return
+        if found is Standing.REDO:
+            self._dialect.undo(connection, txid)
+        # The rows tagged txid are undone, so what is left is of earlier txids, which stay.
+        connection.execute(sa.delete(columns.table).where(columns.deleted))
+        self._dialect.apply(connection, txid, writes)
+
+    def _locked_ledger(self, connection: sa.Connection) -> Ledger | None:
+        table = self._dialect.ledger
+        wanted = sa.select(table).where(table.c.state == self._dialect.state.name)
+        row = connection.execute(wanted.with_for_update()).first()
+        if row is None:
+            raise SchemaDrift(
+                f"{self._place} has no row in the ledger; nothing was written; "
+                "was it removed by hand, or create() not called?"
+            )
+        return ledger_of(row)
+
+    def _write_ledger(self, connection: sa.Connection, ledger: Ledger) -> None:
+        table = self._dialect.ledger
+        connection.execute(
+            sa.update(table)
+            .where(table.c.state == self._dialect.state.name)
+            .values(
+                topology=ledger.topology,
+                epoch=ledger.epoch,
+                txid=ledger.txid,
+                writer_epoch=ledger.writer_epoch,
+                attempt=ledger.attempt,
+            )
+        )
+
+    def _write(self, body: Callable[[sa.Connection], Result]) -> Result:
+        last: Contended | None = None
+        for _ in range(_TRIES_MAX):
+            try:
+                return self._write_once(body)
+            except Contended as error:
+                last = error
+        raise StoreUnavailable(f"{last}; gave up after {_TRIES_MAX} tries") from last
+
+    def _write_once(self, body: Callable[[sa.Connection], Result]) -> Result:
+        with self._connected() as connection:
+            connection.execution_options(**self._dialect.write_options())
+            sent = False
+            try:
+                self._dialect.prepare(connection)
+                with connection.begin() as transaction:
+                    result = body(connection)
+                    sent = True
+                    transaction.commit()
+            except self._failures as error:
+                raise translated(error, self._place, during_commit=sent) from error
+        return result
+
+    @contextmanager
+    def _connected(self) -> Iterator[sa.Connection]:
+        try:
+            connection = self._engine.connect()
+        except self._failures as error:
+            raise translated(error, self._place) from error
+        with connection:
+            yield connection

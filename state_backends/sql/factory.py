@@ -1,0 +1,91 @@
+"""Finds the dialect for a URL; ``open_backend`` is the entry point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from state_backends.sql.backend import SqlBackend
+from state_backends.sql.dialect import SqlDialect
+from state_backends.sql.postgresql import PostgresqlDialect
+from state_backends.sql.sqlite import SqliteDialect
+from state_backends.sql.tables import LEDGER
+from txtopo.errors import TopologyError
+from txtopo.state import StateTable, hidden
+
+_DIALECTS: dict[str, type[PostgresqlDialect] | type[SqliteDialect]] = {
+    "sqlite": SqliteDialect,
+    "sqlite+pysqlite": SqliteDialect,
+    "postgres": PostgresqlDialect,
+    "postgresql": PostgresqlDialect,
+    "postgresql+psycopg": PostgresqlDialect,
+}
+# PostgreSQL cuts names at 63 bytes without a word; "_touched" and "prev_" are added to them.
+_TABLE_BYTES_MAX = 50
+_COLUMN_BYTES_MAX = 58
+
+
+class SqlFactory:
+    """Opens states in SQLite and PostgreSQL."""
+
+    def anchor(self, url: str) -> tuple[str, object]:
+        """Make the path of an SQLite file absolute: tasks may run in another folder."""
+        parsed = _parsed(url)
+        path = parsed.database
+        if parsed.get_backend_name() == "sqlite" and path and not path.startswith(("file:", ":")):
+            parsed = parsed.set(database=str(Path(path).absolute()))
+        return parsed.render_as_string(hide_password=False), None
+
+    def __call__(self, url: str, table: StateTable) -> SqlBackend:
+        """Open a state; connects when it is first used.
+
+        Raises:
+            TopologyError: The URL or a name in the state cannot be used; mend it.
+        """
+        parsed = _parsed(url)
+        dialect: SqlDialect = _DIALECTS[parsed.drivername](parsed, _checked(table))
+        return SqlBackend(dialect)
+
+    def __reduce__(self) -> str:
+        return "open_backend"
+
+
+def _parsed(url: str) -> sa.URL:
+    try:
+        parsed = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError) as error:
+        raise TopologyError(
+            f"cannot read the URL of a state; got {hidden(url)!r}; "
+            "expected e.g. 'sqlite:///counts.db' or 'postgresql://user:…@host/database'"
+        ) from error
+    if parsed.drivername not in _DIALECTS:
+        raise TopologyError(
+            f"states are not kept through {parsed.drivername!r}; expected "
+            f"{', '.join(sorted(_DIALECTS))}; other databases have no tested backend yet"
+        )
+    return parsed
+
+
+def _checked(table: StateTable) -> StateTable:
+    names = [*table.key.names, *table.value.names]
+    if table.name.casefold() == LEDGER or len(table.name.encode()) > _TABLE_BYTES_MAX:
+        raise TopologyError(
+            f"bad name of a state's table; got {table.name!r}; "
+            f"expected at most {_TABLE_BYTES_MAX} bytes and not {LEDGER!r}"
+        )
+    for name in names:
+        if len(name.encode()) > _COLUMN_BYTES_MAX or "\0" in name:
+            raise TopologyError(
+                f"bad column name in state {table.name!r}; got {name!r}; "
+                f"expected at most {_COLUMN_BYTES_MAX} bytes"
+            )
+        if [other.casefold() for other in names].count(name.casefold()) > 1:
+            raise TopologyError(
+                f"state {table.name!r} has columns that differ in case alone: {name!r}; "
+                "databases do not tell them apart; rename one"
+            )
+    return table
+
+
+open_backend = SqlFactory()

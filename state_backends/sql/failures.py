@@ -1,0 +1,86 @@
+"""What a database error means for a topology: try again, ask the ledger, or stop.
+
+Nothing of SQLAlchemy or of a driver leaves the backend. The messages of drivers are passed on, the
+URL only without its password.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy.exc as sa_exc
+
+from txtopo.errors import (
+    AuthError,
+    PromiseError,
+    SchemaDrift,
+    StoreUnavailable,
+    TxtopoError,
+    UnknownOutcomeError,
+    ValueRefusedError,
+)
+
+# What tells a refused login from a server that is not there: libpq gives no SQLSTATE for either.
+_REFUSED = (
+    "authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "permission denied",
+    "readonly database",
+    "does not exist",
+)
+_CONTENDED_STATES = ("40001", "40P01", "55P03", "23505")
+_CONTENDED_TEXTS = ("database is locked", "database table is locked")
+_DRIFT_TEXTS = ("no such table", "no such column", "has no column named", "not a database")
+_VALUE_TEXTS = ("cannot store", "user-defined function raised exception", "integer overflow")
+
+
+class Contended(StoreUnavailable):
+    """Another transaction was in the way; the whole transaction may be tried again at once."""
+
+
+def translated(error: Exception, place: str, *, during_commit: bool = False) -> TxtopoError:
+    """Return the error of txtopo that *error* amounts to.
+
+    Args:
+        error: What SQLAlchemy or the driver raised.
+        place: Which state where, for the message.
+        during_commit: Whether COMMIT had been sent.
+    """
+    cause = error.orig if isinstance(error, sa_exc.DBAPIError) else error
+    text = str(cause).strip().replace("\n", "; ").replace("\t", " ")
+    found = _by_value(cause, text, place) or _by_state(cause, text, place)
+    if found is not None:
+        return found
+    if during_commit:
+        return UnknownOutcomeError(
+            f"the connection was lost while {place} was written: {text}; the ledger tells the rest"
+        )
+    return StoreUnavailable(f"cannot use {place}: {text}; nothing was written")
+
+
+def _by_value(cause: BaseException | None, text: str, place: str) -> TxtopoError | None:
+    state = getattr(cause, "sqlstate", None) or ""
+    kind = type(cause).__name__
+    refused = state.startswith("22") or state == "21000" or any(t in text for t in _VALUE_TEXTS)
+    if refused or kind == "DataError" or isinstance(cause, UnicodeError | OverflowError):
+        return ValueRefusedError(
+            f"{place} cannot store a value exactly: {text}; nothing of its batch was written"
+        )
+    return None
+
+
+def _by_state(cause: BaseException | None, text: str, place: str) -> TxtopoError | None:
+    state = getattr(cause, "sqlstate", None) or ""
+    if state in _CONTENDED_STATES or any(part in text for part in _CONTENDED_TEXTS):
+        return Contended(f"{place} is locked by another transaction: {text}; try again")
+    if state in ("42P01", "42703", "42804", "42P10") or any(part in text for part in _DRIFT_TEXTS):
+        return SchemaDrift(
+            f"{place} has other columns than the state declares: {text}; nothing was written; "
+            "was the table changed by hand?"
+        )
+    if state in ("42501", "28000", "28P01", "3D000") or any(part in text for part in _REFUSED):
+        return AuthError(
+            f"{place} refuses the login of its URL: {text}; check user, database and rights"
+        )
+    if state.startswith("42") or type(cause).__name__ == "ProgrammingError":
+        return PromiseError(f"{place} refuses a statement: {text}; nothing was written")
+    return None

@@ -1,0 +1,155 @@
+"""A state in PostgreSQL 15 or later.
+
+How rows are written
+--------------------
+Few rows travel as arrays (``unnest``), many by ``COPY`` into a temporary table; then one ``MERGE``.
+There is no index on txid: every update would have to write it, and none could be a heap-only
+update. Instead ``<table>_touched`` has one row with the keys that the last txid touches, written
+in the same transaction; only an undo reads it. Rows are half-filled pages (fillfactor 50), so that
+new versions stay on their page. Keys are sorted, and compared as bytes (collation "C").
+
+Measured, 20 batches of 24,400 keys out of 100,000, loopback, 2 shared cores, seconds in total:
+a bare upsert without bookkeeping or fence 4.3 to 5.6; upsert from arrays with previous values
+5.2 to 5.8; MERGE from arrays 4.2 to 4.5; COPY and upsert 3.9 to 5.2; COPY and MERGE 2.2 to 4.1,
+with the list of keys 2.8 to 3.7, with an index on txid instead 4.8 to 5.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from state_backends.sql.dialect import SqlDialect, undo_statements
+from state_backends.sql.postgresql_rows import RowWriter, given, puts_table
+from state_backends.sql.postgresql_types import as_float, column_type
+from state_backends.sql.tables import ledger_table, state_columns
+from txtopo.errors import TopologyError
+from txtopo.state import Puts, StateTable, Writes, checked_partials
+
+_OLDEST = 15
+_CONNECT_TIMEOUT_S = 10
+# A writer that hangs (SIGSTOP) keeps the row of the ledger locked: others give up waiting after the
+# first time and try again; the server ends an idle transaction that writes after the second.
+_LOCK_TIMEOUT = "5s"
+_IDLE_TIMEOUT = "10s"
+# Unacknowledged data: the peer is gone.
+_TCP_TIMEOUT_MS = 15_000
+# "txtopo" as a number; creators wait for each other, since IF NOT EXISTS does not.
+_CREATION_LOCK = 0x747874_6F706F
+
+
+class PostgresqlDialect(SqlDialect):
+    """One state in PostgreSQL."""
+
+    def __init__(self, url: sa.URL, state: StateTable) -> None:
+        self.state = state
+        self._url = url.set(drivername="postgresql+psycopg")
+        half_filled = {"postgresql_with": {"fillfactor": 50}}
+        self.columns = state_columns(state, column_type, **half_filled)
+        self.ledger = ledger_table(column_type, **half_filled)
+        self._rows = RowWriter(state, self.columns)
+
+    def engine(self) -> sa.Engine:
+        """Make the engine: one connection that writes, and one for a reading beside it."""
+        try:
+            engine = sa.create_engine(
+                self._url,
+                pool_size=2,
+                connect_args={
+                    "application_name": "txtopo",
+                    "connect_timeout": _CONNECT_TIMEOUT_S,
+                    "tcp_user_timeout": _TCP_TIMEOUT_MS,
+                },
+            )
+        except ModuleNotFoundError as error:
+            raise TopologyError(
+                "states in PostgreSQL need the driver psycopg 3, which is not installed; "
+                "install txtopo[postgres]"
+            ) from error
+        self.driver_errors = (engine.dialect.loaded_dbapi.Error,)
+        sa.event.listen(engine, "connect", _on_connect)
+        return engine
+
+    def prepare(self, connection: sa.Connection) -> None:
+        """Make the stage, which lives as long as the connection."""
+        if connection.info.get("staged") == self._rows.stage.name:
+            return
+        version = connection.dialect.server_version_info
+        if version is not None and int(version[0]) < _OLDEST:
+            raise TopologyError(
+                f"PostgreSQL {version[0]} is too old for a state; expected {_OLDEST} or later"
+            )
+        with connection.begin():
+            self._rows.stage.create(connection)
+        connection.info["staged"] = self._rows.stage.name
+
+    def lock_creation(self, connection: sa.Connection) -> None:
+        """Keep other creators of states in this database out."""
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
+
+    def create(self, connection: sa.Connection) -> None:
+        """Make the list of touched keys, and an index of tombstones.
+
+        The index is on the flag, not on txid: an index on what every update changes would end
+        heap-only updates.
+        """
+        touched = self._rows.touched
+        if touched is None:
+            return
+        touched.create(connection)
+        connection.execute(sa.insert(touched).values(txid=0))
+        deleted = self.columns.deleted
+        name = f"{self.state.name}_deleted"
+        sa.Index(name, deleted, postgresql_where=deleted).create(connection)
+
+    def write_options(self) -> dict[str, Any]:
+        """The ledger's row lock puts writers in order; no more isolation is needed."""
+        return {"isolation_level": "READ COMMITTED"}
+
+    def read_options(self) -> dict[str, Any]:
+        """One instant for ledger and rows."""
+        return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+
+    def begin_reading(self, connection: sa.Connection) -> None:
+        """Let the user's code think between two reads as long as it likes."""
+        connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
+
+    def undo(self, connection: sa.Connection, txid: int) -> None:
+        """Take back the rows of *txid*, found by the list of its keys."""
+        touched = self._rows.touched
+        assert touched is not None
+        keys = [sa.func.unnest(touched.c[name]) for name in self.state.key.names]
+        wanted = sa.select(*keys).where(touched.c.txid == txid)
+        among = sa.tuple_(*self.columns.keys).in_(wanted)
+        for statement in undo_statements(self.columns, txid, among):
+            connection.execute(statement)
+
+    def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
+        """Return what PostgreSQL has as values of these field types."""
+        if "float" not in fields:
+            return tuple(values)
+        pairs = zip(fields, values, strict=True)
+        return tuple(as_float(value) if kind == "float" else value for kind, value in pairs)
+
+    def apply(self, connection: sa.Connection, txid: int, writes: Writes) -> None:
+        """Write the rows of *txid*, sorted by key, and the list of their keys."""
+        if isinstance(writes, Puts):
+            rows = puts_table(self.state, sorted(writes.rows.items(), key=lambda row: row[0]))
+            self._rows.write(connection, rows, txid, put=True)
+        else:
+            partials = checked_partials(self.state, writes.partials)
+            partials = partials.sort_by([(name, "ascending") for name in self.state.key.names])
+            rows = partials.rename_columns([given(at) for at in range(partials.num_columns)])
+            self._rows.write(connection, rows, txid, put=False)
+
+
+def _on_connect(driver: Any, _: object) -> None:
+    with driver.cursor() as cursor:
+        cursor.execute("SET TIME ZONE 'UTC'")
+        cursor.execute("SET synchronous_commit = on")
+        cursor.execute("SET jit = off")
+        cursor.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
+        cursor.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_TIMEOUT}'")
+    driver.commit()

@@ -1,0 +1,86 @@
+"""One consistent reading of a state in a database transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import sqlalchemy as sa
+
+from state_backends.sql.dialect import SqlDialect
+from state_backends.sql.failures import translated
+from state_backends.sql.tables import ledger_of
+from txtopo.state import Key, Ledger, Row, Snapshot
+
+# SQLite takes 32,766 parameters in a statement, old ones 999; a state may have several key columns.
+_KEYS_IN_A_STATEMENT = 200
+_ROWS_AT_A_TIME = 10_000
+
+
+class SqlSnapshot(Snapshot):
+    """Rows and ledger of the same instant; lives as long as its transaction."""
+
+    def __init__(self, connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
+        self._connection = connection
+        self._dialect = dialect
+        self._place = place
+        ledger = dialect.ledger
+        rows = self._run(sa.select(ledger).where(ledger.c.state == dialect.state.name))
+        self._ledger = ledger_of(rows.first())
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The ledger, or None for a state that nobody has claimed."""
+        return self._ledger
+
+    def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
+        """Return the rows of those of *keys* that exist, tombstones too."""
+        found: dict[Key, Row] = {}
+        columns = self._dialect.columns.keys
+        left = iter(keys)
+        while chunk := [self._dialect.encoded(key) for key in islice(left, _KEYS_IN_A_STATEMENT)]:
+            if len(columns) == 1:
+                wanted = columns[0].in_([key[0] for key in chunk])
+            else:
+                wanted = sa.tuple_(*columns).in_(chunk)
+            found.update(map(self._row, self._run(sa.select(*self._columns()).where(wanted))))
+        return found
+
+    def items(self) -> Iterator[tuple[Key, Row]]:
+        """Yield every row, tombstones too."""
+        options = {"yield_per": _ROWS_AT_A_TIME}
+        for row in self._run(sa.select(*self._columns()), options):
+            yield self._row(row)
+
+    def _columns(self) -> list[sa.Column[Any]]:
+        columns = self._dialect.columns
+        extra: list[sa.Column[Any]] = []
+        if columns.opaque:
+            extra = [columns.prev_txid, columns.deleted]
+        return [*columns.keys, *columns.values, columns.txid, *columns.previous, *extra]
+
+    def _row(self, row: sa.Row[Any]) -> tuple[Key, Row]:
+        found = tuple(row)
+        state, decoded = self._dialect.state, self._dialect.decoded
+        key_types = [field.type for field in state.key]
+        value_types = [field.type for field in state.value]
+        width, values = len(key_types), len(value_types)
+        key = decoded(key_types, found[:width])
+        current = decoded(value_types, found[width : width + values])
+        txid = found[width + values]
+        if not self._dialect.columns.opaque:
+            return key, Row(txid, current)
+        prev_txid, deleted = found[-2], bool(found[-1])
+        if prev_txid is None:
+            return key, Row(txid, current, deleted=deleted)
+        previous = decoded(value_types, found[width + values + 1 : -2])
+        return key, Row(txid, current, previous, prev_txid, deleted)
+
+    def _run(
+        self, statement: sa.Executable, options: dict[str, Any] | None = None
+    ) -> sa.CursorResult[Any]:
+        try:
+            return self._connection.execute(statement, execution_options=options or {})
+        except sa.exc.SQLAlchemyError as error:
+            raise translated(error, self._place) from error

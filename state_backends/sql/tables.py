@@ -1,0 +1,165 @@
+"""The tables of a state: the rows, the ledger that all states of a database share, and the view."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import ExecutableDDLElement
+from sqlalchemy.sql.compiler import DDLCompiler
+from sqlalchemy.types import TypeEngine
+
+from txtopo.errors import SchemaVersionError
+from txtopo.state import Aggregate, Count, Field, Fields, Ledger, Max, Min, StateTable, Sum
+
+SCHEMA_VERSION = 1
+LEDGER = "txtopo_ledger"
+_AGGREGATES: dict[str, type[Aggregate]] = {kind.__name__: kind for kind in (Count, Sum, Min, Max)}
+
+
+@dataclass(frozen=True, slots=True)
+class StateColumns:
+    """The table of a state, with its columns by their part.
+
+    Attributes:
+        table: The table.
+        keys: The key columns.
+        values: The value columns.
+        previous: The previous values; empty for a transactional state.
+    """
+
+    table: sa.Table
+    keys: tuple[sa.Column[Any], ...]
+    values: tuple[sa.Column[Any], ...]
+    previous: tuple[sa.Column[Any], ...]
+
+    @property
+    def opaque(self) -> bool:
+        """Whether rows keep what was there before their txid."""
+        return bool(self.previous)
+
+    @property
+    def txid(self) -> sa.Column[int]:
+        """The txid that wrote the row."""
+        return self.table.c.txid
+
+    @property
+    def prev_txid(self) -> sa.Column[int]:
+        """The txid that wrote the previous values; NULL if the row did not exist."""
+        return self.table.c.prev_txid
+
+    @property
+    def deleted(self) -> sa.Column[bool]:
+        """Whether the row is a tombstone."""
+        return self.table.c.deleted
+
+
+def state_columns(
+    state: StateTable, type_of: Callable[[str], TypeEngine[Any]], **options: Any
+) -> StateColumns:
+    """Return the table of a state; *type_of* gives the column type of a field type."""
+    keys = tuple(
+        sa.Column(field.name, type_of(field.type), primary_key=True, autoincrement=False)
+        for field in state.key
+    )
+    values = tuple(sa.Column(field.name, type_of(field.type)) for field in state.value)
+    whole, flag = type_of("long"), type_of("boolean")
+    previous: tuple[sa.Column[Any], ...] = ()
+    extra = [sa.Column("txid", whole, nullable=False)]
+    if state.kind == "opaque":
+        previous = tuple(
+            sa.Column(f"prev_{field.name}", type_of(field.type)) for field in state.value
+        )
+        extra += [
+            *previous,
+            sa.Column("prev_txid", whole),
+            sa.Column("deleted", flag, nullable=False),
+        ]
+    table = sa.Table(state.name, sa.MetaData(), *keys, *values, *extra, **options)
+    return StateColumns(table, keys, values, previous)
+
+
+def ledger_table(type_of: Callable[[str], TypeEngine[Any]], **options: Any) -> sa.Table:
+    """Return the ledger table: one row for each state of the database."""
+    text, whole = type_of("string"), type_of("long")
+    return sa.Table(
+        LEDGER,
+        sa.MetaData(),
+        sa.Column("state", text, primary_key=True),
+        sa.Column("topology", text),
+        sa.Column("epoch", whole, nullable=False),
+        sa.Column("txid", whole, nullable=False),
+        sa.Column("writer_epoch", whole, nullable=False),
+        sa.Column("attempt", whole, nullable=False),
+        sa.Column("schema_version", whole, nullable=False),
+        sa.Column("declaration", text, nullable=False),
+        **options,
+    )
+
+
+def ledger_of(row: sa.Row[Any] | None) -> Ledger | None:
+    """Return the ledger in a row; None if nobody has claimed the state.
+
+    Raises:
+        SchemaVersionError: A newer txtopo wrote it; upgrade this one.
+    """
+    if row is None:
+        return None
+    found = row._mapping
+    if found["schema_version"] > SCHEMA_VERSION:
+        raise SchemaVersionError(
+            f"the ledger of state {found['state']!r} has schema version {found['schema_version']}; "
+            f"expected at most {SCHEMA_VERSION}; a newer txtopo wrote it; upgrade this one",
+            state=found["state"],
+        )
+    if found["topology"] is None:
+        return None
+    names = ("topology", "epoch", "txid", "writer_epoch", "attempt")
+    return Ledger(*(found[name] for name in names))
+
+
+def declaration(state: StateTable) -> str:
+    """Return the columns of a state as JSON, for whoever reads it later."""
+    return json.dumps(
+        {
+            "kind": state.kind,
+            "key": [[field.name, field.type] for field in state.key],
+            "value": [[field.name, field.type] for field in state.value],
+            "aggregates": [[type(one).__name__, one.field] for one in state.aggregates],
+        }
+    )
+
+
+def declared(name: str, text: str) -> StateTable:
+    """Return the state that a declaration describes."""
+    found = json.loads(text)
+    return StateTable(
+        name,
+        found["kind"],
+        Fields.of([Field(*column) for column in found["key"]]),
+        Fields.of([Field(*column) for column in found["value"]]),
+        tuple(_AGGREGATES[kind](field) for kind, field in found["aggregates"]),
+    )
+
+
+class CreateView(ExecutableDDLElement):
+    """The statement that makes the view without bookkeeping."""
+
+    inherit_cache = False
+
+    def __init__(self, columns: StateColumns) -> None:
+        self.name = f"{columns.table.name}_view"
+        self.select = sa.select(*columns.keys, *columns.values)
+        if columns.opaque:
+            self.select = self.select.where(sa.not_(columns.deleted))
+
+
+@compiles(CreateView)
+def _create_view(element: CreateView, compiler: DDLCompiler, **_: Any) -> str:
+    name = compiler.preparer.quote(element.name)
+    body = compiler.sql_compiler.process(element.select, literal_binds=True)
+    return f"CREATE VIEW {name} AS {body}"

@@ -1,0 +1,149 @@
+"""A private PostgreSQL cluster on a free loopback port, for the tests and the benchmark."""
+
+from __future__ import annotations
+
+import glob
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+# PostgreSQL refuses to run as root; these accounts exist where its package is installed, or always.
+_ACCOUNTS = ("postgres", "nobody")
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "50",
+    "shared_buffers": "128MB",
+    "max_wal_size": "2GB",
+}
+
+
+def find_binaries() -> Path | None:
+    """Return the folder of the newest ``initdb`` and ``pg_ctl`` on this machine, or None."""
+    found = shutil.which("initdb")
+    if found and (Path(found).resolve().parent / "pg_ctl").exists():
+        return Path(found).resolve().parent
+    folders = [Path(path).parent for path in glob.glob("/usr/lib/postgresql/*/bin/initdb")]
+    return max(folders, key=lambda folder: float(folder.parent.name), default=None)
+
+
+class PostgresServer:
+    """A cluster in a temporary folder; a context manager that starts and stops it.
+
+    Durable as in production (fsync is on), so that what a test kills and reads again means
+    something. When the tests run as root, the server runs as another account.
+
+    Attributes:
+        url: SQLAlchemy URL of its database ``postgres``.
+        port: Its port on 127.0.0.1; the same after :meth:`start` again.
+    """
+
+    user = "txtopo"
+    password = "secret-of-the-tests"
+
+    def __init__(self) -> None:
+        binaries = find_binaries()
+        if binaries is None:
+            raise FileNotFoundError("no initdb found; install PostgreSQL or run make services")
+        self._binaries = binaries
+        self._account = _account()
+        self.folder = Path(tempfile.mkdtemp(prefix="txtopo-postgresql-"))
+        self.port = _free_port()
+        if self._account:
+            os.chown(self.folder, self._account.pw_uid, self._account.pw_gid)
+        self._initialise()
+
+    @property
+    def url(self) -> str:
+        """URL of the database ``postgres``."""
+        return self.url_of("postgres")
+
+    def url_of(self, database: str, password: str | None = None) -> str:
+        """Return the URL of a database of this server."""
+        word = self.password if password is None else password
+        return f"postgresql+psycopg://{self.user}:{word}@127.0.0.1:{self.port}/{database}"
+
+    def create_database(self, name: str) -> str:
+        """Make a database of its own for a test and return its URL."""
+        self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", self.user, name)
+        return self.url_of(name)
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        self._run(
+            *("pg_ctl", "-D", str(self.folder / "data"), "-w", "-t", "60"),
+            *("-l", str(self.folder / "log"), "start"),
+        )
+
+    def stop(self, mode: str = "immediate") -> None:
+        """Stop the server; ``immediate`` is a crash of the server, as a power cut is."""
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", mode, "stop")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the postmaster, e.g. SIGSTOP and SIGCONT."""
+        os.kill(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]), number)
+
+    def __enter__(self) -> PostgresServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _initialise(self) -> None:
+        secret = self.folder / "password"
+        secret.write_text(self.password)
+        secret.chmod(0o644)
+        self._run(
+            *("initdb", "-D", str(self.folder / "data"), "-U", self.user, "-E", "UTF8"),
+            *("--locale=C", "--auth=scram-sha-256", f"--pwfile={secret}"),
+        )
+        settings = _SETTINGS | {"port": str(self.port), "unix_socket_directories": ""}
+        with (self.folder / "data" / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+
+    def _run(self, program: str, *arguments: str) -> None:
+        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PGPASSWORD": self.password}
+        done = subprocess.run(
+            [str(self._binaries / program), *arguments],
+            user=self._account.pw_uid if self._account else None,
+            group=self._account.pw_gid if self._account else None,
+            extra_groups=[] if self._account else None,
+            env=environment,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if program == "pg_ctl" else subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        if done.returncode:
+            text = (done.stdout or b"").decode(errors="replace")
+            raise RuntimeError(f"{program} failed with status {done.returncode}: {text}")
+
+
+def _account() -> pwd.struct_passwd | None:
+    if os.geteuid() != 0:
+        return None
+    for name in _ACCOUNTS:
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise RuntimeError(f"PostgreSQL must not run as root; none of {_ACCOUNTS} exists")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,94 @@
+"""A proxy before a server that loses the connection at a chosen message."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from types import TracebackType
+
+
+class TcpProxy:
+    """Forwards bytes between clients and a server on the loopback interface.
+
+    Attributes:
+        port: Where clients connect.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._server_port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._marker: bytes | None = None
+        self._landed = False
+        self._up = True
+        self._sockets: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def lose(self, marker: bytes, *, landed: bool) -> None:
+        """Drop the connection whose client sends *marker*, after or before the server has it."""
+        self._marker, self._landed = marker, landed
+
+    def cut(self) -> None:
+        """Drop every connection and accept no new one."""
+        self._up = False
+        for each in self._sockets:
+            _drop(each)
+
+    def mend(self) -> None:
+        """Accept connections again."""
+        self._up = True
+
+    def __enter__(self) -> TcpProxy:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if not self._up:
+                    client.close()
+                    continue
+                server = socket.create_connection(("127.0.0.1", self._server_port))
+                self._sockets += [client, server]
+                threading.Thread(target=self._requests, args=(client, server)).start()
+                threading.Thread(target=self._answers, args=(client, server)).start()
+
+    def _requests(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := client.recv(65536):
+                if self._marker is None or self._marker not in data:
+                    server.sendall(data)
+                    continue
+                self._marker = None
+                if self._landed:
+                    # The client hears nothing more, but the server gets to do its work.
+                    client.shutdown(socket.SHUT_RDWR)
+                    server.sendall(data)
+                    server.shutdown(socket.SHUT_WR)
+                    return
+                break
+        _drop(client)
+        _drop(server)
+
+    def _answers(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(65536):
+                client.sendall(data)
+        _drop(client)
+        _drop(server)
+
+
+def _drop(each: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
+    each.close()

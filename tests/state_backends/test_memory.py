@@ -1,0 +1,64 @@
+"""The reference: what memory does, every backend does."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from tests.state_backends.driver import StateDriver
+from tests.state_backends.history_suite import HistorySuite
+from tests.state_backends.opaque_suite import OpaqueSuite
+from tests.state_backends.transactional_suite import TransactionalSuite
+from tests.state_backends.values_suite import ValuesSuite
+from txtopo.errors import TopologyError
+from txtopo.state import State, open_state
+
+
+@pytest.fixture
+def store() -> State:
+    return open_state("memory:")
+
+
+@pytest.fixture
+def url(store: State) -> str:
+    return store.url
+
+
+class TestOpaque(OpaqueSuite):
+    pass
+
+
+class TestTransactional(TransactionalSuite):
+    pass
+
+
+class TestValues(ValuesSuite):
+    @pytest.fixture
+    def state(self, url: str) -> State:
+        return open_state(url, table="counts")
+
+
+class TestHistories(HistorySuite):
+    pass
+
+
+def test_each_memory_state_is_its_own() -> None:
+    first, second = (open_state("memory:", table="counts") for _ in range(2))
+    StateDriver(first).puts(1, {"a": 1})
+
+    assert first.url != second.url
+    assert StateDriver(second).contents() == {}
+
+
+def test_a_copy_is_the_same_store_while_the_original_lives() -> None:
+    state = open_state("memory:", table="counts")
+    StateDriver(state).puts(1, {"a": 1})
+    copy = pickle.loads(pickle.dumps(state))
+
+    with copy.reader() as reader:
+        assert reader.get("a") == 1
+    assert not copy.shared_by_processes
+    del state
+    with pytest.raises(TopologyError, match="another process"):
+        copy.open()

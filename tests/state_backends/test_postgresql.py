@@ -1,0 +1,189 @@
+"""States in PostgreSQL, and what happens when the connection or the server goes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from tests.services.postgresql import PostgresServer
+from tests.services.tcp_proxy import TcpProxy
+from tests.state_backends.driver import StateDriver
+from tests.state_backends.history_suite import HistorySuite
+from tests.state_backends.opaque_suite import OpaqueSuite
+from tests.state_backends.schema_suite import SchemaSuite
+from tests.state_backends.transactional_suite import TransactionalSuite
+from tests.state_backends.values_suite import ValuesSuite
+from txtopo.errors import (
+    AuthError,
+    StoreUnavailable,
+    TopologyError,
+    UnknownOutcomeError,
+    ValueRefusedError,
+)
+from txtopo.state import Puts, State, open_state
+
+pytestmark = pytest.mark.service("postgresql")
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def url(postgresql: PostgresServer) -> str:
+    return postgresql.create_database(f"states{next(_numbers)}")
+
+
+@pytest.fixture
+def state(url: str) -> State:
+    return open_state(url, table="counts")
+
+
+@pytest.fixture
+def proxy(postgresql: PostgresServer) -> Iterator[TcpProxy]:
+    with TcpProxy(postgresql.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def distant(url: str, proxy: TcpProxy) -> StateDriver:
+    parsed = sa.make_url(url).set(port=proxy.port)
+    state = open_state(parsed.render_as_string(hide_password=False), table="counts")
+    store = StateDriver(state)
+    store.puts(1, {"a": 1})
+    return store
+
+
+class TestOpaque(OpaqueSuite):
+    pass
+
+
+class TestTransactional(TransactionalSuite):
+    pass
+
+
+class TestValues(ValuesSuite):
+    pass
+
+
+class TestSchema(SchemaSuite):
+    pass
+
+
+class TestHistories(HistorySuite):
+    pass
+
+
+def test_row_36_a_commit_that_landed_is_found_in_the_ledger(
+    distant: StateDriver, proxy: TcpProxy
+) -> None:
+    proxy.lose(b"COMMIT\0", landed=True)
+
+    assert distant.puts(2, {"a": 2}).txid == 2
+    assert distant.contents() == {"a": 2}
+
+
+def test_row_36_without_the_ledger_the_outcome_is_unknown(
+    distant: StateDriver, proxy: TcpProxy
+) -> None:
+    proxy.lose(b"COMMIT\0", landed=True)
+
+    with pytest.raises(UnknownOutcomeError):
+        distant.backend.commit(distant.attempt(2), Puts({("a",): (2,)}))
+
+
+def test_row_37_a_commit_that_was_lost_is_tried_again(
+    distant: StateDriver, proxy: TcpProxy
+) -> None:
+    proxy.lose(b"COMMIT\0", landed=False)
+
+    with pytest.raises(StoreUnavailable, match="try again"):
+        distant.puts(2, {"a": 2})
+    assert distant.contents() == {"a": 1}
+    assert distant.puts(2, {"a": 2}, attempt=1).txid == 2
+
+
+@pytest.mark.parametrize("rows", [1, 2_500])
+@pytest.mark.parametrize("marker", [b"MERGE", b"COPY", b"FOR UPDATE"])
+def test_a_connection_lost_before_the_commit_writes_nothing(
+    distant: StateDriver, proxy: TcpProxy, marker: bytes, rows: int
+) -> None:
+    proxy.lose(marker, landed=True)
+    batch = {str(n): n for n in range(rows)}
+
+    if marker == b"COPY" and rows == 1:
+        assert distant.puts(2, batch).txid == 2
+        return
+    with pytest.raises(StoreUnavailable):
+        distant.puts(2, batch)
+    assert distant.contents() == {"a": 1}
+    assert distant.puts(2, batch).txid == 2
+
+
+def test_row_28_a_store_that_is_down_is_unavailable(distant: StateDriver, proxy: TcpProxy) -> None:
+    proxy.cut()
+
+    with pytest.raises(StoreUnavailable):
+        distant.puts(2, {"a": 2})
+    proxy.mend()
+    assert distant.puts(2, {"a": 2}).txid == 2
+
+
+def test_row_30_a_lock_that_stays_is_an_unavailable_store(
+    state: State, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("state_backends.sql.postgresql._LOCK_TIMEOUT", "20ms")
+    store = StateDriver(state)
+    with sa.create_engine(url).connect() as zombie:
+        zombie.execute(sa.text("SELECT 1 FROM txtopo_ledger FOR UPDATE"))
+
+        with pytest.raises(StoreUnavailable, match="lock"):
+            store.puts(1, {"a": 1})
+    assert store.puts(1, {"a": 1}).txid == 1
+
+
+def test_row_2_a_wrong_password_is_refused_without_showing_it(postgresql: PostgresServer) -> None:
+    state = open_state(postgresql.url_of("postgres", "not-the-word"), table="counts")
+
+    with pytest.raises(AuthError) as caught:
+        state.open().create()
+    assert "not-the-word" not in str(caught.value)
+    assert "not-the-word" not in repr(state)
+
+
+def test_a_server_that_is_not_there_is_unavailable() -> None:
+    state = open_state("postgresql://nobody:word@127.0.0.1:1/none", table="counts")
+
+    with pytest.raises(StoreUnavailable) as caught:
+        state.open().create()
+    assert "word@" not in str(caught.value)
+
+
+def test_a_nul_in_a_string_is_refused_whole(state: State) -> None:
+    store = StateDriver(state)
+
+    for rows in (1, 2_500):
+        with pytest.raises(ValueRefusedError):
+            store.puts(1, {"a\0b": 1} | {str(n): n for n in range(rows)})
+    assert store.contents() == {}
+
+
+def test_text_is_ordered_by_its_bytes(url: str) -> None:
+    """LEAST would follow the database's language, and the reference follows Python."""
+    store = StateDriver(open_state(url, table="counts"))
+
+    with sa.create_engine(url).connect() as connection:
+        found = connection.execute(
+            sa.text(
+                "SELECT collation_name FROM information_schema.columns "
+                "WHERE table_name = 'counts' AND column_name = 'key'"
+            )
+        ).scalar()
+    assert found == "C"
+    assert store.contents() == {}
+
+
+def test_other_databases_and_drivers_are_refused() -> None:
+    for url in ("postgresql+psycopg2://h/d", "postgresql+asyncpg://h/d"):
+        with pytest.raises(TopologyError, match="not kept through"):
+            open_state(url)

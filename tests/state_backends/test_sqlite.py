@@ -1,0 +1,114 @@
+"""States in SQLite files."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.state_backends.driver import StateDriver
+from tests.state_backends.history_suite import HistorySuite
+from tests.state_backends.opaque_suite import OpaqueSuite
+from tests.state_backends.schema_suite import SchemaSuite
+from tests.state_backends.transactional_suite import TransactionalSuite
+from tests.state_backends.values_suite import ValuesSuite
+from txtopo.errors import (
+    StateUsageError,
+    StoreUnavailable,
+    TopologyError,
+    ValueRefusedError,
+)
+from txtopo.state import Fields, State, open_state
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/states.db"
+
+
+@pytest.fixture
+def state(url: str) -> State:
+    return open_state(url, table="counts")
+
+
+class TestOpaque(OpaqueSuite):
+    pass
+
+
+class TestTransactional(TransactionalSuite):
+    pass
+
+
+class TestValues(ValuesSuite):
+    pass
+
+
+class TestSchema(SchemaSuite):
+    pass
+
+
+class TestHistories(HistorySuite):
+    pass
+
+
+def test_a_file_in_memory_is_refused() -> None:
+    for url in ("sqlite://", "sqlite:///:memory:", "sqlite:///file:x?mode=memory&uri=true"):
+        with pytest.raises(TopologyError, match="needs a file"):
+            open_state(url, table="counts").open()
+
+
+def test_a_reading_of_no_file_makes_none(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StateUsageError, match="has its topology run yet"),
+        open_state(f"sqlite:///{tmp_path}/none.db", table="counts").reader(),
+    ):
+        pass
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_relative_path_is_fixed_when_the_state_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks and later runs may be in another folder."""
+    monkeypatch.chdir(tmp_path)
+
+    assert open_state("sqlite:///counts.db").url == f"sqlite:///{tmp_path}/counts.db"
+
+
+def test_a_lock_that_stays_is_an_unavailable_store(
+    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("state_backends.sql.sqlite._BUSY_TIMEOUT_S", 0.01)
+    store = StateDriver(state)
+    other = sqlite3.connect(tmp_path / "states.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(StoreUnavailable, match="locked"):
+        store.puts(1, {"a": 1})
+    other.execute("ROLLBACK")
+    assert store.puts(1, {"a": 1}).txid == 1
+
+
+def test_nan_is_refused_since_sqlite_has_none(url: str) -> None:
+    store = StateDriver(open_state(url, table="floats", value=Fields("x double")))
+
+    with pytest.raises(ValueRefusedError, match="no NaN"):
+        store.puts(1, {"a": float("nan"), "b": 1.0})
+    assert store.contents() == {}
+
+
+def test_strings_keep_their_nul(state: State) -> None:
+    store = StateDriver(state)
+
+    store.puts(1, {"a\0b": 1, "a": 2})
+
+    assert store.contents() == {"a\0b": 1, "a": 2}
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "states.db").write_bytes(b"not a database at all" * 100)
+
+    with pytest.raises(Exception, match="not a database"):
+        StateDriver(open_state(f"sqlite:///{tmp_path}/states.db", table="counts"))

@@ -1,0 +1,191 @@
+"""StateBackend: what an atomic store supplies so that a state in it is exactly once.
+
+Rules
+-----
+1. A write happens in one store transaction that reads the ledger, asks
+   :func:`txtopo.state.ledger.standing`, and writes ledger and rows together or not at all.
+2. *Undo before redo.* For an opaque state and :attr:`Standing.REDO`, every row tagged with the txid
+   goes back to what it was before that txid (away, if it did not exist) before anything is applied.
+3. A transactional state in :attr:`Standing.REDO` keeps its rows and takes the new writer into its
+   ledger: the same txid always brings the same batch.
+4. Only the first write of a key in a txid moves its value to ``previous``; a commit brings one
+   final write per key, so a backend never sees a second one.
+5. A delete leaves a tombstone (hidden from readers) so that it can be undone; tombstones of earlier
+   txids are gone with the next commit.
+6. No table is made or changed inside :meth:`StateBackend.commit`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.errors import TopologyError
+from txtopo.state.aggregates import Aggregate
+from txtopo.state.ledger import Ledger
+from txtopo.state.values import Row
+from txtopo.tuples import Fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+StateKind = Literal["opaque", "transactional"]
+BOOKKEEPING = ("txid", "prev_txid", "deleted")
+"""Columns beside the user's; ``prev_`` before a name is kept as well."""
+Key = tuple[Any, ...]
+"""One value per key field, always a tuple, also for one field."""
+Values = tuple[Any, ...]
+"""One value per value field, always a tuple, also for one field."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateTable:
+    """What a state looks like.
+
+    Attributes:
+        name: Name of its table.
+        kind: ``"opaque"`` or ``"transactional"``.
+        key: The key columns, one at the least.
+        value: The value columns, one at the least.
+        aggregates: For a state of a ``PersistentAggregate``: how each value column combines.
+    """
+
+    name: str
+    kind: StateKind
+    key: Fields
+    value: Fields
+    aggregates: tuple[Aggregate, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.name or "\0" in self.name:
+            raise TopologyError(f"bad name of a state's table; got {self.name!r}")
+        for part, fields in (("key", self.key), ("value", self.value)):
+            if not isinstance(fields, Fields) or not len(fields):
+                raise TopologyError(
+                    f"state {self.name!r} has no {part} columns; got {fields!r}; "
+                    f"expected e.g. Fields('{part} long')"
+                )
+        names = [*self.key.names, *self.value.names]
+        for name in names:
+            if names.count(name) > 1:
+                raise TopologyError(
+                    f"state {self.name!r} has two columns {name!r}; rename the key or the value"
+                )
+            if name.lower() in BOOKKEEPING or name.lower().startswith("prev_"):
+                raise TopologyError(
+                    f"state {self.name!r} has a column {name!r}, a name kept for bookkeeping "
+                    f"({', '.join(BOOKKEEPING)}, prev_…); rename it"
+                )
+        if self.aggregates and len(self.aggregates) != len(self.value):
+            raise TopologyError(
+                f"state {self.name!r} has {len(self.value)} value columns and "
+                f"{len(self.aggregates)} aggregates; expected one for each column"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Puts:
+    """Final values of keys; ``None`` deletes the key. May be empty."""
+
+    rows: Mapping[Key, Values | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Merges:
+    """Partial aggregates to be combined with what is stored. May be empty.
+
+    Attributes:
+        partials: The key columns, then the value columns; keys are distinct.
+    """
+
+    partials: pa.Table
+
+
+Writes = Puts | Merges
+
+
+class Snapshot(ABC):
+    """One consistent reading of a state: rows and ledger of the same instant."""
+
+    @property
+    @abstractmethod
+    def ledger(self) -> Ledger | None:
+        """The ledger, or ``None`` for a state that nobody has claimed."""
+
+    @abstractmethod
+    def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
+        """Return the rows of those of *keys* that exist, tombstones too; *keys* may be empty."""
+
+    @abstractmethod
+    def items(self) -> Iterator[tuple[Key, Row]]:
+        """Yield every row, tombstones too, in no promised order."""
+
+
+class StateBackend(ABC):
+    """One state in an atomic store.
+
+    Delivery: exactly once, also after the loss of driver, store or connection, and fenced against
+    a deposed coordinator.
+
+    Who calls it: the driver, one call at a time, from any thread. Where committers run in Spark
+    tasks, each task also opens a backend of its own and calls :meth:`snapshot`, nothing else.
+    What must be durable: whatever :meth:`claim` and :meth:`commit` wrote, when they return.
+    Not guaranteed: that :meth:`close` is called (the process may be killed).
+    """
+
+    shared_by_processes: bool = True
+    """Whether other processes that open the same URL see the same state."""
+
+    @abstractmethod
+    def create(self) -> None:
+        """Make the tables that are missing and check those that are there.
+
+        Raises:
+            SchemaDrift: A table has other columns than the state declares.
+            StoreUnavailable: Try again later.
+        """
+
+    @abstractmethod
+    def claim(self, topology: str, epoch: int) -> Ledger:
+        """Write *epoch* into the ledger in one store transaction, as ``ledger.claimed`` says.
+
+        Returns:
+            The ledger as it stands now.
+        """
+
+    @abstractmethod
+    def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
+        """Apply the writes of an attempt and set the ledger, in one store transaction.
+
+        Returns:
+            The ledger as it stands now.
+
+        Raises:
+            PromiseError: As :func:`txtopo.state.ledger.standing` says; nothing was written.
+            ValueRefusedError: A value cannot be stored exactly; nothing was written.
+            StoreUnavailable: Nothing was written; try again.
+            UnknownOutcomeError: The connection was lost during the write; read the ledger.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """Open one consistent reading of the state."""
+
+    def stored(self) -> tuple[StateTable, ...] | None:
+        """Return the states that the store holds, or None if it does not know their columns.
+
+        With it anyone may read a state without knowing how it was declared.
+        """
+        return None
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release connections; calling it twice is harmless."""
+
+
+BackendFactory = Callable[[str, StateTable], StateBackend]
+"""Opens a backend: (URL, table) -> backend. Entry points of ``txtopo.state_backends`` are these."""

@@ -1,0 +1,202 @@
+"""The door of a state: which keys and values its columns take, in the form that users give them.
+
+A user gives a plain value for one field, a tuple or list for several; values of several fields may
+also be a dict by name. Inside, keys and values are always tuples of exact Python types. What a
+store could not give back exactly is refused here, with the names of the state and the field.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from txtopo.errors import StateUsageError, ValueRefusedError
+from txtopo.tuples import Field, Fields
+
+_BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
+
+
+class _NotExact(Exception):
+    """A value is of the right type, but its column cannot hold it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The key or the value columns of a state.
+
+    Attributes:
+        state: Name of the state, for messages.
+        part: ``"key"`` or ``"value"``.
+        fields: The columns.
+    """
+
+    state: str
+    part: str
+    fields: Fields
+
+    def pack(self, given: Any) -> tuple[Any, ...]:
+        """Return what the user gave as a tuple of exact values.
+
+        Raises:
+            StateUsageError: Wrong number of values, or a value of a wrong type; mend the bolt.
+            ValueRefusedError: NULL or NaN in a key, or a value that does not fit its column.
+        """
+        parts = self._split(given)
+        return tuple(
+            self._exact(field, part) for field, part in zip(self.fields, parts, strict=True)
+        )
+
+    def plain(self, packed: tuple[Any, ...]) -> Any:
+        """Return a key in the form in which users give it."""
+        return packed[0] if len(self.fields) == 1 else packed
+
+    def named(self, packed: tuple[Any, ...]) -> Any:
+        """Return values in the form in which users read them: plain, or a dict by name."""
+        if len(self.fields) == 1:
+            return packed[0]
+        return dict(zip(self.fields.names, packed, strict=True))
+
+    def _split(self, given: Any) -> tuple[Any, ...] | list[Any]:
+        if self.part == "value" and isinstance(given, Mapping):
+            if set(given) == set(self.fields.names):
+                return [given[name] for name in self.fields.names]
+        elif isinstance(given, tuple | list):
+            if len(given) == len(self.fields):
+                return given
+        elif len(self.fields) == 1:
+            return (given,)
+        raise StateUsageError(
+            f"wrong {self.part} for state {self.state!r}; got {given!r}; "
+            f"expected the fields {', '.join(self.fields.names)}",
+            state=self.state,
+        )
+
+    def _exact(self, field: Field, value: Any) -> Any:
+        if type(value).__module__ == "numpy":
+            value = value.item()
+        if value is None:
+            if self.part == "key":
+                self._refuse(field, value, "a key cannot be NULL")
+            return None
+        kind = field.type.partition("(")[0]
+        try:
+            exact = _EXACT[kind](field.type, value)
+        except _NotExact as error:
+            self._refuse(field, value, str(error))
+        except TypeError as error:
+            raise StateUsageError(
+                f"wrong type in field {field.name!r} of state {self.state!r}; got {value!r} "
+                f"({type(value).__name__}); expected {field.type}{_hint(kind)}",
+                state=self.state,
+                field=field.name,
+            ) from error
+        if self.part == "key" and exact != exact:
+            self._refuse(field, value, "a key cannot be NaN, which equals nothing")
+        return exact
+
+    def _refuse(self, field: Field, value: Any, why: str) -> NoReturn:
+        raise ValueRefusedError(
+            f"state {self.state!r} refuses a value of {self.part} field {field.name!r} "
+            f"({field.type}); got {value!r}; {why}",
+            state=self.state,
+            field=field.name,
+        )
+
+
+def _hint(kind: str) -> str:
+    if kind == "timestamp":
+        return " (a datetime with a time zone)"
+    return " (a datetime without a time zone)" if kind == "timestamp_ntz" else ""
+
+
+def _instance(kind: type) -> Callable[[str, Any], Any]:
+    def exact(_: str, value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError
+        return value
+
+    return exact
+
+
+def _string(_: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value if type(value) is str else str(value)
+
+
+def _binary(_: str, value: Any) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError
+    return bytes(value)
+
+
+def _whole(kind: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError
+    limit = 1 << (_BITS[kind] - 1)
+    if not -limit <= value < limit:
+        raise _NotExact(f"a {kind} holds {-limit} to {limit - 1}")
+    return int(value)
+
+
+def _floating(kind: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    try:
+        number = float(value)
+        if kind == "float" and math.isfinite(number):
+            (number,) = struct.unpack("f", struct.pack("f", number))
+    except OverflowError as error:
+        raise _NotExact(f"it is beyond the range of a {kind}") from error
+    return number
+
+
+def _decimal(kind: str, value: Any) -> decimal.Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | decimal.Decimal):
+        raise TypeError
+    precision, scale = (int(part) for part in kind[8:-1].split(","))
+    context = decimal.Context(prec=precision, traps=[decimal.InvalidOperation, decimal.Inexact])
+    try:
+        return decimal.Decimal(value).quantize(decimal.Decimal((0, (1,), -scale)), context=context)
+    except (decimal.InvalidOperation, decimal.Inexact) as error:
+        raise _NotExact("it has more digits than its column") from error
+
+
+def _date(_: str, value: Any) -> datetime.date:
+    if not isinstance(value, datetime.date) or isinstance(value, datetime.datetime):
+        raise TypeError
+    return value
+
+
+def _instant(_: str, value: Any) -> datetime.datetime:
+    if not isinstance(value, datetime.datetime) or value.tzinfo is None:
+        raise TypeError
+    return value.astimezone(datetime.UTC)
+
+
+def _wall_clock(_: str, value: Any) -> datetime.datetime:
+    if not isinstance(value, datetime.datetime) or value.tzinfo is not None:
+        raise TypeError
+    return value
+
+
+_EXACT: dict[str, Callable[[str, Any], Any]] = {
+    "string": _string,
+    "binary": _binary,
+    "boolean": _instance(bool),
+    "byte": _whole,
+    "short": _whole,
+    "int": _whole,
+    "long": _whole,
+    "float": _floating,
+    "double": _floating,
+    "decimal": _decimal,
+    "date": _date,
+    "timestamp": _instant,
+    "timestamp_ntz": _wall_clock,
+}

@@ -1,0 +1,48 @@
+"""What became of a commit whose answer was lost: the store is the truth, so it is asked."""
+
+from __future__ import annotations
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.errors import InfrastructureError, StoreUnavailable, UnknownOutcomeError
+from txtopo.state.backend import StateBackend, Writes
+from txtopo.state.ledger import Ledger, Standing, standing
+
+
+def commit_resolved(backend: StateBackend, attempt: TransactionAttempt, writes: Writes) -> Ledger:
+    """Commit, and decide from the ledger when the connection is lost during the write.
+
+    Returns:
+        The ledger that holds *attempt*.
+
+    Raises:
+        StoreUnavailable: The write did not land; try again.
+        FencedError: A later epoch or attempt has taken over; stop.
+        UnknownOutcomeError: The ledger could not be read either; nothing may be planned anew
+            until it was.
+    """
+    try:
+        return backend.commit(attempt, writes)
+    except UnknownOutcomeError as lost:
+        return _read_back(backend, attempt, lost)
+
+
+def _read_back(
+    backend: StateBackend, attempt: TransactionAttempt, lost: UnknownOutcomeError
+) -> Ledger:
+    try:
+        with backend.snapshot() as snapshot:
+            ledger = snapshot.ledger
+    except InfrastructureError as error:
+        raise UnknownOutcomeError(
+            f"the outcome of attempt {attempt} is unknown and the ledger cannot be read: {error}",
+            attempt=attempt,
+        ) from lost
+    if standing(ledger, attempt) is Standing.HELD:
+        assert ledger is not None
+        return ledger
+    # The lost write may still land after this reading. That is harmless: the next write waits for
+    # its row lock, finds the txid held by this attempt, and undoes it like any other redo.
+    raise StoreUnavailable(
+        f"the write of attempt {attempt} was lost on the way; the state holds {ledger}; try again",
+        attempt=attempt,
+    ) from lost

@@ -1,0 +1,209 @@
+"""open_state: names a state and finds its backend by URL scheme, through entry points.
+
+A backend is a plug-in: a distribution declares it in the entry point group
+``txtopo.state_backends``, or a program calls :func:`register_backend`. The part of the scheme
+before ``+`` counts, so ``postgresql`` also answers for ``postgresql+psycopg``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Protocol, runtime_checkable
+
+from txtopo.errors import TopologyError
+from txtopo.state.aggregates import Aggregate
+from txtopo.state.backend import BackendFactory, StateBackend, StateKind, StateTable
+from txtopo.state.reader import StateReader
+from txtopo.tuples import Fields
+
+ENTRY_POINTS = "txtopo.state_backends"
+KINDS = ("opaque", "transactional")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)(?:\+[A-Za-z0-9_.-]+)?:")
+_PASSWORD = re.compile(r"(?<=:)[^:/@]*(?=@)|(?<=[?&]password=)[^&]*", re.I)
+_DEFAULT_KEY = Fields("key string")
+_DEFAULT_VALUE = Fields("value long")
+# What register_backend was told. It belongs to the program, as installed entry points do, and not
+# to a topology or a run.
+_registered: dict[str, BackendFactory] = {}
+
+
+@runtime_checkable
+class AnchoredFactory(Protocol):
+    """A factory whose stores live in this process, as long as a :class:`State` holds them."""
+
+    def anchor(self, url: str) -> tuple[str, object]:
+        """Return the URL that names the store for good, and what keeps it alive."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class State:
+    """A state as a topology declares it; made by :func:`open_state`. Nothing is opened yet.
+
+    Attributes:
+        url: Where the store is.
+        kind: ``"opaque"`` or ``"transactional"``.
+        table: Name of its table; None until the topology gives one.
+        key: The key columns.
+        value: The value columns.
+        aggregates: How each value column combines; for ``PersistentAggregate``.
+    """
+
+    url: str
+    kind: StateKind = "opaque"
+    table: str | None = None
+    key: Fields = _DEFAULT_KEY
+    value: Fields = _DEFAULT_VALUE
+    aggregates: tuple[Aggregate, ...] = ()
+    _factory: BackendFactory | None = field(default=None, compare=False)
+    _anchor: object = field(default=None, compare=False)
+
+    @property
+    def shared_by_processes(self) -> bool:
+        """Whether other processes, such as Spark's, that open this state see the same one."""
+        return bool(getattr(self._opener(), "shared_by_processes", True))
+
+    def named(self, table: str) -> State:
+        """Return this state with *table* as the name of its table, unless it has one."""
+        return self if self.table is not None else replace(self, table=table)
+
+    def with_columns(
+        self, key: Fields, value: Fields, aggregates: tuple[Aggregate, ...] = ()
+    ) -> State:
+        """Return this state with these columns.
+
+        Raises:
+            TopologyError: The columns cannot make a table; rename the one that is named.
+        """
+        state = replace(self, key=key, value=value, aggregates=tuple(aggregates))
+        state.layout("state")
+        return state
+
+    def layout(self, table: str | None = None) -> StateTable:
+        """Return what the table looks like; *table* stands in for a name that is missing."""
+        name = self.table if self.table is not None else table
+        if name is None:
+            raise TopologyError(
+                f"{self!r} has no table; expected open_state(…, table='counts') or "
+                ".with_state('counts', …)"
+            )
+        return StateTable(name, self.kind, self.key, self.value, self.aggregates)
+
+    def open(self, table: str | None = None) -> StateBackend:
+        """Open the backend; the caller closes it.
+
+        Args:
+            table: Stands in for a table name that is missing.
+        """
+        return self._opener()(self.url, self.layout(table))
+
+    def reader(self) -> StateReader:
+        """Return a reader of one snapshot, to be used in a ``with`` statement.
+
+        It learns the columns from the store where the store knows them, so it reads every state,
+        also those that a ``PersistentAggregate`` made. The table may be left out when the store
+        holds one state.
+        """
+        return StateReader(self.table, self.layout("state"), self._opened)
+
+    def _opened(self, table: StateTable) -> StateBackend:
+        return self._opener()(self.url, table)
+
+    def _opener(self) -> BackendFactory:
+        return self._factory or _find_factory(self.url)
+
+    def __repr__(self) -> str:
+        return f"State({hidden(self.url)!r}, {self.kind}, table={self.table!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("url", "kind", "table", "key", "value", "aggregates", "_factory")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, parts: Mapping[str, Any]) -> None:
+        for name, part in {**parts, "_anchor": None}.items():
+            object.__setattr__(self, name, part)
+
+
+def open_state(
+    url: str,
+    kind: StateKind = "opaque",
+    table: str | None = None,
+    key: Fields = _DEFAULT_KEY,
+    value: Fields = _DEFAULT_VALUE,
+) -> State:
+    """Name a state in a store: ``sqlite:///counts.db``, ``postgresql://…``, ``memory:``.
+
+    Delivery: exactly once with every backend. ``"opaque"`` is right with every spout;
+    ``"transactional"`` keeps one value less a row, and a topology with an opaque spout refuses it.
+
+    Args:
+        url: Where the store is.
+        kind: ``"opaque"`` or ``"transactional"``.
+        table: Name of its table; ``with_state`` gives one when it is left out.
+        key: The key columns.
+        value: The value columns.
+
+    Raises:
+        TopologyError: The URL, its scheme or the kind is unknown; the message lists those known.
+
+    Example:
+        >>> open_state("memory:", table="counts").kind
+        'opaque'
+    """
+    if kind not in KINDS:
+        raise TopologyError(f"unknown kind of state; got {kind!r}; expected {' or '.join(KINDS)}")
+    factory = _find_factory(url)
+    anchor: object = None
+    if isinstance(factory, AnchoredFactory):
+        url, anchor = factory.anchor(url)
+    state = State(url, kind, table, key, value, (), factory, anchor)
+    state.layout("state")
+    return state
+
+
+def register_backend(scheme: str, factory: BackendFactory) -> None:
+    """Make a state backend known in this process, under a URL scheme.
+
+    An installed plug-in needs no call: it declares an entry point in ``txtopo.state_backends``.
+
+    Args:
+        scheme: What stands before the colon of its URLs.
+        factory: ``(url, table) -> StateBackend``. It travels to Spark tasks with each state, so it
+            is a class or function of a module, or one that cloudpickle can carry.
+    """
+    if not _SCHEME.fullmatch(f"{scheme}:") or "+" in scheme:
+        raise TopologyError(f"bad URL scheme; got {scheme!r}; expected letters, digits, '-', '_'")
+    _registered[scheme.lower()] = factory
+
+
+def hidden(url: str) -> str:
+    """Return the URL without its password."""
+    return _PASSWORD.sub("***", url)
+
+
+def _find_factory(url: str) -> BackendFactory:
+    match = _SCHEME.match(url) if isinstance(url, str) else None
+    if match is None:
+        raise TopologyError(
+            f"cannot read the URL of a state; got {hidden(str(url))!r}; "
+            "expected e.g. 'sqlite:///counts.db'"
+        )
+    scheme = match.group(1).lower()
+    scheme = {"postgres": "postgresql"}.get(scheme, scheme)
+    if scheme in _registered:
+        return _registered[scheme]
+    installed: dict[str, EntryPoint] = {
+        point.name: point for point in entry_points(group=ENTRY_POINTS)
+    }
+    if scheme not in installed:
+        known = ", ".join(sorted({*installed, *_registered})) or "none"
+        raise TopologyError(
+            f"no state backend for {scheme!r}; known are {known}; "
+            "install the plug-in that brings it, or call register_backend",
+            scheme=scheme,
+        )
+    factory: BackendFactory = installed[scheme].load()
+    return factory

@@ -1,0 +1,215 @@
+"""StateTransaction: how a committer reads and changes a state within its txid.
+
+It never writes to the store. It reads the state as of txid - 1 through a snapshot, keeps what the
+bolt puts in an overlay (so that reads see own writes), and ends with a write set. The runtime
+applies the write sets of all tasks together with undo and ledger, in one store transaction. Hence
+it works alike in the driver and in Spark tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import Any
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.errors import ConflictingWritesError, StateUsageError
+from txtopo.state.backend import Key, Puts, Snapshot, StateTable, Values
+from txtopo.state.columns import Columns
+from txtopo.state.ledger import Standing, standing
+from txtopo.state.values import Row
+
+
+class StateHandle:
+    """A state in the hands of one task, for one commit phase; ``context.state(name)`` gives it.
+
+    Args:
+        name: The name that ``with_state`` gave it, for messages.
+        table: What the state looks like.
+        open_snapshot: Opens one reading; called once, when the transaction begins.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: StateTable,
+        open_snapshot: Callable[[], AbstractContextManager[Snapshot]],
+    ) -> None:
+        self.name = name
+        self.table = table
+        self._open_snapshot = open_snapshot
+        self._attempts: set[TransactionAttempt] = set()
+        self._writes: Puts | None = None
+
+    @property
+    def writes(self) -> Puts | None:
+        """What the transaction wrote, once it has ended well; None if there was none."""
+        return self._writes
+
+    def transaction(self, attempt: TransactionAttempt) -> StateTransaction:
+        """Begin the one transaction that *attempt* may have on this state.
+
+        Use it in a ``with`` statement. An exception in its body discards the writes.
+
+        Raises:
+            StateUsageError: The attempt had its transaction already; do all of it in one.
+        """
+        if attempt in self._attempts:
+            raise StateUsageError(
+                f"a second transaction of attempt {attempt} on state {self.name!r}; "
+                "expected one for each state and attempt; do all of it in one with block",
+                state=self.name,
+                attempt=attempt,
+            )
+        self._attempts.add(attempt)
+        self._writes = None
+        return StateTransaction(self, attempt, self._open_snapshot)
+
+    def _finish(self, writes: Puts) -> None:
+        self._writes = writes
+
+
+class StateTransaction:
+    """Reads and changes of one attempt. Keys and values are plain for one field, tuples for more.
+
+    Delivery: what is put here is in the state exactly once, together with everything else of its
+    txid. If a transactional state holds the txid already, the body runs, its writes are discarded
+    and reads return what is stored, so that what the bolt emits is the same as the first time.
+    """
+
+    def __init__(
+        self,
+        handle: StateHandle,
+        attempt: TransactionAttempt,
+        open_snapshot: Callable[[], AbstractContextManager[Snapshot]],
+    ) -> None:
+        self._handle = handle
+        self._attempt = attempt
+        self._open_snapshot = open_snapshot
+        self._keys = Columns(handle.name, "key", handle.table.key)
+        self._values = Columns(handle.name, "value", handle.table.value)
+        self._stack = ExitStack()
+        self._snapshot: Snapshot | None = None
+        self._held = False
+        self._stored: dict[Key, Values | None] = {}
+        self._overlay: dict[Key, Values | None] = {}
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the value of *key*, with the transaction's own writes, or *default*."""
+        values = self._read(self._keys.pack(key))
+        return default if values is None else self._values.named(values)
+
+    def get_all(self, keys: Iterable[Any]) -> list[Any]:
+        """Return the values of many keys, None where there is none; one question to the store.
+
+        Later calls of ``get`` and ``update`` for these keys ask the store no more.
+        """
+        packed = [self._keys.pack(key) for key in keys]
+        self._load([key for key in packed if key not in self._stored])
+        found = [self._read(key) for key in packed]
+        return [None if values is None else self._values.named(values) for values in found]
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of *key*."""
+        self._opened()
+        self._write(self._keys.pack(key), self._values.pack(value))
+
+    def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
+        """Set the value of *key* to ``function(value)`` and return it; None stands for no value."""
+        packed = self._keys.pack(key)
+        before = self._read(packed)
+        if self._held:
+            return None if before is None else self._values.named(before)
+        after = self._values.pack(function(None if before is None else self._values.named(before)))
+        self._write(packed, after)
+        return self._values.named(after)
+
+    def delete(self, key: Any) -> None:
+        """Remove *key*; harmless if it is not there."""
+        self._opened()
+        self._write(self._keys.pack(key), None)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Yield every key with its value, with the transaction's own writes, in no order."""
+        overlay = dict(self._overlay)
+        for key, row in self._opened().items():
+            values = None if key in overlay else self._base(row)
+            if values is not None:
+                yield self._keys.plain(key), self._values.named(values)
+        for key, written in overlay.items():
+            if written is not None:
+                yield self._keys.plain(key), self._values.named(written)
+
+    def __enter__(self) -> StateTransaction:
+        with ExitStack() as stack:
+            snapshot = stack.enter_context(self._open_snapshot())
+            found = standing(snapshot.ledger, self._attempt)
+            transactional = self._handle.table.kind == "transactional"
+            self._held = transactional and found is not Standing.APPLY
+            self._snapshot = snapshot
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._snapshot = None
+        self._stack.close()
+        if kind is None:
+            self._handle._finish(Puts(dict(self._overlay)))
+
+    def _read(self, key: Key) -> Values | None:
+        self._opened()
+        if key in self._overlay:
+            return self._overlay[key]
+        if key not in self._stored:
+            self._load([key])
+        return self._stored[key]
+
+    def _load(self, keys: Sequence[Key]) -> None:
+        rows = self._opened().rows(keys)
+        for key in keys:
+            row = rows.get(key)
+            self._stored[key] = None if row is None else self._base(row)
+
+    def _base(self, row: Row) -> Values | None:
+        if self._handle.table.kind == "transactional":
+            return row.visible()
+        return row.before(self._attempt.txid)
+
+    def _write(self, key: Key, values: Values | None) -> None:
+        if not self._held:
+            self._overlay[key] = values
+
+    def _opened(self) -> Snapshot:
+        if self._snapshot is None:
+            raise StateUsageError(
+                f"the transaction on state {self._handle.name!r} is not open; "
+                "use it inside its with statement"
+            )
+        return self._snapshot
+
+
+def united(state: str, bolt: str, write_sets: Iterable[Puts]) -> Puts:
+    """Unite the write sets of all tasks of a committer.
+
+    Raises:
+        ConflictingWritesError: Two tasks wrote the same key; use a fields grouping on the key.
+    """
+    rows: dict[Key, Values | None] = {}
+    for writes in write_sets:
+        for key, values in writes.rows.items():
+            if key in rows:
+                raise ConflictingWritesError(
+                    f"two tasks of bolt {bolt!r} wrote the key {key!r} of state {state!r} in one "
+                    "txid; expected one task for each key; use fields_grouping on the key",
+                    state=state,
+                    bolt=bolt,
+                    key=key,
+                )
+            rows[key] = values
+    return Puts(rows)
