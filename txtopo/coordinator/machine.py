@@ -115,8 +115,7 @@ class Coordinator:
         self._epoch, self._recovered = epoch, recovered
         self._table = TransactionTable(epoch=epoch, current=current, committed=committed)
         self._ready = self._activated = True
-        self._pausing = False
-        self._faults = 0
+        self._pausing, self._faults = False, 0
         self._ending: Ending | None = None
 
     @property
@@ -138,6 +137,11 @@ class Coordinator:
     def transactions(self) -> tuple[Transaction, ...]:
         """Every transaction in flight, from the current one on."""
         return self._table.rows
+
+    @property
+    def unplanned(self) -> Transaction:
+        """The lowest txid that was never planned; the spout may have been asked for it."""
+        return self._table.unplanned
 
     def start(self) -> list[Action]:
         """Return the first actions: replays of what was in flight, and the first plan."""

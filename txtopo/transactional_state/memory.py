@@ -85,6 +85,16 @@ class MemoryEnsemble:
         """Return who leads a topology."""
         return next((c for c in self._contenders if c.topology_id == topology_id), None)
 
+    def expire_leader(self, topology_id: str) -> None:
+        """Let the session of the leader expire; a fault to be ordered."""
+        with self.exclusive():
+            leader = self.first(topology_id)
+            if leader is not None:
+                leader.released = True
+                self.withdraw(leader)
+        if leader is not None and leader.on_lost is not None:
+            leader.on_lost()
+
     def withdraw(self, contender: _Contender) -> None:
         """Remove a contender; the next one wakes up."""
         if contender in self._contenders:

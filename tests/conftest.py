@@ -1,0 +1,106 @@
+"""One Spark session and one server of each kind for a run, and a plain word on what was skipped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from glob import glob
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.services.postgresql import PostgresServer
+    from tests.services.zookeeper import ZooKeeperProcess
+
+# What is quick comes first, so that a mistake shows early. Tests of one rank share their fixtures.
+RANKS = ("service", "spark", "kills", "slow")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The Spark session of this run."""
+    from tests.spark_session import open_test_session
+
+    session = open_test_session()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresServer]:
+    """A private PostgreSQL cluster on a loopback port."""
+    from tests.services.postgresql import PostgresServer
+
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[ZooKeeperProcess]:
+    """A ZooKeeper server in a process of its own."""
+    from tests.services.zookeeper import ZooKeeperProcess
+
+    with ZooKeeperProcess() as server:
+        yield server
+
+
+@cache
+def missing(need: str) -> str | None:
+    """Return why tests that need *need* cannot run here, or None if they can."""
+    if need == "postgresql":
+        found = shutil.which("initdb") or glob("/usr/lib/postgresql/*/bin/initdb")
+        return None if found else "no PostgreSQL (initdb not found; try make services)"
+    if need in ("spark", "zookeeper"):
+        home = os.environ.get("JAVA_HOME")
+        java = shutil.which(f"{home}/bin/java" if home else "java")
+        if java is None:
+            return "no Java"
+        return None if find_spec("pyspark") else "no PySpark"
+    return f"unknown service {need!r}; expected postgresql or zookeeper"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses a shared fixture, and put what is quick first."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "spark" in fixtures:
+            item.add_marker(pytest.mark.spark)
+        for service in ("postgresql", "zookeeper"):
+            if service in fixtures:
+                item.add_marker(pytest.mark.service(service))
+    items.sort(key=lambda item: max((RANKS.index(m) + 1 for m in marks(item)), default=0))
+
+
+def marks(item: pytest.Item) -> list[str]:
+    """Return the marks of *item* that have a rank."""
+    return [mark.name for mark in item.iter_markers() if mark.name in RANKS]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a server that is not on this machine."""
+    needs = [mark.args[0] for mark in item.iter_markers("service")]
+    if item.get_closest_marker("spark"):
+        needs.append("spark")
+    for need in needs:
+        reason = missing(need)
+        if reason is not None:
+            pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one plain line each what was skipped and why."""
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple)
+    )
+    for reason, number in reasons.most_common():
+        tests = "1 test" if number == 1 else f"{number} tests"
+        terminalreporter.write_line(f"skipped {tests}: {reason}", yellow=True)

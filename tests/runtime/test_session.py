@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from txtopo.runtime.daemon import FreezingCollector
+from txtopo.runtime.session import open_session, tuned_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_a_session_that_is_given_or_active_is_used_as_it_is(spark: SparkSession) -> None:
+    before = dict(spark.sparkContext.getConf().getAll())
+
+    given, given_owned = open_session(spark, conf={"spark.sql.shuffle.partitions": "99"})
+    active, active_owned = open_session(conf={"spark.sql.shuffle.partitions": "99"})
+
+    assert (given, given_owned, active, active_owned) == (spark, False, spark, False)
+    assert dict(spark.sparkContext.getConf().getAll()) == before
+    assert spark.conf.get("spark.sql.shuffle.partitions") != "99"
+
+
+def test_workers_are_used_again_and_freeze_after_their_first_task(spark: SparkSession) -> None:
+    def about(number: int) -> tuple[int, bool]:
+        import os
+
+        return os.getpid(), gc.get_freeze_count() > 0
+
+    numbers = spark.sparkContext.range(0, 2, numSlices=2)
+    numbers.map(about).collect()
+    first, second = (dict(numbers.map(about).collect()) for _ in range(2))
+
+    assert first.keys() & second.keys()
+    assert all(second.values())
+
+
+def test_a_session_elsewhere_is_not_bound_to_this_machine() -> None:
+    assert "spark.driver.host" in tuned_conf("local[2]")
+    assert "spark.driver.host" not in tuned_conf("spark://elsewhere:7077")
+    assert "spark.executorEnv.PYTHONPATH" not in tuned_conf("yarn")
+
+
+@pytest.fixture
+def unfrozen() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("unfrozen")
+def test_the_first_collection_freezes_what_is_left() -> None:
+    collector = FreezingCollector()
+
+    collector.collect()
+    frozen = gc.get_freeze_count()
+    collector.collect()
+
+    assert frozen > 10_000
+    assert gc.get_freeze_count() <= frozen

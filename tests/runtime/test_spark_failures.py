@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from txtopo.errors import BoltError, RunLostError, TopologyError
+from txtopo.runtime.spark_failures import failure_of_job
+
+JAVA = "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+PYTHON = (
+    JAVA + ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 failed\n"
+    'Traceback (most recent call last):\n  File "worker.py", line 3622, in main\n'
+)
+
+
+def test_a_worker_that_died_counts() -> None:
+    text = JAVA + ": org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)."
+
+    error = failure_of_job(RuntimeError(text), "tag")
+
+    assert isinstance(error, RunLostError)
+    assert error.facts == {"tag": "tag", "counted": True, "cancelled": False}
+    assert "got Python worker exited unexpectedly (crashed).;" in str(error)
+
+
+def test_a_lost_executor_does_not_count() -> None:
+    text = JAVA + (
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: ExecutorLostFailure "
+        "(executor 1 exited, caused by one of the tasks) Reason: Command exited with code 137"
+    )
+
+    error = failure_of_job(RuntimeError(text), "tag")
+
+    assert isinstance(error, RunLostError)
+    assert error.facts["counted"] is False
+
+
+def test_a_job_cancelled_by_somebody_else_is_told_as_cancelled() -> None:
+    text = (
+        JAVA + ": org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 3 cancelled  SQLSTATE"
+    )
+
+    error = failure_of_job(RuntimeError(text), "tag")
+
+    assert isinstance(error, RunLostError)
+    assert error.facts["cancelled"] is True
+
+
+def test_a_module_that_workers_lack_is_named_with_the_way_to_send_it() -> None:
+    text = PYTHON + "ModuleNotFoundError: No module named 'flights.bolts'\n"
+
+    error = failure_of_job(RuntimeError(text), "tag")
+
+    assert isinstance(error, TopologyError)
+    assert error.facts["module"] == "flights.bolts"
+    assert "--py-files" in str(error)
+
+
+def test_python_that_fails_outside_of_bolts_is_not_tried_again() -> None:
+    text = (
+        PYTHON
+        + "AttributeError: Can't get attribute 'Bolt' on module\n SQLSTATE: 38000\n\tat a.b\n"
+    )
+
+    error = failure_of_job(RuntimeError(text), "tag")
+
+    assert isinstance(error, BoltError)
+    assert "got AttributeError: Can't get attribute 'Bolt' on module;" in str(error)

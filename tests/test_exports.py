@@ -1,0 +1,46 @@
+"""The public names, and that importing them needs no third party."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+PACKAGES = [
+    "txtopo",
+    "txtopo.bolts",
+    "txtopo.builders",
+    "txtopo.spouts",
+    "txtopo.state",
+    "txtopo.topology",
+]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_all_names_are_sorted_and_there(package: str) -> None:
+    module = importlib.import_module(package)
+
+    assert list(module.__all__) == sorted(module.__all__)
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_an_import_pulls_in_no_third_party() -> None:
+    code = (
+        f"import sys; before = set(sys.modules); import {', '.join(PACKAGES)}; "
+        "new = {name.split('.')[0] for name in set(sys.modules) - before}; "
+        "print(sorted(new - set(sys.stdlib_module_names) - {'txtopo'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"
+
+
+def test_the_names_of_the_first_example_are_there() -> None:
+    names = (
+        "TransactionalTopologyBuilder Config Fields Stream Tuple TransactionAttempt BasicBolt "
+        "BatchBolt ArrowBolt Committer PersistentAggregate FailedException"
+    )
+
+    assert set(names.split()) <= set(importlib.import_module("txtopo").__all__)

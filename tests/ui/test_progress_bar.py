@@ -1,0 +1,65 @@
+"""The progress bar: what people see of a run, on a terminal and without one."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.runtime.progress import BatchCommitted, BatchFailed, Leading, Progress, Stopped
+from txtopo.ui.progress_bar import ProgressBar
+
+
+def test_without_a_terminal_there_is_one_plain_line_in_so_many_seconds() -> None:
+    shown = io.StringIO()
+    bar = ProgressBar(line_every_s=5, console=Console(file=shown, width=200))
+
+    for txid in range(1, 13):
+        bar.on_change(BatchCommitted(progress(txid, timestamp_s=100.0 + txid)))
+
+    lines = shown.getvalue().splitlines()
+    assert [line.split()[1] for line in lines] == ["1", "6", "11"]
+    assert "1,100 rows" in lines[2]
+    assert "50 rows/s" in lines[2]
+    assert "2 processing" in lines[2]
+    assert "lag 0:7" in lines[2]
+
+
+def test_failures_and_the_end_are_shown_at_once() -> None:
+    shown = io.StringIO()
+    bar = ProgressBar(line_every_s=1000, console=Console(file=shown, width=200))
+    bar.on_change(Leading("counts", epoch=3, current=1, adopted=None))
+
+    bar.on_change(BatchFailed(TransactionAttempt(4), "counted", ValueError("[bad] row"), "split"))
+    bar.on_change(Stopped("counts", ValueError("[bad] row")))
+
+    leading, failed, stopped = shown.getvalue().splitlines()
+    assert leading == "leading, epoch 3"
+    assert failed == "txid 4 failed (counted): [bad] row"
+    assert stopped.startswith("failed: [bad] row")
+
+
+def test_on_a_terminal_the_bar_shows_the_last_commit() -> None:
+    shown = io.StringIO()
+    bar = ProgressBar(1000, console=Console(file=shown, width=200, force_terminal=True))
+
+    bar.on_change(BatchCommitted(progress(5, timestamp_s=1.0)))
+    bar.on_change(Stopped("counts", None))
+
+    assert "txid 5" in shown.getvalue()
+    assert "attempts 2, failed 3" in shown.getvalue()
+
+
+def progress(txid: int, *, timestamp_s: float) -> Progress:
+    return Progress(
+        attempt=TransactionAttempt(txid, 1, 1),
+        timestamp_s=timestamp_s,
+        rows=100,
+        rows_total=100 * txid,
+        rows_per_second=50.0,
+        attempts=2,
+        attempts_failed=3,
+        pending={txid + 1: "PROCESSING", txid + 2: "PROCESSING"},
+        lag={"0": 7},
+    )

@@ -1,0 +1,149 @@
+"""DataFrameCarrier: envelopes on DataFrames, for Spark Connect and where RDDs are not wanted.
+
+A run is one query: ``mapInArrow`` for every stage and ``repartitionById`` between two of them, over
+the columns address and payload. A DataFrame cannot read single partitions of a shuffle again, so
+where the committers run in tasks the cut comes to the driver with the rest, waits there, and is
+sent out again as the input of the commit's own query. Let committers work on little: aggregate
+before them, or use the carrier ``rdd``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.planning.program import Chain, Program
+from txtopo.planning.run import Run
+from txtopo.runtime.carrier import Processed
+from txtopo.runtime.spark_jobs import ClassicLabels, ConnectLabels, SparkJobs
+from txtopo.runtime.stage_task import PackedProgram, StageTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Batches = Iterator[pa.RecordBatch]
+Cut = dict[int, list[bytes]]
+
+_COLUMNS = "address int, payload binary"
+_SCHEMA = pa.schema([("address", pa.int32()), ("payload", pa.binary())])
+_DRIVER = 0
+# Envelopes that leave a stage are handed on together up to this size; a chunk has up to 4 MiB.
+_BATCH_BYTES = 4 << 20
+
+
+class DataFrameCarrier:
+    """Moves envelopes through queries; see the module's text."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._connect = "connect" in type(session).__module__
+
+    def default_slots(self) -> int:
+        """Return the session's default parallelism; under Connect its shuffle partitions."""
+        if self._connect:
+            return int(self._session.conf.get("spark.sql.shuffle.partitions") or 1)
+        return self._session.sparkContext.defaultParallelism
+
+    def start(self, program: Program) -> None:
+        """Pack the program; it travels with every query, since Connect has no broadcasts."""
+        self._program = program
+        self._packed = PackedProgram.of(program)
+        labels = (
+            ConnectLabels(self._session)
+            if self._connect
+            else ClassicLabels(self._session.sparkContext)
+        )
+        self._jobs = SparkJobs(labels, program.topology_id)
+
+    def process(self, run: Run) -> Processed:
+        """Run one query over all levels of the processing phase."""
+        slots = self._program.slots
+        with self._jobs.labelled(run, "processing"):
+            start = self._session.range(0, slots, 1, slots).selectExpr("int(id) as address")
+            kept = self._query(start, "processing", run, len(self._program.processing))
+        return Processed(run, kept.pop(_DRIVER, []), kept=kept)
+
+    def commit(self, processed: Processed, attempt: TransactionAttempt) -> list[bytes]:
+        """Run one query over all levels of the commit phase."""
+        run, slots, cut = processed.run, self._program.slots, processed.kept
+        assert isinstance(cut, dict), "the run was released"
+        part, number = run.only(attempt), run.attempts.index(attempt)
+        with self._jobs.labelled(part, "commit"):
+            table = _table({slot: cut.get(1 + number * slots + slot, []) for slot in range(slots)})
+            frame = self._session.createDataFrame(table).repartitionById(slots, "address")
+            records = self._query(frame, "commit", part, len(self._program.commit))
+        return records.get(_DRIVER, [])
+
+    def release(self, processed: Processed) -> None:
+        """Drop the cut."""
+        processed.kept = None
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the queries of a run."""
+        self._jobs.cancel(tag)
+
+    def close(self) -> None:
+        """Cancel everything."""
+        self._jobs.cancel_all()
+
+    def _query(self, frame: DataFrame, chain: Chain, run: Run, levels: int) -> Cut:
+        """Run all levels of a chain over a frame that is spread over the slots."""
+        for level in range(levels):
+            if level:
+                frame = frame.repartitionById(self._program.slots, "address")
+            stage = _stage(self._packed, StageTask(chain, run, level))
+            frame = frame.mapInArrow(stage, _COLUMNS)
+        table = frame.toArrow()
+        records: Cut = {}
+        columns = (table["address"].to_pylist(), table["payload"].to_pylist())
+        for address, payload in zip(*columns, strict=True):
+            records.setdefault(address, []).append(payload)
+        return records
+
+
+def _stage(packed: PackedProgram, task: StageTask) -> Callable[[Batches], Batches]:
+    """Return a stage as ``mapInArrow`` calls it, which wants a plain function."""
+
+    def stage(batches: Batches) -> Batches:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        yield from _batches(task.records(packed, context.partitionId(), _payloads(batches)))
+
+    return stage
+
+
+def _payloads(batches: Batches) -> Iterator[bytes]:
+    """Yield the payloads; the rows of the first stage have none."""
+    for batch in batches:
+        if batch.num_columns > 1:
+            yield from batch.column(1).to_pylist()
+
+
+def _batches(records: Iterable[tuple[int, bytes]]) -> Batches:
+    addresses: list[int] = []
+    payloads: list[bytes] = []
+    size = 0
+    for address, payload in records:
+        addresses.append(address)
+        payloads.append(payload)
+        size += len(payload)
+        if size >= _BATCH_BYTES:
+            yield _batch(addresses, payloads)
+            addresses, payloads, size = [], [], 0
+    if addresses:
+        yield _batch(addresses, payloads)
+
+
+def _batch(addresses: list[int], payloads: list[bytes]) -> pa.RecordBatch:
+    columns = [pa.array(addresses, pa.int32()), pa.array(payloads, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _table(records: Cut) -> pa.Table:
+    rows = [(address, payload) for address, payloads in records.items() for payload in payloads]
+    return pa.Table.from_batches([_batch([a for a, _ in rows], [p for _, p in rows])])

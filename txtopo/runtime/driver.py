@@ -1,0 +1,282 @@
+"""TopologyDriver: the loop of one run, from the wish to lead to the last callback.
+
+A run is a sequence of terms (:mod:`txtopo.runtime.term`). It asks for the leadership, takes over,
+and feeds the coordinator of the term. When the session with ZooKeeper is lost the term is over: the
+run looks whether somebody else has claimed a later epoch. If so it stops with an error that names
+the successor; else it asks for the leadership again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from txtopo.coordinator.events import Activated, Deactivated, StopRequested, Tick
+from txtopo.errors import FencedError, InfrastructureError
+from txtopo.metadata import Json
+from txtopo.runtime.commit_phase import CommitPhase
+from txtopo.runtime.meter import ProgressMeter
+from txtopo.runtime.parts import Parts
+from txtopo.runtime.progress import (
+    Change,
+    Leading,
+    Standby,
+    Started,
+    Stopped,
+    TopologyListener,
+)
+from txtopo.runtime.takeover import Takeover, take_over
+from txtopo.runtime.term import Hooks, Term
+from txtopo.runtime.waiters import Waiters
+from txtopo.transactional_state.store import Leadership
+
+# How long one question for the leadership waits; it bounds how long a stop has to wait for it.
+LEAD_TIMEOUT_S = 1.0
+
+logger = logging.getLogger("txtopo")
+
+
+class TopologyDriver:
+    """Runs one topology. Every method but :meth:`post` is for the loop only.
+
+    Args:
+        parts: What the run is made of.
+        candidate: Who asks for the leadership, shown to others.
+        listeners: Told of each change.
+    """
+
+    def __init__(
+        self, parts: Parts, candidate: Json, listeners: Sequence[TopologyListener]
+    ) -> None:
+        self.ended: Future[Exception | None] = Future()
+        self.status = "starting"
+        self._parts = parts
+        self._scheduler = parts.scheduler
+        self._candidate = candidate
+        self._listeners = list(listeners)
+        self._meter = ProgressMeter(parts.scheduler.now())
+        self._leadership: Leadership | None = None
+        self._term: Term | None = None
+        self._backends: list[Any] = []
+        self._terms = 0
+        self._lost_term = 0
+        self._ending = False
+        self._active = True
+        self._stopping = False
+        self._waiters = Waiters()
+        self._failures = 0
+
+    # ------------------------------------------------------------ what the handle asks for
+
+    def start(self) -> None:
+        """Start the loop."""
+        self._scheduler.start(self._begin, self._crashed)
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Have something done on the loop, unless the run has ended; from any thread."""
+        self._scheduler.post(callback)
+
+    def stop(self) -> None:
+        """Finish the commit in hand, drop the rest, end."""
+        self._stopping = True
+        if self._term is not None:
+            self._term.handle(StopRequested())
+        else:
+            self._end(None)
+
+    def set_active(self, active: bool) -> None:
+        """Plan new batches, or do not."""
+        self._active = active
+        if self._term is not None:
+            self._term.handle(Activated() if active else Deactivated())
+            self._say_status()
+            self._after_event()
+
+    def wait_for_rest(self, future: Future[None]) -> None:
+        """Resolve *future* when the spout has nothing left and all of it is committed."""
+        self._waiters.add(future, self._term)
+        if self._term is not None:
+            self._term.handle(Tick())
+
+    # ------------------------------------------------------------ leadership
+
+    def _begin(self) -> None:
+        self._tell(Started(self._parts.graph.id))
+        self._seek()
+
+    def _seek(self) -> None:
+        if self._ending:
+            return
+        self._terms += 1
+        number = self._terms
+
+        def lead() -> Leadership | None:
+            return self._parts.transactional_state.lead(
+                self._candidate,
+                timeout_s=LEAD_TIMEOUT_S,
+                on_lost=lambda: self.post(lambda: self._lost(number)),
+            )
+
+        self._scheduler.submit(lead, self._asked)
+
+    def _asked(self, future: Future[Leadership | None]) -> None:
+        if self._ending:
+            return
+        error = future.exception()
+        if error is not None:
+            self._retry(error, self._seek)
+            return
+        self._leadership = future.result()
+        if self._leadership is not None and self._lost_term != self._terms:
+            self._take_over()
+            return
+        if self.status != "standby":
+            self.status = "standby"
+            self._tell(Standby(self._parts.graph.id))
+        self._seek()
+
+    def _take_over(self) -> None:
+        def done(future: Future[Takeover]) -> None:
+            if self._ending:
+                return
+            error = future.exception()
+            if error is None and self._lost_term != self._terms:
+                self._failures = 0
+                self._begin_term(future.result())
+            elif error is None:
+                self._confirm()
+            else:
+                self._retry(error, self._take_over_again)
+
+        self._scheduler.submit(lambda: take_over(self._parts, self._candidate), done)
+
+    def _take_over_again(self) -> None:
+        if self._ending:
+            return
+        if self._lost_term == self._terms:
+            self._seek()
+        else:
+            self._take_over()
+
+    def _begin_term(self, taken: Takeover) -> None:
+        coordinator = taken.coordinator
+        self._backends.extend(taken.backends.values())
+        phase = CommitPhase(self._parts, taken.backends)
+        hooks = Hooks(self._tell, self._after_event, self._end_term)
+        self._term = Term(self._parts, coordinator, phase, self._meter, hooks)
+        self._waiters.begin()
+        self._tell(
+            Leading(self._parts.graph.id, coordinator.epoch, coordinator.current, taken.adopted)
+        )
+        self._say_status()
+        if not self._active:
+            self._term.handle(Deactivated())
+        self._term.start()
+
+    def _lost(self, number: int) -> None:
+        """The session is gone: end the term, and find out whether somebody else leads."""
+        if self._ending or number != self._terms:
+            return
+        self._lost_term = number
+        if self._term is None:
+            return  # what is under way (the question, the takeover) looks at this when it ends
+        self._term.close()
+        self._term = None
+        self._leadership = None
+        self.status = "leadership lost"
+        self._confirm()
+
+    def _confirm(self) -> None:
+        if self._stopping:
+            self._end(None)
+            return
+
+        def done(future: Future[None]) -> None:
+            if self._ending:
+                return
+            error = future.exception()
+            if error is None:
+                self._seek()
+            else:
+                self._retry(error, self._confirm)
+
+        self._scheduler.submit(self._parts.journal.confirm, done)
+
+    def _retry(self, error: BaseException, again: Callable[[], None]) -> None:
+        if not isinstance(error, InfrastructureError):
+            self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            return
+        if self._stopping:
+            self._end(None)
+            return
+        self._failures += 1
+        config = self._parts.config
+        pause_s = min(config.backoff_max_s, config.backoff_s * 2.0 ** min(self._failures, 30))
+        logger.warning("txtopo %s: %s; trying again", self._parts.graph.id, error)
+        self._scheduler.call_later(pause_s, again)
+
+    # ------------------------------------------------------------ after each event, and the end
+
+    def _after_event(self) -> None:
+        self._waiters.resolve(self._term, active=self._active)
+
+    def _say_status(self) -> None:
+        self.status = "running" if self._active else "deactivated"
+
+    def _end_term(self, error: Exception | None) -> None:
+        """End the run; a store that refused us knows only the epoch, ZooKeeper who it is."""
+        if not isinstance(error, FencedError) or self._ending:
+            self._end(error)
+            return
+        if self._term is not None:
+            self._term.close()
+
+        def done(future: Future[None]) -> None:
+            named = future.exception()
+            self._end(named if isinstance(named, FencedError) else error)
+
+        self._scheduler.submit(self._parts.journal.confirm, done)
+
+    def _crashed(self, error: Exception) -> None:
+        """A bug of ours, or an invariant that does not hold: end rather than go on or hang."""
+        logger.error("txtopo %s: the loop failed", self._parts.graph.id, exc_info=error)
+        self._end(error)
+
+    def _end(self, error: Exception | None) -> None:
+        if self._ending:
+            return
+        self._ending = True
+        self.status = "stopping"
+        self._scheduler.submit(self._close, lambda _: self._closed(error))
+        term, self._term = self._term, None
+        if term is not None:
+            term.close()
+
+    def _close(self) -> None:
+        parts = self._parts
+        steps: list[Callable[[], None]] = [parts.planner.close, parts.carrier.close]
+        steps += [backend.close for backend in self._backends]
+        if self._leadership is not None:
+            steps.append(self._leadership.release)
+        steps.append(parts.transactional_state.close)
+        for step in steps:
+            try:
+                step()
+            except Exception:
+                logger.warning("txtopo %s: could not close", parts.graph.id, exc_info=True)
+
+    def _closed(self, error: Exception | None) -> None:
+        self.status = "failed" if error is not None else "stopped"
+        self._tell(Stopped(self._parts.graph.id, error))
+        self._waiters.end(error)
+        self.ended.set_result(error)
+        self._scheduler.stop()
+
+    def _tell(self, change: Change) -> None:
+        for listener in self._listeners:
+            try:
+                listener.on_change(change)
+            except Exception:
+                logger.warning("a listener failed on %s", change, exc_info=True)

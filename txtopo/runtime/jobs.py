@@ -1,0 +1,198 @@
+"""Jobs: the runs in flight of one term, and the processed batches that wait for their commit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.coordinator.actions import StartProcessing
+from txtopo.coordinator.events import Event, Failed, Failure, FailureKind, Processed, RunFailed
+from txtopo.errors import (
+    DriverMemoryError,
+    FailedException,
+    InfrastructureError,
+    RunLostError,
+    TxtopoError,
+)
+from txtopo.planning.outcome import BatchOutcome, RunOutcome, judge
+from txtopo.planning.program import Program
+from txtopo.planning.run import Run
+from txtopo.runtime.carrier import Carrier
+from txtopo.runtime.carrier import Processed as ProcessedRun
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from txtopo.config import Config
+    from txtopo.runtime.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """A processed batch that waits for its commit.
+
+    Attributes:
+        attempt: Its attempt.
+        outcome: What the driver has of it.
+        run: Where its cut can be read again, for a commit in tasks.
+        processing_s: Time from the start of its job to the job's end.
+    """
+
+    attempt: TransactionAttempt
+    outcome: BatchOutcome
+    run: ProcessedRun
+    processing_s: float
+
+
+class Jobs:
+    """Starts, times out and cancels the jobs of one term; keeps their results.
+
+    Used on the runtime's loop only. What comes of a job is told as coordinator events.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        carrier: Carrier,
+        config: Config,
+        scheduler: Scheduler,
+        tell: Callable[[Event], None],
+    ) -> None:
+        self._program = program
+        self._carrier = carrier
+        self._config = config
+        self._scheduler = scheduler
+        self._tell = tell
+        self._numbers = itertools.count(1)
+        self._live: dict[str, Run] = {}
+        self._results: dict[TransactionAttempt, BatchResult] = {}
+
+    def start(self, action: StartProcessing) -> Run:
+        """Start a job for a run; ``Processed``, ``Failed`` or ``RunFailed`` are told later."""
+        run = Run(self._tag(action), action.attempts, action.metadata, action.previous)
+        self._live[run.tag] = run
+        started_s = self._scheduler.now()
+        limit_s = self._config.batch_timeout_s * len(run.attempts)
+        timer = self._scheduler.call_later(limit_s, lambda: self._timed_out(run, limit_s))
+
+        def done(future: Future[tuple[ProcessedRun, RunOutcome]]) -> None:
+            timer.cancel()
+            self._live.pop(run.tag, None)
+            error = future.exception()
+            if error is None:
+                self._take(*future.result(), self._scheduler.now() - started_s)
+            else:
+                self._tell(RunFailed(run.attempts, failure_of(error)))
+
+        self._scheduler.submit(lambda: self._process(run), done)
+        return run
+
+    def result(self, attempt: TransactionAttempt) -> BatchResult:
+        """Return the result of a processed attempt."""
+        return self._results[attempt]
+
+    def cancel(self, attempts: Collection[TransactionAttempt]) -> None:
+        """Cancel every job that works on one of these attempts."""
+        for tag, run in list(self._live.items()):
+            if set(run.attempts) & set(attempts):
+                del self._live[tag]
+                self._scheduler.submit(partial(self._carrier.cancel, tag), _nothing)
+
+    def keep_only(self, attempts: Collection[TransactionAttempt]) -> None:
+        """Forget the results of all other attempts, and their runs when nothing is left of them."""
+        dropped = [result for key, result in self._results.items() if key not in attempts]
+        if not dropped:
+            return
+        for result in dropped:
+            del self._results[result.attempt]
+        held = {id(result.run) for result in self._results.values()}
+        gone = {id(result.run): result.run for result in dropped if id(result.run) not in held}
+        for processed in gone.values():
+            self._carrier.release(processed)
+
+    def cancel_all(self) -> None:
+        """Cancel every job and forget every result."""
+        self.cancel([attempt for run in self._live.values() for attempt in run.attempts])
+        self.keep_only(())
+
+    def check_memory(self) -> None:
+        """Raise when the envelopes that wait in the driver are over their cap.
+
+        Raises:
+            DriverMemoryError: Names the stream that holds most.
+        """
+        by_stream: dict[str, int] = {}
+        for result in self._results.values():
+            for stream, count in result.outcome.bytes_by_stream.items():
+                by_stream[stream] = by_stream.get(stream, 0) + count
+        total, cap = sum(by_stream.values()), self._config.driver_bytes_max
+        if total <= cap:
+            return
+        stream = max(by_stream, key=lambda name: by_stream[name])
+        raise DriverMemoryError(
+            f"processed tuples that wait for their commit take {total} bytes in the driver; "
+            f"driver_bytes_max is {cap}; most are of stream {stream!r} "
+            f"({by_stream[stream]} bytes); "
+            "aggregate before the committer, give it parallelism above 1, or lower "
+            "max_spout_pending",
+            stream=stream,
+            bytes=total,
+        )
+
+    def _process(self, run: Run) -> tuple[ProcessedRun, RunOutcome]:
+        self._scheduler.point("P3.before")
+        processed = self._carrier.process(run)
+        outcome = judge(self._program, run, processed.records)
+        processed.records = []
+        self._scheduler.point("P3.after")
+        return processed, outcome
+
+    def _take(self, processed: ProcessedRun, outcome: RunOutcome, seconds: float) -> None:
+        for batch in outcome.processed:
+            self._results[batch.attempt] = BatchResult(batch.attempt, batch, processed, seconds)
+        if outcome.processed:
+            attempts = tuple(batch.attempt for batch in outcome.processed)
+            metadata = tuple(batch.metadata for batch in outcome.processed)
+            self._tell(Processed(attempts, metadata))
+        if outcome.failure is not None:
+            failed = outcome.failure
+            self._tell(Failed(failed.attempt, failure_of(failed.error, failed.component)))
+
+    def _timed_out(self, run: Run, limit_s: float) -> None:
+        if run.tag not in self._live:
+            return
+        error = TimeoutError(
+            f"the job of txids {run.attempts[0].txid} to {run.attempts[-1].txid} did not end in "
+            f"{limit_s:g} s; look for a bolt that hangs, or raise batch_timeout_s"
+        )
+        self.cancel(run.attempts)
+        self._tell(RunFailed(run.attempts, Failure(FailureKind.COUNTED, error)))
+
+    def _tag(self, action: StartProcessing) -> str:
+        first, last = action.attempts[0], action.attempts[-1]
+        number = next(self._numbers)
+        topology = self._program.topology_id
+        return f"txtopo:{topology}:{first.epoch}:{first.txid}-{last.txid}:{number}"
+
+
+def failure_of(error: BaseException, component: str | None = None) -> Failure:
+    """Return what an error leads to; see :class:`FailureKind`."""
+    if not isinstance(error, Exception):
+        wrapped = TxtopoError(f"user code raised {error!r}")
+        wrapped.__cause__ = error
+        return Failure(FailureKind.FATAL, wrapped, component)
+    if isinstance(error, FailedException):
+        return Failure(FailureKind.COUNTED, error, component)
+    if isinstance(error, RunLostError) and error.facts.get("counted"):
+        return Failure(FailureKind.COUNTED, error, component)
+    if isinstance(error, InfrastructureError):
+        return Failure(FailureKind.INFRASTRUCTURE, error, component)
+    return Failure(FailureKind.FATAL, error, component)
+
+
+def _nothing(future: Future[None]) -> None:
+    """A cancellation has no outcome that matters: the job ends, or its result is stale."""

@@ -1,0 +1,197 @@
+"""Scheduler: the one place where the runtime meets time, threads and blocking calls.
+
+The runtime is one loop over one queue. It asks the scheduler for everything that is not a plain
+computation: the time, a call after a delay, a blocking call on another thread. Each answer comes
+back as a callback on the loop. A fault simulator puts another implementation in this place and runs
+the real runtime in virtual time from one seed; ruff forbids ``time``, ``threading`` and ``random``
+in every other file.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+Callback = Callable[[], None]
+Done = Callable[["Future[Any]"], None]
+
+
+class Timer(Protocol):
+    """A call that is still to come."""
+
+    def cancel(self) -> None:
+        """Do not make the call; harmless when it was made."""
+        ...
+
+
+class Scheduler(Protocol):
+    """Time, delays, threads and blocking calls for one runtime loop."""
+
+    def now(self) -> float:
+        """Return seconds on a clock that only goes forward."""
+        ...
+
+    def wall_clock(self) -> float:
+        """Return seconds since 1970; for showing, never for deciding."""
+        ...
+
+    def post(self, callback: Callback) -> None:
+        """Have *callback* called on the loop; from any thread."""
+        ...
+
+    def call_later(self, delay_s: float, callback: Callback) -> Timer:
+        """Have *callback* called on the loop after a delay; from the loop only."""
+        ...
+
+    def submit(self, work: Callable[[], T], done: Done) -> None:
+        """Run blocking *work* on another thread, then call *done* with its outcome on the loop."""
+        ...
+
+    def point(self, name: str) -> None:
+        """Mark a durable step; does nothing. A simulator crashes the process here."""
+        ...
+
+    def start(self, first: Callback, crashed: Callable[[Exception], None]) -> None:
+        """Start the loop, which begins with *first*.
+
+        Args:
+            first: The first callback.
+            crashed: Called on the loop with what a callback raised; the loop goes on.
+        """
+        ...
+
+    def stop(self) -> None:
+        """End the loop after the current callback; from the loop only."""
+        ...
+
+
+class ThreadScheduler:
+    """Real time and real threads. All threads are daemons: hung user code delays no exit."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._queue: queue.SimpleQueue[Callback] = queue.SimpleQueue()
+        self._timers: list[_Timer] = []
+        self._order = itertools.count()
+        self._workers = _Workers(name)
+        self._running = True
+
+    def now(self) -> float:
+        """Return seconds on the monotonic clock."""
+        return time.monotonic()
+
+    def wall_clock(self) -> float:
+        """Return seconds since 1970."""
+        return time.time()
+
+    def post(self, callback: Callback) -> None:
+        """Put *callback* on the loop's queue."""
+        self._queue.put(callback)
+
+    def call_later(self, delay_s: float, callback: Callback) -> Timer:
+        """Put *callback* on the loop's list of timers."""
+        timer = _Timer(self.now() + delay_s, next(self._order), callback)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def submit(self, work: Callable[[], T], done: Done) -> None:
+        """Run *work* on an idle worker thread, or on a new one."""
+
+        def run() -> None:
+            future: Future[T] = Future()
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - every outcome goes back to the loop
+                future.set_exception(error)
+            self.post(lambda: done(future))
+
+        self._workers.run(run)
+
+    def point(self, name: str) -> None:
+        """Do nothing."""
+
+    def start(self, first: Callback, crashed: Callable[[Exception], None]) -> None:
+        """Start the loop on a thread of its own."""
+        self._crashed = crashed
+        self.post(first)
+        threading.Thread(target=self._loop, name=self._name, daemon=True).start()
+
+    def stop(self) -> None:
+        """End the loop and let idle workers go."""
+        self._running = False
+        self._workers.close()
+
+    def _loop(self) -> None:
+        while self._running:
+            callback = self._next()
+            try:
+                if callback is not None:
+                    callback()
+            except Exception as error:  # noqa: BLE001 - the one place; else the run would hang
+                self._crashed(error)
+
+    def _next(self) -> Callback | None:
+        while self._timers and self._timers[0].cancelled:
+            heapq.heappop(self._timers)
+        if not self._timers:
+            return self._queue.get()
+        wait_s = self._timers[0].due_s - self.now()
+        if wait_s <= 0:
+            return heapq.heappop(self._timers).callback
+        try:
+            return self._queue.get(timeout=wait_s)
+        except queue.Empty:
+            return None
+
+
+@dataclass(order=True, slots=True)
+class _Timer:
+    due_s: float
+    order: int
+    callback: Callback = field(compare=False)
+    cancelled: bool = field(default=False, compare=False)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class _Workers:
+    """Daemon threads that wait for work; a pool of the library would join them at exit."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._idle: list[queue.SimpleQueue[Callback | None]] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def run(self, work: Callback) -> None:
+        with self._lock:
+            inbox = self._idle.pop() if self._idle else None
+        if inbox is None:
+            inbox = queue.SimpleQueue()
+            name = f"{self._name}-worker"
+            threading.Thread(target=self._serve, args=(inbox,), name=name, daemon=True).start()
+        inbox.put(work)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for inbox in idle:
+            inbox.put(None)
+
+    def _serve(self, inbox: queue.SimpleQueue[Callback | None]) -> None:
+        while (work := inbox.get()) is not None:
+            work()
+            with self._lock:
+                if self._closed:
+                    return
+                self._idle.append(inbox)

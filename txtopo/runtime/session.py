@@ -1,0 +1,143 @@
+"""The Spark session that a topology runs on: the user's own, or one tuned for short jobs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A task of a batch ends in 10 to 50 ms. What is set here is what costs more than that on default
+# settings; measured on two cores with PySpark 4.2.
+_TUNED = {
+    # A Python stage costs 90 ms, of which 40 are Nagle's algorithm against delayed ACK on loopback.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # 35 ms of gc.collect() per task.
+    "spark.python.daemon.module": "txtopo.runtime.daemon",
+    # 490 ms to start a worker.
+    "spark.python.worker.reuse": "true",
+    # Commits must not wait behind processing: they have a pool of their own.
+    "spark.scheduler.mode": "FAIR",
+    # A task waits 3 s for a core near its data; envelopes are not worth a wait.
+    "spark.locality.wait": "0s",
+    # Replans between stages, which costs more than it gains on small batches.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # Hundreds of jobs a minute: what is kept of them for the web pages should stay small, and
+    # shuffle files go only when the driver's garbage is collected (every 30 minutes by default).
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "2000",
+    "spark.sql.ui.retainedExecutions": "100",
+    "spark.cleaner.periodicGC.interval": "2min",
+    # Its bar and its INFO lines would tear the progress bar apart.
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+}
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def tuned_conf(master: str = "local[*]") -> dict[str, str]:
+    """Return the settings that a session built by txtopo gets, for use in one of your own.
+
+    Args:
+        master: Where it will run. A local master also binds to the loopback address only, shuffles
+            to as many partitions as there are cores, and hands the import path on to the workers.
+
+    Example:
+        >>> builder = SparkSession.builder
+        >>> for name, value in tuned_conf().items():
+        ...     builder = builder.config(name, value)
+    """
+    conf = dict(_TUNED)
+    pools = Path(__file__).with_name("pools.xml")
+    if pools.exists():  # It does not where txtopo is imported from a zip; Spark would not start.
+        conf["spark.scheduler.allocation.file"] = pools.resolve().as_uri()
+    if master.startswith("local"):
+        conf |= _LOCAL
+        conf["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 1)
+        path = os.pathsep.join(_import_path())
+        if path:
+            conf["spark.executorEnv.PYTHONPATH"] = path
+    return conf
+
+
+def open_session(
+    spark: SparkSession | None = None,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    app_name: str = "txtopo",
+) -> tuple[SparkSession, bool]:
+    """Return a session, and whether it is ours: built here, and so to be stopped by us.
+
+    A session that is given or active is used as it is, never reconfigured or stopped.
+
+    Args:
+        spark: The session to use; None takes the active one, or builds one.
+        master: Of a session that is built; default ``spark.master`` if ``spark-submit`` or the
+            environment says it, else ``local[*]``.
+        conf: More settings of a session that is built; they win over the tuned ones.
+        app_name: Name of a session that is built.
+    """
+    session = spark if spark is not None else _active()
+    if session is not None:
+        return session, False
+    return _build(master, conf or {}, app_name), True
+
+
+def _active() -> SparkSession | None:
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+
+
+def _build(master: str | None, extra: Mapping[str, str], app_name: str) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    if "SPARK_REMOTE" in os.environ:
+        return SparkSession.builder.getOrCreate()
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # Started by spark-submit: its settings are in the JVM and win over the tuned ones.
+        SparkContext._ensure_initialized()
+    conf = SparkConf()
+    if master is not None:
+        conf.setMaster(master)
+    conf.setIfMissing("spark.master", "local[*]")
+    conf.setIfMissing("spark.app.name", app_name)
+    for name, value in extra.items():
+        conf.set(name, value)
+    chosen = str(conf.get("spark.master"))
+    for name, value in tuned_conf(chosen).items():
+        conf.setIfMissing(name, value)
+    session = SparkSession.builder.config(conf=conf).getOrCreate()
+    if chosen.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        # Spark would take the first python3 of PATH, which need not be this environment's.
+        session.sparkContext.pythonExec = sys.executable
+    return session
+
+
+def _import_path() -> list[str]:
+    """Return where this process imports from, except the interpreter's own folders.
+
+    Workers on this machine then find the same modules: the script's folder, and txtopo itself when
+    it runs from a checkout.
+    """
+    own = [Path(prefix).resolve() for prefix in {sys.prefix, sys.base_prefix}]
+    folders = [Path(entry or os.curdir).resolve() for entry in sys.path]
+    folders.append(Path(__file__).resolve().parents[2])
+    mine = [f for f in folders if f.exists() and not any(f.is_relative_to(p) for p in own)]
+    return [str(folder) for folder in dict.fromkeys(mine)]

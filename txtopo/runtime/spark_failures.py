@@ -1,0 +1,69 @@
+"""What the failure of a Spark job means: a crashed worker, lost infrastructure, or a mistake.
+
+User code never raises inside a task: its exceptions come back as data. So a job that fails, fails
+for one of these reasons:
+
+* a Python worker died (segmentation fault, killed for its memory). This may be the batch's doing,
+  so it counts towards ``attempts_max``;
+* Python raised outside of user code: a module is missing on the workers, or an object cannot be
+  unpickled there. Trying again cannot help;
+* anything else: an executor was lost, shuffle files are gone, Spark was stopped. It says nothing
+  about the batch and does not count.
+"""
+
+from __future__ import annotations
+
+import re
+
+from txtopo.errors import BoltError, RunLostError, TopologyError, TxtopoError
+
+# Texts of org.apache.spark.api.python.BasePythonRunner and PythonWorkerFactory (Spark 4.2).
+_CRASHED = ("Python worker exited unexpectedly", "Python worker process terminated")
+_TRACEBACK = "Traceback (most recent call last)"
+_MISSING = re.compile(r"No module named '?([\w.]+)'?")
+_PYTHON_ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*$", re.M)
+_SPARK_ERROR = re.compile(r"SparkException: (?!Exception thrown in awaitResult)(.*)")
+_TEXT_MAX = 2000
+
+
+def failure_of_job(error: Exception, tag: str) -> TxtopoError:
+    """Return what the failure of a job means, as an error of txtopo's own."""
+    text = str(error)
+    missing = _MISSING.search(text)
+    if missing is not None:
+        return TopologyError(
+            f"a worker cannot import the module {missing.group(1)!r}; put it on every executor "
+            "with --py-files, spark.archives or an image, or define the class in the main script",
+            module=missing.group(1),
+            tag=tag,
+        )
+    if any(sign in text for sign in _CRASHED):
+        return RunLostError(
+            f"a python worker of the job {tag} died; got {_gist(text)}; look at the executor's "
+            "standard error for a crash in a native library or a lack of memory",
+            tag=tag,
+            counted=True,
+            cancelled=False,
+        )
+    if _TRACEBACK in text:
+        return BoltError(
+            f"python failed in a worker, outside of bolts; got {_gist(text)}; does every class of "
+            "the topology unpickle there, under the same versions as here?",
+            tag=tag,
+            text=text[-_TEXT_MAX:],
+        )
+    return RunLostError(
+        f"the job {tag} failed; got {_gist(text)}; look at the Spark job with this tag",
+        tag=tag,
+        counted=False,
+        cancelled="cancelled" in text,
+    )
+
+
+def _gist(text: str) -> str:
+    """Return the line that says what happened, out of a page of Java."""
+    python = _PYTHON_ERROR.findall(text) if _TRACEBACK in text else []
+    spark = _SPARK_ERROR.findall(text)
+    lines = python[-1:] or spark[:1] or text.splitlines()[:1] or ["nothing"]
+    # Spark says "Job aborted due to …: Task 1 … most recent failure: …SparkException: what it was".
+    return str(lines[0]).rpartition("SparkException: ")[2].strip()[:300]

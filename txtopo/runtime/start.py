@@ -1,0 +1,141 @@
+"""Start: puts the parts of a run together and starts its loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from txtopo.config import Config
+from txtopo.errors import ConfigError, TopologyError
+from txtopo.planning.program import compile_program
+from txtopo.runtime.batch_planner import BatchPlanner
+from txtopo.runtime.carrier import Carrier
+from txtopo.runtime.driver import TopologyDriver
+from txtopo.runtime.handle import RecentProgress, TopologyRun
+from txtopo.runtime.local import LocalCarrier
+from txtopo.runtime.parts import Parts
+from txtopo.runtime.progress import TopologyListener
+from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
+from txtopo.runtime.takeover import open_states
+from txtopo.transactional_state.candidate import this_process
+from txtopo.transactional_state.journal import Journal
+from txtopo.transactional_state.opening import open_transactional_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from txtopo.builders.topology import Topology
+    from txtopo.transactional_state.memory import MemoryEnsemble
+
+__all__ = ["TopologyRun", "start_topology"]
+
+
+def start_topology(
+    topology: Topology,
+    spark: SparkSession | None,
+    config: Config,
+    listeners: Sequence[TopologyListener] = (),
+    scheduler: Scheduler | None = None,
+    ensemble: MemoryEnsemble | None = None,
+) -> TopologyRun:
+    """Start a topology and return its handle.
+
+    Args:
+        topology: The topology.
+        spark: The session; without one the active session is taken, else one is built.
+        config: How to run.
+        listeners: Who is told of every change.
+        scheduler: Time and threads; real ones by default. A simulator brings its own.
+        ensemble: What ``zookeeper="memory"`` uses, to outlive the run; by default one of its own.
+
+    Raises:
+        ConfigError: A setting does not fit; nothing has run.
+        CoordinatorUnavailable: ZooKeeper cannot be reached; nothing was written.
+        PromiseError: A state's table cannot be used; nothing was written.
+    """
+    graph = topology.graph
+    session = None if config.carrier == "local" else _session(spark)
+    carrier = open_carrier(config, session)
+    slots = config.slots or carrier.default_slots()
+    program = compile_program(graph, config, slots)
+    _check_states(topology, config, commit_in_driver=program.commit_in_driver)
+    opened = open_transactional_state(config, graph.id, _jvm(session), ensemble)
+    try:
+        parts = Parts(
+            graph=graph,
+            program=program,
+            config=config,
+            carrier=carrier,
+            transactional_state=opened,
+            journal=Journal(opened),
+            planner=BatchPlanner(graph.id, graph.spout, config),
+            scheduler=scheduler or ThreadScheduler(f"txtopo-{graph.id}"),
+        )
+        _prepare(parts)
+    except BaseException:
+        opened.close()
+        raise
+    recent = RecentProgress()
+    driver = TopologyDriver(parts, this_process(), [recent, *listeners])
+    driver.start()
+    return TopologyRun(graph.id, driver, recent)
+
+
+def _prepare(parts: Parts) -> None:
+    """Find what would fail at once while there is still a caller to tell."""
+    parts.carrier.start(parts.program)
+    for backend in open_states(parts).values():
+        try:
+            backend.create()
+        finally:
+            backend.close()
+
+
+def open_carrier(config: Config, session: SparkSession | None) -> Carrier:
+    """Return the carrier that the configuration names."""
+    if session is None:
+        return LocalCarrier(config.slots)
+    classic = _is_classic(session)
+    kind = config.carrier
+    if kind == "auto":
+        kind = "rdd" if classic else "dataframe"
+    if kind == "rdd" and not classic:
+        raise ConfigError(
+            "carrier 'rdd' needs classic Spark; got a Spark Connect session, which has no RDDs; "
+            "use carrier='dataframe' or 'auto'"
+        )
+    if kind == "rdd":
+        from txtopo.runtime.rdd_carrier import RddCarrier
+
+        return RddCarrier(session)
+    from txtopo.runtime.dataframe_carrier import DataFrameCarrier
+
+    return DataFrameCarrier(session)
+
+
+def _session(spark: SparkSession | None) -> SparkSession:
+    from txtopo.runtime.session import open_session
+
+    session, _ = open_session(spark)
+    return session
+
+
+def _is_classic(session: SparkSession) -> bool:
+    return hasattr(session, "_jvm") and type(session).__module__.startswith("pyspark.sql.session")
+
+
+def _jvm(session: SparkSession | None) -> Any:
+    return session._jvm if session is not None and _is_classic(session) else None
+
+
+def _check_states(topology: Topology, config: Config, *, commit_in_driver: bool) -> None:
+    if commit_in_driver or config.carrier == "local":
+        return
+    for component in topology.graph.components.values():
+        for name, state in component.states.items():
+            if component.parallelism > 1 and not state.shared_by_processes:
+                raise TopologyError(
+                    f"state {name!r} of {component.id!r} lives in this process, but the bolt's "
+                    f"{component.parallelism} tasks run in others; give it parallelism 1, use the "
+                    "carrier 'local', or a store such as sqlite:///…"
+                )

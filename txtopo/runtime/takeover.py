@@ -1,0 +1,102 @@
+"""Takeover: what a new leader does before its first batch.
+
+Order
+-----
+1. Claim the next epoch in ZooKeeper; from here on no earlier coordinator writes there.
+2. Write the epoch into the ledger of every state, txid unchanged; from here on no earlier
+   coordinator writes to a store. Only then is it known where the stores stand.
+3. Read what ZooKeeper holds, and compare. A txid that the stores hold already, though ZooKeeper
+   does not know it (a crash between the two writes), is *adopted* if every ledger has it from the
+   attempt whose metadata is stored; otherwise it is undone and done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from txtopo.coordinator import Coordinator, CoordinatorSettings
+from txtopo.runtime.journaling import from_json
+from txtopo.state.adoption import adopts
+from txtopo.state.backend import StateBackend
+from txtopo.topology.component import Role
+
+if TYPE_CHECKING:
+    from txtopo.metadata import Json
+    from txtopo.runtime.parts import Parts
+
+StateName = tuple[str, str]
+"""A state of a topology: (component id, name in ``with_state``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """What a new leader begins with.
+
+    Attributes:
+        coordinator: The coordinator of the term.
+        backends: The claimed states, in the order of their commits.
+        adopted: The txid that was adopted, if any.
+    """
+
+    coordinator: Coordinator
+    backends: Mapping[StateName, StateBackend]
+    adopted: int | None
+
+
+def take_over(parts: Parts, candidate: Json) -> Takeover:
+    """Claim everything, compare, and make the coordinator of this term. Blocks.
+
+    Raises:
+        InfrastructureError: Something cannot be reached; all of it may be done again.
+        PromiseError: A store and ZooKeeper do not fit together; the run must stop.
+    """
+    point = parts.scheduler.point
+    point("P0.before-epoch")
+    epoch = parts.journal.claim_epoch(candidate)
+    point("P0.after-epoch")
+    backends = open_states(parts)
+    ledgers = {}
+    for name, backend in backends.items():
+        backend.create()
+        ledgers[".".join(name)] = backend.claim(parts.graph.id, epoch)
+        point(f"P0.claimed:{'.'.join(name)}")
+    contents = parts.journal.load()
+    current, adopted = contents.current, None
+    stored = contents.batches.get(current)
+    if adopts(ledgers, current=current, stored=stored.attempt if stored else None):
+        adopted = current
+        parts.journal.advance(current + 1, drop_before=current)
+        current += 1
+        point("P0.adopted")
+    metadata = {
+        txid: from_json(txid, batch.metadata)
+        for txid, batch in contents.batches.items()
+        if txid >= current - 1
+    }
+    coordinator = Coordinator(settings_of(parts), epoch=epoch, current=current, stored=metadata)
+    return Takeover(coordinator, backends, adopted)
+
+
+def open_states(parts: Parts) -> dict[StateName, StateBackend]:
+    """Open a backend for each state of each committer, in topological order."""
+    return {
+        (component.id, name): state.open()
+        for component in parts.graph.components.values()
+        for name, state in component.states.items()
+    }
+
+
+def settings_of(parts: Parts) -> CoordinatorSettings:
+    """Return what the coordinator has to know of the topology and its settings."""
+    config, role = parts.config, parts.graph.spout.role
+    return CoordinatorSettings(
+        window_txids=config.window_txids,
+        run_txids_max=config.run_txids_max,
+        jobs_max=config.jobs_max,
+        attempts_max=config.attempts_max,
+        keep_processed=config.keep_processed,
+        repeatable=role is not Role.OPAQUE_SPOUT,
+        chained=role is not Role.TRANSACTIONAL_SPOUT,
+    )

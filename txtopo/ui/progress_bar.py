@@ -1,0 +1,115 @@
+"""ProgressBar: a listener that shows a run on a terminal, or as plain lines without one."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from txtopo.runtime.progress import (
+    BatchCommitted,
+    BatchFailed,
+    Change,
+    Leading,
+    Standby,
+    Stopped,
+    TopologyListener,
+)
+from txtopo.runtime.progress import Progress as BatchProgress
+
+
+class ProgressBar(TopologyListener):
+    """Shows txid, phases, rows per second, attempts and lag.
+
+    Args:
+        total_rows: How many rows will come, if that is known; else the bar only moves.
+        line_every_s: Without a terminal, at most one plain line in so many seconds.
+        console: Where to show it; standard error by default.
+
+    Example:
+        >>> run = topology.start(spark, listeners=[ProgressBar()])
+    """
+
+    def __init__(
+        self,
+        total_rows: int | None = None,
+        *,
+        line_every_s: float = 5.0,
+        console: Console | None = None,
+    ) -> None:
+        self._console = console or Console(stderr=True)
+        self._total_rows = total_rows
+        self._line_every_s = line_every_s
+        self._last_line_s = 0.0
+        self._last: BatchProgress | None = None
+        self._status = "starting"
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        if self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[details]}"),
+                TimeElapsedColumn(),
+                console=self._console,
+            )
+            self._task = self._bar.add_task(self._status, total=total_rows, details="")
+            self._bar.start()
+
+    def on_change(self, change: Change) -> None:
+        """Show a change."""
+        match change:
+            case BatchCommitted():
+                self._last = change.progress
+                self._status = f"txid {change.progress.txid}"
+            case Leading():
+                self._status = f"leading, epoch {change.epoch}"
+            case Standby():
+                self._status = "standby"
+            case BatchFailed():
+                self._console.print(
+                    f"txid {change.attempt.txid} failed ({change.kind}): {change.error}",
+                    markup=False,
+                )
+                return
+            case Stopped():
+                self._stopped(change)
+                return
+            case _:
+                return
+        self._show(isinstance(change, BatchCommitted))
+
+    def _show(self, committed: bool) -> None:
+        if self._bar is not None and self._task is not None:
+            rows = self._last.rows_total if self._last else 0
+            self._bar.update(
+                self._task, description=self._status, completed=rows, details=self._details()
+            )
+        elif not committed:
+            self._line()
+        elif self._last and self._last.timestamp_s - self._last_line_s >= self._line_every_s:
+            self._last_line_s = self._last.timestamp_s
+            self._line()
+
+    def _stopped(self, change: Stopped) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        self._status = "stopped" if change.error is None else f"failed: {change.error}"
+        self._line()
+
+    def _line(self) -> None:
+        self._console.print(f"{self._status}  {self._details()}".rstrip(), markup=False)
+
+    def _details(self) -> str:
+        if self._last is None:
+            return ""
+        last = self._last
+        parts = [f"{last.rows_total:,} rows", f"{last.rows_per_second:,.0f} rows/s"]
+        phases = list(last.pending.values())
+        for phase in ("PROCESSING", "PROCESSED", "COMMITTING"):
+            if phase in phases:
+                parts.append(f"{phases.count(phase)} {phase.lower()}")
+        if last.attempts > 1 or last.attempts_failed:
+            parts.append(f"attempts {last.attempts}, failed {last.attempts_failed}")
+        if last.lag:
+            parts.append("lag " + " ".join(f"{p}:{n}" for p, n in sorted(last.lag.items())))
+        return "  ".join(parts)
