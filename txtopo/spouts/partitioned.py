@@ -29,7 +29,10 @@ class PartitionedCoordinator(ABC):
         """Return how many partitions there are now; asked once per txid and kept with it."""
 
     def lag(self, metadata: Mapping[str, Json]) -> Mapping[str, int]:
-        """Return how many records each partition has behind this metadata, where it is known."""
+        """Return how many records each partition has behind this metadata, where it is known.
+
+        Called before each commit, perhaps while ``is_ready`` runs on another thread.
+        """
         return {}
 
     def close(self) -> None:  # noqa: B027 - optional hook

@@ -53,7 +53,10 @@ class TransactionalCoordinator(ABC):
         """
 
     def lag(self, metadata: Json) -> Mapping[str, int]:
-        """Return how many records each partition has behind this metadata, where it is known."""
+        """Return how many records each partition has behind this metadata, where it is known.
+
+        Called before each commit, perhaps while ``is_ready`` runs on another thread.
+        """
         return {}
 
     def close(self) -> None:  # noqa: B027 - optional hook
