@@ -14,7 +14,7 @@ from txtopo.context import TaskContext
 from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.progress import Change, TopologyListener
 from txtopo.runtime.start import start_topology
-from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout, Outage
 from txtopo.state import State, open_state
 from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.tuples import Tuple
@@ -60,9 +60,14 @@ class Changes(TopologyListener):
         return [change for change in self.seen if isinstance(change, kind)]
 
 
-def topology_of(state: State, bolt: BatchBolt | None = None) -> Topology:
+def topology_of(
+    state: State, bolt: BatchBolt | None = None, outages: tuple[Outage, ...] = ()
+) -> Topology:
     rows = [[amount] for amount in range(BATCHES * ROWS)]
+    spout: MemoryTransactionalSpout | OpaqueMemoryTransactionalSpout
     spout = MemoryTransactionalSpout({0: rows}, Fields("amount long"), ROWS)
+    if outages:
+        spout = OpaqueMemoryTransactionalSpout({0: rows}, Fields("amount long"), ROWS, outages)
     builder = TransactionalTopologyBuilder("totals", "spout", spout)
     declarer = builder.set_bolt("total", bolt or Total())
     declarer.global_grouping("spout").with_state("totals", state)

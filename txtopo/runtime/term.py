@@ -97,7 +97,11 @@ class Term:
     ) -> None:
         self.coordinator = coordinator
         self.over = False
-        self.not_ready_answers = 0
+        self.asks = 0
+        """How often the spout was asked for a batch."""
+        self.dry_ask = 0
+        """The last ask, begun with nothing in flight, to which the spout said that it has nothing.
+        With batches in flight it may say so because it does not know yet where they end."""
         self._parts = parts
         self._scheduler = parts.scheduler
         self._commit_phase = commit_phase
@@ -110,10 +114,10 @@ class Term:
         self._writing = False
         self._commit_job: tuple[TransactionAttempt, str] | None = None
 
-    def at_rest(self, *, active: bool) -> bool:
-        """Whether nothing is in flight, and (while active) the spout has said it has nothing."""
-        quiet = self.coordinator.idle if active else not self.coordinator.transactions
-        return quiet and not self._actions and not self._writing
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is in flight, in the coordinator or on the way to ZooKeeper."""
+        return not (self.coordinator.transactions or self._actions or self._writing)
 
     def start(self) -> None:
         """Begin with what the coordinator wants first."""
@@ -128,7 +132,6 @@ class Term:
         self._jobs.keep_only({t.attempt for t in self.coordinator.transactions})
         self._perform(actions)
         if isinstance(event, NotReady):
-            self.not_ready_answers += 1
             self._scheduler.call_later(self._parts.config.poll_interval_s, self._tick)
         if isinstance(event, Processed):
             self._check_memory()
@@ -189,9 +192,14 @@ class Term:
             self._scheduler.submit(lambda: store_action(self._parts, action), done)
 
     def _plan(self, action: PlanBatch) -> None:
+        self.asks += 1
+        ask, quiet = self.asks, not self.coordinator.transactions
+
         def done(future: Future[Event]) -> None:
             error = future.exception()
             if error is None:
+                if quiet and isinstance(future.result(), NotReady):
+                    self.dry_ask = ask
                 self.handle(future.result())
             else:
                 spout = self._parts.program.spout_id
