@@ -3,7 +3,7 @@
 PYTHON := .venv/bin/python
 READY := .venv/.ready
 SOURCES := txtopo state_backends tests examples benchmarks
-FAST := not spark and not service and not kills and not slow
+FAST := not integration and not spark and not service and not kills and not slow
 
 .PHONY: help demo test check bench services test-all format clean java
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.services.zookeeper import ZooKeeperProcess
 
 # What is quick comes first, so that a mistake shows early. Tests of one rank share their fixtures.
-RANKS = ("service", "spark", "kills", "slow")
+RANKS = ("integration", "service", "spark", "kills", "slow")
 
 
 @pytest.fixture(scope="session")
@@ -67,8 +67,10 @@ def missing(need: str) -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses a shared fixture, and put what is quick first."""
+    """Mark what uses a shared fixture or runs whole topologies, and put what is quick first."""
     for item in items:
+        if "integration" in item.path.parts:
+            item.add_marker(pytest.mark.integration)
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures:
             item.add_marker(pytest.mark.spark)

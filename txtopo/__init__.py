@@ -8,6 +8,7 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import FailedException, TxtopoError
 from txtopo.groupings import CustomStreamGrouping
+from txtopo.runtime.progress import TopologyListener
 from txtopo.tuples import Fields, Stream, Tuple
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Stream",
     "TaskContext",
     "Topology",
+    "TopologyListener",
     "TransactionAttempt",
     "TransactionalTopologyBuilder",
     "Tuple",

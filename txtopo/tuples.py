@@ -155,7 +155,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What all tuples of one envelope share: where they come from and which batch they belong to."""
+    """What all tuples of one envelope share: where they come from, and their batch."""
 
     attempt: TransactionAttempt
     component: str

@@ -96,6 +96,17 @@ def test_nothing_is_idle_while_the_spout_is_asked() -> None:
     assert not coordinator.idle
 
 
+def test_a_spout_that_had_nothing_is_asked_as_soon_as_it_is_activated_again() -> None:
+    """No tick is to be waited for: while it was deactivated nobody asked, so nobody ticks."""
+    coordinator = new()
+    coordinator.start()
+    coordinator.handle(NotReady(TransactionAttempt(1, 0, 1)))
+    coordinator.handle(Deactivated())
+    assert coordinator.handle(Tick()) == []
+
+    assert coordinator.handle(Activated()) == [PlanBatch(TransactionAttempt(1, 0, 1), 0, None)]
+
+
 def test_a_deactivated_spout_is_not_asked_but_what_is_in_flight_goes_on() -> None:
     script = Script(STORM, s=10)
     script.tell(Deactivated())

@@ -102,7 +102,7 @@ def test_nothing_is_committed_while_zookeeper_cannot_say_so() -> None:
 
     with running(topology_of(state), ensemble, changes, max_spout_pending=1) as run:
         with pytest.raises(TimeoutError):
-            run.process_all_available(timeout_s=0.5)
+            run.process_all_available(timeout=0.5)
         assert stored(state)[0] in (3, 4)
         ensemble.reachable = True
         run.process_all_available(LIMIT_S)

@@ -107,6 +107,6 @@ def test_a_standby_says_that_it_waits() -> None:
         running(topology, ensemble, changes) as run,
         pytest.raises(TimeoutError, match="standby"),
     ):
-        run.process_all_available(timeout_s=1.5)
+        run.process_all_available(timeout=1.5)
 
     assert len(changes.of(Standby)) == 1

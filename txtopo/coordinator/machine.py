@@ -176,7 +176,7 @@ class Coordinator:
             case Tick():
                 self._ready = self._ready or self._activated
             case Activated() | Deactivated():
-                self._activated = isinstance(event, Activated)
+                self._activated = self._ready = isinstance(event, Activated)
             case Resumed():
                 self._pausing = False
             case StopRequested():

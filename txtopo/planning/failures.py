@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import traceback
 
-from txtopo.errors import BoltError, FailedException, InfrastructureError
+from txtopo.errors import BoltError, FailedException, InfrastructureError, TopologyError
 from txtopo.planning.outbox import Site
 from txtopo.planning.pickling import dumps, loads
 from txtopo.planning.stamps import TaskFailure
@@ -44,7 +44,18 @@ def error_of(failure: TaskFailure) -> Exception:
     return error
 
 
+def missing_module(name: str) -> TopologyError:
+    """Return what to say about a module that workers cannot import."""
+    return TopologyError(
+        f"a worker cannot import the module {name!r}; put it on every executor with --py-files, "
+        "spark.archives or an image, or define the class in the main script",
+        module=name,
+    )
+
+
 def _pickled(error: BaseException, component: str) -> bytes:
+    if isinstance(error, ModuleNotFoundError):
+        return dumps(missing_module(error.name or str(error)))
     if isinstance(error, Exception):
         try:
             pickled = dumps(error)

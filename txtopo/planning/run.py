@@ -28,3 +28,7 @@ class Run:
         """Return the run of this attempt alone: what its commit phase works on."""
         at = self.attempts.index(attempt)
         return Run(self.tag, (attempt,), (self.metadata[at],), None)
+
+    def commit_tag(self, attempt: TransactionAttempt) -> str:
+        """Return the tag of the jobs that commit one attempt; its siblings must outlive them."""
+        return f"{self.tag}:commit-{attempt.txid}"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
@@ -10,62 +13,109 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.coordinator.actions import PlanBatch
 from txtopo.coordinator.events import NotReady, Planned
+from txtopo.errors import EmitError
 from txtopo.metadata import BatchMetadata, Json
+from txtopo.runtime.journaling import check_size
 from txtopo.spouts.transactional import LastBatch
 from txtopo.topology.component import Component, Role
 
 
 class BatchPlanner:
-    """The driver's side of a spout. All calls block and are made one at a time."""
+    """The driver's side of a spout. All calls block.
+
+    Each of the spout's two parts is called by one thread at a time, in turn, also when a call of an
+    abandoned attempt or of an earlier term has not returned. Only ``lag`` does not wait.
+    """
 
     def __init__(self, topology_id: str, spout: Component, config: Config) -> None:
+        self._spout_id = spout.id
         self._generic = spout.role is Role.TRANSACTIONAL_SPOUT
         context = TaskContext(topology_id, spout.id, 0, spout.parallelism)
         prototype: Any = spout.prototype
         self._coordinator = prototype.coordinator(config, context)
         self._make_emitter: Callable[[], Any] = lambda: prototype.emitter(config, context)
         self._emitter: Any = None
+        self._cleaned_before = 0
+        self._coordinator_turn, self._emitter_turn = _turn(), _turn()
 
     def plan(self, action: PlanBatch) -> Planned | NotReady:
-        """Answer a ``PlanBatch``."""
+        """Answer a ``PlanBatch``.
+
+        Raises:
+            EmitError: The metadata is not JSON.
+            BatchMetadataTooLarge: It does not fit into a znode.
+        """
         txid = action.attempt.txid
-        last = LastBatch(action.last_txid, self._metadata(action.last))
-        if not self._coordinator.is_ready(txid, last):
-            return NotReady(action.attempt)
-        if self._generic:
-            planned = self._coordinator.initialize_transaction(txid, last.metadata)
-        else:
-            planned = self._coordinator.number_of_partitions()
+        # A copy, as everything that goes in or out: the spout may change what it gets.
+        last = LastBatch(action.last_txid, self._plain(self._metadata(action.last)))
+        with _taking(self._coordinator_turn):
+            if not self._coordinator.is_ready(txid, last):
+                return NotReady(action.attempt)
+            if self._generic:
+                planned = self._coordinator.initialize_transaction(txid, last.metadata)
+            else:
+                planned = self._coordinator.number_of_partitions()
+        planned = self._plain(planned)
+        check_size(txid, BatchMetadata(planned))
         return Planned(action.attempt, planned)
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
         """Return the records behind a batch, by partition, where the spout knows it."""
-        return dict(self._coordinator.lag(self._metadata(metadata) or {}))
+        return dict(self._coordinator.lag(self._plain(self._metadata(metadata)) or {}))
 
     def commit(self, attempt: TransactionAttempt) -> None:
         """Tell an emitter that takes part in the commit phase."""
-        commit = getattr(self._driver_emitter(), "commit", None)
-        if commit is not None:
-            commit(attempt)
+        with _taking(self._emitter_turn):
+            if commit := self._emitter_method("commit"):
+                commit(attempt)
 
     def cleanup_before(self, txid: int) -> None:
-        """Tell an emitter that wants to know which txids are done."""
-        cleanup = getattr(self._driver_emitter(), "cleanup_before", None)
-        if cleanup is not None:
-            cleanup(txid)
+        """Tell an emitter that wants to know which txids are done; never less than before."""
+        with _taking(self._emitter_turn):
+            cleanup = self._emitter_method("cleanup_before")
+            if cleanup and txid > self._cleaned_before:
+                cleanup(txid)
+                self._cleaned_before = txid
 
     def close(self) -> None:
         """Close both parts."""
-        self._coordinator.close()
-        if self._emitter is not None:
-            self._emitter.close()
+        with _taking(self._coordinator_turn):
+            self._coordinator.close()
+        with _taking(self._emitter_turn):
+            if self._emitter is not None:
+                self._emitter.close()
 
     def _metadata(self, batch: BatchMetadata | None) -> Json:
         if batch is None:
             return None
         return batch.planned if self._generic else (batch.cut or {})
 
-    def _driver_emitter(self) -> Any:
+    def _plain(self, metadata: Json) -> Any:
+        try:
+            return json.loads(json.dumps(metadata, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise EmitError(
+                f"the metadata of spout {self._spout_id!r} is not JSON; got {metadata!r:.200} "
+                f"({error}); expected numbers, strings, lists and objects with string keys"
+            ) from error
+
+    def _emitter_method(self, name: str) -> Callable[..., Any] | None:
         if self._emitter is None:
             self._emitter = self._make_emitter()
-        return self._emitter
+        method: Callable[..., Any] | None = getattr(self._emitter, name, None)
+        return method
+
+
+def _turn() -> SimpleQueue[None]:
+    turn: SimpleQueue[None] = SimpleQueue()
+    turn.put(None)
+    return turn
+
+
+@contextmanager
+def _taking(turn: SimpleQueue[None]) -> Iterator[None]:
+    turn.get()
+    try:
+        yield
+    finally:
+        turn.put(None)

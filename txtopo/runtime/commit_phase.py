@@ -15,12 +15,14 @@ ledgers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from txtopo.errors import RunLostError
 from txtopo.planning.committing import commit_in_driver
-from txtopo.planning.outcome import CommitOutcome, judge_commit
+from txtopo.planning.outcome import CommitOutcome, FailedBatch, judge_commit
 from txtopo.planning.partials import merge_partials
 from txtopo.planning.states import no_such_state
 from txtopo.runtime.jobs import BatchResult
@@ -32,27 +34,22 @@ if TYPE_CHECKING:
     from txtopo.runtime.parts import Parts
     from txtopo.runtime.takeover import StateName
 
-
-class BatchFailedError(Exception):
-    """User code in the commit phase failed the batch; carries its error and where."""
-
-    def __init__(self, error: Exception, component: str) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.component = component
+logger = logging.getLogger("txtopo")
 
 
 @dataclass(frozen=True, slots=True)
 class CommitReport:
-    """What a commit tells for the progress.
+    """What came of a commit phase.
 
     Attributes:
+        failure: What user code raised; then nothing was written.
         tuples: How many tuples each component emitted.
         lag: Records behind the batch, by partition, where the spout knows it.
     """
 
-    tuples: Mapping[str, int]
-    lag: Mapping[str, int]
+    failure: FailedBatch | None
+    tuples: Mapping[str, int] = field(default_factory=dict)
+    lag: Mapping[str, int] = field(default_factory=dict)
 
 
 class CommitPhase:
@@ -65,36 +62,51 @@ class CommitPhase:
         self._parts = parts
         self._backends = backends
 
-    def run(self, result: BatchResult) -> CommitReport:
+    def run(self, result: BatchResult, wanted: Callable[[], bool]) -> CommitReport:
         """Commit a processed batch.
 
+        Args:
+            result: The batch.
+            wanted: Whether the attempt is still the current one; asked before each write.
+
         Raises:
-            BatchFailedError: User code failed it.
             InfrastructureError: Try again.
             PromiseError: The run must stop.
         """
         point = self._parts.scheduler.point
         point("P4.turn")
         attempt = result.attempt
-        lag = self._tell_spout(result)
+        try:
+            self._parts.planner.commit(attempt)
+        except Exception as error:  # noqa: BLE001 - the spout's code; told with its txid
+            return CommitReport(FailedBatch(attempt, error, self._parts.program.spout_id))
         outcome = self._run_committers(result)
         if outcome.failure is not None:
-            raise BatchFailedError(outcome.failure.error, outcome.failure.component)
+            return CommitReport(outcome.failure)
         for name, backend in self._backends.items():
             writes = self._writes_of(name, result, outcome)
+            if not wanted():
+                raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
             point(f"P6.before:{'.'.join(name)}")
             commit_resolved(backend, attempt, writes)
             point(f"P7.after:{'.'.join(name)}")
-        return CommitReport(_tuples(result, outcome), lag)
+        return CommitReport(None, _tuples(result, outcome), self._lag(result))
 
-    def _tell_spout(self, result: BatchResult) -> Mapping[str, int]:
-        """Tell an emitter that takes part, and ask for the lag; before anything is written."""
-        planner = self._parts.planner
+    def close(self) -> None:
+        """Close the states of the term."""
+        for name, backend in self._backends.items():
+            try:
+                backend.close()
+            except Exception:
+                logger.warning("could not close state %s", ".".join(name), exc_info=True)
+
+    def _lag(self, result: BatchResult) -> Mapping[str, int]:
+        """Ask the spout; what it only shows must not fail a batch that is written."""
         try:
-            planner.commit(result.attempt)
-            return planner.lag(result.outcome.metadata)
-        except Exception as error:
-            raise BatchFailedError(error, self._parts.program.spout_id) from error
+            return self._parts.planner.lag(result.outcome.metadata)
+        except Exception:
+            logger.warning("the spout could not tell its lag", exc_info=True)
+            return {}
 
     def _run_committers(self, result: BatchResult) -> CommitOutcome:
         program, carrier = self._parts.program, self._parts.carrier

@@ -11,16 +11,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from functools import partial
 
 from txtopo.coordinator.events import Activated, Deactivated, StopRequested, Tick
 from txtopo.errors import FencedError, InfrastructureError
 from txtopo.metadata import Json
+from txtopo.runtime.closing import close_parts, close_spout
 from txtopo.runtime.commit_phase import CommitPhase
+from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.meter import ProgressMeter
 from txtopo.runtime.parts import Parts
 from txtopo.runtime.progress import (
-    Change,
     Leading,
     Standby,
     Started,
@@ -34,6 +35,9 @@ from txtopo.transactional_state.store import Leadership
 
 # How long one question for the leadership waits; it bounds how long a stop has to wait for it.
 LEAD_TIMEOUT_S = 1.0
+
+# A spout's close may hang on a dead source; by then everything else is closed.
+CLOSE_TIMEOUT_S = 10.0
 
 logger = logging.getLogger("txtopo")
 
@@ -55,11 +59,10 @@ class TopologyDriver:
         self._parts = parts
         self._scheduler = parts.scheduler
         self._candidate = candidate
-        self._listeners = list(listeners)
+        self._tell = Listeners(listeners).tell
         self._meter = ProgressMeter(parts.scheduler.now())
         self._leadership: Leadership | None = None
         self._term: Term | None = None
-        self._backends: list[Any] = []
         self._terms = 0
         self._lost_term = 0
         self._ending = False
@@ -77,6 +80,10 @@ class TopologyDriver:
     def post(self, callback: Callable[[], None]) -> None:
         """Have something done on the loop, unless the run has ended; from any thread."""
         self._scheduler.post(callback)
+
+    def on_loop(self) -> bool:
+        """Return whether the caller is the loop; from any thread."""
+        return self._scheduler.on_loop()
 
     def stop(self) -> None:
         """Finish the commit in hand, drop the rest, end."""
@@ -97,6 +104,8 @@ class TopologyDriver:
     def wait_for_rest(self, future: Future[None]) -> None:
         """Resolve *future* when the spout has nothing left and all of it is committed."""
         self._waiters.add(future, self._term)
+        if self.ended.done():
+            self._waiters.end(self.ended.result())
         if self._term is not None:
             self._term.handle(Tick())
 
@@ -139,18 +148,32 @@ class TopologyDriver:
 
     def _take_over(self) -> None:
         def done(future: Future[Takeover]) -> None:
+            error = future.exception()
+            wanted = not self._ending and self._lost_term != self._terms
+            if error is None and not wanted:
+                phase = CommitPhase(self._parts, future.result().backends)
+                self._scheduler.submit(phase.close, lambda _: None)
             if self._ending:
                 return
-            error = future.exception()
-            if error is None and self._lost_term != self._terms:
+            if isinstance(error, FencedError):
+                self._contend_again()
+            elif error is not None:
+                self._retry(error, self._take_over_again)
+            elif wanted:
                 self._failures = 0
                 self._begin_term(future.result())
-            elif error is None:
-                self._confirm()
             else:
-                self._retry(error, self._take_over_again)
+                self._confirm()
 
         self._scheduler.submit(lambda: take_over(self._parts, self._candidate), done)
+
+    def _contend_again(self) -> None:
+        """Somebody claimed at the same time; the place in the election was no longer ours."""
+        leadership, self._leadership = self._leadership, None
+        if leadership is not None:
+            self._scheduler.submit(leadership.release, lambda _: self._seek())
+        else:
+            self._seek()
 
     def _take_over_again(self) -> None:
         if self._ending:
@@ -162,7 +185,6 @@ class TopologyDriver:
 
     def _begin_term(self, taken: Takeover) -> None:
         coordinator = taken.coordinator
-        self._backends.extend(taken.backends.values())
         phase = CommitPhase(self._parts, taken.backends)
         hooks = Hooks(self._tell, self._after_event, self._end_term)
         self._term = Term(self._parts, coordinator, phase, self._meter, hooks)
@@ -239,44 +261,38 @@ class TopologyDriver:
 
         self._scheduler.submit(self._parts.journal.confirm, done)
 
-    def _crashed(self, error: Exception) -> None:
+    def _crashed(self, error: BaseException) -> None:
         """A bug of ours, or an invariant that does not hold: end rather than go on or hang."""
         logger.error("txtopo %s: the loop failed", self._parts.graph.id, exc_info=error)
-        self._end(error)
+        if isinstance(error, Exception):
+            self._end(error)
+        else:
+            self._end(RuntimeError(f"the loop of topology {self._parts.graph.id!r}: {error!r}"))
 
     def _end(self, error: Exception | None) -> None:
         if self._ending:
             return
         self._ending = True
         self.status = "stopping"
-        self._scheduler.submit(self._close, lambda _: self._closed(error))
         term, self._term = self._term, None
-        if term is not None:
-            term.close()
+        try:
+            if term is not None:
+                term.close()
+            close = partial(close_parts, self._parts, self._leadership)
+            self._scheduler.submit(close, lambda _: self._close_spout(error))
+        except Exception:
+            logger.exception("txtopo %s: could not close", self._parts.graph.id)
+            self._closed(error)
 
-    def _close(self) -> None:
-        parts = self._parts
-        steps: list[Callable[[], None]] = [parts.planner.close, parts.carrier.close]
-        steps += [backend.close for backend in self._backends]
-        if self._leadership is not None:
-            steps.append(self._leadership.release)
-        steps.append(parts.transactional_state.close)
-        for step in steps:
-            try:
-                step()
-            except Exception:
-                logger.warning("txtopo %s: could not close", parts.graph.id, exc_info=True)
+    def _close_spout(self, error: Exception | None) -> None:
+        self._scheduler.call_later(CLOSE_TIMEOUT_S, lambda: self._closed(error))
+        self._scheduler.submit(lambda: close_spout(self._parts), lambda _: self._closed(error))
 
     def _closed(self, error: Exception | None) -> None:
+        if self.ended.done():
+            return
         self.status = "failed" if error is not None else "stopped"
         self._tell(Stopped(self._parts.graph.id, error))
         self._waiters.end(error)
         self.ended.set_result(error)
         self._scheduler.stop()
-
-    def _tell(self, change: Change) -> None:
-        for listener in self._listeners:
-            try:
-                listener.on_change(change)
-            except Exception:
-                logger.warning("a listener failed on %s", change, exc_info=True)

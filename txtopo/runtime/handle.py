@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 
+from txtopo.errors import StateUsageError
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.progress import BatchCommitted, Change, Progress, TopologyListener
 
@@ -53,33 +53,45 @@ class TopologyRun:
         """The progress after the last commits, oldest first."""
         return list(self._recent.progress)
 
-    def process_all_available(self, timeout_s: float | None = None) -> None:
+    def process_all_available(self, timeout: float | None = None) -> None:
         """Wait until the spout has nothing left and all of it is committed.
+
+        Args:
+            timeout: Seconds to wait at the most; None for as long as it takes.
 
         Raises:
             TimeoutError: The time is up; the run goes on.
             Exception: The run ended with it.
         """
+        self._refuse_on_loop("process_all_available")
         future: Future[None] = Future()
-        self._post(lambda: self._driver.wait_for_rest(future), future)
+        self._driver.post(lambda: self._driver.wait_for_rest(future))
+        if self._driver.ended.done():
+            # Perhaps nobody hears what is posted now.
+            self.await_termination()
+            return
         try:
-            future.result(timeout_s)
+            future.result(timeout)
         except FutureTimeout as error:
-            if future.done():
+            if not future.cancel():
                 raise
             raise TimeoutError(
-                f"topology {self._id!r} has not processed all that is available in {timeout_s} s; "
+                f"topology {self._id!r} has not processed all that is available in {timeout} s; "
                 f"its status is {self.status}; its last progress is {self.last_progress}"
             ) from error
 
-    def await_termination(self, timeout_s: float | None = None) -> bool:
+    def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the run ends; return whether it has.
+
+        Args:
+            timeout: Seconds to wait at the most; None for as long as it takes.
 
         Raises:
             Exception: The run ended with it.
         """
+        self._refuse_on_loop("await_termination")
         try:
-            error = self._driver.ended.result(timeout_s)
+            error = self._driver.ended.result(timeout)
         except FutureTimeout:
             return False
         if error is not None:
@@ -90,18 +102,25 @@ class TopologyRun:
         """Return what the run ended with; None while it is active and after a plain stop."""
         return self._driver.ended.result() if self._driver.ended.done() else None
 
-    def stop(self, timeout_s: float | None = None) -> None:
+    def stop(self, timeout: float | None = None) -> None:
         """Finish the commit in hand, drop the rest, and wait until the run has ended.
+
+        Called by a listener it does not wait.
+
+        Args:
+            timeout: Seconds to wait at the most; None for as long as it takes.
 
         Raises:
             TimeoutError: The time is up; the run still stops.
         """
         self._driver.post(self._driver.stop)
+        if self._driver.on_loop():
+            return
         try:
-            self._driver.ended.result(timeout_s)
+            self._driver.ended.result(timeout)
         except FutureTimeout as error:
             raise TimeoutError(
-                f"topology {self._id!r} did not stop in {timeout_s} s; a committer may hang"
+                f"topology {self._id!r} did not stop in {timeout} s; a committer may hang"
             ) from error
 
     def deactivate(self) -> None:
@@ -118,20 +137,12 @@ class TopologyRun:
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
-    def _post(self, callback: Callable[[], None], future: Future[None]) -> None:
-        """Post to the loop; when the run has ended meanwhile, resolve the future as it did."""
-        self._driver.post(callback)
-
-        def ended(done: Future[Exception | None]) -> None:
-            if future.done():
-                return
-            error = done.result()
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(None)
-
-        self._driver.ended.add_done_callback(ended)
+    def _refuse_on_loop(self, method: str) -> None:
+        if self._driver.on_loop():
+            raise StateUsageError(
+                f"{method} was called by a listener, on the loop that it would wait for; "
+                "call it from another thread"
+            )
 
 
 class RecentProgress(TopologyListener):

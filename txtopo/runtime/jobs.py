@@ -12,6 +12,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator.actions import StartProcessing
 from txtopo.coordinator.events import Event, Failed, Failure, FailureKind, Processed, RunFailed
 from txtopo.errors import (
+    BatchMetadataTooLarge,
     DriverMemoryError,
     FailedException,
     InfrastructureError,
@@ -23,6 +24,7 @@ from txtopo.planning.program import Program
 from txtopo.planning.run import Run
 from txtopo.runtime.carrier import Carrier
 from txtopo.runtime.carrier import Processed as ProcessedRun
+from txtopo.runtime.journaling import check_size
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -152,15 +154,24 @@ class Jobs:
         return processed, outcome
 
     def _take(self, processed: ProcessedRun, outcome: RunOutcome, seconds: float) -> None:
-        for batch in outcome.processed:
-            self._results[batch.attempt] = BatchResult(batch.attempt, batch, processed, seconds)
-        if outcome.processed:
-            attempts = tuple(batch.attempt for batch in outcome.processed)
-            metadata = tuple(batch.metadata for batch in outcome.processed)
-            self._tell(Processed(attempts, metadata))
+        taken: list[BatchOutcome] = []
+        failure: Failed | None = None
         if outcome.failure is not None:
             failed = outcome.failure
-            self._tell(Failed(failed.attempt, failure_of(failed.error, failed.component)))
+            failure = Failed(failed.attempt, failure_of(failed.error, failed.component))
+        for batch in outcome.processed:
+            try:
+                check_size(batch.attempt.txid, batch.metadata)
+            except BatchMetadataTooLarge as error:
+                failure = Failed(batch.attempt, failure_of(error, self._program.spout_id))
+                break
+            taken.append(batch)
+            self._results[batch.attempt] = BatchResult(batch.attempt, batch, processed, seconds)
+        if taken:
+            attempts = tuple(batch.attempt for batch in taken)
+            self._tell(Processed(attempts, tuple(batch.metadata for batch in taken)))
+        if failure is not None:
+            self._tell(failure)
 
     def _timed_out(self, run: Run, limit_s: float) -> None:
         if run.tag not in self._live:

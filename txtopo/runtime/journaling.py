@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from txtopo.coordinator.actions import Advance, StoreBatches
-from txtopo.errors import CorruptNodeError
+from txtopo.errors import BatchMetadataTooLarge, CorruptNodeError
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.transactional_state.journal import StoredBatch
+from txtopo.transactional_state.records import STEP_BYTES_MAX
 
 if TYPE_CHECKING:
     from txtopo.runtime.parts import Parts
+
+METADATA_BYTES_MAX = STEP_BYTES_MAX - 4096
+"""What a step has room for besides its path, the attempt and the check of the epoch."""
 
 
 def store_action(parts: Parts, action: StoreBatches | Advance) -> None:
@@ -30,8 +35,22 @@ def store_action(parts: Parts, action: StoreBatches | Advance) -> None:
             parts.scheduler.point("P9.before")
             parts.journal.advance(action.current, drop_before=action.drop_before)
             parts.scheduler.point("P9.after")
-            parts.planner.cleanup_before(action.current)
-            parts.scheduler.point("P10.after")
+
+
+def check_size(txid: int, metadata: BatchMetadata) -> None:
+    """Find metadata that will not fit while its batch can still be named.
+
+    Raises:
+        BatchMetadataTooLarge: Cut smaller batches.
+    """
+    size = len(json.dumps(to_json(metadata)))
+    if size > METADATA_BYTES_MAX:
+        raise BatchMetadataTooLarge(
+            f"the metadata of txid {txid} takes {size} bytes; a znode has room for "
+            f"{METADATA_BYTES_MAX}; cut smaller batches, or name ranges instead of records",
+            txid=txid,
+            bytes=size,
+        )
 
 
 def to_json(metadata: BatchMetadata) -> Json:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
 from txtopo.planning.outbox import DRIVER
-from txtopo.planning.program import Chain, Program
+from txtopo.planning.program import Chain, Levels, Program
 from txtopo.planning.run import Run
 from txtopo.planning.stages import run_stage
 from txtopo.runtime.carrier import Processed
@@ -40,22 +40,18 @@ class LocalCarrier:
 
     def process(self, run: Run) -> Processed:
         """Run the processing phase of a run."""
-        self._running.add(run.tag)
-        try:
-            by_address = self._chain("processing", run, {})
-        finally:
-            self._running.discard(run.tag)
-            self._cancelled.discard(run.tag)
+        by_address = self._chain("processing", run, {}, run.tag)
         return Processed(run, list(by_address.pop(DRIVER, [])), kept=by_address)
 
     def commit(self, processed: Processed, attempt: TransactionAttempt) -> list[bytes]:
         """Run the commit phase of one attempt of a processed run."""
         assert self._program is not None
         assert isinstance(processed.kept, dict)
-        slots = self._program.slots
-        first = 1 + processed.run.attempts.index(attempt) * slots
+        run, slots = processed.run, self._program.slots
+        first = 1 + run.attempts.index(attempt) * slots
         cut = {slot: processed.kept.get(first + slot, []) for slot in range(slots)}
-        return list(self._chain("commit", processed.run.only(attempt), cut).get(DRIVER, []))
+        records = self._chain("commit", run.only(attempt), cut, run.commit_tag(attempt))
+        return list(records.get(DRIVER, []))
 
     def release(self, processed: Processed) -> None:
         """Forget a processed run."""
@@ -71,23 +67,34 @@ class LocalCarrier:
         self._cancelled |= self._running
 
     def _chain(
-        self, chain: Chain, run: Run, records: Mapping[int, list[bytes]]
+        self, chain: Chain, run: Run, records: Mapping[int, list[bytes]], tag: str
+    ) -> dict[int, list[bytes]]:
+        self._running.add(tag)
+        try:
+            for level in range(len(self._levels(chain))):
+                records = self._level(chain, run, level, records, tag)
+        finally:
+            self._running.discard(tag)
+            self._cancelled.discard(tag)
+        return dict(records)
+
+    def _level(
+        self, chain: Chain, run: Run, level: int, records: Mapping[int, list[bytes]], tag: str
     ) -> dict[int, list[bytes]]:
         program = self._program
         assert program is not None
-        levels = len(program.levels_of(chain))
-        for level in range(levels):
-            sent: dict[int, list[bytes]] = {}
-            for slot in range(program.slots_of(chain)):
-                self._check(run)
-                arrived = records.get(slot, [])
-                task_id = next(self._task_ids)
-                stage = run_stage(program, chain, run, level, slot, task_id, arrived)
-                for address, record in stage:
-                    sent.setdefault(address, []).append(record)
-            records = sent
-        return dict(records)
+        sent: dict[int, list[bytes]] = {}
+        for slot in range(program.slots_of(chain)):
+            if tag in self._cancelled:
+                raise RunLostError(
+                    f"the job {tag} was cancelled", tag=tag, counted=False, cancelled=True
+                )
+            task_id = next(self._task_ids)
+            arrived = records.get(slot, [])
+            for address, record in run_stage(program, chain, run, level, slot, task_id, arrived):
+                sent.setdefault(address, []).append(record)
+        return sent
 
-    def _check(self, run: Run) -> None:
-        if run.tag in self._cancelled:
-            raise RunLostError(f"job {run.tag} was cancelled", counted=False, cancelled=True)
+    def _levels(self, chain: Chain) -> Levels:
+        assert self._program is not None
+        return self._program.levels_of(chain)

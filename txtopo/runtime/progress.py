@@ -93,7 +93,7 @@ class BatchesProcessed:
 
 @dataclass(frozen=True, slots=True)
 class BatchCommitted:
-    """A batch is committed, and that is durable."""
+    """Every state holds the batch; ZooKeeper is told next."""
 
     progress: Progress
 

@@ -47,6 +47,10 @@ class Scheduler(Protocol):
         """Have *callback* called on the loop; from any thread."""
         ...
 
+    def on_loop(self) -> bool:
+        """Return whether the caller is the loop, which must not wait for itself."""
+        ...
+
     def call_later(self, delay_s: float, callback: Callback) -> Timer:
         """Have *callback* called on the loop after a delay; from the loop only."""
         ...
@@ -59,7 +63,7 @@ class Scheduler(Protocol):
         """Mark a durable step; does nothing. A simulator crashes the process here."""
         ...
 
-    def start(self, first: Callback, crashed: Callable[[Exception], None]) -> None:
+    def start(self, first: Callback, crashed: Callable[[BaseException], None]) -> None:
         """Start the loop, which begins with *first*.
 
         Args:
@@ -83,6 +87,7 @@ class ThreadScheduler:
         self._order = itertools.count()
         self._workers = _Workers(name)
         self._running = True
+        self._loop_ident = 0
 
     def now(self) -> float:
         """Return seconds on the monotonic clock."""
@@ -95,6 +100,10 @@ class ThreadScheduler:
     def post(self, callback: Callback) -> None:
         """Put *callback* on the loop's queue."""
         self._queue.put(callback)
+
+    def on_loop(self) -> bool:
+        """Return whether the caller is the loop."""
+        return threading.get_ident() == self._loop_ident
 
     def call_later(self, delay_s: float, callback: Callback) -> Timer:
         """Put *callback* on the loop's list of timers."""
@@ -118,7 +127,7 @@ class ThreadScheduler:
     def point(self, name: str) -> None:
         """Do nothing."""
 
-    def start(self, first: Callback, crashed: Callable[[Exception], None]) -> None:
+    def start(self, first: Callback, crashed: Callable[[BaseException], None]) -> None:
         """Start the loop on a thread of its own."""
         self._crashed = crashed
         self.post(first)
@@ -130,13 +139,20 @@ class ThreadScheduler:
         self._workers.close()
 
     def _loop(self) -> None:
+        self._loop_ident = threading.get_ident()
         while self._running:
-            callback = self._next()
-            try:
-                if callback is not None:
-                    callback()
-            except Exception as error:  # noqa: BLE001 - the one place; else the run would hang
-                self._crashed(error)
+            self._call(self._next)
+        # Whoever posted before the end is heard; there is no one left to wait for.
+        while not self._queue.empty():
+            self._call(self._queue.get)
+
+    def _call(self, get: Callable[[], Callback | None]) -> None:
+        try:
+            callback = get()
+            if callback is not None:
+                callback()
+        except BaseException as error:  # noqa: BLE001 - the one place; else the run would hang
+            self._crashed(error)
 
     def _next(self) -> Callback | None:
         while self._timers and self._timers[0].cancelled:
@@ -147,7 +163,7 @@ class ThreadScheduler:
         if wait_s <= 0:
             return heapq.heappop(self._timers).callback
         try:
-            return self._queue.get(timeout=wait_s)
+            return self._queue.get(timeout=min(wait_s, threading.TIMEOUT_MAX))
         except queue.Empty:
             return None
 
@@ -191,6 +207,7 @@ class _Workers:
     def _serve(self, inbox: queue.SimpleQueue[Callback | None]) -> None:
         while (work := inbox.get()) is not None:
             work()
+            del work  # what it holds must not wait for the next work
             with self._lock:
                 if self._closed:
                     return

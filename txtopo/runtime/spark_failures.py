@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 
-from txtopo.errors import BoltError, RunLostError, TopologyError, TxtopoError
+from txtopo.errors import BoltError, RunLostError, TxtopoError
+from txtopo.planning.failures import missing_module
 
 # Texts of org.apache.spark.api.python.BasePythonRunner and PythonWorkerFactory (Spark 4.2).
 _CRASHED = ("Python worker exited unexpectedly", "Python worker process terminated")
@@ -31,12 +32,7 @@ def failure_of_job(error: Exception, tag: str) -> TxtopoError:
     text = str(error)
     missing = _MISSING.search(text)
     if missing is not None:
-        return TopologyError(
-            f"a worker cannot import the module {missing.group(1)!r}; put it on every executor "
-            "with --py-files, spark.archives or an image, or define the class in the main script",
-            module=missing.group(1),
-            tag=tag,
-        )
+        return missing_module(missing.group(1))
     if any(sign in text for sign in _CRASHED):
         return RunLostError(
             f"a python worker of the job {tag} died; got {_gist(text)}; look at the executor's "

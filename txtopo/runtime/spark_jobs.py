@@ -61,22 +61,23 @@ class SparkJobs:
             TopologyError: Workers cannot import a module; mend the session.
             BoltError: Anything else that Python raised in a worker.
         """
-        self._refuse_cancelled(run)
-        self._active.add(run.tag)
+        tag = run.tag if chain == "processing" else run.commit_tag(run.attempts[0])
+        self._refuse_cancelled(tag)
+        self._active.add(tag)
         try:
-            self._labels.put_on(run.tag, _description(self._topology_id, run, chain), POOLS[chain])
+            self._labels.put_on(tag, _description(self._topology_id, run, chain), POOLS[chain])
             # A cancellation that came before the tag was active has found no job.
-            self._refuse_cancelled(run)
+            self._refuse_cancelled(tag)
             yield
-            self._refuse_cancelled(run)
+            self._refuse_cancelled(tag)
         except RunLostError:
             raise
         except Exception as error:
-            self._refuse_cancelled(run, error)
-            raise failure_of_job(error, run.tag) from error
+            self._refuse_cancelled(tag, error)
+            raise failure_of_job(error, tag) from error
         finally:
-            self._active.discard(run.tag)
-            self._labels.take_off(run.tag)
+            self._active.discard(tag)
+            self._labels.take_off(tag)
 
     def cancel(self, tag: str) -> None:
         """Cancel the jobs with this tag, also those that are about to start."""
@@ -90,10 +91,10 @@ class SparkJobs:
         for tag in list(self._active):
             self.cancel(tag)
 
-    def _refuse_cancelled(self, run: Run, cause: Exception | None = None) -> None:
-        if run.tag in self._cancelled:
+    def _refuse_cancelled(self, tag: str, cause: Exception | None = None) -> None:
+        if tag in self._cancelled:
             raise RunLostError(
-                f"the job {run.tag} was cancelled", tag=run.tag, counted=False, cancelled=True
+                f"the job {tag} was cancelled", tag=tag, counted=False, cancelled=True
             ) from cause
 
 

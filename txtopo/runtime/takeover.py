@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from txtopo.coordinator import Coordinator, CoordinatorSettings
+from txtopo.errors import FencedError, StoreAheadOfCoordinator
 from txtopo.runtime.journaling import from_json
 from txtopo.state.adoption import adopts
 from txtopo.state.backend import StateBackend
+from txtopo.state.ledger import Ledger
 from txtopo.topology.component import Role
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ def take_over(parts: Parts, candidate: Json) -> Takeover:
 
     Raises:
         InfrastructureError: Something cannot be reached; all of it may be done again.
+        FencedError: Somebody else claimed at the same time; contend again.
         PromiseError: A store and ZooKeeper do not fit together; the run must stop.
     """
     point = parts.scheduler.point
@@ -57,11 +60,40 @@ def take_over(parts: Parts, candidate: Json) -> Takeover:
     epoch = parts.journal.claim_epoch(candidate)
     point("P0.after-epoch")
     backends = open_states(parts)
+    try:
+        coordinator, adopted = _coordinator(parts, epoch, _claim(parts, epoch, backends))
+    except BaseException:
+        for backend in backends.values():
+            backend.close()
+        raise
+    return Takeover(coordinator, backends, adopted)
+
+
+def _claim(
+    parts: Parts, epoch: int, backends: Mapping[StateName, StateBackend]
+) -> dict[str, Ledger]:
     ledgers = {}
-    for name, backend in backends.items():
+    for (component, state), backend in backends.items():
+        name = f"{component}.{state}"
         backend.create()
-        ledgers[".".join(name)] = backend.claim(parts.graph.id, epoch)
-        point(f"P0.claimed:{'.'.join(name)}")
+        try:
+            ledgers[name] = backend.claim(parts.graph.id, epoch)
+        except FencedError as error:
+            parts.journal.confirm()
+            raise StoreAheadOfCoordinator(
+                f"state {name!r} was claimed by epoch {error.facts.get('successor')}, but the "
+                f"newest epoch that ZooKeeper knows is {epoch}; was ZooKeeper's data wiped, or is "
+                "this another ensemble? point to the right one, or begin with a new topology id "
+                "and a new table",
+                state=name,
+            ) from error
+        parts.scheduler.point(f"P0.claimed:{name}")
+    return ledgers
+
+
+def _coordinator(
+    parts: Parts, epoch: int, ledgers: Mapping[str, Ledger]
+) -> tuple[Coordinator, int | None]:
     contents = parts.journal.load()
     current, adopted = contents.current, None
     stored = contents.batches.get(current)
@@ -69,14 +101,14 @@ def take_over(parts: Parts, candidate: Json) -> Takeover:
         adopted = current
         parts.journal.advance(current + 1, drop_before=current)
         current += 1
-        point("P0.adopted")
+        parts.scheduler.point("P0.adopted")
     metadata = {
         txid: from_json(txid, batch.metadata)
         for txid, batch in contents.batches.items()
         if txid >= current - 1
     }
-    coordinator = Coordinator(settings_of(parts), epoch=epoch, current=current, stored=metadata)
-    return Takeover(coordinator, backends, adopted)
+    settings = settings_of(parts)
+    return Coordinator(settings, epoch=epoch, current=current, stored=metadata), adopted
 
 
 def open_states(parts: Parts) -> dict[StateName, StateBackend]:

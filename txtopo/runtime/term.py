@@ -12,9 +12,11 @@ Rules
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
@@ -39,26 +41,24 @@ from txtopo.coordinator.events import (
     NotReady,
     Processed,
     Resumed,
-    RunFailed,
     Tick,
 )
 from txtopo.errors import DriverMemoryError, FencedError, InfrastructureError
-from txtopo.runtime.commit_phase import BatchFailedError, CommitPhase, CommitReport
+from txtopo.runtime.commit_phase import CommitPhase, CommitReport
 from txtopo.runtime.jobs import Jobs, failure_of
 from txtopo.runtime.journaling import store_action
+from txtopo.runtime.notices import Notices
 from txtopo.runtime.parts import Parts
-from txtopo.runtime.progress import (
-    BatchCommitted,
-    BatchesProcessed,
-    BatchFailed,
-    Change,
-    ProcessingStarted,
-)
+from txtopo.runtime.progress import Change, ProcessingStarted
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from txtopo.runtime.meter import ProgressMeter
+    from txtopo.runtime.scheduler import Timer
+
+
+logger = logging.getLogger("txtopo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +105,14 @@ class Term:
         self._parts = parts
         self._scheduler = parts.scheduler
         self._commit_phase = commit_phase
-        self._meter = meter
-        self._tell = hooks.tell
+        self._notices = Notices(coordinator, meter, hooks.tell)
         self._after_event = hooks.after_event
         self._end = hooks.end
         self._jobs = Jobs(parts.program, parts.carrier, parts.config, parts.scheduler, self.handle)
         self._actions: deque[Action] = deque()
         self._writing = False
-        self._commit_job: tuple[TransactionAttempt, str] | None = None
+        self._committing: tuple[TransactionAttempt, str] | None = None
+        self._poll: Timer | None = None
 
     @property
     def at_rest(self) -> bool:
@@ -127,24 +127,30 @@ class Term:
         """Give the coordinator an event and do what it asks for."""
         if self.over:
             return
-        self._notice(event)
+        self._notices.of(event)
         actions = self.coordinator.handle(event)
         self._jobs.keep_only({t.attempt for t in self.coordinator.transactions})
         self._perform(actions)
         if isinstance(event, NotReady):
-            self._scheduler.call_later(self._parts.config.poll_interval_s, self._tick)
+            self._poll_later()
         if isinstance(event, Processed):
             self._check_memory()
         self._after_event()
 
     def close(self) -> None:
-        """End the term: cancel its jobs; nothing of it is heard any more."""
+        """End the term: cancel its jobs, let go of its states; it is not heard any more."""
         self.over = True
         self._actions.clear()
         self._jobs.cancel_all()
+        self._cancel_commit()
+        self._scheduler.submit(self._commit_phase.close, lambda _: None)
 
-    def _tick(self) -> None:
-        self.handle(Tick())
+    def _poll_later(self) -> None:
+        """Ask the spout again after a pause; one timer, however often it was asked meanwhile."""
+        if self._poll is not None:
+            self._poll.cancel()
+        pause_s = self._parts.config.poll_interval_s
+        self._poll = self._scheduler.call_later(pause_s, lambda: self.handle(Tick()))
 
     def _perform(self, actions: Sequence[Action]) -> None:
         self._actions.extend(actions)
@@ -159,11 +165,13 @@ class Term:
                 self._plan(action)
             case StartProcessing():
                 run = self._jobs.start(action)
-                self._tell(ProcessingStarted(run.attempts, run.tag))
+                self._notices.tell(ProcessingStarted(run.attempts, run.tag))
             case StartCommit():
                 self._commit(action)
             case Cancel():
-                self._cancel(action)
+                self._jobs.cancel(action.attempts)
+                if self._committing is not None and self._committing[0] in action.attempts:
+                    self._cancel_commit()
             case Backoff():
                 self._scheduler.call_later(
                     self._pause_s(action.failures), lambda: self.handle(Resumed())
@@ -178,18 +186,33 @@ class Term:
             if self.over:
                 return
             error = future.exception()
-            if isinstance(error, InfrastructureError):
+            stop = next((each for each in self._actions if isinstance(each, Stop)), None)
+            if isinstance(error, InfrastructureError) and stop is not None:
+                self._end(stop.error)  # what was not written is found in the ledgers
+            elif isinstance(error, InfrastructureError):
                 pause_s = self._pause_s(failures + 1)
                 self._scheduler.call_later(pause_s, lambda: self._write(action, failures + 1))
             elif error is not None:
                 self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
             else:
                 self._writing = False
+                if isinstance(action, Advance):
+                    self._clean_up(action)
                 self._perform(())
                 self._after_event()
 
         if not self.over:
             self._scheduler.submit(lambda: store_action(self._parts, action), done)
+
+    def _clean_up(self, action: Advance) -> None:
+        """Tell the spout what is done; it is told again with the next txid, so errors may pass."""
+
+        def done(future: Future[None]) -> None:
+            error = future.exception()
+            if error is not None:
+                logger.warning("the spout could not clean up", exc_info=error)
+
+        self._scheduler.submit(lambda: self._parts.planner.cleanup_before(action.current), done)
 
     def _plan(self, action: PlanBatch) -> None:
         self.asks += 1
@@ -215,45 +238,45 @@ class Term:
 
         def done(future: Future[CommitReport]) -> None:
             timer.cancel()
-            if self.over or not self._is_current(attempt):
+            if not wanted():
                 return  # it timed out, and was abandoned
             error = future.exception()
             if error is None:
-                self._committed(action, future.result(), started_s)
-            elif isinstance(error, BatchFailedError):
-                self.handle(Failed(attempt, failure_of(error.error, error.component)))
+                self._commit_ended(action, future.result(), started_s)
             elif isinstance(error, FencedError):
                 self._end(error)
             else:
                 self.handle(Failed(attempt, failure_of(error)))
 
-        self._commit_job = (attempt, result.run.run.tag)
-        self._scheduler.submit(lambda: self._commit_phase.run(result), done)
+        def wanted() -> bool:
+            return not self.over and self._committing == (attempt, tag)
 
-    def _cancel(self, action: Cancel) -> None:
-        self._jobs.cancel(action.attempts)
-        if self._commit_job is not None and self._commit_job[0] in action.attempts:
-            tag = self._commit_job[1]
-            self._commit_job = None
-            self._scheduler.submit(lambda: self._parts.carrier.cancel(tag), lambda _: None)
+        tag = result.run.run.commit_tag(attempt)
+        self._committing = (attempt, tag)
+        self._scheduler.submit(lambda: self._commit_phase.run(result, wanted), done)
 
-    def _committed(self, action: StartCommit, report: CommitReport, started_s: float) -> None:
+    def _cancel_commit(self) -> None:
+        if self._committing is not None:
+            cancel = partial(self._parts.carrier.cancel, self._committing[1])
+            self._committing = None
+            self._scheduler.submit(cancel, lambda _: None)
+
+    def _commit_ended(self, action: StartCommit, report: CommitReport, started_s: float) -> None:
         attempt = action.attempt
+        if report.failure is not None:
+            failed = report.failure
+            self.handle(Failed(attempt, failure_of(failed.error, failed.component)))
+            return
+        self._committing = None
         result = self._jobs.result(attempt)
         self.handle(Committed(attempt))
-        rows = sum(result.outcome.tuples.get(self._parts.program.spout_id, {}).values())
-        progress = self._meter.committed(
-            attempt,
-            rows=rows,
-            now_s=self._scheduler.now(),
-            timestamp_s=self._scheduler.wall_clock(),
-            pending={t.attempt.txid: t.phase.name for t in self.coordinator.transactions},
-            lag=report.lag,
-            tuples=report.tuples,
-            processing_s=result.processing_s,
+        self._notices.committed(
+            result,
+            report,
+            spout_id=self._parts.program.spout_id,
+            scheduler=self._scheduler,
             commit_s=self._scheduler.now() - started_s,
         )
-        self._tell(BatchCommitted(progress))
 
     def _commit_timed_out(self, action: StartCommit, limit_s: float) -> None:
         error = TimeoutError(
@@ -261,29 +284,6 @@ class Term:
             "committer that hangs, or raise batch_timeout_s"
         )
         self.handle(Failed(action.attempt, Failure(FailureKind.COUNTED, error)))
-
-    def _notice(self, event: Event) -> None:
-        match event:
-            case Processed() if self._is_current(event.attempts[0]):
-                self._tell(BatchesProcessed(event.attempts))
-            case Failed() if self._is_known(event.attempt):
-                self._notice_failure(event.attempt, event.failure)
-            case RunFailed():
-                current = [a for a in event.attempts if self._is_current(a)]
-                if current:
-                    self._notice_failure(current[0], event.failure)
-            case _:
-                pass
-
-    def _notice_failure(self, attempt: TransactionAttempt, failure: Failure) -> None:
-        self._meter.failed(attempt.txid)
-        self._tell(BatchFailed(attempt, failure.kind.value, failure.error, failure.component))
-
-    def _is_current(self, attempt: TransactionAttempt) -> bool:
-        return any(t.attempt == attempt for t in self.coordinator.transactions)
-
-    def _is_known(self, attempt: TransactionAttempt) -> bool:
-        return self._is_current(attempt) or attempt == self.coordinator.unplanned.attempt
 
     def _check_memory(self) -> None:
         try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass
 
 from txtopo.runtime.term import Term
@@ -38,15 +39,21 @@ class Waiters:
         if term is None or not self._waiting or not term.at_rest:
             return
         ready = [w for w in self._waiting if not active or term.dry_ask > w.asks_before]
-        self._waiting = [waiter for waiter in self._waiting if waiter not in ready]
+        self._waiting = [w for w in self._waiting if w not in ready and not w.future.done()]
         for waiter in ready:
-            waiter.future.set_result(None)
+            _set(waiter.future, None)
 
     def end(self, error: Exception | None) -> None:
         """Resolve all: the run has ended."""
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
-            if error is not None:
-                waiter.future.set_exception(error)
-            else:
-                waiter.future.set_result(None)
+            _set(waiter.future, error)
+
+
+def _set(future: Future[None], error: Exception | None) -> None:
+    """Resolve a future, unless whoever waited has given up."""
+    with suppress(InvalidStateError):
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(None)

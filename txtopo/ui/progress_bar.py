@@ -37,7 +37,6 @@ class ProgressBar(TopologyListener):
         console: Console | None = None,
     ) -> None:
         self._console = console or Console(stderr=True)
-        self._total_rows = total_rows
         self._line_every_s = line_every_s
         self._last_line_s = 0.0
         self._last: BatchProgress | None = None

@@ -1,0 +1,84 @@
+"""``python -m benchmarks``: measure all ways side by side and print the table."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.data import Source, default_folder, prepare
+from benchmarks.floor import run_floor
+from benchmarks.report import machine, table
+from benchmarks.store import check, fresh_database
+from benchmarks.streaming import run_streaming
+from benchmarks.topology import run_topology
+from benchmarks.workloads import WORKLOADS, Workload
+from tests.services.postgresql import PostgresServer
+from txtopo.runtime.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Way = Callable[["SparkSession", Workload, Source, str], None]
+WAYS: dict[str, Way] = {"floor": run_floor, "ss": run_streaming, "txtopo": run_topology}
+WARM_UP_BATCHES = 2
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = _arguments()
+    names = [way for way in WAYS if way in arguments.ways.split(",")]
+    workloads = [w for w in WORKLOADS if not arguments.only or w.name in arguments.only]
+    print(f"{machine()}; medians of {arguments.runs} runs", flush=True)
+    spark, _ = open_session(app_name="txtopo-benchmarks")
+    walls: dict[tuple[str, str], list[float]] = defaultdict(list)
+    try:
+        with PostgresServer() as server:
+            for workload in workloads:
+                warm = workload.shortened(WARM_UP_BATCHES)
+                small = prepare(warm, arguments.data)
+                for name in names:
+                    measure(spark, server, warm, small, name)
+                source = prepare(workload, arguments.data)
+                # Interleaved, so that what else the machine does meets all ways alike.
+                for number in range(arguments.runs):
+                    for name in names:
+                        wall_s = measure(spark, server, workload, source, name)
+                        walls[workload.name, name].append(wall_s)
+                        print(
+                            f"{workload.name} run {number + 1} {name}: {wall_s:.2f} s", flush=True
+                        )
+    finally:
+        spark.stop()
+    print()
+    print(table(walls, names))
+
+
+def measure(
+    spark: SparkSession, server: PostgresServer, workload: Workload, source: Source, name: str
+) -> float:
+    """Do a workload in one way, check the store, and return the wall time in seconds."""
+    with fresh_database(server) as url:
+        started_s = time.monotonic()
+        WAYS[name](spark, workload, source, url)
+        wall_s = time.monotonic() - started_s
+        check(url, workload, source)
+    return wall_s
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--runs", type=int, default=5, help="runs of each; default 5")
+    parser.add_argument(
+        "--only", action="append", choices=[w.name for w in WORKLOADS], help="this workload only"
+    )
+    parser.add_argument("--ways", default=",".join(WAYS), help=f"of {', '.join(WAYS)}")
+    parser.add_argument("--data", type=Path, default=default_folder(), help="folder of the files")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

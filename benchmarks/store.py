@@ -1,0 +1,68 @@
+"""The PostgreSQL side: one database for each measurement, the upsert of the floor, the check."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pyarrow as pa
+
+from benchmarks.data import Source
+from benchmarks.workloads import Workload
+from tests.services.postgresql import PostgresServer
+
+TABLE = "counts"
+_COUNTS = "CREATE TABLE counts (word text PRIMARY KEY, count bigint NOT NULL)"
+_TOTALS = "CREATE TABLE counts (key text PRIMARY KEY, words bigint, letters bigint)"
+_UPSERT_COUNTS = """
+    INSERT INTO counts AS c SELECT * FROM unnest(%s::text[], %s::bigint[])
+    ON CONFLICT (word) DO UPDATE SET count = c.count + excluded.count"""
+_UPSERT_TOTALS = """
+    INSERT INTO counts AS c SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bigint[])
+    ON CONFLICT (key) DO UPDATE
+    SET words = c.words + excluded.words, letters = c.letters + excluded.letters"""
+_numbers = itertools.count(1)
+
+
+@contextmanager
+def fresh_database(server: PostgresServer) -> Iterator[str]:
+    """Make an empty database, yield its URL, and drop it."""
+    name = f"benchmark_{next(_numbers)}"
+    yield server.create_database(name)
+    with psycopg.connect(plain(server.url), autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def plain(url: str) -> str:
+    """Return SQLAlchemy's URL as psycopg wants it."""
+    return url.replace("+psycopg", "")
+
+
+def create(connection: psycopg.Connection, workload: Workload) -> None:
+    """Make the table that the floor and Structured Streaming write."""
+    connection.execute(_TOTALS if workload.kind == "global" else _COUNTS)
+    connection.commit()
+
+
+def upsert(connection: psycopg.Connection, workload: Workload, result: pa.Table) -> None:
+    """Add the counts of a batch, in one statement."""
+    columns = [column.to_pylist() for column in result.columns]
+    if workload.kind == "global":
+        connection.execute(_UPSERT_TOTALS, [["global"], *columns])
+    else:
+        connection.execute(_UPSERT_COUNTS, columns)
+
+
+def check(url: str, workload: Workload, source: Source) -> None:
+    """Compare the store with what the files hold."""
+    with psycopg.connect(plain(url)) as connection:
+        if workload.kind == "global":
+            found: object = connection.execute("SELECT words, letters FROM counts").fetchall()
+            expected: object = [(workload.words, source.letters)]
+        else:
+            found = dict(connection.execute("SELECT word, count FROM counts").fetchall())
+            expected = source.expected
+    if found != expected:
+        raise AssertionError(f"{workload.name}: the store is wrong; got {str(found)[:200]}")

@@ -1,0 +1,94 @@
+"""txtopo: the full guarantee, with coordinator, ZooKeeper, fence, undo and opaque state."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.data import Source
+from benchmarks.frames import split
+from benchmarks.store import TABLE
+from benchmarks.workloads import FILES_PER_BATCH, Workload
+from txtopo import ArrowBolt, Config, Fields, PersistentAggregate, TransactionalTopologyBuilder
+from txtopo.spouts import FilesTransactionalSpout
+from txtopo.state import Count, Sum, open_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from txtopo.builders.topology import Topology
+
+TIMEOUT_S = 3600.0
+
+
+class Measure(ArrowBolt):
+    """Emits how many words a batch has and how long they are."""
+
+    output_fields = Fields("words long, letters long")
+
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
+        self.collector, self.words, self.letters = collector, 0, 0
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        self.words += batch.num_rows
+        self.letters += pc.sum(pc.utf8_length(batch["word"])).as_py()
+
+    def finish_batch(self) -> None:
+        totals = {"words": [self.words], "letters": [self.letters]}
+        self.collector.emit(pa.RecordBatch.from_pydict(totals))
+
+
+class Split(ArrowBolt):
+    """Splits sentences into words, in Python, as the others do."""
+
+    output_fields = Fields("word string")
+
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
+        self.collector = collector
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        self.collector.emit(split(batch))
+
+    def finish_batch(self) -> None:
+        pass
+
+
+def run_topology(spark: SparkSession, workload: Workload, source: Source, url: str) -> None:
+    """Run the topology until everything is committed, and stop it."""
+    topology = word_topology(workload, source, url)
+    with tempfile.TemporaryDirectory(prefix="txtopo-benchmark-zookeeper-") as folder:
+        settings: dict[str, Any] = {"zookeeper_dir": folder}
+        if workload.run_txids_max is not None:
+            settings["run_txids_max"] = workload.run_txids_max
+        run = topology.start(spark, Config(**settings))
+        run.process_all_available(TIMEOUT_S)
+        run.stop()
+
+
+def word_topology(workload: Workload, source: Source, url: str) -> Topology:
+    """Return the topology of a workload."""
+    fields = Fields(f"{workload.column} string")
+    spout = FilesTransactionalSpout(
+        str(source.folder), fields, "parquet", batch_files_max=FILES_PER_BATCH
+    )
+    # One task for each file of a batch.
+    tasks = FILES_PER_BATCH
+    builder = TransactionalTopologyBuilder("benchmark", "files", spout, tasks)
+    state = open_state(url, table=TABLE)
+    if workload.kind == "global":
+        totals = {"words": Sum("words"), "letters": Sum("letters")}
+        measured = builder.set_bolt("measure", Measure(), tasks)
+        measured.local_or_shuffle_grouping("files")
+        counts = builder.set_bolt("counts", PersistentAggregate(state, (), totals))
+        counts.global_grouping("measure")
+    elif workload.kind == "sentences":
+        builder.set_bolt("split", Split(), tasks).local_or_shuffle_grouping("files")
+        counts = builder.set_bolt("counts", PersistentAggregate(state, "word", Count()))
+        counts.fields_grouping("split", "word")
+    else:
+        counts = builder.set_bolt("counts", PersistentAggregate(state, "word", Count()))
+        counts.fields_grouping("files", "word")
+    return builder.build_topology()

@@ -1,0 +1,246 @@
+"""User code in the driver (spouts, listeners, threads that wait) cannot break or hang a run."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.runtime.loop_world import (
+    LIMIT_S,
+    Changes,
+    Total,
+    expected,
+    memory_state,
+    running,
+    stored,
+)
+from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo.builders.topology import Topology
+from txtopo.collector import BatchOutputCollector
+from txtopo.context import TaskContext
+from txtopo.errors import BatchMetadataTooLarge, ConfigError, EmitError, StateUsageError
+from txtopo.runtime.handle import TopologyRun
+from txtopo.runtime.progress import BatchCommitted, Change
+from txtopo.spouts.transactional import (
+    LastBatch,
+    TransactionalCoordinator,
+    TransactionalEmitter,
+    TransactionalSpout,
+)
+from txtopo.state import State
+from txtopo.transactional_state.memory import MemoryEnsemble
+
+BATCHES = 12
+
+
+class Ranges(TransactionalSpout):
+    """Twelve ranges of three amounts; what it does besides is up to the test."""
+
+    output_fields = Fields("amount long")
+
+    def __init__(self, **quirks: Callable[..., Any]) -> None:
+        self._quirks = quirks
+
+    def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
+        return RangesCoordinator(self._quirks)
+
+    def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
+        return RangesEmitter(self._quirks)
+
+
+class RangesCoordinator(TransactionalCoordinator):
+    def __init__(self, quirks: dict[str, Callable[..., Any]]) -> None:
+        self._quirks = quirks
+
+    def is_ready(self, txid: int, last: LastBatch) -> bool:
+        return txid <= BATCHES
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        quirk = self._quirks.get("initialize_transaction")
+        return quirk(txid, previous_metadata) if quirk else {"start": (txid - 1) * 3}
+
+    def lag(self, metadata: Any) -> dict[str, int]:
+        quirk = self._quirks.get("lag")
+        return quirk(metadata) if quirk else {}
+
+    def close(self) -> None:
+        if "close" in self._quirks:
+            self._quirks["close"]()
+
+
+class RangesEmitter(TransactionalEmitter):
+    def __init__(self, quirks: dict[str, Callable[..., Any]]) -> None:
+        self._quirks = quirks
+
+    def emit_batch(self, attempt: Any, metadata: Any, collector: BatchOutputCollector) -> None:
+        for amount in range(metadata["start"], metadata["start"] + 3):
+            collector.emit([amount])
+
+    def cleanup_before(self, txid: int) -> None:
+        if "cleanup_before" in self._quirks:
+            self._quirks["cleanup_before"](txid)
+
+
+def ranges(state: State, **quirks: Callable[..., Any]) -> Topology:
+    builder = TransactionalTopologyBuilder("totals", "spout", Ranges(**quirks))
+    builder.set_bolt("total", Total()).global_grouping("spout").with_state("totals", state)
+    return builder.build_topology()
+
+
+def test_metadata_that_the_spout_changes_later_stays_what_it_was() -> None:
+    """The same object for every txid: each batch has its own copy."""
+
+    def grown(txid: int, previous: Any) -> Any:
+        metadata = previous or {"start": -3}
+        metadata["start"] += 3
+        return metadata
+
+    state = memory_state()
+    with running(ranges(state, initialize_transaction=grown), MemoryEnsemble()) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert stored(state) == (BATCHES, expected())
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error"),
+    [({1: object()}, EmitError), ({"big": "x" * 1_000_000}, BatchMetadataTooLarge)],
+    ids=["not-json", "too-large"],
+)
+def test_metadata_that_cannot_be_kept_ends_the_run_behind_the_batches_before_it(
+    metadata: Any, error: type[Exception]
+) -> None:
+    def odd(txid: int, previous: Any) -> Any:
+        return metadata if txid == 5 else {"start": (txid - 1) * 3}
+
+    state = memory_state()
+    with (
+        running(ranges(state, initialize_transaction=odd), MemoryEnsemble()) as run,
+        pytest.raises(error),
+    ):
+        run.await_termination(LIMIT_S)
+
+    assert stored(state) == (4, expected(4))
+
+
+def test_a_lag_that_cannot_be_told_and_a_clean_up_that_fails_end_no_run() -> None:
+    def fails(argument: Any) -> Any:
+        raise ConnectionError("the source is away")
+
+    state = memory_state()
+    with running(ranges(state, lag=fails, cleanup_before=fails), MemoryEnsemble()) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert stored(state) == (BATCHES, expected())
+
+
+def test_the_emitter_is_told_what_is_done() -> None:
+    told: list[int] = []
+    TOLD["clean"] = told
+
+    state = memory_state()
+    with running(ranges(state, cleanup_before=note_clean), MemoryEnsemble()) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert told[-1] == BATCHES + 1
+    assert told == sorted(told)
+
+
+TOLD: dict[str, list[int]] = {}
+
+
+def note_clean(txid: int) -> None:
+    TOLD["clean"].append(txid)
+
+
+def test_a_spout_that_hangs_when_it_is_closed_holds_up_no_successor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("txtopo.runtime.driver.CLOSE_TIMEOUT_S", 0.1)
+    state, ensemble = memory_state(), MemoryEnsemble()
+
+    with running(ranges(state, close=hang), ensemble) as run:
+        run.process_all_available(LIMIT_S)
+    with running(ranges(state), ensemble) as run:
+        run.process_all_available(LIMIT_S)
+
+    HANGING.set()
+    assert stored(state) == (BATCHES, expected())
+
+
+HANGING = threading.Event()
+
+
+def hang() -> None:
+    HANGING.wait(LIMIT_S)
+
+
+def test_a_listener_that_exits_ends_no_run() -> None:
+    state = memory_state()
+
+    with running(ranges(state), MemoryEnsemble(), Changes(lambda change: sys.exit(3))) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert stored(state) == (BATCHES, expected())
+
+
+def test_a_listener_may_stop_the_run_but_not_wait_for_it() -> None:
+    runs: list[TopologyRun] = []
+    refused: list[Exception] = []
+
+    def stop(change: Change) -> None:
+        if isinstance(change, BatchCommitted) and change.progress.txid == 3:
+            runs[0].stop()
+            try:
+                runs[0].await_termination()
+            except StateUsageError as error:
+                refused.append(error)
+
+    state = memory_state()
+    topology = ranges(state, initialize_transaction=held)
+    with running(topology, MemoryEnsemble(), Changes(stop), max_spout_pending=1) as run:
+        runs.append(run)
+        STARTED.set()
+        assert run.await_termination(LIMIT_S)
+
+    assert len(refused) == 1
+    assert stored(state)[0] in (3, 4)
+
+
+STARTED = threading.Event()
+
+
+def held(txid: int, previous: Any) -> Any:
+    STARTED.wait(LIMIT_S)
+    return {"start": (txid - 1) * 3}
+
+
+def test_a_run_stops_while_zookeeper_is_away() -> None:
+    """What could not be written there is found in the ledgers by the next start."""
+    state, ensemble = memory_state(), MemoryEnsemble()
+
+    def away(change: Change) -> None:
+        if isinstance(change, BatchCommitted) and change.progress.txid == 4:
+            ensemble.reachable = False
+
+    with running(ranges(state), ensemble, Changes(away), max_spout_pending=1) as run:
+        while ensemble.reachable:
+            time.sleep(0.01)
+        run.stop(LIMIT_S)
+        assert not run.is_active
+    ensemble.reachable = True
+    with running(ranges(state), ensemble) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert stored(state) == (BATCHES, expected())
+
+
+@pytest.mark.parametrize("limit", [float("inf"), float("nan"), 0, True])
+def test_limits_are_finite_numbers(limit: float) -> None:
+    with pytest.raises(ConfigError, match="batch_timeout_s"):
+        Config(batch_timeout_s=limit)
