@@ -17,10 +17,6 @@ from state_backends.sql.sqlite_types import COMBINE_DECIMALS
 from state_backends.sql.tables import StateColumns
 from txtopo.state import Aggregate, StateTable
 
-# No INTEGER column of a STRICT table takes this, so a sum that SQLite has made a float of fails.
-_TOO_LARGE: sa.ColumnElement[Any] = sa.literal_column("1e300")
-_WHOLE = ("byte", "short", "int", "long")
-
 
 @dataclass(frozen=True, slots=True)
 class RowStatement:
@@ -110,12 +106,8 @@ def _combined(
     if aggregate.combine != "add":
         smaller_or_larger = sa.func.min if aggregate.combine == "min" else sa.func.max
         return sa.func.coalesce(smaller_or_larger(old, new), old, new)
-    total = old + new
-    kept = sa.func.coalesce(total, old, new)
-    if kind not in _WHOLE:
-        return kept
-    is_float = sa.func.typeof(total) == sa.literal_column("'real'")
-    return sa.case((is_float, _TOO_LARGE), else_=kept)
+    # A sum beyond 64 bits becomes a float, which no INTEGER column of a STRICT table takes.
+    return sa.func.coalesce(old + new, old, new)
 
 
 def _compiled(statement: sa.ClauseElement, columns: StateColumns) -> RowStatement:

@@ -5,6 +5,7 @@ The numbers are those of the list of bad input that the project keeps.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,18 @@ def test_13_two_committers_on_one_table() -> None:
     assert error.table == "counts"
 
 
+def test_13_one_file_under_two_names(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    names = (f"sqlite:///{tmp_path}/a.db", f"sqlite+pysqlite:///{tmp_path}/link/a.db")
+
+    def define(made: TransactionalTopologyBuilder) -> None:
+        for id, name in zip("ab", names, strict=True):
+            save = made.set_bolt(id, Save()).shuffle_grouping("spout")
+            save.with_state("counts", open_state(name))
+
+    refused(define, "share one table")
+
+
 def test_13_one_store_with_two_tables_is_right() -> None:
     store = open_state("memory:")
     made = builder()
@@ -49,6 +62,41 @@ def test_a_transactional_state_below_an_opaque_spout() -> None:
         "opaque spout may bring another batch",
         opaque=True,
     )
+
+
+def test_a_transactional_state_beside_another_state_of_its_committer() -> None:
+    def define(made: TransactionalTopologyBuilder) -> None:
+        save = made.set_bolt("save", Save()).shuffle_grouping("spout")
+        save.with_state("old", open_state("memory:", kind="transactional"))
+        save.with_state("new", open_state("memory:"))
+
+    refused(define, "state 'old' of 'save' is transactional and may feed state 'new' of 'save'; if")
+
+
+@pytest.mark.parametrize("last", [Save(), PersistentAggregate(open_state("memory:"), (), Count())])
+def test_a_transactional_state_above_another_state(last: Any) -> None:
+    def define(made: TransactionalTopologyBuilder) -> None:
+        save = made.set_bolt("save", Save()).shuffle_grouping("spout")
+        save.with_state("counts", open_state("memory:", kind="transactional"))
+        made.set_bolt("between", Words()).shuffle_grouping("save")
+        below = made.set_bolt("last", last).shuffle_grouping("between")
+        if isinstance(last, Save):
+            below.with_state("last", open_state("memory:"))
+
+    error = refused(define, "may feed state 'last' of 'last'; if the run is killed")
+    assert (error.component, error.state) == ("save", "counts")
+
+
+def test_transactional_states_that_feed_no_other_are_right() -> None:
+    store = open_state("memory:", kind="transactional")
+    made = builder()
+    aggregate = PersistentAggregate(store, "word", Count())
+    made.set_bolt("count", aggregate).shuffle_grouping("spout")
+    made.set_bolt("one", Save()).shuffle_grouping("spout").with_state("one", store)
+    made.set_bolt("top", Save()).shuffle_grouping("spout").with_state("top", open_state("memory:"))
+    made.set_bolt("two", Save()).shuffle_grouping("top").with_state("two", store)
+
+    assert made.build_topology()
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,17 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.spouts.driving import Planner, emit
 from txtopo import Fields
-from txtopo.errors import PromiseError
+from txtopo.errors import InfrastructureError, PromiseError
 from txtopo.metadata import Json
 from txtopo.spouts import FilesTransactionalSpout
 from txtopo.spouts.files import cursor
+from txtopo.spouts.files.format import FileFormat
+from txtopo.spouts.files.planning import FilesCoordinator, Limits
 from txtopo.spouts.files.source import FileSource, SourceFile
 
 
@@ -178,12 +181,46 @@ def test_read_files_may_be_removed(tmp_path: Path, few: int) -> None:
     assert read(made, Planner(made, stored=last).all()) == ["g"]
 
 
+class OutageOnce(FileSource):
+    """A filesystem that cannot be reached when one file is opened for the first time."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        super().__init__(str(folder), None)
+        self._name: str | None = name
+
+    def open(self, file: SourceFile) -> pa.NativeFile:
+        if self._name is not None and file.name.endswith(self._name):
+            self._name = None
+            raise InfrastructureError("the filesystem was told to fail")
+        return super().open(file)
+
+
+@pytest.mark.parametrize("failing", ["a", "b", "c"])
+def test_an_outage_while_a_batch_is_planned_skips_no_file(tmp_path: Path, failing: str) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text("".join(f"{name}{line}\n" for line in range(10)))
+    made = spout(tmp_path)
+    planner = Planner(made)
+    source, limits = OutageOnce(tmp_path, failing), Limits(rows=15)
+    planner.coordinator = FilesCoordinator(source, FileFormat("text"), limits, 1, "name")
+
+    batches: list[Json] = []
+    outages = 0
+    while not batches or batches[-1] is not None:
+        try:
+            batches.append(planner.plan())
+        except InfrastructureError:
+            outages += 1
+
+    assert outages == 1
+    assert read(made, batches[:-1]) == [f"{name}{line}" for name in "abc" for line in range(10)]
+
+
 def test_metadata_stays_small_with_ten_thousand_files(tmp_path: Path) -> None:
     files = [SourceFile(f"/data/part-{at:05}.csv", 10, at) for at in range(10_000)]
     kept = cursor.Cursor("name")
     kept.list(files)
-    while kept.peek() is not None:
-        kept.take()
+    kept.take(kept.waiting)
 
     size = len(json.dumps(kept.stored()))
     again = cursor.Cursor("name", kept.stored())

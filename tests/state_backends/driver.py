@@ -67,10 +67,24 @@ class StateDriver:
             return reader.ledger
 
 
+def putting(rows: Mapping[Any, Any]) -> Callable[[StateTransaction], None]:
+    """Return a committer's body that sets values."""
+
+    def body(state: StateTransaction) -> None:
+        for key, value in rows.items():
+            state.put(key, value)
+
+    return body
+
+
 def adding(*amounts: tuple[Any, int]) -> Callable[[StateTransaction], list[Any]]:
     """Return a committer's body that adds amounts to keys, and returns what it saw."""
 
     def body(state: StateTransaction) -> list[Any]:
-        return [state.update(key, lambda old, n=n: (old or 0) + n) for key, n in amounts]
+        return [state.update(key, _adder(amount)) for key, amount in amounts]
 
     return body
+
+
+def _adder(amount: int) -> Callable[[int | None], int]:
+    return lambda old: (old or 0) + amount

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from tests.state_backends.driver import StateDriver, adding
+from tests.state_backends.driver import StateDriver, adding, putting
 from txtopo.errors import (
     FencedError,
     ForeignStateError,
@@ -30,7 +34,7 @@ class OpaqueSuite:
     def test_check_39_a_replay_starts_from_before_its_txid(self, state: State) -> None:
         store = StateDriver(state)
 
-        def once(get: list[object], *amounts: int) -> object:
+        def once(get: list[object], *amounts: int) -> Callable[[StateTransaction], object]:
             def body(transaction: StateTransaction) -> object:
                 get.append(transaction.get("a"))
                 for amount in amounts:
@@ -46,7 +50,7 @@ class OpaqueSuite:
 
     def test_check_41_a_removal_is_undone_and_redone(self, state: State) -> None:
         store = StateDriver(state)
-        store.run(1, lambda s: (s.put("a", 1), s.put("b", 2)))
+        store.run(1, putting({"a": 1, "b": 2}))
 
         def remove(transaction: StateTransaction) -> tuple[object, ...]:
             before = transaction.get("a"), transaction.get("b")
@@ -156,8 +160,8 @@ class OpaqueSuite:
     def test_a_null_before_the_txid_comes_back_as_null(self, state: State) -> None:
         """NULL in prev is a value; NULL in prev_txid means that there was no row."""
         store = StateDriver(state)
-        store.run(1, lambda s: s.put("a", None))
-        store.run(2, lambda s: (s.put("a", 5), s.put("b", 5)))
+        store.run(1, putting({"a": None}))
+        store.run(2, putting({"a": 5, "b": 5}))
 
         store.run(2, lambda s: None, attempt=1)
 
@@ -196,6 +200,31 @@ class OpaqueSuite:
             assert reader.ledger is not None
             assert reader.ledger.txid == 1
         assert store.contents() == {"a": 2, "b": 2}
+
+    def test_c2_every_sample_is_the_fold_of_a_prefix(self, counts: State) -> None:
+        """What a second reader sees while batches are written."""
+        store = StateDriver(counts)
+        batches = [[(key, txid) for key in "abcde"[txid % 3 :]] for txid in range(1, 41)]
+        samples = []
+
+        with ThreadPoolExecutor(1) as writer:
+            done = writer.submit(lambda: [store.merge(t, b) for t, b in enumerate(batches, 1)])
+            while not done.done():
+                with counts.reader() as reader:
+                    samples.append(
+                        (reader.ledger.txid if reader.ledger else 0, dict(reader.items()))
+                    )
+        assert done.result()[-1].txid == len(batches)
+        assert samples
+        for txid, contents in samples:
+            assert contents == _fold(batches[:txid])
+
+
+def _fold(batches: list[list[tuple[str, int]]]) -> dict[str, int]:
+    folded: dict[str, int] = {}
+    for key, amount in itertools.chain(*batches):
+        folded[key] = folded.get(key, 0) + amount
+    return folded
 
 
 def _unclaimed(state: State) -> StateDriver:

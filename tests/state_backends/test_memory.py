@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from state_backends.memory import MemoryBackend
 from tests.state_backends.driver import StateDriver
 from tests.state_backends.history_suite import HistorySuite
 from tests.state_backends.opaque_suite import OpaqueSuite
@@ -49,6 +50,16 @@ def test_each_memory_state_is_its_own() -> None:
 
     assert first.url != second.url
     assert StateDriver(second).contents() == {}
+
+
+def test_a_write_on_an_old_reading_is_refused() -> None:
+    store = StateDriver(open_state("memory:", table="counts"))
+    old = store.ledger
+    assert isinstance(store.backend, MemoryBackend)
+    store.puts(1, {"a": 1})
+
+    assert not store.backend.replace(old, old.written_by(store.attempt(1)), {("a",): None})
+    assert store.contents() == {"a": 1}
 
 
 def test_a_copy_is_the_same_store_while_the_original_lives() -> None:

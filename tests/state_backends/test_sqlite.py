@@ -21,6 +21,8 @@ from txtopo.errors import (
 )
 from txtopo.state import Fields, State, open_state
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:

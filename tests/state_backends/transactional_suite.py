@@ -59,6 +59,16 @@ class TransactionalSuite:
 
         assert store.contents() == {"a": 3, "b": 1}
 
+    def test_the_same_attempt_commits_once(self, url: str) -> None:
+        state = open_state(url, kind="transactional", table="aggregated").with_columns(
+            Fields("key string"), Fields("count long"), (Count(),)
+        )
+        store = StateDriver(state)
+        store.merge(1, [("a", 1)])
+
+        assert store.merge(1, [("a", 1)]) == Ledger("topology", 1, 1, 1, 0)
+        assert store.contents() == {"a": 1}
+
     def test_a_removal_is_a_removal(self, kept: State) -> None:
         store = StateDriver(kept)
         store.puts(1, {"a": 1, "b": 1})

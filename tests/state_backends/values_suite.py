@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.state_backends.driver import StateDriver
+from tests.state_backends.driver import StateDriver, putting
 from txtopo.errors import StateUsageError, ValueRefusedError
 from txtopo.state import Count, Fields, Max, Min, State, Sum, open_state
 
 LARGEST = 2**63 - 1
 NOON = datetime.datetime(2013, 7, 4, 12, 30, 15, 123456)
-VALUES = {
+VALUES: dict[str, list[Any]] = {
     "string": [
         "",
         "plain",
@@ -48,11 +48,11 @@ class ValuesSuite:
         store = StateDriver(open_state(url, table=f"of {kind}", key=key, value=value))
         rows = {(value, n): (value, None) for n, value in enumerate(VALUES[kind])}
 
-        store.run(1, lambda s: [s.put(key, value) for key, value in rows.items()])
+        store.run(1, putting(rows))
 
         expected = {k: dict(zip(("value", "other"), v, strict=True)) for k, v in rows.items()}
         assert store.contents() == expected
-        store.run(2, lambda s: s.put((VALUES[kind][0], 0), (None, "x")))
+        store.run(2, putting({(VALUES[kind][0], 0): (None, "x")}))
         assert (
             store.run(2, lambda s: s.get((VALUES[kind][0], 0)), 1) == expected[VALUES[kind][0], 0]
         )
@@ -70,7 +70,7 @@ class ValuesSuite:
         store.merge(1, [(*key, n) for n, key in enumerate(keys)])
         store.merge(2, [(*key, None) for key in keys])
         assert store.contents() == {key: n for n, key in enumerate(keys)}
-        store.run(3, lambda s: [s.put(key, 1) for key in keys])
+        store.run(3, putting(dict.fromkeys(keys, 1)))
         store.merge(3, [], attempt=1)
         assert store.contents() == {key: n for n, key in enumerate(keys)}
 
@@ -116,8 +116,8 @@ class ValuesSuite:
             with pytest.raises(ValueRefusedError):
                 store.merge(1, [(key, 1)])
             with pytest.raises(ValueRefusedError):
-                store.run(1, lambda s, key=key: s.put(key, 1))
-        store.run(1, lambda s: s.put(-0.0, 1))
+                store.run(1, putting({key: 1}))
+        store.run(1, putting({-0.0: 1}))
         assert store.run(2, lambda s: s.get(0.0)) == 1
 
     @pytest.mark.parametrize("name", ['we"ird name', "select", "ünicode", "50% off", "a:b"])
@@ -147,9 +147,9 @@ class ValuesSuite:
 
         for key, value in ((("a", "b"), 1), ("a", (1, 2)), (1, 1), ("a", "text"), ("a", True)):
             with pytest.raises(StateUsageError, match="'counts'"):
-                store.run(1, lambda s, key=key, value=value: s.put(key, value))
+                store.run(1, putting({key: value}))
         with pytest.raises(ValueRefusedError, match="a long holds"):
-            store.run(1, lambda s: s.put("a", LARGEST + 1))
+            store.run(1, putting({"a": LARGEST + 1}))
 
 
 def _named(fields: str, *values: Any) -> dict[str, Any]:

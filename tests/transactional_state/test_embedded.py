@@ -107,6 +107,7 @@ def test_a_directory_with_damaged_data_is_refused_and_let_go(jvm: Any, tmp_path:
     (tmp_path / "data").unlink()
 
     opened(jvm, tmp_path).close()
+    assert not is_served(tmp_path)
 
 
 def test_a_standby_takes_over_server_and_leadership_after_a_kill(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ class Outbox:
         self._site = site
         self._ready: list[tuple[int, bytes]] = []
         self._promised: Counter[int] = Counter()
+        self._kept: Counter[tuple[int, int]] = Counter()
         self._parcels: dict[tuple[int, int], _Parcel] = {}
         self._number = 0
         self._attempt = site.run.attempts[0]
@@ -117,6 +118,7 @@ class Outbox:
         edge = self._site.program.edges[envelope.edge]
         address = self._address(edge, envelope.to_slot, envelope.txid)
         self._promised[address] += 1
+        self._weigh(edge, address, envelope.txid, envelope.record)
         return address, envelope.record
 
     def send(self, edge: PlannedEdge, sender: int, batch: pa.RecordBatch, route: Route) -> None:
@@ -149,6 +151,7 @@ class Outbox:
     ) -> Iterator[tuple[int, bytes]]:
         """Yield (address, stamp) for every address that this site sends to."""
         site = self._site
+        control.kept.update(self._kept)
         for address in self._addresses():
             carries = address == (DRIVER if site.last else 0)
             yield (
@@ -218,7 +221,14 @@ class Outbox:
         )
         self._number += 1
         edge = self._site.program.edges[edge_index]
-        self._ready.append((self._address(edge, to_slot, attempt.txid), record))
+        address = self._address(edge, to_slot, attempt.txid)
+        self._weigh(edge, address, attempt.txid, record)
+        self._ready.append((address, record))
+
+    def _weigh(self, edge: PlannedEdge, address: int, txid: int, record: bytes) -> None:
+        """Count what waits with the carrier for the commit phase; the driver sees the rest."""
+        if self._site.leaves_cut and address != DRIVER:
+            self._kept[txid, edge.index] += len(record)
 
     def _address(self, edge: PlannedEdge, to_slot: int, txid: int) -> int:
         site = self._site

@@ -7,8 +7,8 @@ partitions that emitted nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConflictingWritesError
@@ -51,8 +51,11 @@ class BatchOutcome:
         cut: Envelopes for a commit phase in the driver.
         partials: Envelopes of partial results by ``PersistentAggregate``.
         tuples: How many tuples were emitted.
-        bytes_by_stream: How much of it waits in the driver, by ``component/stream``.
+        bytes_by_stream: How much of it came to the driver and waits there, by
+            ``component/stream``.
         makers: Who made what it consists of.
+        kept_bytes_by_stream: How much of the cut the carrier keeps for a commit phase in tasks,
+            wherever it keeps it; empty when the commit phase runs in the driver.
     """
 
     attempt: TransactionAttempt
@@ -62,6 +65,7 @@ class BatchOutcome:
     tuples: Tuples
     bytes_by_stream: Mapping[str, int]
     makers: frozenset[Maker]
+    kept_bytes_by_stream: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +117,9 @@ def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
             cut=tuple(e.record for e in envelopes if program.edges[e.edge].chain is not None),
             partials=_partials(program, envelopes),
             tuples=_tuples(control, attempt.txid),
-            bytes_by_stream=_bytes_by_stream(program, envelopes),
+            bytes_by_stream=_by_stream(program, ((e.edge, len(e.record)) for e in envelopes)),
             makers=makers,
+            kept_bytes_by_stream=_by_stream(program, _kept(control, attempt.txid)),
         )
         processed.append(outcome)
     return RunOutcome(tuple(processed), failure)
@@ -200,13 +205,18 @@ def _partials(program: Program, envelopes: Iterable[Envelope]) -> dict[str, tupl
     return partials
 
 
-def _bytes_by_stream(program: Program, envelopes: Iterable[Envelope]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for envelope in envelopes:
-        edge = program.edges[envelope.edge]
+def _kept(control: Control, of_txid: int) -> Iterator[tuple[int, int]]:
+    return ((edge, count) for (txid, edge), count in control.kept.items() if txid == of_txid)
+
+
+def _by_stream(program: Program, counts: Iterable[tuple[int, int]]) -> dict[str, int]:
+    """Sum (edge, bytes) by stream."""
+    totals: dict[str, int] = {}
+    for index, count in counts:
+        edge = program.edges[index]
         stream = f"{edge.source}/{edge.stream}"
-        counts[stream] = counts.get(stream, 0) + len(envelope.record)
-    return counts
+        totals[stream] = totals.get(stream, 0) + count
+    return totals
 
 
 def _tuples(control: Control, of_txid: int) -> dict[str, dict[str, int]]:

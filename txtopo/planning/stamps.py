@@ -11,6 +11,7 @@ What concerns the whole run travels in the stamps to slot 0, and from there to t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import cast
@@ -83,6 +84,7 @@ class Control:
         consumed: Makers of everything that was read.
         tuples: Emitted tuples by (txid, component, stream).
         writes: Write sets of committers.
+        kept: Bytes of the cut that the carrier keeps, by (txid, edge).
     """
 
     failures: list[TaskFailure] = field(default_factory=list)
@@ -90,6 +92,7 @@ class Control:
     consumed: set[Maker] = field(default_factory=set)
     tuples: dict[tuple[int, str, str], int] = field(default_factory=dict)
     writes: list[WriteSet] = field(default_factory=list)
+    kept: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def add(self, other: Control) -> None:
         """Take over what another slot knows."""
@@ -99,6 +102,7 @@ class Control:
         for key, count in other.tuples.items():
             self.tuples[key] = self.tuples.get(key, 0) + count
         self.writes += other.writes
+        self.kept.update(other.kept)
 
     def count(self, txid: int, component: str, stream: str, tuples: int) -> None:
         """Count emitted tuples."""

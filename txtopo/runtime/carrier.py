@@ -43,6 +43,9 @@ class Carrier(Protocol):
     flight, one of ``commit`` at a time, ``cancel`` at any time).
     """
 
+    keeps_cut_in_driver: bool
+    """Whether the cut of a commit in tasks waits in this process, and so counts towards its cap."""
+
     def default_slots(self) -> int:
         """Return how many slots fit: the session's default parallelism."""
         ...

@@ -37,6 +37,8 @@ _BATCH_BYTES = 4 << 20
 class DataFrameCarrier:
     """Moves envelopes through queries; see the module's text."""
 
+    keeps_cut_in_driver = True
+
     def __init__(self, session: SparkSession) -> None:
         self._session = session
         self._connect = "connect" in type(session).__module__

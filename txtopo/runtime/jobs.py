@@ -129,7 +129,10 @@ class Jobs:
         """
         by_stream: dict[str, int] = {}
         for result in self._results.values():
-            for stream, count in result.outcome.bytes_by_stream.items():
+            held = [*result.outcome.bytes_by_stream.items()]
+            if self._carrier.keeps_cut_in_driver:
+                held += result.outcome.kept_bytes_by_stream.items()
+            for stream, count in held:
                 by_stream[stream] = by_stream.get(stream, 0) + count
         total, cap = sum(by_stream.values()), self._config.driver_bytes_max
         if total <= cap:

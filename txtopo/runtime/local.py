@@ -23,6 +23,8 @@ class LocalCarrier:
     ``cancel`` takes effect between two stages: user code that runs is not interrupted.
     """
 
+    keeps_cut_in_driver = True
+
     def __init__(self, slots: int | None = None) -> None:
         self._slots = slots or 1
         self._program: Program | None = None

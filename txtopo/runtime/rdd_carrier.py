@@ -34,6 +34,8 @@ Record = tuple[int, bytes]
 class RddCarrier:
     """Moves envelopes through shuffles of RDDs; see the module's text."""
 
+    keeps_cut_in_driver = False
+
     def __init__(self, session: SparkSession) -> None:
         self._context: SparkContext = session.sparkContext
 

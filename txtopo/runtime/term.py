@@ -202,7 +202,9 @@ class Term:
                 self._after_event()
 
         if not self.over:
-            self._scheduler.submit(lambda: store_action(self._parts, action), done)
+            self._scheduler.submit(
+                lambda: None if self.over else store_action(self._parts, action), done
+            )
 
     def _clean_up(self, action: Advance) -> None:
         """Tell the spout what is done; it is told again with the next txid, so errors may pass."""

@@ -24,7 +24,7 @@ from txtopo.state.partials import checked_partials
 from txtopo.state.reader import StateReader
 from txtopo.state.registry import State, hidden, open_state, register_backend
 from txtopo.state.row_backend import Contents, RowBackend
-from txtopo.state.transaction import StateHandle, StateTransaction, united
+from txtopo.state.transaction import StateHandle, StateTransaction
 from txtopo.state.values import Row
 from txtopo.tuples import Field, Fields
 
@@ -65,5 +65,4 @@ __all__ = [
     "open_state",
     "register_backend",
     "standing",
-    "united",
 ]

@@ -131,8 +131,11 @@ class StateBackend(ABC):
     Delivery: exactly once, also after the loss of driver, store or connection, and fenced against
     a deposed coordinator.
 
-    Who calls it: the driver, one call at a time, from any thread. Where committers run in Spark
-    tasks, each task also opens a backend of its own and calls :meth:`snapshot`, nothing else.
+    Who calls it: the driver, from any thread. Calls may overlap: a commit that took too long is
+    given up and tried again while the first call is still under way, and readings go on meanwhile.
+    It does not matter which of two commits gets through first: the ledger, read and written in the
+    same store transaction, refuses the one that has no right any more. Where committers run in
+    Spark tasks, each task also opens a backend of its own and calls :meth:`snapshot`, nothing else.
     What must be durable: whatever :meth:`claim` and :meth:`commit` wrote, when they return.
     Not guaranteed: that :meth:`close` is called (the process may be killed).
     """

@@ -1,4 +1,11 @@
-"""What became of a commit whose answer was lost: the store is the truth, so it is asked."""
+"""What became of a commit whose answer was lost: the store is the truth, so it is asked.
+
+If it cannot be asked either, the batch fails like any other that met a store which is away: it is
+replayed after a pause, under a new attempt, and the commit of that attempt reads the ledger in its
+own store transaction. It finds txid - 1, and applies; or its txid from the lost attempt, and undoes
+that first. So the outcome is decided then, nothing of the txid counts twice, and no later txid is
+committed before.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +22,10 @@ def commit_resolved(backend: StateBackend, attempt: TransactionAttempt, writes: 
         The ledger that holds *attempt*.
 
     Raises:
-        StoreUnavailable: The write did not land; try again.
+        StoreUnavailable: The write has not landed; try again.
         FencedError: A later epoch or attempt has taken over; stop.
-        UnknownOutcomeError: The ledger could not be read either; nothing may be planned anew
-            until it was.
+        UnknownOutcomeError: The ledger could not be read either; try again, with a new attempt:
+            the ledger decides when it is there.
     """
     try:
         return backend.commit(attempt, writes)

@@ -7,6 +7,7 @@ before ``+`` counts, so ``postgresql`` also answers for ``postgresql+psycopg``.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -65,6 +66,19 @@ class State:
     def shared_by_processes(self) -> bool:
         """Whether other processes, such as Spark's, that open this state see the same one."""
         return bool(getattr(self._opener(), "shared_by_processes", True))
+
+    @property
+    def location(self) -> str:
+        """Where the store is, in one spelling: states of one location are in one store.
+
+        The driver's name is left out; a URL without a host names a file, whose path is resolved.
+        """
+        scheme, _, rest = self.url.partition(":")
+        name = _scheme_name(scheme)
+        if not rest.startswith("///"):
+            return f"{name}:{rest}"
+        path, mark, query = rest[3:].partition("?")
+        return f"{name}:///{os.path.realpath(path)}{mark}{query}"
 
     def named(self, table: str) -> State:
         """Return this state with *table* as the name of its table, unless it has one."""
@@ -191,8 +205,7 @@ def _find_factory(url: str) -> BackendFactory:
             f"cannot read the URL of a state; got {hidden(str(url))!r}; "
             "expected e.g. 'sqlite:///counts.db'"
         )
-    scheme = match.group(1).lower()
-    scheme = {"postgres": "postgresql"}.get(scheme, scheme)
+    scheme = _scheme_name(match.group(1))
     if scheme in _registered:
         return _registered[scheme]
     installed: dict[str, EntryPoint] = {
@@ -207,3 +220,9 @@ def _find_factory(url: str) -> BackendFactory:
         )
     factory: BackendFactory = installed[scheme].load()
     return factory
+
+
+def _scheme_name(scheme: str) -> str:
+    """Return what a backend is found by: the scheme in lower case without its driver."""
+    name = scheme.partition("+")[0].lower()
+    return {"postgres": "postgresql"}.get(name, name)

@@ -42,8 +42,9 @@ class RowBackend(StateBackend):
     """A state in a store that can be read whole and replaced by compare-and-set.
 
     Delivery: exactly once and fenced, if :meth:`replace` is atomic and durable as it says.
-    Who calls it: as :class:`~txtopo.state.backend.StateBackend` says. ``ledger`` and rows are
-    plain dataclasses of plain values; ``dataclasses.asdict`` turns them into JSON.
+    Who calls it: as :class:`~txtopo.state.backend.StateBackend` says, so calls of :meth:`load` and
+    :meth:`replace` may overlap: :meth:`replace` compares and writes in one step. ``ledger`` and
+    rows are plain dataclasses of plain values; ``dataclasses.asdict`` turns them into JSON.
     """
 
     def __init__(self, table: StateTable) -> None:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.errors import ConflictingWritesError, StateUsageError
+from txtopo.errors import StateUsageError
 from txtopo.state.backend import Key, Puts, Snapshot, StateTable, Values
 from txtopo.state.columns import Columns
 from txtopo.state.ledger import Standing, standing
@@ -74,8 +74,10 @@ class StateTransaction:
     """Reads and changes of one attempt. Keys and values are plain for one field, tuples for more.
 
     Delivery: what is put here is in the state exactly once, together with everything else of its
-    txid. If a transactional state holds the txid already, the body runs, its writes are discarded
-    and reads return what is stored, so that what the bolt emits is the same as the first time.
+    txid. In a replay an opaque state shows what it held before the txid, so the body does the same
+    again. A transactional state that holds the txid already shows what it holds *after* it, and
+    discards the body's writes: ``update`` returns the same as the first time, ``get`` and ``items``
+    do not. So do not emit or compare what they return; with ``kind="opaque"`` you may.
     """
 
     def __init__(
@@ -192,24 +194,3 @@ class StateTransaction:
                 "use it inside its with statement"
             )
         return self._snapshot
-
-
-def united(state: str, bolt: str, write_sets: Iterable[Puts]) -> Puts:
-    """Unite the write sets of all tasks of a committer.
-
-    Raises:
-        ConflictingWritesError: Two tasks wrote the same key; use a fields grouping on the key.
-    """
-    rows: dict[Key, Values | None] = {}
-    for writes in write_sets:
-        for key, values in writes.rows.items():
-            if key in rows:
-                raise ConflictingWritesError(
-                    f"two tasks of bolt {bolt!r} wrote the key {key!r} of state {state!r} in one "
-                    "txid; expected one task for each key; use fields_grouping on the key",
-                    state=state,
-                    bolt=bolt,
-                    key=key,
-                )
-            rows[key] = values
-    return Puts(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
@@ -51,17 +51,22 @@ def with_aggregate_state(component: Component, components: Mapping[str, Componen
 def check_states(spout: Component, components: Mapping[str, Component]) -> None:
     """Check who has which state.
 
+    Args:
+        spout: The spout.
+        components: All components, sources before those who subscribe to them.
+
     Raises:
         TopologyError: A bolt that is no committer has one, two share a table, or a transactional
-            state hangs on an opaque spout.
+            state hangs on an opaque spout or may feed another state.
     """
     owners: dict[tuple[str, str], str] = {}
     for component in components.values():
         for name, state in component.states.items():
             _check_committer(component, name)
             _check_kind(spout, component, name, state)
+            _check_alone(component, name, state, components)
             # Some stores do not tell upper from lower case in a table's name.
-            place = (state.url, state.layout(name).name.casefold())
+            place = (state.location, state.layout(name).name.casefold())
             owner = f"{name!r} of {component.id!r}"
             if place in owners:
                 raise TopologyError(
@@ -97,3 +102,37 @@ def _check_kind(spout: Component, component: Component, name: str, state: State)
         component=component.id,
         state=name,
     )
+
+
+def _check_alone(
+    component: Component, name: str, state: State, components: Mapping[str, Component]
+) -> None:
+    """Refuse a transactional state from which a user's committer may feed another state.
+
+    A crash may leave the two a txid apart. In the replay the transactional state, which keeps no
+    value of before, shows what it holds *after* the txid, and the other would be made from that.
+    """
+    if state.kind != "transactional" or component.role is Role.PERSISTENT_AGGREGATE:
+        return
+    other = next(_others(component, name, components), None)
+    if other is None:
+        return
+    raise TopologyError(
+        f"state {name!r} of {component.id!r} is transactional and may feed state {other}; if the "
+        "run is killed between the writes of the two, a transactional state, since it keeps no "
+        "value of before, would show the replay what it holds after the txid, and the other would "
+        'become wrong; use open_state(…, kind="opaque")',
+        component=component.id,
+        state=name,
+    )
+
+
+def _others(component: Component, name: str, components: Mapping[str, Component]) -> Iterator[str]:
+    """Yield the states that get what the owner of a state reads: its own, and those below it."""
+    yield from (f"{other!r} of {component.id!r}" for other in component.states if other != name)
+    reached = {component.id}
+    for bolt in components.values():
+        if bolt.id in reached or not any(s.source in reached for s in bolt.subscriptions):
+            continue
+        reached.add(bolt.id)
+        yield from (f"{other!r} of {bolt.id!r}" for other in bolt.states)

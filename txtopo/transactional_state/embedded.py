@@ -80,17 +80,11 @@ class EmbeddedServer:
                 entry.put("users", 0)
             entry.put("users", entry.get("users") + 1)
         self._attached = True
-        for _ in range(START_WAITS_MAX):
-            self.host_if_free()
-            port = self._recorded_port()
-            if port:
-                return f"{HOST}:{port}"
-            self._jvm.java.lang.Thread.sleep(START_WAIT_MS)
-        self.close()
-        raise ConfigError(
-            f"zookeeper_dir {self._directory} is locked by a process that does not say its port; "
-            "end that process, or name another directory"
-        )
+        try:
+            return self._served()
+        except BaseException:
+            self.close()
+            raise
 
     def host_if_free(self) -> bool:
         """Host the server if no other process does; return whether this JVM hosts it.
@@ -134,6 +128,18 @@ class EmbeddedServer:
                     self._stop(entry)
         except Py4JNetworkError:
             return  # the JVM is gone, and the server with it
+
+    def _served(self) -> str:
+        for _ in range(START_WAITS_MAX):
+            self.host_if_free()
+            port = self._recorded_port()
+            if port:
+                return f"{HOST}:{port}"
+            self._jvm.java.lang.Thread.sleep(START_WAIT_MS)
+        raise ConfigError(
+            f"zookeeper_dir {self._directory} is locked by a process that does not say its port; "
+            "end that process, or name another directory"
+        )
 
     @contextmanager
     def _turn(self) -> Iterator[Any]:

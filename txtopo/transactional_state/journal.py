@@ -73,17 +73,25 @@ class JournalContents:
     batches: dict[int, StoredBatch]
 
 
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """An epoch, and the check of its node that goes with each of its writes."""
+
+    epoch: int
+    fence: Check
+
+
 class Journal:
     """What one coordinator reads and writes in the transactional state.
 
     Call :meth:`claim_epoch` first, then :meth:`load`; both again after the leadership was lost and
-    won back. After ``CoordinatorUnavailable`` the same call may be made again.
+    won back. After ``CoordinatorUnavailable`` the same call may be made again. A call of an earlier
+    term that has not returned yet keeps the epoch that it began with, and is refused.
     """
 
     def __init__(self, state: TransactionalState) -> None:
         self._state = state
-        self._epoch = 0
-        self._fence: Check | None = None
+        self._claim: _Claim | None = None
         self._stored: set[int] = set()
 
     def claim_epoch(self, candidate: Json) -> int:
@@ -112,8 +120,7 @@ class Journal:
             self._state.apply(claim)
         except VersionConflict as conflict:
             raise self._fenced(epoch) from conflict
-        self._epoch = epoch
-        self._fence = Check(EPOCH, node.version + 1 if node else 0)
+        self._claim = _Claim(epoch, Check(EPOCH, node.version + 1 if node else 0))
         return epoch
 
     def confirm(self) -> None:
@@ -122,10 +129,11 @@ class Journal:
         Raises:
             FencedError: Another coordinator has taken over.
         """
+        claim = self._claim
         self._state.synchronize()
         node = self._state.get(EPOCH)
-        if self._fence is not None and (node is None or node.version != self._fence.version):
-            raise self._fenced(self._epoch)
+        if claim is not None and (node is None or node.version != claim.fence.version):
+            raise self._fenced(claim.epoch)
 
     def load(self) -> JournalContents:
         """Read what earlier coordinators stored.
@@ -150,9 +158,10 @@ class Journal:
             FencedError: Another coordinator has taken over; nothing more was written.
             BatchMetadataTooLarge: One batch alone does not fit.
         """
+        claim, stored = self._claimed(), self._stored
         for group in _groups([_put(batch) for batch in batches]):
-            self._apply(group)
-        self._stored.update(batch.attempt.txid for batch in batches)
+            self._apply(claim, group)
+        stored.update(batch.attempt.txid for batch in batches)
 
     def advance(self, current: int, drop_before: int) -> None:
         """Say that all txids below *current* are committed, and forget those before *drop_before*.
@@ -160,16 +169,21 @@ class Journal:
         Raises:
             FencedError: Another coordinator has taken over; nothing was written.
         """
-        old = sorted(txid for txid in self._stored if txid < drop_before)
-        self._apply([Put(CURRENT, {"current": current}), *(Delete(batch_path(t)) for t in old)])
-        self._stored.difference_update(old)
+        claim, stored = self._claimed(), self._stored
+        old = sorted(txid for txid in stored if txid < drop_before)
+        drops = [Delete(batch_path(txid)) for txid in old]
+        self._apply(claim, [Put(CURRENT, {"current": current}), *drops])
+        stored.difference_update(old)
 
-    def _apply(self, steps: Sequence[Step]) -> None:
-        assert self._fence is not None, "claim_epoch comes before every write"
+    def _claimed(self) -> _Claim:
+        assert self._claim is not None, "claim_epoch comes before every write"
+        return self._claim
+
+    def _apply(self, claim: _Claim, steps: Sequence[Step]) -> None:
         try:
-            self._state.apply([self._fence, *steps])
+            self._state.apply([claim.fence, *steps])
         except VersionConflict as conflict:
-            raise self._fenced(self._epoch) from conflict
+            raise self._fenced(claim.epoch) from conflict
 
     def _fenced(self, epoch: int) -> FencedError:
         node = self._state.get(EPOCH)

@@ -27,6 +27,9 @@ cannot tell from a network fault and would retry for ever. The rest is room for 
 STEP_OVERHEAD_BYTES = 128
 """What one operation takes in a packet besides its path and value: headers, ACL, flags."""
 
+BEGIN_ANEW = "to begin anew from txid 1, delete all nodes of the topology and its states' tables"
+"""What is left to a person when a node is lost for good."""
+
 INNER_NODE = json.dumps({"schema": SCHEMA}).encode()
 """What a node holds that is only there to have children."""
 
@@ -78,7 +81,7 @@ def decode(path: str, data: bytes) -> Record | None:
     if schema > SCHEMA:
         raise SchemaVersionError(
             f"node {path} was written by a newer txtopo; got schema {schema}; this one reads up to "
-            f"{SCHEMA}; upgrade txtopo, or see what 'txtopo state repair' says about the node",
+            f"{SCHEMA}; upgrade txtopo; or, {BEGIN_ANEW}",
             path=path,
             schema=schema,
         )
@@ -95,7 +98,8 @@ def corrupt(path: str, got: object) -> CorruptNodeError:
     return CorruptNodeError(
         f"node {path} of the transactional state cannot be read; got "
         f"{shown if len(shown) <= 80 else shown[:80] + '…'}; expected a record of txtopo; "
-        "it is not taken as empty; run 'txtopo state repair' to see and mend it",
+        "it is not taken as empty; restore the value of this node from a backup or a snapshot of "
+        f"zookeeper; or, {BEGIN_ANEW}",
         path=path,
     )
 

@@ -124,9 +124,6 @@ class TransactionalState(ABC):
     def leader(self) -> Json:
         """Return the candidate that leads now, or None."""
 
-    def ensure_hosted(self) -> None:  # noqa: B027 - only an embedded server needs it
-        """Host the embedded server if nobody does any more; elsewhere do nothing."""
-
     @abstractmethod
     def close(self) -> None:
         """End the session; harmless twice."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,7 +51,8 @@ class Mark:
 class Cursor:
     """The files that were read, and those that were listed and wait.
 
-    Mutable, used by one thread. :meth:`list` finds new files, :meth:`take` hands out the next one.
+    Mutable, used by one thread at a time. :meth:`list` finds new files; :meth:`ahead` shows those
+    that come next, and :meth:`take` says that they are planned, which cannot fail.
     """
 
     def __init__(self, order: Order, stored: Json = None) -> None:
@@ -85,20 +86,20 @@ class Cursor:
         new = [file for digest, file in by_digest.items() if digest not in self._read]
         self._queue = deque(sorted(new, key=self._place))
 
-    def peek(self) -> SourceFile | None:
-        """Return the next file, or None if none waits."""
-        return self._queue[0] if self._queue else None
+    def ahead(self) -> Iterator[SourceFile]:
+        """Yield the files that wait, in order; they still wait afterwards."""
+        return iter(self._queue)
 
-    def take(self) -> SourceFile:
-        """Take the next file; it counts as read from now on."""
-        file = self._queue.popleft()
-        digest = _digest(file.name)
-        self._read.add(digest)
-        self._recent.append(digest)
-        self._facts[digest] = file
-        while len(self._recent) > RECENT_FILES_MAX:
-            self._prune(self._recent.popleft())
-        return file
+    def take(self, count: int) -> None:
+        """Count the next files as read from now on."""
+        for _ in range(count):
+            file = self._queue.popleft()
+            digest = _digest(file.name)
+            self._read.add(digest)
+            self._recent.append(digest)
+            self._facts[digest] = file
+            while len(self._recent) > RECENT_FILES_MAX:
+                self._prune(self._recent.popleft())
 
     def stored(self) -> Json:
         """Return the cursor as JSON."""

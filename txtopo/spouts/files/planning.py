@@ -55,8 +55,26 @@ class Taken(NamedTuple):
     rows: int = 0
 
 
+class _Cut(NamedTuple):
+    """A batch that may be planned.
+
+    Attributes:
+        ranges: What is in it.
+        files: How many of the waiting files it begins.
+        open: The file that its end is in, and where it goes on.
+    """
+
+    ranges: list[FileRange]
+    files: int
+    open: tuple[SourceFile, int] | None
+
+
 class FilesCoordinator(TransactionalCoordinator):
-    """Plans ranges in the driver; reads a file itself only to count rows."""
+    """Plans ranges in the driver; reads a file itself only to count rows.
+
+    Counting may fail, and the batch is then planned again. So the cursor moves only when the whole
+    batch is known: otherwise the files that were counted before the failure would be skipped.
+    """
 
     def __init__(
         self, source: FileSource, format: FileFormat, limits: Limits, partitions: int, order: Order
@@ -80,7 +98,11 @@ class FilesCoordinator(TransactionalCoordinator):
         """Cut the next batch."""
         self._resume(previous_metadata)
         self._look()
-        shares = shared(self._divisible(self._next_ranges()), self._partitions)
+        cut = self._next_cut()
+        shares = shared(self._divisible(cut.ranges), self._partitions)
+        # Nothing from here on can fail.
+        self._cursor.take(cut.files)
+        self._open = cut.open
         cursor = self._cursor.stored()
         assert isinstance(cursor, dict)
         if self._open is not None:
@@ -106,24 +128,24 @@ class FilesCoordinator(TransactionalCoordinator):
         if isinstance(stored, dict) and "open" in stored:
             self._open = _opened(stored["open"])
 
-    def _next_ranges(self) -> list[FileRange]:
+    def _next_cut(self) -> _Cut:
         ranges: list[FileRange] = []
         rows, size = self._limits.rows, self._limits.bytes
+        ahead, files, opened = self._cursor.ahead(), 0, self._open
         while len(ranges) < (self._limits.files or BATCH_FILES_MAX):
-            file, start = self._open or (self._cursor.peek(), 0)
-            if file is None or (rows is not None and rows <= 0) or (size is not None and size <= 0):
+            if (rows is not None and rows <= 0) or (size is not None and size <= 0):
                 break
-            if ranges and not self._fits(file, rows, size):
+            file, start = opened or (next(ahead, None), 0)
+            if file is None or (ranges and not self._fits(file, rows, size)):
                 break
             taken = self._take(file, start, rows, size)
-            if self._open is None:
-                self._cursor.take()
-            self._open = None if taken.rest is None else (file, taken.rest)
+            files += opened is None
+            opened = None if taken.rest is None else (file, taken.rest)
             if taken.range.weight:
                 ranges.append(taken.range)
             rows = None if rows is None else rows - taken.rows
             size = None if size is None else size - self._bytes(taken)
-        return ranges
+        return _Cut(ranges, files, opened)
 
     def _fits(self, file: SourceFile, rows: int | None, size: int | None) -> bool:
         """Return whether a file that cannot be divided fits into what is left of the batch."""

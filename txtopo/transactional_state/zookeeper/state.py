@@ -158,10 +158,6 @@ class ZooKeeperTransactionalState(TransactionalState):
         """Return the candidate that leads now, or None."""
         return self._election.leader()
 
-    def ensure_hosted(self) -> None:
-        """Host the embedded server if nobody does any more; every call that waits does so too."""
-        self._session.locate()
-
     def close(self) -> None:
         """End the session; harmless twice."""
         self._session.close()

@@ -1,0 +1,54 @@
+"""What the driver is told of the cut that it does not see."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+
+from tests.planning.bolts import Recorder
+from tests.planning.running import RowsSpout, bolt, compiled, run_of, shuffled, spout
+from txtopo.planning.envelopes import ENVELOPE
+from txtopo.planning.outcome import BatchOutcome, judge
+from txtopo.runtime.local import LocalCarrier
+from txtopo.topology.component import Component
+
+BATCHES = [[["a"], ["b"], ["c"]], [], [["d" * 1000]]]
+
+
+def processed(*bolts: Component, slots: int) -> tuple[tuple[BatchOutcome, ...], int]:
+    """Return what came of a run, and how many bytes of envelopes the carrier kept of it."""
+    program = compiled(spout(RowsSpout(BATCHES, "word string"), 2), *bolts, slots=slots)
+    carrier = LocalCarrier(slots)
+    carrier.start(program)
+    run = run_of(len(BATCHES))
+    left = carrier.process(run)
+    assert isinstance(left.kept, dict)
+    records = chain.from_iterable(left.kept.values())
+    kept = sum(len(record) for record in records if record[0] == ENVELOPE)
+    return judge(program, run, left.records).processed, kept
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_the_cut_that_a_carrier_keeps_is_counted_by_batch_and_stream(slots: int) -> None:
+    """Also what only passes through the last level, as the spout's tuples do here."""
+    bolts = (
+        bolt("above", Recorder("word string"), shuffled()),
+        bolt("save", Recorder(), shuffled(), shuffled("above"), parallelism=3, committer=True),
+    )
+
+    outcomes, kept = processed(*bolts, slots=slots)
+    first, empty, last = (outcome.kept_bytes_by_stream for outcome in outcomes)
+
+    assert set(first) == {"spout/default", "above/default"}
+    assert empty == {}
+    assert last["spout/default"] > 1000
+    assert sum(first.values()) + sum(last.values()) == kept
+    assert all(outcome.bytes_by_stream == {} for outcome in outcomes)
+
+
+def test_a_cut_that_comes_to_the_driver_is_not_counted_twice() -> None:
+    outcomes, _ = processed(bolt("save", Recorder(), shuffled(), committer=True), slots=2)
+
+    assert all(outcome.kept_bytes_by_stream == {} for outcome in outcomes)
+    assert outcomes[0].bytes_by_stream["spout/default"] > 0

@@ -1,0 +1,133 @@
+"""How a state is named, found and passed on."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txtopo.errors import StateUsageError, TopologyError
+from txtopo.state import (
+    Count,
+    Fields,
+    State,
+    StateBackend,
+    StateTable,
+    open_state,
+    register_backend,
+)
+
+
+def never_opened(url: str, table: StateTable) -> StateBackend:
+    raise AssertionError(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("redis://user:secret@host/0", "known are .*memory.*sqlite"),
+        ("counts.db", "cannot read the URL"),
+        ("", "cannot read the URL"),
+        (None, "cannot read the URL"),
+        ("mysql+pymysql://user:secret@host/db", "no state backend for 'mysql'"),
+    ],
+)
+def test_a_url_without_a_backend_is_refused(url: Any, words: str) -> None:
+    with pytest.raises(TopologyError, match=words) as caught:
+        open_state(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(TopologyError, match="expected opaque or transactional"):
+        open_state("memory:", kind="exact")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["txid", "deleted", "prev_txid", "PREV_x", "TXID"])
+def test_columns_for_bookkeeping_are_refused(name: str) -> None:
+    for columns in ({"key": Fields(f"{name} string")}, {"value": Fields(f"{name} long")}):
+        with pytest.raises(TopologyError, match="bookkeeping"):
+            open_state("memory:", **columns)  # type: ignore[arg-type]
+
+
+def test_columns_must_be_there_and_distinct() -> None:
+    with pytest.raises(TopologyError, match="no key columns"):
+        open_state("memory:", key=Fields(""))
+    with pytest.raises(TopologyError, match="two columns 'n'"):
+        open_state("memory:", key=Fields("n long"), value=Fields("n long"))
+    with pytest.raises(TopologyError, match="one for each column"):
+        open_state("memory:").with_columns(Fields("k long"), Fields("a long, b long"), (Count(),))
+
+
+def test_the_topology_names_the_table_unless_the_user_did() -> None:
+    state = open_state("memory:")
+
+    assert state.named("counts").layout().name == "counts"
+    assert open_state("memory:", table="mine").named("counts").table == "mine"
+    with pytest.raises(TopologyError, match="has no table"):
+        state.open()
+
+
+def test_a_password_is_hidden_but_kept() -> None:
+    state = open_state("postgresql://user:sec/ret@host/db", table="counts")
+    copy = pickle.loads(pickle.dumps(state))
+
+    assert "sec" not in repr(state).replace("'sec", "")
+    assert copy == state
+    assert copy.url == state.url
+
+
+def test_a_program_brings_its_own_backend() -> None:
+    register_backend("test-store", never_opened)
+    state = open_state("test-store+driver://x", table="counts")
+
+    with pytest.raises(AssertionError, match=r"test-store\+driver"):
+        pickle.loads(pickle.dumps(state)).open()
+    assert state.shared_by_processes
+    with pytest.raises(TopologyError, match="bad URL scheme"):
+        register_backend("a+b", never_opened)
+
+
+def test_a_reader_must_be_open() -> None:
+    reader = open_state("memory:", table="counts").reader()
+
+    with pytest.raises(StateUsageError, match="with statement"):
+        reader.get("a")
+
+
+def test_the_package_needs_no_third_party_package() -> None:
+    code = (
+        "import sys, txtopo.state; "
+        "print({'pyarrow', 'sqlalchemy', 'pyspark', 'kazoo', 'numpy'} & set(sys.modules))"
+    )
+
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
+
+
+def test_states_of_one_url_and_table_are_equal() -> None:
+    """That is how two committers on one table are found."""
+    first = open_state("memory://shared", table="counts")
+
+    assert first == open_state("memory://shared", table="counts")
+    assert first != State(first.url, "opaque", "other")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("sqlite:///a.db", f"sqlite:///{Path.cwd()}/a.db", True),
+        ("sqlite:///a.db", "sqlite+pysqlite:///x/../a.db", True),
+        ("sqlite:///a.db", "sqlite:///b.db", False),
+        ("postgres://host/a", "postgresql+psycopg://host/a", True),
+        ("postgresql://host/a", "postgresql://host/b", False),
+        ("postgresql:///a?host=/one", "postgresql:///a?host=/two", False),
+        ("memory://a", "memory://b", False),
+    ],
+)
+def test_two_spellings_of_one_store_are_one_location(one: str, other: str, same: bool) -> None:
+    assert (State(one).location == State(other).location) is same

@@ -1,0 +1,150 @@
+"""What a committer's transaction gives and refuses."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from tests.state_backends.driver import StateDriver
+from txtopo.attempt import TransactionAttempt
+from txtopo.errors import (
+    FencedError,
+    LedgerGapError,
+    StaleBatchError,
+    StateUsageError,
+)
+from txtopo.state import Fields, Puts, State, StateHandle, open_state
+
+ATTEMPT = TransactionAttempt(2, 0, 1)
+
+
+@pytest.fixture
+def store() -> StateDriver:
+    driver = StateDriver(open_state("memory:", table="counts"))
+    driver.puts(1, {"a": 1, "b": 2})
+    return driver
+
+
+def handle_of(store: StateDriver) -> StateHandle:
+    return StateHandle("counts", store.state.layout(), store.backend.snapshot)
+
+
+def test_reads_see_own_writes(store: StateDriver) -> None:
+    with handle_of(store).transaction(ATTEMPT) as state:
+        state.put("a", 5)
+        state.delete("b")
+        state.put("c", None)
+
+        assert state.get("a") == 5
+        assert state.get("b", default=7) == 7
+        assert state.get("c", default=7) is None
+        assert state.get("none", default=7) == 7
+        assert state.get_all(["a", "b", "none"]) == [5, None, None]
+        assert dict(state.items()) == {"a": 5, "c": None}
+
+
+def test_two_updates_of_a_key_build_on_each_other(store: StateDriver) -> None:
+    with handle_of(store).transaction(ATTEMPT) as state:
+        state.update("a", lambda old: old + 2)
+        assert state.update("a", lambda old: old + 3) == 6
+
+
+def test_nothing_reaches_the_store_before_the_commit(store: StateDriver) -> None:
+    handle = handle_of(store)
+
+    with handle.transaction(ATTEMPT) as state:
+        state.put("a", 5)
+        assert handle.writes is None
+
+    assert handle.writes == Puts({("a",): (5,)})
+    assert pickle.loads(pickle.dumps(handle.writes)) == handle.writes
+    assert store.contents() == {"a": 1, "b": 2}
+
+
+def test_an_exception_discards_the_writes(store: StateDriver) -> None:
+    handle = handle_of(store)
+
+    with pytest.raises(KeyError), handle.transaction(ATTEMPT) as state:
+        state.update("a", {}.__getitem__)
+    assert handle.writes is None
+
+
+def test_a_second_transaction_of_an_attempt_is_refused(store: StateDriver) -> None:
+    handle = handle_of(store)
+    with handle.transaction(ATTEMPT):
+        pass
+
+    with pytest.raises(StateUsageError, match="a second transaction"):
+        handle.transaction(ATTEMPT)
+
+
+def test_a_transaction_ends_with_its_block(store: StateDriver) -> None:
+    transaction = handle_of(store).transaction(ATTEMPT)
+
+    with pytest.raises(StateUsageError, match="not open"):
+        transaction.get("a")
+    with transaction as state:
+        state.put("a", 5)
+    with pytest.raises(StateUsageError, match="not open"):
+        transaction.put("a", 6)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "error"),
+    [
+        (TransactionAttempt(3, 0, 1), LedgerGapError),
+        (TransactionAttempt(2, 0, 2), LedgerGapError),
+        (TransactionAttempt(2, 0, 0), FencedError),
+    ],
+)
+def test_a_transaction_out_of_turn_is_refused(
+    store: StateDriver, attempt: TransactionAttempt, error: type[Exception]
+) -> None:
+    with pytest.raises(error), handle_of(store).transaction(attempt):
+        pass
+
+
+def test_a_late_transaction_is_refused(store: StateDriver) -> None:
+    store.puts(2, {})
+
+    with pytest.raises(StaleBatchError), handle_of(store).transaction(TransactionAttempt(1, 9, 1)):
+        pass
+
+
+def test_several_fields_are_tuples_and_dicts() -> None:
+    state: State = open_state(
+        "memory:",
+        table="flights",
+        key=Fields("carrier string, hour int"),
+        value=Fields("flights long, delay long"),
+    )
+    store = StateDriver(state)
+    handle = StateHandle("flights", state.layout(), store.backend.snapshot)
+
+    with handle.transaction(store.attempt(1)) as flights:
+        flights.put(("UA", 5), {"delay": 10, "flights": 1})
+        flights.put(["UA", 6], (2, 20))
+        assert flights.get(("UA", 5)) == {"flights": 1, "delay": 10}
+        assert dict(flights.items()) == {
+            ("UA", 5): {"flights": 1, "delay": 10},
+            ("UA", 6): {"flights": 2, "delay": 20},
+        }
+        for key in ("UA", ("UA",), ("UA", 5, 6), ("UA", "5"), {"carrier": "UA", "hour": 5}):
+            with pytest.raises(StateUsageError):
+                flights.get(key)
+        for value in (1, (1,), {"flights": 1}, {"flights": 1, "other": 2}):
+            with pytest.raises(StateUsageError, match="flights, delay"):
+                flights.put(("UA", 5), value)
+
+
+def test_in_a_replay_a_transactional_state_repeats_updates_and_an_opaque_one_all_reads() -> None:
+    """Hence a transactional state may not feed another one: the topology is refused."""
+    for kind, total, read in (("opaque", 3, 1), ("transactional", 3, 3)):
+        store = StateDriver(open_state("memory:", table="counts", kind=kind))  # type: ignore[arg-type]
+        store.puts(1, {"a": 1})
+        store.puts(2, {"a": 3})
+
+        with handle_of(store).transaction(TransactionAttempt(2, 1, 1)) as state:
+            assert state.get("a") == read
+            assert state.update("a", lambda old: old + 2) == total
