@@ -1,0 +1,221 @@
+"""Children that are killed at random moments, and the watcher of what they leave in the store."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.kills.flights_folds import folds
+
+ROOT = Path(__file__).parent.parent.parent
+# Far above what a start takes on a busy machine: reached only by what hangs.
+LIMIT_S = 120.0
+Sample = tuple[str, int, int, str]
+"""Table, txid, flights, digest."""
+TABLES = ("by_carrier_hour", "total")
+
+
+class Child:
+    """A process that says what happens to it in JSON lines."""
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        self.said: list[dict[str, Any]] = []
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._errors: list[str] = []
+        threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=self._read_errors, daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def wait_for(self, event: str, times: int = 1) -> dict[str, Any]:
+        """Wait until it says *event* for the n-th time from now, and return what it said."""
+        deadline = time.monotonic() + LIMIT_S
+        while times:
+            said = self._next(deadline)
+            if said is None:
+                raise AssertionError(f"it ended before {event!r}: {self._story()}")
+            times -= said["event"] == event
+        return self.said[-1]
+
+    def wait(self) -> int:
+        """Wait until it ends, and return its status; it may take long, but not be silent."""
+        while self._next(time.monotonic() + LIMIT_S) is not None:
+            pass
+        return self._process.wait(LIMIT_S)
+
+    def finish(self) -> None:
+        """Wait until it ends, which must be well."""
+        assert self.wait() == 0, self._story()
+
+    def die(self) -> None:
+        """Wait until it kills itself."""
+        assert self.wait() == -signal.SIGKILL, self._story()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, but not to the processes that it started."""
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill it as a crash does; a JVM that it started ends by itself."""
+        self._process.kill()
+        self._process.wait(LIMIT_S)
+
+    def clean_up(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        finally:
+            self._process.wait(LIMIT_S)
+
+    def _next(self, deadline: float) -> dict[str, Any] | None:
+        try:
+            line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise AssertionError(f"it hangs: {self._story()}") from None
+        if line is None:
+            return None
+        self.said.append(json.loads(line))
+        return self.said[-1]
+
+    def _story(self) -> str:
+        return f"said {self.said[-5:]}; {''.join(self._errors[-40:])}"
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):  # Spark's JVM has something to say as well
+                self._lines.put(line)
+        self._lines.put(None)
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        self._errors.extend(self._process.stderr)
+
+
+@dataclass(slots=True)
+class Campaign:
+    """One topology of flights that is killed again and again.
+
+    Attributes:
+        input: Folder of the files.
+        state: URL of the store.
+        arguments: Further ones of the process.
+        name: Id of the topology.
+        batch_bytes: Size of a batch.
+    """
+
+    input: Path
+    state: str
+    arguments: Sequence[str]
+    name: str = "flights"
+    batch_bytes: int = 320_000
+    children: list[Child] = field(default_factory=list)
+
+    def start(self, *more: str) -> Child:
+        """Start the process."""
+        child = Child(
+            "tests.kills.flights_process",
+            *("--input", str(self.input), "--state", self.state, "--name", self.name),
+            *("--batch-bytes", str(self.batch_bytes), *self.arguments, *more),
+        )
+        self.children.append(child)
+        return child
+
+    def kill_and_finish(self, kills: int, seed: int, commits_max: int = 8) -> None:
+        """Kill it at random moments, each time after another start, and let it end at last."""
+        chance = Random(seed)
+        for _ in range(kills):
+            child = self.start()
+            commits, pause_s = chance.randrange(commits_max), chance.uniform(0.0, 0.05)
+            child.wait_for("running")
+            if commits:
+                child.wait_for("committed", commits)
+            else:  # somewhere between the election and the first commit
+                pause_s *= 5
+            time.sleep(pause_s)
+            child.kill()
+        self.start().finish()
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of its states, in the order of their commits."""
+        return tuple(f"{self.name}_{table}" for table in TABLES)
+
+    @contextmanager
+    def watched(self, seen_min: int) -> Iterator[None]:
+        """Sample the store in another process meanwhile; then judge every sample."""
+        watcher = subprocess.Popen(
+            [sys.executable, "-m", "tests.kills.sampling_process", self.state, *self.tables],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        samples: list[str] = []
+        assert watcher.stdout is not None
+        assert watcher.stdin is not None
+        assert watcher.stdout.readline() == "ready\n"
+        reader = threading.Thread(target=samples.extend, args=(watcher.stdout,), daemon=True)
+        reader.start()
+        try:
+            yield
+        finally:
+            watcher.stdin.close()
+            watcher.wait(LIMIT_S)
+            reader.join(LIMIT_S)
+            for child in self.children:
+                child.clean_up()
+        self.judge([json.loads(sample) for sample in samples], seen_min)
+
+    def judge(self, samples: list[Sample], seen_min: int) -> None:
+        """Check that each sample is the fold of the first k txids, and that k never goes back."""
+        expected = folds(self.input, {rows for _, _, rows, _ in samples})
+        rows_by_txid: dict[int, int] = {0: 0}
+        last = dict.fromkeys(self.tables, 0)
+        for table, txid, rows, digest in samples:
+            assert rows_by_txid.setdefault(txid, rows) == rows, f"txid {txid} changed in {table}"
+            assert digest == expected[rows][table.removeprefix(f"{self.name}_")], (table, txid)
+            assert txid >= last[table], f"{table} went back from {last[table]} to {txid}"
+            last[table] = txid
+            # The tables are read in the order in which they are written.
+            first, second = self.tables
+            assert table == first or last[second] >= last[first] - 1
+        for txid, rows in self._told():
+            if txid in rows_by_txid and txid - 1 in rows_by_txid:
+                assert rows_by_txid[txid] - rows_by_txid[txid - 1] == rows
+        assert len(rows_by_txid) > seen_min
+        assert rows_by_txid[max(rows_by_txid)] == max(expected)
+        assert set(last.values()) == {max(rows_by_txid)}
+
+    def _told(self) -> Iterator[tuple[int, int]]:
+        """Yield how many flights each txid has, as the children told."""
+        for child in self.children:
+            for said in child.said:
+                if said["event"] == "committed":
+                    yield said["txid"], said["rows"]

@@ -1,0 +1,47 @@
+"""The flights without Spark, killed at random moments; ZooKeeper in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.kills.killing import Campaign
+from tests.services.postgresql import PostgresServer
+from tests.services.zookeeper import ZooKeeperProcess
+from txtopo.state.backend import StateKind
+
+pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
+KILLS = 10
+each_kind = pytest.mark.parametrize("kind", ["opaque", "transactional"])
+
+
+def campaign(folder: Path, state: str, kind: StateKind, zookeeper: ZooKeeperProcess) -> Campaign:
+    hosts = f"{zookeeper.hosts}/{uuid4().hex}"
+    return Campaign(folder, state, ["--kind", kind, "--zookeeper", hosts])
+
+
+@each_kind
+def test_every_sample_of_sqlite_is_the_fold_of_the_first_txids(
+    kind: StateKind, flights_input: Path, tmp_path: Path, zookeeper: ZooKeeperProcess
+) -> None:
+    state = f"sqlite:///{tmp_path / 'flights.db'}"
+    killed = campaign(flights_input, state, kind, zookeeper)
+
+    with killed.watched(seen_min=30):
+        killed.kill_and_finish(KILLS, seed=1 if kind == "opaque" else 2)
+
+
+@each_kind
+def test_every_sample_of_postgresql_is_the_fold_of_the_first_txids(
+    kind: StateKind,
+    flights_input: Path,
+    postgresql: PostgresServer,
+    zookeeper: ZooKeeperProcess,
+) -> None:
+    state = postgresql.create_database(f"kills_{kind}")
+    killed = campaign(flights_input, state, kind, zookeeper)
+
+    with killed.watched(seen_min=30):
+        killed.kill_and_finish(KILLS, seed=3 if kind == "opaque" else 4)

@@ -1,0 +1,39 @@
+"""The flights on Spark, killed at random moments; ZooKeeper in the killed driver's own JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kills.killing import Campaign
+from tests.services.postgresql import PostgresServer
+
+pytestmark = [pytest.mark.kills, pytest.mark.spark, pytest.mark.timeout(900)]
+KILLS = 5
+COMMITS_MAX = 20
+
+
+def embedded(folder: Path) -> list[str]:
+    return ["--zookeeper", "embedded", "--zookeeper-dir", str(folder / "zookeeper")]
+
+
+def test_every_sample_of_sqlite_is_the_fold_of_the_first_txids_on_spark(
+    flights_input: Path, tmp_path: Path
+) -> None:
+    arguments = ["--carrier", "rdd", "--kind", "opaque", *embedded(tmp_path)]
+    killed = Campaign(flights_input, f"sqlite:///{tmp_path / 'flights.db'}", arguments)
+
+    with killed.watched(seen_min=20):
+        killed.kill_and_finish(KILLS, seed=5, commits_max=COMMITS_MAX)
+
+
+def test_every_sample_of_postgresql_is_the_fold_of_the_first_txids_on_spark(
+    flights_input: Path, tmp_path: Path, postgresql: PostgresServer
+) -> None:
+    arguments = ["--carrier", "dataframe", "--kind", "transactional", *embedded(tmp_path)]
+    state = postgresql.create_database("kills_on_spark")
+    killed = Campaign(flights_input, state, arguments)
+
+    with killed.watched(seen_min=20):
+        killed.kill_and_finish(KILLS, seed=6, commits_max=COMMITS_MAX)

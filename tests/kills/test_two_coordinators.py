@@ -1,0 +1,83 @@
+"""Two coordinators of one topology: one leads, the other waits and takes over."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.kills.killing import Campaign
+from tests.services.zookeeper import ZooKeeperProcess
+
+pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
+# Slow enough for the second process to come while the first one is at work.
+SLOWLY = ("--pause-s", "0.3", "--max-spout-pending", "1")
+
+
+def test_a_standby_takes_over_when_the_leader_is_killed(
+    flights_input: Path, tmp_path: Path, zookeeper: ZooKeeperProcess
+) -> None:
+    hosts = f"{zookeeper.hosts}/{uuid4().hex}"
+    state = f"sqlite:///{tmp_path / 'flights.db'}"
+    both = Campaign(flights_input, state, ["--zookeeper", hosts])
+
+    with both.watched(seen_min=20):
+        first = both.start(*SLOWLY)
+        first.wait_for("leading")
+        second = both.start()
+        second.wait_for("standby")
+        first.wait_for("committed")
+        first.kill()
+        assert second.wait_for("leading")["epoch"] == 2
+        second.finish()
+
+
+@pytest.mark.spark
+def test_a_standby_hosts_the_embedded_server_when_the_leader_is_killed(
+    flights_input: Path, tmp_path: Path
+) -> None:
+    """The killed process hosted ZooKeeper as well: the standby hosts it on the same data."""
+    state = f"sqlite:///{tmp_path / 'flights.db'}"
+    embedded = ["--carrier", "rdd", "--zookeeper", "embedded"]
+    both = Campaign(
+        flights_input, state, [*embedded, "--zookeeper-dir", str(tmp_path / "zookeeper")]
+    )
+
+    with both.watched(seen_min=20):
+        first = both.start(*SLOWLY)
+        first.wait_for("leading")
+        second = both.start()
+        second.wait_for("standby")
+        first.wait_for("committed")
+        first.kill()
+        assert second.wait_for("leading")["epoch"] == 2
+        second.finish()
+
+
+def test_a_leader_that_wakes_up_deposed_changes_nothing_and_names_its_successor(
+    flights_input: Path, tmp_path: Path, zookeeper: ZooKeeperProcess
+) -> None:
+    hosts = f"{zookeeper.hosts}/{uuid4().hex}"
+    state = f"sqlite:///{tmp_path / 'flights.db'}"
+    both = Campaign(flights_input, state, ["--zookeeper", hosts])
+
+    with both.watched(seen_min=20):
+        first = both.start(*SLOWLY)
+        first.wait_for("leading")
+        second = both.start()
+        second.wait_for("standby")
+        # In the pause after a commit: a process that is stopped with SQLite's lock keeps it.
+        first.wait_for("committed", 3)
+        first.signal(signal.SIGSTOP)
+        assert second.wait_for("leading")["epoch"] == 2
+        second.wait_for("committed")
+        first.signal(signal.SIGCONT)
+        assert first.wait() == 3
+        second.finish()
+
+    (error,) = [said for said in first.said if said["event"] == "error"]
+    assert error["kind"] == "FencedError"
+    assert error["leader"]["pid"] == second.pid
+    assert f"epoch 2 of {error['leader']} leads" in error["text"]
