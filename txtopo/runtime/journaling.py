@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from txtopo.transactional_state.records import STEP_BYTES_MAX
 
 if TYPE_CHECKING:
     from txtopo.runtime.parts import Parts
+
+logger = logging.getLogger("txtopo")
 
 METADATA_BYTES_MAX = STEP_BYTES_MAX - 4096
 """What a step has room for besides its path, the attempt and the check of the epoch."""
@@ -35,6 +38,16 @@ def store_action(parts: Parts, action: StoreBatches | Advance) -> None:
             parts.scheduler.point("P9.before")
             parts.journal.advance(action.current, drop_before=action.drop_before)
             parts.scheduler.point("P9.after")
+            _clean_up(parts, action.current)
+
+
+def _clean_up(parts: Parts, current: int) -> None:
+    """Tell the spout what is done; it is told again with the next txid, so errors may pass."""
+    try:
+        parts.planner.cleanup_before(current)
+    except Exception:
+        logger.warning("topology %s: the spout could not clean up", parts.graph.id, exc_info=True)
+    parts.scheduler.point("P10.after")
 
 
 def check_size(txid: int, metadata: BatchMetadata) -> None:

@@ -12,7 +12,6 @@ Rules
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -56,9 +55,6 @@ if TYPE_CHECKING:
 
     from txtopo.runtime.meter import ProgressMeter
     from txtopo.runtime.scheduler import Timer
-
-
-logger = logging.getLogger("txtopo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +192,6 @@ class Term:
                 self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
             else:
                 self._writing = False
-                if isinstance(action, Advance):
-                    self._clean_up(action)
                 self._perform(())
                 self._after_event()
 
@@ -205,16 +199,6 @@ class Term:
             self._scheduler.submit(
                 lambda: None if self.over else store_action(self._parts, action), done
             )
-
-    def _clean_up(self, action: Advance) -> None:
-        """Tell the spout what is done; it is told again with the next txid, so errors may pass."""
-
-        def done(future: Future[None]) -> None:
-            error = future.exception()
-            if error is not None:
-                logger.warning("the spout could not clean up", exc_info=error)
-
-        self._scheduler.submit(lambda: self._parts.planner.cleanup_before(action.current), done)
 
     def _plan(self, action: PlanBatch) -> None:
         self.asks += 1

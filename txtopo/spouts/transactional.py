@@ -70,7 +70,7 @@ class TransactionalEmitter(ABC):
     job. An emitter that also has ``commit(attempt)`` takes part in the commit phase, before the
     committers: it is then called in the driver, once per attempt, on an emitter of its own (task
     0). One that has ``cleanup_before(txid)`` is told there, too, that all txids before *txid* are
-    done.
+    done; the next commit waits for it, so let it be quick.
     """
 
     @abstractmethod
