@@ -142,11 +142,12 @@ def test_jobs_are_named_tagged_and_pooled(spark: SparkSession, tmp_path: Path) -
     context, seen = spark.sparkContext, []
     carrier = RddCarrier(spark)
     carrier.start(counting(tmp_path, tasks=1, slots=2))
-    with carrier._jobs.labelled(run_of(3), "commit"):
+    run = run_of(3)
+    with carrier._jobs.labelled(run.only(run.attempts[1]), "commit"):
         for name in ("spark.job.description", "spark.job.tags", "spark.scheduler.pool"):
             seen.append(context.getLocalProperty(name))
 
-    assert seen == ["test: commit of txids 1 to 3", "txtopo:test:1:1", "txtopo-commit"]
+    assert seen == ["test: commit of txid 2", "txtopo:test:1:1:commit-2", "txtopo-commit"]
     assert context.getLocalProperty("spark.job.description") is None
     assert not context.getLocalProperty("spark.job.tags")
 
