@@ -25,6 +25,7 @@ from txtopo.planning.committing import commit_in_driver
 from txtopo.planning.outcome import CommitOutcome, FailedBatch, judge_commit
 from txtopo.planning.partials import merge_partials
 from txtopo.planning.states import no_such_state
+from txtopo.runtime.closing import close_backends
 from txtopo.runtime.jobs import BatchResult
 from txtopo.state.backend import Merges, Puts, StateBackend, Writes
 from txtopo.state.outcome import commit_resolved
@@ -94,11 +95,7 @@ class CommitPhase:
 
     def close(self) -> None:
         """Close the states of the term."""
-        for name, backend in self._backends.items():
-            try:
-                backend.close()
-            except Exception:
-                logger.warning("could not close state %s", ".".join(name), exc_info=True)
+        close_backends(self._backends)
 
     def _lag(self, result: BatchResult) -> Mapping[str, int]:
         """Ask the spout; what it only shows must not fail a batch that is written."""

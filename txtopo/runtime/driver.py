@@ -205,6 +205,7 @@ class TopologyDriver:
         if self._term is None:
             return  # what is under way (the question, the takeover) looks at this when it ends
         self._term.close()
+        self._scheduler.submit(self._term.release, lambda _: None)
         self._term = None
         self._leadership = None
         self.status = "leadership lost"
@@ -278,7 +279,8 @@ class TopologyDriver:
         try:
             if term is not None:
                 term.close()
-            close = partial(close_parts, self._parts, self._leadership)
+            release = term.release if term is not None else None
+            close = partial(close_parts, self._parts, self._leadership, release)
             self._scheduler.submit(close, lambda _: self._close_spout(error))
         except Exception:
             logger.exception("txtopo %s: could not close", self._parts.graph.id)

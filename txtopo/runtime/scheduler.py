@@ -145,6 +145,7 @@ class ThreadScheduler:
         # Whoever posted before the end is heard; there is no one left to wait for.
         while not self._queue.empty():
             self._call(self._queue.get)
+        self._loop_ident = 0  # another thread may be given the same one
 
     def _call(self, get: Callable[[], Callback | None]) -> None:
         try:

@@ -10,13 +10,15 @@ from txtopo.errors import ConfigError, TopologyError
 from txtopo.planning.program import compile_program
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import Carrier
+from txtopo.runtime.closing import close_backends, close_parts, close_spout
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.local import LocalCarrier
 from txtopo.runtime.parts import Parts
 from txtopo.runtime.progress import TopologyListener
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
-from txtopo.runtime.takeover import open_states
+from txtopo.runtime.takeover import StateName, open_states
+from txtopo.state.backend import StateBackend
 from txtopo.transactional_state.candidate import this_process
 from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.opening import open_transactional_state
@@ -71,10 +73,10 @@ def start_topology(
             planner=BatchPlanner(graph.id, graph.spout, config),
             scheduler=scheduler or ThreadScheduler(f"txtopo-{graph.id}"),
         )
-        _prepare(parts)
     except BaseException:
         opened.close()
         raise
+    _prepare(parts)
     recent = RecentProgress()
     driver = TopologyDriver(parts, this_process(), [recent, *listeners])
     driver.start()
@@ -84,11 +86,17 @@ def start_topology(
 def _prepare(parts: Parts) -> None:
     """Find what would fail at once while there is still a caller to tell."""
     parts.carrier.start(parts.program)
-    for backend in open_states(parts).values():
-        try:
+    backends: dict[StateName, StateBackend] = {}
+    try:
+        backends = open_states(parts)
+        for backend in backends.values():
             backend.create()
-        finally:
-            backend.close()
+    except BaseException:
+        close_parts(parts, None, None)
+        close_spout(parts)
+        raise
+    finally:
+        close_backends(backends)
 
 
 def open_carrier(config: Config, session: SparkSession | None) -> Carrier:

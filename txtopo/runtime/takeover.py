@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from txtopo.coordinator import Coordinator, CoordinatorSettings
 from txtopo.errors import FencedError, StoreAheadOfCoordinator
+from txtopo.runtime.closing import close_backends
 from txtopo.runtime.journaling import from_json
 from txtopo.state.adoption import adopts
 from txtopo.state.backend import StateBackend
@@ -63,8 +64,7 @@ def take_over(parts: Parts, candidate: Json) -> Takeover:
     try:
         coordinator, adopted = _coordinator(parts, epoch, _claim(parts, epoch, backends))
     except BaseException:
-        for backend in backends.values():
-            backend.close()
+        close_backends(backends)
         raise
     return Takeover(coordinator, backends, adopted)
 

@@ -40,8 +40,10 @@ from txtopo.coordinator.events import (
     NotReady,
     Processed,
     Resumed,
+    StopRequested,
     Tick,
 )
+from txtopo.coordinator.phases import Phase
 from txtopo.errors import DriverMemoryError, FencedError, InfrastructureError
 from txtopo.runtime.commit_phase import CommitPhase, CommitReport
 from txtopo.runtime.jobs import Jobs, failure_of
@@ -106,14 +108,15 @@ class Term:
         self._end = hooks.end
         self._jobs = Jobs(parts.program, parts.carrier, parts.config, parts.scheduler, self.handle)
         self._actions: deque[Action] = deque()
-        self._writing = False
+        self._writing = self._stopping = False
         self._committing: tuple[TransactionAttempt, str] | None = None
         self._poll: Timer | None = None
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is in flight, in the coordinator or on the way to ZooKeeper."""
-        return not (self.coordinator.transactions or self._actions or self._writing)
+        """Whether nothing is in flight or asked for, here or on the way to ZooKeeper."""
+        asked = self.coordinator.unplanned.phase is Phase.PLANNING
+        return not (self.coordinator.transactions or self._actions or self._writing or asked)
 
     def start(self) -> None:
         """Begin with what the coordinator wants first."""
@@ -124,8 +127,12 @@ class Term:
         if self.over:
             return
         self._notices.of(event)
+        self._stopping = self._stopping or isinstance(event, StopRequested)
         actions = self.coordinator.handle(event)
-        self._jobs.keep_only({t.attempt for t in self.coordinator.transactions})
+        current = {t.attempt for t in self.coordinator.transactions}
+        self._jobs.keep_only(current)
+        if self._committing is not None and self._committing[0] not in current:
+            self._cancel_commit()  # at once: the actions may be standing still
         self._perform(actions)
         if isinstance(event, NotReady):
             self._poll_later()
@@ -134,12 +141,15 @@ class Term:
         self._after_event()
 
     def close(self) -> None:
-        """End the term: cancel its jobs, let go of its states; it is not heard any more."""
+        """End the term: cancel its jobs; it is not heard any more."""
         self.over = True
         self._actions.clear()
         self._jobs.cancel_all()
         self._cancel_commit()
-        self._scheduler.submit(self._commit_phase.close, lambda _: None)
+
+    def release(self) -> None:
+        """Let go of the states of a closed term; blocks."""
+        self._commit_phase.close()
 
     def _poll_later(self) -> None:
         """Ask the spout again after a pause; one timer, however often it was asked meanwhile."""
@@ -166,8 +176,6 @@ class Term:
                 self._commit(action)
             case Cancel():
                 self._jobs.cancel(action.attempts)
-                if self._committing is not None and self._committing[0] in action.attempts:
-                    self._cancel_commit()
             case Backoff():
                 self._scheduler.call_later(
                     self._pause_s(action.failures), lambda: self.handle(Resumed())
@@ -183,8 +191,10 @@ class Term:
                 return
             error = future.exception()
             stop = next((each for each in self._actions if isinstance(each, Stop)), None)
-            if isinstance(error, InfrastructureError) and stop is not None:
-                self._end(stop.error)  # what was not written is found in the ledgers
+            stopping = stop is not None or (self._stopping and self._committing is None)
+            if isinstance(error, InfrastructureError) and stopping:
+                # What was not written is found in the ledgers.
+                self._end(stop.error if stop is not None else None)
             elif isinstance(error, InfrastructureError):
                 pause_s = self._pause_s(failures + 1)
                 self._scheduler.call_later(pause_s, lambda: self._write(action, failures + 1))
