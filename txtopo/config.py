@@ -89,6 +89,10 @@ class Config:
             return self.max_spout_pending
         return self.run_txids_max * (self.jobs_max + 1)
 
+    def pause_s(self, failures: int) -> float:
+        """Return the pause after so many infrastructure faults in a row, from 1."""
+        return min(self.backoff_max_s, self.backoff_s * 2.0 ** min(failures - 1, 30))
+
     def _check_positive_int(self, name: str) -> None:
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -235,8 +235,7 @@ class TopologyDriver:
             self._end(None)
             return
         self._failures += 1
-        config = self._parts.config
-        pause_s = min(config.backoff_max_s, config.backoff_s * 2.0 ** min(self._failures, 30))
+        pause_s = self._parts.config.pause_s(self._failures)
         logger.warning("txtopo %s: %s; trying again", self._parts.graph.id, error)
         self._scheduler.call_later(pause_s, again)
 

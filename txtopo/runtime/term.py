@@ -178,7 +178,7 @@ class Term:
                 self._jobs.cancel(action.attempts)
             case Backoff():
                 self._scheduler.call_later(
-                    self._pause_s(action.failures), lambda: self.handle(Resumed())
+                    self._parts.config.pause_s(action.failures), lambda: self.handle(Resumed())
                 )
             case Stop():
                 self._end(action.error)
@@ -196,7 +196,7 @@ class Term:
                 # What was not written is found in the ledgers.
                 self._end(stop.error if stop is not None else None)
             elif isinstance(error, InfrastructureError):
-                pause_s = self._pause_s(failures + 1)
+                pause_s = self._parts.config.pause_s(failures + 1)
                 self._scheduler.call_later(pause_s, lambda: self._write(action, failures + 1))
             elif error is not None:
                 self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
@@ -286,7 +286,3 @@ class Term:
             self._jobs.check_memory()
         except DriverMemoryError as error:
             self._end(error)
-
-    def _pause_s(self, failures: int) -> float:
-        config = self._parts.config
-        return min(config.backoff_max_s, config.backoff_s * 2.0 ** min(failures - 1, 30))
