@@ -1,7 +1,9 @@
 """``python -m benchmarks.memory``: the memory of driver and workers over a source 100 times larger.
 
 The files of W2 are linked again and again under new names. While txtopo counts them, the resident
-memory of every process is read each second. It prints medians for each tenth of the run.
+memory of every process is read each second. It prints medians for each tenth of the run. A JVM
+keeps what it once took from the system, up to its -Xmx, so its heap is judged by what is live in it
+after a collection.
 """
 
 from __future__ import annotations
@@ -11,9 +13,12 @@ import os
 import tempfile
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from benchmarks.data import Source, default_folder, prepare
 from benchmarks.report import machine
@@ -23,10 +28,16 @@ from benchmarks.workloads import WORKLOADS
 from tests.services.postgresql import PostgresServer
 from txtopo.runtime.session import open_session
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 PERIOD_S = 1.0
+# A full collection takes the JVM 0.2 s.
+COLLECTION_PERIOD_S = 20.0
 # The last tenth may have so much more than the one after the first fifth, when all caches are warm.
 GROWTH_MAX = 1.2
-ROLES = ("driver python", "driver jvm", "workers")
+ROLES = ("driver python", "driver jvm live heap", "workers")
+SHOWN = (*ROLES, "driver jvm resident")
 
 
 def main() -> None:
@@ -40,7 +51,7 @@ def main() -> None:
     times = arguments.times
     workload = replace(workload, words=workload.words * times, batches=workload.batches * times)
     spark, _ = open_session(app_name="txtopo-memory")
-    sampler = Sampler()
+    sampler = Sampler(partial(live_heap_mb, spark))
     with (
         tempfile.TemporaryDirectory(prefix="txtopo-memory-") as folder,
         PostgresServer() as server,
@@ -76,6 +87,7 @@ def repeat(source: Source, times: int, folder: Path) -> Source:
 class Sampler:
     """Reads the resident memory of this process and all below it, in a thread."""
 
+    live_heap_mb: Callable[[], float]
     samples: list[dict[str, float]] = field(default_factory=list)
     done: threading.Event = field(default_factory=threading.Event)
 
@@ -87,10 +99,10 @@ class Sampler:
 
     def table(self) -> str:
         """Return medians in MB for each tenth, as a Markdown table."""
-        lines = ["| tenth | " + " | ".join(f"{role} MB" for role in ROLES) + " |"]
-        lines.append("|---" * (len(ROLES) + 1) + "|")
+        lines = ["| tenth | " + " | ".join(f"{role} MB" for role in SHOWN) + " |"]
+        lines.append("|---" * (len(SHOWN) + 1) + "|")
         for number, tenth in enumerate(self._tenths(), 1):
-            cells = " | ".join(f"{tenth[role]:.0f}" for role in ROLES)
+            cells = " | ".join(f"{tenth[role]:.0f}" for role in SHOWN)
             lines.append(f"| {number} | {cells} |")
         return "\n".join(lines)
 
@@ -103,11 +115,24 @@ class Sampler:
         count = len(self.samples)
         assert count >= 10, "too short a run; raise --times"
         tenths = [self.samples[at * count // 10 : (at + 1) * count // 10] for at in range(10)]
-        return [{role: median(s[role] for s in tenth) for role in ROLES} for tenth in tenths]
+        return [{role: median(s[role] for s in tenth) for role in SHOWN} for tenth in tenths]
 
     def _sample(self) -> None:
+        every = round(COLLECTION_PERIOD_S / PERIOD_S)
+        live_mb = 0.0
         while not self.done.wait(PERIOD_S):
-            self.samples.append(memory_mb())
+            if len(self.samples) % every == 0:
+                live_mb = self.live_heap_mb()
+            self.samples.append({**memory_mb(), "driver jvm live heap": live_mb})
+
+
+def live_heap_mb(spark: SparkSession) -> float:
+    """Return what is left in the driver's heap after a collection."""
+    jvm = spark._jvm
+    assert jvm is not None
+    jvm.java.lang.System.gc()
+    heap = jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage()
+    return float(heap.getUsed()) / 2**20
 
 
 def memory_mb() -> dict[str, float]:
@@ -125,7 +150,7 @@ def memory_mb() -> dict[str, float]:
         process = waiting.pop()
         waiting += children[process]
         memory[_role(process)] += _resident_mb(process)
-    return {role: memory[role] for role in ROLES}
+    return dict(memory)
 
 
 def _role(process: int) -> str:
@@ -135,7 +160,7 @@ def _role(process: int) -> str:
         command = Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
         return "gone"
-    return "driver jvm" if b"java" in command.split(b"\0")[0] else "workers"
+    return "driver jvm resident" if b"java" in command.split(b"\0")[0] else "workers"
 
 
 def _resident_mb(process: int) -> float:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import NamedTuple, cast
 
 from txtopo.errors import InfrastructureError, RecomputedError, RunLostError
 from txtopo.metadata import Json
@@ -25,9 +25,8 @@ from txtopo.state.backend import Puts
 STAMP = 0x53
 
 
-@dataclass(frozen=True, slots=True)
-class Maker:
-    """Who made an envelope or a stamp.
+class Maker(NamedTuple):
+    """Who made an envelope or a stamp; a plain tuple, since every stamp carries many of them.
 
     Attributes:
         chain: Its chain.

@@ -6,7 +6,8 @@ For unit tests, the simulator, and for stepping through a bolt with a debugger.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
@@ -15,6 +16,18 @@ from txtopo.planning.program import Chain, Levels, Program
 from txtopo.planning.run import Run
 from txtopo.planning.stages import run_stage
 from txtopo.runtime.carrier import Processed
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What one level in one slot is computed from; see :mod:`txtopo.runtime.carrier`."""
+
+    program: Program
+    chain: Chain
+    run: Run
+    level: int
+    slot: int
+    records: Sequence[bytes]
 
 
 class LocalCarrier:
@@ -91,11 +104,22 @@ class LocalCarrier:
                 raise RunLostError(
                     f"the job {tag} was cancelled", tag=tag, counted=False, cancelled=True
                 )
-            task_id = next(self._task_ids)
-            arrived = records.get(slot, [])
-            for address, record in run_stage(program, chain, run, level, slot, task_id, arrived):
+            stage = Stage(program, chain, run, level, slot, records.get(slot, []))
+            for address, record in self.compute(stage, next(self._task_ids)):
                 sent.setdefault(address, []).append(record)
         return sent
+
+    def compute(self, stage: Stage, task_id: int) -> Iterable[tuple[int, bytes]]:
+        """Run one level in one slot."""
+        return run_stage(
+            stage.program,
+            stage.chain,
+            stage.run,
+            stage.level,
+            stage.slot,
+            task_id,
+            stage.records,
+        )
 
     def _levels(self, chain: Chain) -> Levels:
         assert self._program is not None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from txtopo.config import Config
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from txtopo.builders.topology import Topology
     from txtopo.transactional_state.memory import MemoryEnsemble
+    from txtopo.transactional_state.store import TransactionalState
 
 __all__ = ["TopologyRun", "start_topology"]
 
@@ -47,7 +49,7 @@ def start_topology(
         spark: The session; without one the active session is taken, else one is built.
         config: How to run.
         listeners: Who is told of every change.
-        scheduler: Time and threads; real ones by default. A simulator brings its own.
+        scheduler: Time and threads; real ones by default.
         ensemble: What ``zookeeper="memory"`` uses, to outlive the run; by default one of its own.
 
     Raises:
@@ -55,13 +57,39 @@ def start_topology(
         CoordinatorUnavailable: ZooKeeper cannot be reached; nothing was written.
         PromiseError: A state's table cannot be used; nothing was written.
     """
-    graph = topology.graph
     session = None if config.carrier == "local" else _session(spark)
     carrier = open_carrier(config, session)
+    opened = partial(open_transactional_state, config, topology.id, _jvm(session), ensemble)
+    scheduler = scheduler or ThreadScheduler(f"txtopo-{topology.id}")
+    recent = RecentProgress()
+    driver = open_driver(topology, config, [recent, *listeners], carrier, opened, scheduler)
+    driver.start()
+    return TopologyRun(topology.id, driver, recent)
+
+
+def open_driver(
+    topology: Topology,
+    config: Config,
+    listeners: Sequence[TopologyListener],
+    carrier: Carrier,
+    open_state: Callable[[], TransactionalState],
+    scheduler: Scheduler,
+) -> TopologyDriver:
+    """Put the parts of a run together; a simulator brings its own.
+
+    Args:
+        topology: The topology.
+        config: How to run.
+        listeners: Who is told of every change.
+        carrier: Moves envelopes.
+        open_state: Opens the transactional state, once the topology is known to fit.
+        scheduler: Time and threads.
+    """
+    graph = topology.graph
     slots = config.slots or carrier.default_slots()
     program = compile_program(graph, config, slots)
     _check_states(topology, config, commit_in_driver=program.commit_in_driver)
-    opened = open_transactional_state(config, graph.id, _jvm(session), ensemble)
+    opened = open_state()
     try:
         parts = Parts(
             graph=graph,
@@ -71,16 +99,13 @@ def start_topology(
             transactional_state=opened,
             journal=Journal(opened),
             planner=BatchPlanner(graph.id, graph.spout, config),
-            scheduler=scheduler or ThreadScheduler(f"txtopo-{graph.id}"),
+            scheduler=scheduler,
         )
     except BaseException:
         opened.close()
         raise
     _prepare(parts)
-    recent = RecentProgress()
-    driver = TopologyDriver(parts, this_process(), [recent, *listeners])
-    driver.start()
-    return TopologyRun(graph.id, driver, recent)
+    return TopologyDriver(parts, this_process(), listeners)
 
 
 def _prepare(parts: Parts) -> None:

@@ -7,7 +7,7 @@ ensemble are. Nothing survives the process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -36,15 +36,13 @@ class MemoryEnsemble:
     Attributes:
         nodes: Path to (bytes, version), as ZooKeeper holds them.
         reachable: While false, every call raises ``CoordinatorUnavailable``.
-        waits: Whether ``lead`` waits in real time. A simulator sets it to false.
     """
 
     def __init__(self) -> None:
         self.nodes: Nodes = {}
         self.reachable = True
-        self.waits = True
         self._faults: list[bool] = []
-        self._contenders: list[_Contender] = []
+        self._contenders: list[Contender] = []
         self._turn: SimpleQueue[None] = SimpleQueue()
         self._turn.put(None)
 
@@ -75,15 +73,20 @@ class MemoryEnsemble:
             self.nodes = nodes
         raise _unavailable()
 
-    def contend(self, contender: _Contender) -> bool:
+    def contend(self, contender: Contender) -> bool:
         """Put a contender into the queue of its topology; return whether it is first."""
         if contender not in self._contenders:
             self._contenders.append(contender)
         return self.first(contender.topology_id) is contender
 
-    def first(self, topology_id: str) -> _Contender | None:
+    def first(self, topology_id: str) -> Contender | None:
         """Return who leads a topology."""
         return next((c for c in self._contenders if c.topology_id == topology_id), None)
+
+    def wait(self, contender: Contender, timeout_s: float) -> None:
+        """Wait until a contender's turn may have come, or the time is up."""
+        with suppress(Empty):
+            contender.wake.get(timeout=timeout_s)
 
     def expire_leader(self, topology_id: str) -> None:
         """Let the session of the leader expire; a fault to be ordered."""
@@ -95,7 +98,7 @@ class MemoryEnsemble:
         if leader is not None and leader.on_lost is not None:
             leader.on_lost()
 
-    def withdraw(self, contender: _Contender) -> None:
+    def withdraw(self, contender: Contender) -> None:
         """Remove a contender; the next one wakes up."""
         if contender in self._contenders:
             self._contenders.remove(contender)
@@ -111,7 +114,8 @@ class MemoryTransactionalState(TransactionalState):
         self.ensemble = ensemble or MemoryEnsemble()
         self._topology_id = topology_id
         self._writes = (f"memory-{number}" for number in count())
-        self._contender: _Contender | None = None
+        self._contender: Contender | None = None
+        self._closed = False
 
     def get(self, path: str) -> Node | None:
         """Read a node, or None if there is none."""
@@ -147,14 +151,11 @@ class MemoryTransactionalState(TransactionalState):
         """Wait until this client leads."""
         with self._call():
             if self._contender is None or self._contender.released:
-                self._contender = _Contender(self._topology_id, candidate)
+                self._contender = Contender(self._topology_id, candidate)
             contender = self._contender
             first = self.ensemble.contend(contender)
-        if not first and self.ensemble.waits:
-            try:
-                contender.wake.get(timeout=timeout_s)
-            except Empty:
-                return None
+        if not first:
+            self.ensemble.wait(contender, timeout_s)
             first = self.ensemble.first(self._topology_id) is contender
         if not first:
             return None
@@ -170,12 +171,16 @@ class MemoryTransactionalState(TransactionalState):
     def expire(self) -> None:
         """Lose the session, as ZooKeeper's would expire; a fault to be ordered."""
         contender = self._contender
-        self.close()
+        self._withdraw()
         if contender is not None and contender.on_lost is not None and not contender.released:
             contender.on_lost()
 
     def close(self) -> None:
-        """End the session; harmless twice."""
+        """End the session; harmless twice. A call that is still under way must not begin one."""
+        self._closed = True
+        self._withdraw()
+
+    def _withdraw(self) -> None:
         with self.ensemble.exclusive():
             if self._contender is not None:
                 self.ensemble.withdraw(self._contender)
@@ -184,6 +189,8 @@ class MemoryTransactionalState(TransactionalState):
     @contextmanager
     def _call(self) -> Iterator[None]:
         with self.ensemble.exclusive():
+            if self._closed:
+                raise CoordinatorUnavailable("this client of the memory ensemble is closed")
             self.ensemble.check_reachable()
             yield
 
@@ -192,7 +199,7 @@ class MemoryTransactionalState(TransactionalState):
 
 
 class _MemoryLeadership(Leadership):
-    def __init__(self, ensemble: MemoryEnsemble, contender: _Contender) -> None:
+    def __init__(self, ensemble: MemoryEnsemble, contender: Contender) -> None:
         self._ensemble = ensemble
         self._contender = contender
 
@@ -203,7 +210,9 @@ class _MemoryLeadership(Leadership):
 
 
 @dataclass(eq=False, slots=True)
-class _Contender:
+class Contender:
+    """A place in the election of a topology."""
+
     topology_id: str
     candidate: Json
     wake: SimpleQueue[None] = field(default_factory=SimpleQueue)

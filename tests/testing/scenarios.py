@@ -1,0 +1,31 @@
+"""Scenarios without faults, to which a test adds what it is about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from txtopo.testing.simulation.faults import Faults
+from txtopo.testing.simulation.scenario import Scenario
+from txtopo.testing.simulation.topologies import Shape
+
+PLAIN = Shape("opaque", "opaque", ("totals",), relay=False, parallelism=1)
+
+
+def clean(seed: int = 1, **settings: Any) -> Scenario:
+    """Return a small scenario in which nothing goes wrong."""
+    scenario = replace(
+        Scenario.drawn(seed),
+        faults=Faults(),
+        coordinators=1,
+        shape=PLAIN,
+        partitions=2,
+        records=8,
+        batch_records_max=2,
+        slots=1,
+        run_txids_max=3,
+        jobs_max=2,
+        max_spout_pending=None,
+        attempts_max=100,
+    )
+    return replace(scenario, **settings)

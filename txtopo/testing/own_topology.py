@@ -1,0 +1,160 @@
+"""simulate: a topology of yours, under every fault that txtopo knows, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from txtopo.builders.topology import Topology
+from txtopo.config import Config
+from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError, TopologyError
+from txtopo.testing.checkers import Evidence
+from txtopo.testing.simulation.baton import Baton
+from txtopo.testing.simulation.campaign import Report
+from txtopo.testing.simulation.history import Record
+from txtopo.testing.simulation.scenario import CHAOS_S, Scenario
+from txtopo.testing.simulation.simulator import Verdict, quiet, verdict
+from txtopo.testing.simulation.topologies import Oracle, Rows
+from txtopo.testing.simulation.world import World
+
+PlainFold = Callable[[Sequence[Record]], Mapping[Any, Any]]
+"""(all records so far, in the order of their batches) -> value by key."""
+
+
+class SimulationFailed(AssertionError):
+    """A promise was broken; the message says which, and how to see it happen again."""
+
+
+def simulate(
+    topology: Topology,
+    oracle: Mapping[str, PlainFold],
+    seeds: int = 100,
+    *,
+    first: int = 0,
+    config: Config | None = None,
+    records: Sequence[Record] | None = None,
+    outside: Mapping[str, Callable[[], Mapping[Any, Any]]] | None = None,
+    before_each: Callable[[], object] = lambda: None,
+    trace: Callable[[str], None] | None = None,
+) -> Report:
+    """Run a topology from many seeds; each crashes, delays, repeats and loses other things.
+
+    What runs is the real coordinator, runtime and stages with your spout and bolts, on the carrier
+    ``local``. Stores and ZooKeeper are simulated; the states that the topology names are not
+    touched. Each version that a state ever has is compared with the fold of the committed batches.
+
+    Args:
+        topology: The topology. Its spout has to come to an end, and to bring the same again.
+        oracle: For each state, by table, a plain function that says what it should hold.
+        seeds: How many seeds.
+        first: The first seed.
+        config: How it runs; drawn from the seed by default. Its carrier and ZooKeeper are ignored.
+        records: All tuples of the spout's default stream, in any order: none may be missing.
+        outside: What your bolts write outside the states, by name; each needs an oracle too. Such
+            writes happen again when a batch is replayed, which is what this finds.
+        before_each: Called before each seed, to empty what is outside.
+        trace: Called with each line of the trace of a seed that fails.
+
+    Returns:
+        What was run.
+
+    Raises:
+        SimulationFailed: A promise was broken.
+        TopologyError: An oracle is missing, or there is one too many.
+
+    Example:
+        >>> def totals(records):
+        ...     return {"global": sum(amount for amount, in records)}
+        >>> simulate(topology, {"totals": totals}, seeds=200).txids
+        1931
+    """
+    outside = outside or {}
+    _check(topology, oracle, outside)
+    report, baton = Report(), Baton()
+    for seed in range(first, first + seeds):
+        before_each()
+        judged = _run(topology, oracle, seed, config, records, outside, baton)
+        report.take(judged)
+        if judged.violations:
+            for line in judged.history.lines() if trace else ():
+                trace(line)  # type: ignore[misc]
+            what = "\n".join(f"  {each.checker}: {each.what}" for each in judged.violations[:5])
+            raise SimulationFailed(
+                f"seed {seed} broke a promise:\n{what}\n"
+                f"see it again with simulate(…, seeds=1, first={seed}, trace=print)"
+            )
+    baton.close()
+    return report
+
+
+def _run(
+    topology: Topology,
+    oracle: Mapping[str, PlainFold],
+    seed: int,
+    config: Config | None,
+    records: Sequence[Record] | None,
+    outside: Mapping[str, Callable[[], Mapping[Any, Any]]],
+    baton: Baton,
+) -> Verdict:
+    scenario = Scenario.drawn(seed)
+    given = scenario.config()
+    if config is not None:
+        given = replace(config, carrier="local", zookeeper="memory")
+    world = World(seed, scenario.faults, given, scenario.coordinators, baton)
+    world.take(topology)
+    with quiet():
+        history = world.run(CHAOS_S)
+    evidence = Evidence(
+        topology_id=topology.id,
+        history=history,
+        oracles={name: _stepwise(fold) for name, fold in oracle.items()},
+        source=None,
+        leftovers=world.leftovers.found,
+        expected=(FencedError, PoisonBatchError, InfrastructureError),
+        records=records,
+        outside={name: _as_rows(read()) for name, read in outside.items()},
+    )
+    return verdict(seed, world, evidence)
+
+
+class _Folded(dict[Any, Any]):
+    """Rows that remember the records they were folded from."""
+
+    records: tuple[Record, ...] = ()
+
+
+def _stepwise(fold: PlainFold) -> Oracle:
+    """Make an oracle that goes on by one batch out of one that folds everything."""
+
+    def step(rows: Rows, batch: Sequence[Record]) -> Rows:
+        before = rows.records if isinstance(rows, _Folded) else ()
+        records = (*before, *batch)
+        folded = _Folded(_as_rows(fold(records)))
+        folded.records = records
+        return folded
+
+    return step
+
+
+def _as_rows(contents: Mapping[Any, Any]) -> Rows:
+    return {_as_tuple(key): _as_tuple(value) for key, value in contents.items()}
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _check(
+    topology: Topology, oracle: Mapping[str, PlainFold], outside: Mapping[str, object]
+) -> None:
+    components = topology.graph.components.values()
+    tables = {
+        state.layout().name for component in components for state in component.states.values()
+    }
+    expected = sorted({*tables, *outside})
+    if sorted(oracle) != expected:
+        raise TopologyError(
+            f"the oracles do not fit topology {topology.id!r}; got {sorted(oracle)}; expected one "
+            f"for each of {expected}: each state by its table, and each name of outside"
+        )

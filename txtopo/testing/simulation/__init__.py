@@ -1,0 +1,1 @@
+"""A whole topology in virtual time, from one seed."""

@@ -1,0 +1,119 @@
+"""Faults: what may go wrong in a simulation, and how often. Plain data, drawn from a seed.
+
+Each seed takes part of the kinds only ("swarm testing"): with all of them at once the common ones
+would hide the rare ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Chance of each fault at each place where it can happen; 0 for never.
+
+    Attributes:
+        crash: A process is killed between any two actions.
+        freeze: A process is stopped for longer than its session, and woken.
+        expire: A session expires; the process hears of it later.
+        zookeeper_before: A call to ZooKeeper fails and was not done.
+        zookeeper_after: A write to ZooKeeper was done, its answer is lost.
+        zookeeper_away: ZooKeeper cannot be reached by a process for a while.
+        store_before: A call to a store fails and was not done.
+        store_lost: A write to a store is lost, and the writer cannot know.
+        store_after: A write to a store was done, its answer is lost.
+        store_late: A write to a store is done later, when its writer has given up.
+        store_away: A store cannot be reached for a while.
+        switch: Somebody else runs first.
+        slow: Something takes much longer than usual, also longer than the batch's time limit.
+        source_away: A partition of the source cannot be read for a while.
+        recut: An opaque emitter takes another number of records than it could.
+        recompute: A task is computed a second time, and some readers get the second outcome.
+        envelope_doubled: An envelope arrives twice.
+        envelope_lost: An envelope does not arrive.
+        envelope_late: An envelope of an earlier job arrives.
+        job_lost: A job ends without an outcome: a worker crashed or an executor was lost.
+        bolt_fails: A bolt raises ``FailedException``.
+        bolt_breaks: A bolt raises something else, which ends the run; it is started again.
+        clock: The clock of a process jumps by up to an hour.
+        stop: A run is asked to stop, and started again.
+        pause: A run is deactivated for a while.
+    """
+
+    crash: float = 0.0
+    freeze: float = 0.0
+    expire: float = 0.0
+    zookeeper_before: float = 0.0
+    zookeeper_after: float = 0.0
+    zookeeper_away: float = 0.0
+    store_before: float = 0.0
+    store_lost: float = 0.0
+    store_after: float = 0.0
+    store_late: float = 0.0
+    store_away: float = 0.0
+    switch: float = 0.0
+    slow: float = 0.0
+    source_away: float = 0.0
+    recut: float = 0.0
+    recompute: float = 0.0
+    envelope_doubled: float = 0.0
+    envelope_lost: float = 0.0
+    envelope_late: float = 0.0
+    job_lost: float = 0.0
+    bolt_fails: float = 0.0
+    bolt_breaks: float = 0.0
+    clock: float = 0.0
+    stop: float = 0.0
+    pause: float = 0.0
+
+    @classmethod
+    def kinds(cls) -> tuple[str, ...]:
+        """Return the names of all kinds."""
+        return tuple(field.name for field in fields(cls))
+
+    @classmethod
+    def drawn(cls, chance: random.Random) -> Faults:
+        """Draw which kinds a seed has, and how often each happens."""
+        rates = {}
+        for kind in cls.kinds():
+            wanted, scale = chance.random() < 0.45, chance.random()
+            rates[kind] = _MOST[kind] * 10 ** (-1.5 * scale) if wanted else 0.0
+        return cls(**rates)
+
+    def without(self, kinds: Collection[str]) -> Faults:
+        """Return these faults without some kinds."""
+        return replace(self, **dict.fromkeys(kinds, 0.0))
+
+
+# The highest chance of each kind. A transaction passes some twenty checkpoints, so that the most
+# common kinds meet about every second transaction; more would let hardly any come to its end.
+_MOST = {
+    "crash": 0.02,
+    "freeze": 0.01,
+    "expire": 0.01,
+    "zookeeper_before": 0.1,
+    "zookeeper_after": 0.1,
+    "zookeeper_away": 0.02,
+    "store_before": 0.1,
+    "store_lost": 0.1,
+    "store_after": 0.15,
+    "store_late": 0.1,
+    "store_away": 0.02,
+    "switch": 1.0,
+    "slow": 0.05,
+    "source_away": 0.1,
+    "recut": 1.0,
+    "recompute": 0.1,
+    "envelope_doubled": 0.05,
+    "envelope_lost": 0.05,
+    "envelope_late": 0.05,
+    "job_lost": 0.1,
+    "bolt_fails": 0.05,
+    "bolt_breaks": 0.01,
+    "clock": 0.01,
+    "stop": 0.005,
+    "pause": 0.005,
+}

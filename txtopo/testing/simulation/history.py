@@ -1,0 +1,141 @@
+"""History: what happened in a simulation, for the checkers and for whoever reads the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.metadata import Json
+from txtopo.runtime.progress import Change
+from txtopo.state.row_backend import Contents
+from txtopo.transactional_state.memory import Nodes
+
+if TYPE_CHECKING:
+    from txtopo.testing.simulation.process import SimulatedProcess
+
+Record = tuple[Any, ...]
+"""What the spout emitted: the values of the declared fields, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWrite:
+    """A version of a table, and the one before it.
+
+    Attributes:
+        at_s: When, in virtual seconds.
+        writer: Name of the process that wrote it.
+        table: The table.
+        before: What it held before.
+        after: What it holds now.
+        nodes: What ZooKeeper held at that moment.
+    """
+
+    at_s: float
+    writer: str
+    table: str
+    before: Contents
+    after: Contents
+    nodes: Nodes
+
+
+@dataclass(frozen=True, slots=True)
+class NodesWrite:
+    """A version of what ZooKeeper holds, and the one before it.
+
+    Attributes:
+        at_s: When, in virtual seconds.
+        writer: Name of the process that wrote it.
+        before: Nodes before.
+        after: Nodes now.
+        stores: What the tables held at that moment, by name.
+    """
+
+    at_s: float
+    writer: str
+    before: Nodes
+    after: Nodes
+    stores: dict[str, Contents]
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """What one task of the spout emitted for one share of one attempt.
+
+    Attributes:
+        share: Number of the partition, or of the task for a spout without partitions.
+        records: The tuples.
+        metadata: Where the share ended, as the emitter said.
+    """
+
+    share: int
+    records: tuple[Record, ...]
+    metadata: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that came to its end without being killed."""
+
+    at_s: float
+    process: str
+    error: Exception | None
+
+
+@dataclass(slots=True)
+class History:
+    """Everything that happened, in order."""
+
+    writes: list[StoreWrite | NodesWrite] = field(default_factory=list)
+    emissions: dict[TransactionAttempt, list[Emission]] = field(default_factory=dict)
+    endings: list[Ended] = field(default_factory=list)
+    epochs: dict[int, str] = field(default_factory=dict)
+    """Which process claimed which epoch in ZooKeeper."""
+    trace: list[tuple[float, str, str, object]] = field(default_factory=list)
+    nodes: Nodes = field(default_factory=dict)
+    stores: dict[str, Contents] = field(default_factory=dict)
+
+    def note(self, at_s: float, who: str, what: str, detail: object = "") -> None:
+        """Add a line to the trace."""
+        self.trace.append((at_s, who, what, detail))
+
+    def stored(
+        self,
+        at_s: float,
+        writer: SimulatedProcess,
+        table: str,
+        before: Contents,
+        after: Contents,
+    ) -> None:
+        """Take in a new version of a table."""
+        self.writes.append(StoreWrite(at_s, writer.name, table, before, after, self.nodes))
+        self.stores = {**self.stores, table: after}
+        self.note(at_s, writer.name, f"stored {table}", after.ledger)
+
+    def nodes_written(
+        self, at_s: float, writer: SimulatedProcess, before: Nodes, after: Nodes
+    ) -> None:
+        """Take in a new version of what ZooKeeper holds."""
+        self.writes.append(NodesWrite(at_s, writer.name, before, after, self.stores))
+        self.nodes = after
+        self.note(at_s, writer.name, "nodes written", len(after))
+
+    def emitted(self, at_s: float, who: str, attempt: TransactionAttempt, one: Emission) -> None:
+        """Take in what a task of the spout emitted."""
+        self.emissions.setdefault(attempt, []).append(one)
+        self.note(at_s, who, f"emitted {attempt}", (one.share, len(one.records), one.metadata))
+
+    def changed(self, at_s: float, who: str, change: Change) -> None:
+        """Take in what a run told its listeners."""
+        self.note(at_s, who, type(change).__name__, change)
+
+    def ended(self, at_s: float, who: str, error: Exception | None) -> None:
+        """Take in the end of a run."""
+        self.endings.append(Ended(at_s, who, error))
+        self.note(at_s, who, "ended", error)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the trace as text, one line an event."""
+        for at_s, who, what, detail in self.trace:
+            yield f"{at_s:12.6f} {who:6} {what} {detail}"

@@ -1,0 +1,202 @@
+"""Scenario: everything that a seed decides before a simulation begins. Plain data."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from txtopo.config import Config
+from txtopo.errors import ConfigError
+from txtopo.state.backend import StateKind
+from txtopo.testing.simulation.faults import Faults
+from txtopo.testing.simulation.topologies import COMMITTERS, SPOUTS, Shape
+
+COORDINATORS_MAX = 3
+CHAOS_S = 60.0
+"""Faults stop after so much virtual time; until then most seeds have processed everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One simulation, but for the topology of a user.
+
+    Attributes:
+        seed: Where all chance comes from.
+        faults: What may go wrong.
+        coordinators: How many processes run the topology at the same time.
+        shape: The topology.
+        partitions: Partitions of the source.
+        records: Records of each partition.
+        batch_records_max: Most records that a batch takes from a partition.
+        slots: Slots of the carrier.
+        run_txids_max: As in ``Config``.
+        jobs_max: As in ``Config``.
+        max_spout_pending: As in ``Config``.
+        attempts_max: As in ``Config``.
+        keep_processed: As in ``Config``.
+        chaos_s: Virtual time after which the faults stop.
+    """
+
+    seed: int
+    faults: Faults
+    coordinators: int
+    shape: Shape
+    partitions: int
+    records: int
+    batch_records_max: int
+    slots: int
+    run_txids_max: int
+    jobs_max: int
+    max_spout_pending: int | None
+    attempts_max: int
+    keep_processed: bool
+    chaos_s: float = CHAOS_S
+
+    @classmethod
+    def drawn(cls, seed: int) -> Scenario:
+        """Draw a scenario."""
+        chance = random.Random(seed)
+        faults = Faults.drawn(chance)
+        spout = chance.choice(SPOUTS)
+        kind: StateKind = (
+            "opaque" if spout == "opaque" or chance.random() < 0.5 else "transactional"
+        )
+        names = chance.sample(COMMITTERS, chance.choice((1, 1, 1, 2)))
+        shape = Shape(
+            spout=spout,
+            kind=kind,
+            committers=tuple(names),
+            relay=chance.random() < 0.3,
+            parallelism=chance.choice((1, 1, 1, 2, 3)),
+        )
+        run_txids_max = chance.choice((1, 3, 10))
+        jobs_max = chance.choice((1, 2, 3))
+        return cls(
+            seed=seed,
+            faults=faults,
+            coordinators=chance.choice((1, 1, 2, 3)),
+            shape=shape,
+            partitions=chance.choice((1, 2, 3)),
+            records=chance.choice((4, 8, 16, 32)),
+            batch_records_max=chance.choice((1, 2, 4, 8)),
+            slots=chance.choice((1, 1, 1, 2, 3)),
+            run_txids_max=run_txids_max,
+            jobs_max=jobs_max,
+            max_spout_pending=chance.choice((None, run_txids_max + 1, run_txids_max)),
+            attempts_max=chance.choice((3, 100)),
+            keep_processed=chance.random() < 0.5,
+        )
+
+    def config(self) -> Config:
+        """Return how the topology runs."""
+        return Config(
+            carrier="local",
+            zookeeper="memory",
+            slots=self.slots,
+            run_txids_max=self.run_txids_max,
+            jobs_max=self.jobs_max,
+            max_spout_pending=self.max_spout_pending,
+            attempts_max=self.attempts_max,
+            keep_processed=self.keep_processed,
+            batch_timeout_s=5.0,
+            poll_interval_s=0.5,
+            backoff_s=0.05,
+            backoff_max_s=2.0,
+        )
+
+    def changed(self, changes: Mapping[str, str], without: Collection[str] = ()) -> Scenario:
+        """Return this scenario with some settings changed, given as text.
+
+        Args:
+            changes: Name of a setting (``shape.relay`` for one of the shape's) and its value.
+            without: Kinds of faults that do not happen.
+
+        Raises:
+            ConfigError: There is no such setting, or it cannot have this value.
+        """
+        scenario = replace(self, faults=self.faults.without(_known(without)))
+        for name, text in changes.items():
+            outer, _, inner = name.partition(".")
+            if outer == "shape" and inner:
+                shape = replace(scenario.shape, **_read(scenario.shape, inner, text))
+                scenario = replace(scenario, shape=shape)
+            else:
+                scenario = replace(scenario, **_read(scenario, name, text))
+        return scenario
+
+    def command(self) -> str:
+        """Return the command that runs this scenario."""
+        drawn = Scenario.drawn(self.seed)
+        kinds = [k for k in Faults.kinds() if getattr(drawn.faults, k) != getattr(self.faults, k)]
+        words = [f"txtopo-simulate --seed {self.seed}", *(f"--without {kind}" for kind in kinds)]
+        for name in CHANGEABLE:
+            value = _setting(self, name)
+            if value != _setting(drawn, name):
+                words.append(f"--set {name}={_text(value)}")
+        return " ".join(words)
+
+
+CHANGEABLE = (
+    "coordinators",
+    "partitions",
+    "records",
+    "batch_records_max",
+    "slots",
+    "run_txids_max",
+    "jobs_max",
+    "max_spout_pending",
+    "attempts_max",
+    "keep_processed",
+    "chaos_s",
+    "shape.spout",
+    "shape.kind",
+    "shape.committers",
+    "shape.relay",
+    "shape.parallelism",
+)
+"""Settings that a command may change."""
+
+
+def _setting(scenario: Scenario, name: str) -> object:
+    outer, _, inner = name.partition(".")
+    value: object = getattr(scenario, outer)
+    return getattr(value, inner) if inner else value
+
+
+def _text(value: object) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _read(owner: object, name: str, text: str) -> dict[str, Any]:
+    known = [each.rpartition(".")[2] for each in CHANGEABLE]
+    if name not in known or not hasattr(owner, name):
+        raise ConfigError(
+            f"unknown setting of a scenario; got {name!r}; expected one of {', '.join(CHANGEABLE)}"
+        )
+    now = getattr(owner, name)
+    try:
+        if text == "None" and name == "max_spout_pending":
+            return {name: None}
+        if isinstance(now, bool):
+            return {name: {"True": True, "False": False}[text]}
+        if isinstance(now, tuple):
+            return {name: tuple(text.split(","))}
+        if isinstance(now, float):
+            return {name: float(text)}
+        return {name: text if isinstance(now, str) else int(text)}
+    except (KeyError, ValueError) as error:
+        raise ConfigError(
+            f"bad value of the setting {name!r} of a scenario; got {text!r}; now it is {now!r}"
+        ) from error
+
+
+def _known(kinds: Collection[str]) -> Collection[str]:
+    unknown = [kind for kind in kinds if kind not in Faults.kinds()]
+    if unknown:
+        raise ConfigError(
+            f"unknown kind of fault; got {', '.join(unknown)}; expected one of "
+            f"{', '.join(Faults.kinds())}"
+        )
+    return kinds

@@ -1,0 +1,269 @@
+"""Random topologies over the simulated source, each with an oracle for its states.
+
+An oracle is a plain fold: what a state holds after a batch, from what it held before and the
+records of the batch. It knows nothing of tasks, groupings, attempts or stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.bolts import BasicBolt, BatchBolt, Committer, PersistentAggregate
+from txtopo.builders import Topology, TransactionalTopologyBuilder
+from txtopo.collector import BatchOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.errors import FailedException
+from txtopo.state import Count, Max, Min, State, Sum
+from txtopo.state.backend import StateKind
+from txtopo.testing.simulation.source import FIELDS, OpaqueSpout, PartitionedSpout, RangesSpout
+from txtopo.testing.simulation.tap import worlds
+from txtopo.tuples import Fields, Tuple
+
+Rows = Mapping[tuple[Any, ...], tuple[Any, ...]]
+"""What a reader sees of a state: values by key."""
+Oracle = Callable[[Rows, Sequence[tuple[Any, ...]]], Rows]
+"""(rows after the batch before, records of the batch) -> rows after the batch."""
+
+SPOUTS = ("transactional", "partitioned", "opaque")
+COMMITTERS = ("totals", "balances", "logs", "aggregates")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a random topology looks like.
+
+    Attributes:
+        spout: Kind of the spout.
+        kind: Kind of the states.
+        committers: One or two of :data:`COMMITTERS`, each with a state of its own.
+        relay: Whether a bolt stands between the spout and the committers.
+        parallelism: Tasks of every component that may have several.
+    """
+
+    spout: str
+    kind: StateKind
+    committers: tuple[str, ...]
+    relay: bool
+    parallelism: int
+
+
+def build(shape: Shape, world_number: int, state: State) -> tuple[Topology, dict[str, Oracle]]:
+    """Build a topology, and return the oracle of each of its states by table."""
+    spout: RangesSpout | PartitionedSpout | OpaqueSpout = RangesSpout(world_number)
+    if shape.spout == "partitioned":
+        spout = PartitionedSpout(world_number)
+    elif shape.spout == "opaque":
+        spout = OpaqueSpout(world_number)
+    tasks = shape.parallelism
+    builder = TransactionalTopologyBuilder("simulated", "spout", spout, tasks)
+    source = "spout"
+    if shape.relay:
+        builder.set_bolt("relay", Relay(world_number), tasks).shuffle_grouping("spout")
+        source = "relay"
+    for name in shape.committers:
+        if name == "totals":
+            builder.set_bolt("partial", PartialTotal(), tasks).none_grouping(source)
+            declarer = builder.set_bolt("totals", Totals()).global_grouping("partial")
+            declarer.with_state("totals", state)
+        elif name == "balances":
+            declarer = builder.set_bolt("balances", Balances(), tasks)
+            declarer.fields_grouping(source, "key").with_state("balances", state)
+        elif name == "logs":
+            declarer = builder.set_bolt("logs", Logs(), tasks)
+            declarer.fields_grouping(source, "key").with_state(
+                "logs", state.with_columns(Fields("key string"), Fields("value string"))
+            )
+        else:
+            aggregates = PersistentAggregate(
+                state,
+                key="key",
+                aggregates={
+                    "records": Count(),
+                    "sum": Sum("amount"),
+                    "least": Min("amount"),
+                    "most": Max("amount"),
+                },
+            )
+            builder.set_bolt("aggregates", aggregates, tasks).fields_grouping(source, "key")
+    return builder.build_topology(), {name: ORACLES[name] for name in shape.committers}
+
+
+class Relay(BasicBolt):
+    """Hands tuples on, and fails when the simulation wants it to."""
+
+    output_fields = FIELDS
+
+    def __init__(self, world_number: int) -> None:
+        self._world_number = world_number
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        """Hand a tuple on."""
+        chaos = worlds[self._world_number].chaos
+        if chaos.happens("bolt_fails"):
+            raise FailedException("the simulation wants this bolt to fail")
+        if chaos.happens("bolt_breaks"):
+            raise BoltBroken("the simulation wants this bolt to break")
+        collector.emit(tuple.values)
+
+
+class BoltBroken(Exception):
+    """What a bolt of the simulation raises when it ends the run."""
+
+
+class PartialTotal(BatchBolt):
+    """Adds up the share of one task."""
+
+    output_fields = Fields("records long, amount long")
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Start from nothing."""
+        self._collector = collector
+        self._records = self._amount = 0
+
+    def execute(self, tuple: Tuple) -> None:
+        """Add a tuple."""
+        self._records += 1
+        self._amount += tuple["amount"]
+
+    def finish_batch(self) -> None:
+        """Emit the share."""
+        self._collector.emit([self._records, self._amount])
+
+
+class Totals(BatchBolt, Committer):
+    """Keeps two totals: how many records, and the sum of their amounts."""
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Start from nothing."""
+        self._state, self._attempt = context.state("totals"), attempt
+        self._records = self._amount = 0
+
+    def execute(self, tuple: Tuple) -> None:
+        """Add a share."""
+        self._records += tuple["records"]
+        self._amount += tuple["amount"]
+
+    def finish_batch(self) -> None:
+        """Add the batch; an empty one writes nothing."""
+        if not self._records:
+            return
+        with self._state.transaction(self._attempt) as state:
+            state.update("records", lambda total: (total or 0) + self._records)
+            state.update("amount", lambda total: (total or 0) + self._amount)
+
+
+class Balances(BatchBolt, Committer):
+    """Keeps a balance for each key, and deletes it when it is a multiple of three."""
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Start from nothing."""
+        self._state, self._attempt = context.state("balances"), attempt
+        self._amounts: dict[str, int] = {}
+
+    def execute(self, tuple: Tuple) -> None:
+        """Add a tuple."""
+        self._amounts[tuple["key"]] = self._amounts.get(tuple["key"], 0) + tuple["amount"]
+
+    def finish_batch(self) -> None:
+        """Add the batch."""
+        with self._state.transaction(self._attempt) as state:
+            for key, amount in self._amounts.items():
+                balance = (state.get(key) or 0) + amount
+                if balance % 3:
+                    state.put(key, balance)
+                else:
+                    state.delete(key)
+
+
+class Logs(BatchBolt, Committer):
+    """Appends the ids of a batch's records to a text for each key: order, loss, doubles show."""
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Start from nothing."""
+        self._state, self._attempt = context.state("logs"), attempt
+        self._records: list[tuple[Any, ...]] = []
+
+    def execute(self, tuple: Tuple) -> None:
+        """Keep a tuple."""
+        self._records.append((*tuple.values,))
+
+    def finish_batch(self) -> None:
+        """Append the batch."""
+        with self._state.transaction(self._attempt) as state:
+            for key, text in _texts(self._records).items():
+                state.put(key, (state.get(key) or "") + text)
+
+
+def _texts(records: Sequence[tuple[Any, ...]]) -> dict[str, str]:
+    ids: dict[str, list[str]] = {}
+    for partition, offset, key, _ in sorted(records):
+        ids.setdefault(key, []).append(f"{partition}-{offset}")
+    return {key: f"[{' '.join(each)}]" for key, each in ids.items()}
+
+
+def _totals(rows: Rows, batch: Sequence[tuple[Any, ...]]) -> Rows:
+    if not batch:
+        return rows
+    records, amount = rows.get(("records",), (0,))[0], rows.get(("amount",), (0,))[0]
+    amount += sum(each[3] for each in batch)
+    return {("records",): (records + len(batch),), ("amount",): (amount,)}
+
+
+def _balances(rows: Rows, batch: Sequence[tuple[Any, ...]]) -> Rows:
+    after = {**rows}
+    for key in sorted({each[2] for each in batch}):
+        balance = after.pop((key,), (0,))[0] + sum(each[3] for each in batch if each[2] == key)
+        if balance % 3:
+            after[key,] = (balance,)
+    return after
+
+
+def _logs(rows: Rows, batch: Sequence[tuple[Any, ...]]) -> Rows:
+    after = {**rows}
+    for key, text in _texts(batch).items():
+        after[key,] = (after.get((key,), ("",))[0] + text,)
+    return after
+
+
+def _aggregates(rows: Rows, batch: Sequence[tuple[Any, ...]]) -> Rows:
+    after = {**rows}
+    for _, _, key, amount in batch:
+        records, total, least, most = after.get((key,), (0, 0, amount, amount))
+        after[key,] = (records + 1, total + amount, min(least, amount), max(most, amount))
+    return after
+
+
+ORACLES: dict[str, Oracle] = {
+    "totals": _totals,
+    "balances": _balances,
+    "logs": _logs,
+    "aggregates": _aggregates,
+}
