@@ -8,8 +8,9 @@ import pytest
 
 from tests.planning.bolts import Recorder
 from tests.planning.running import RowsSpout, bolt, compiled, run_of, shuffled, spout
+from txtopo.errors import RunLostError
 from txtopo.planning.envelopes import ENVELOPE
-from txtopo.planning.outcome import BatchOutcome, judge
+from txtopo.planning.outcome import BatchOutcome, judge, judge_commit
 from txtopo.runtime.local import LocalCarrier
 from txtopo.topology.component import Component
 
@@ -52,3 +53,20 @@ def test_a_cut_that_comes_to_the_driver_is_not_counted_twice() -> None:
 
     assert all(outcome.kept_bytes_by_stream == {} for outcome in outcomes)
     assert outcomes[0].bytes_by_stream["spout/default"] > 0
+
+
+def test_an_envelope_of_the_other_phase_loses_the_commit_and_no_more() -> None:
+    """It may be late; the attempt is replayed, and the run goes on."""
+    save = bolt("save", Recorder(), shuffled(), parallelism=2, committer=True)
+    program = compiled(spout(RowsSpout(BATCHES, "word string"), 1), save, slots=1)
+    carrier = LocalCarrier(1)
+    carrier.start(program)
+    run = run_of(len(BATCHES))
+    left = carrier.process(run)
+    assert isinstance(left.kept, dict)
+    late = next(r for r in chain.from_iterable(left.kept.values()) if r[0] == ENVELOPE)
+    first = judge(program, run, left.records).processed[0]
+    records = carrier.commit(left, first.attempt)
+
+    with pytest.raises(RunLostError, match="envelopes that no slot of the level before sent"):
+        judge_commit(program, first, run.only(first.attempt), [*records, late])

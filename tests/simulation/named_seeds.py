@@ -28,5 +28,6 @@ class NamedSeed:
 
 
 NAMED_SEEDS = (
-    NamedSeed("a question for the leadership goes on after the run has closed its client", 19),
+    NamedSeed("a question for the leadership goes on after the run has closed its client", 53),
+    NamedSeed("a late envelope of the processing phase ends the run in the commit phase", 1653),
 )

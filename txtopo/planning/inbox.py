@@ -16,6 +16,9 @@ from txtopo.planning.run import Run
 from txtopo.planning.stamps import Maker, Stamp, one_run_each
 
 
+NOWHERE = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """Consecutive tuples from one sending task to one receiving task."""
@@ -53,7 +56,7 @@ class Records:
         Args:
             run: The run.
             slots: How many slots sent a stamp.
-            sender: Slot that an envelope came from.
+            sender: Slot that an envelope came from; ``NOWHERE`` if it cannot belong here.
 
         Raises:
             RecomputedError: A task was run twice.
@@ -72,6 +75,9 @@ class Records:
         if len({(each.maker, each.number) for each in self.envelopes}) != len(self.envelopes):
             raise _lost("an envelope twice", "each once")
         arrived = Counter(sender(each) for each in self.envelopes)
+        strays = arrived.keys() - promised.keys()
+        if strays:
+            raise _lost(f"envelopes that no slot of the level before sent: {arrived}", "none")
         for slot, count in promised.items():
             if arrived[slot] != count:
                 raise _lost(f"{arrived[slot]} envelopes of slot {slot}", f"the {count} it sent")

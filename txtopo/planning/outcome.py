@@ -15,7 +15,7 @@ from txtopo.errors import ConflictingWritesError
 from txtopo.metadata import BatchMetadata
 from txtopo.planning.envelopes import Envelope
 from txtopo.planning.failures import error_of
-from txtopo.planning.inbox import Records
+from txtopo.planning.inbox import NOWHERE, Records
 from txtopo.planning.program import Chain, Program
 from txtopo.planning.run import Run
 from txtopo.planning.stamps import Control, Maker, TaskFailure, one_run_each, raise_fault
@@ -167,8 +167,7 @@ def _read(
 
 
 def _sender(envelope: Envelope, chain: Chain) -> int:
-    assert envelope.maker.chain == chain
-    return envelope.maker.slot
+    return envelope.maker.slot if envelope.maker.chain == chain else NOWHERE
 
 
 def _first_failure(run: Run, failures: list[TaskFailure]) -> FailedBatch | None:

@@ -41,6 +41,7 @@ class Faults:
         clock: The clock of a process jumps by up to an hour.
         stop: A run is asked to stop, and started again.
         pause: A run is deactivated for a while.
+        source_shrinks: A partition has fewer records than before, for a while.
     """
 
     crash: float = 0.0
@@ -68,6 +69,7 @@ class Faults:
     clock: float = 0.0
     stop: float = 0.0
     pause: float = 0.0
+    source_shrinks: float = 0.0
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
@@ -116,4 +118,5 @@ _MOST = {
     "clock": 0.01,
     "stop": 0.005,
     "pause": 0.005,
+    "source_shrinks": 0.3,
 }

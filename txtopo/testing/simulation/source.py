@@ -87,9 +87,18 @@ class SimulatedSource:
             self._away_until_s[partition] = self._world.timeline.now_s + chaos.between(*AWAY_S)
         return self.is_away(partition)
 
+    def check(self, partition: int, start: int, count: int) -> None:
+        """Check that records can be read again.
+
+        Raises:
+            FailedException: They are away; they will be back.
+        """
+        if count and (self.goes_away(partition) or start + count > self.end(partition)):
+            raise FailedException(f"partition {partition} of the simulated source is away")
+
     def take(self, available: int) -> int:
         """Return how many of the available records a batch takes."""
-        most = min(available, self.batch_records_max)
+        most = min(max(available, 0), self.batch_records_max)
         chaos = self._world.chaos
         return chaos.below(most + 1) if most and chaos.happens("recut") else most
 
@@ -108,7 +117,9 @@ class SimulatedSource:
             self._ends.append(0)
         for partition, end in enumerate(self._ends):
             more = chaos.below(3 * self.batch_records_max)
-            self._ends[partition] = min(self.records, end + more)
+            if chaos.happens("source_shrinks"):
+                more = -more  # as seen on a replica that is behind
+            self._ends[partition] = max(0, min(self.records, end + more))
         if not self.is_complete:
             delay_s = chaos.between(0.0, 2 * GROWTH_PERIOD_S)
             self._world.timeline.after(delay_s, self._grow)
@@ -160,8 +171,7 @@ class _RangesEmitter(TransactionalEmitter):
         assert isinstance(metadata, dict)
         for at in range(self._context.task_index, len(metadata), self._context.tasks):
             start, count = _range(metadata[str(at)])
-            if count and self._source.goes_away(at):
-                raise FailedException(f"partition {at} of the simulated source is away")
+            self._source.check(at, start, count)
             _emit(collector, at, start, count)
 
 
@@ -173,7 +183,7 @@ class _Coordinator(PartitionedCoordinator):
         source, ends = self._source, _ends(last.metadata)
         # A batch takes at least nothing, so who plans ahead does not know how many it will be.
         known = [at for at in range(source.number_of_partitions()) if not source.is_away(at)]
-        left = sum(source.end(at) - ends.get(str(at), 0) for at in known)
+        left = sum(max(0, source.end(at) - ends.get(str(at), 0)) for at in known)
         return left > 0 and txid - last.txid <= 1 + left // source.batch_records_max
 
     def number_of_partitions(self) -> int:
@@ -182,7 +192,7 @@ class _Coordinator(PartitionedCoordinator):
     def lag(self, metadata: Mapping[str, Json]) -> Mapping[str, int]:
         ends = _ends(dict(metadata))
         return {
-            str(at): self._source.end(at) - ends.get(str(at), 0)
+            str(at): max(0, self._source.end(at) - ends.get(str(at), 0))
             for at in range(self._source.number_of_partitions())
         }
 
@@ -228,8 +238,7 @@ class _PartitionedEmitter(PartitionedTransactionalEmitter):
         metadata: Json,
     ) -> None:
         start, count = _range(metadata)
-        if count and self._source.goes_away(partition):
-            raise FailedException(f"partition {partition} of the simulated source is away")
+        self._source.check(partition, start, count)
         _emit(collector, partition, start, count)
 
 
