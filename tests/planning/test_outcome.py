@@ -11,6 +11,7 @@ from tests.planning.running import RowsSpout, bolt, compiled, run_of, shuffled, 
 from txtopo.errors import RunLostError
 from txtopo.planning.envelopes import ENVELOPE
 from txtopo.planning.outcome import BatchOutcome, judge, judge_commit
+from txtopo.planning.stamps import STAMP
 from txtopo.runtime.local import LocalCarrier
 from txtopo.topology.component import Component
 
@@ -69,4 +70,20 @@ def test_an_envelope_of_the_other_phase_loses_the_commit_and_no_more() -> None:
     records = carrier.commit(left, first.attempt)
 
     with pytest.raises(RunLostError, match="envelopes that no slot of the level before sent"):
+        judge_commit(program, first, run.only(first.attempt), [*records, late])
+
+
+def test_a_stamp_of_another_level_does_not_stand_for_the_one_that_is_missing() -> None:
+    """Seed 4718: the write set of a task got lost with its stamp, and nobody missed it."""
+    save = bolt("save", Recorder(), shuffled(), parallelism=2, committer=True)
+    program = compiled(spout(RowsSpout(BATCHES, "word string"), 1), save, slots=1)
+    carrier = LocalCarrier(1)
+    carrier.start(program)
+    run = run_of(len(BATCHES))
+    left = carrier.process(run)
+    first = judge(program, run, left.records).processed[0]
+    late = next(r for r in left.records if r[0] == STAMP)
+    records = [r for r in carrier.commit(left, first.attempt) if r[0] == ENVELOPE]
+
+    with pytest.raises(RunLostError, match=r"records of \('processing', 0\)"):
         judge_commit(program, first, run.only(first.attempt), [*records, late])

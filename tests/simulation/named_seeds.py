@@ -30,4 +30,5 @@ class NamedSeed:
 NAMED_SEEDS = (
     NamedSeed("a question for the leadership goes on after the run has closed its client", 53),
     NamedSeed("a late envelope of the processing phase ends the run in the commit phase", 1653),
+    NamedSeed("a stamp of the processing phase stands for a lost one of the commit phase", 4718),
 )

@@ -11,12 +11,13 @@ import pyarrow as pa
 from txtopo.errors import RunLostError
 from txtopo.planning.envelopes import ENVELOPE, EVERY_TASK, Envelope, open_envelope
 from txtopo.planning.outbox import Site
-from txtopo.planning.program import PlannedComponent, PlannedEdge
+from txtopo.planning.program import Chain, PlannedComponent, PlannedEdge
 from txtopo.planning.run import Run
 from txtopo.planning.stamps import Maker, Stamp, one_run_each
 
-
 NOWHERE = -1
+Level = tuple[Chain, int]
+"""A level of a chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,12 @@ class Records:
         """Return everyone who made one of them."""
         return {stamp.maker for stamp in self.stamps} | {each.maker for each in self.envelopes}
 
-    def check(self, run: Run, slots: int, sender: Callable[[Envelope], int]) -> None:
+    def check(self, run: Run, above: Level, slots: int, sender: Callable[[Envelope], int]) -> None:
         """Check that these are all records of a run and nothing else, each once.
 
         Args:
             run: The run.
+            above: The level that sent them.
             slots: How many slots sent a stamp.
             sender: Slot that an envelope came from; ``NOWHERE`` if it cannot belong here.
 
@@ -70,8 +72,11 @@ class Records:
         identities = {each.identity for each in self.envelopes}
         foreign = [str(each) for each in identities - {attempt.order for attempt in run.attempts}]
         foreign += {stamp.run for stamp in self.stamps if stamp.run != run.tag}
+        foreign += {str(each) for each in {stamp.maker[:2] for stamp in self.stamps} - {above}}
         if foreign:
-            raise _lost(f"records of {', '.join(sorted(foreign))}", f"records of run {run.tag}")
+            raise _lost(
+                f"records of {', '.join(sorted(foreign))}", f"records of run {run.tag}, {above}"
+            )
         if len({(each.maker, each.number) for each in self.envelopes}) != len(self.envelopes):
             raise _lost("an envelope twice", "each once")
         arrived = Counter(sender(each) for each in self.envelopes)
@@ -135,6 +140,13 @@ def _cut(edge: PlannedEdge, envelope: Envelope, tasks: list[int]) -> Iterator[tu
         for task in tasks if segment.receiver == EVERY_TASK else (segment.receiver,):
             yield task, arrival
         start += segment.tuples
+
+
+def level_above(site: Site) -> Level:
+    """Return the level that sends to a site; what the commit phase begins with is the cut."""
+    if site.level or site.chain == "processing":
+        return site.chain, site.level - 1
+    return "processing", len(site.program.levels_of("processing")) - 1
 
 
 def sender_at(site: Site) -> Callable[[Envelope], int]:

@@ -156,7 +156,8 @@ def _read(
 ) -> tuple[Records, Control, frozenset[Maker]]:
     read = Records.read(records)
     raise_fault(read.stamps)
-    read.check(run, program.slots_of(chain), lambda envelope: _sender(envelope, chain))
+    last = (chain, len(program.levels_of(chain)) - 1)
+    read.check(run, last, program.slots_of(chain), lambda envelope: _sender(envelope, chain))
     control = Control()
     for stamp in read.stamps:
         if stamp.control is not None:

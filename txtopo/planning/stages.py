@@ -21,7 +21,7 @@ from txtopo.metadata import BatchMetadata
 from txtopo.planning.bolt_tasks import run_bolt
 from txtopo.planning.emission import Channel, Emission
 from txtopo.planning.failures import failure_of
-from txtopo.planning.inbox import Arrival, Inbox, Records, sender_at
+from txtopo.planning.inbox import Arrival, Inbox, Records, level_above, sender_at
 from txtopo.planning.outbox import Site
 from txtopo.planning.pickling import loads
 from txtopo.planning.program import Chain, PlannedComponent, Program
@@ -100,7 +100,7 @@ class _Stage:
             judged = site.program.commit_in_driver and site.level == 0
             slots = 0 if judged else site.program.slots_of(site.chain)
         if slots:
-            read.check(site.run, slots, sender_at(site))
+            read.check(site.run, level_above(site), slots, sender_at(site))
         self._control.consumed |= read.makers()
         for stamp in read.stamps:
             self._fail_at(stamp.failed_txid)

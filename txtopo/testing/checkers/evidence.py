@@ -10,6 +10,7 @@ from typing import Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.state.row_backend import Contents
+from txtopo.state.values import Row
 from txtopo.testing.simulation.history import Emission, History, NodesWrite, Record, StoreWrite
 from txtopo.testing.simulation.topologies import Oracle, Rows
 from txtopo.transactional_state.memory import Nodes
@@ -49,6 +50,7 @@ class Evidence:
         history: What happened.
         oracles: The plain fold of each state, by table.
         source: What should have been counted; None if its offsets are not known.
+        repeatable: Whether the spout plans whole batches, which are the same in every attempt.
         records: All records that should have been counted; None if nobody knows.
         outside: What was written outside the states, by name, as it is at the end.
         leftovers: What was wrong at the end.
@@ -61,6 +63,7 @@ class Evidence:
     source: Source | None
     leftovers: Sequence[str]
     expected: tuple[type[Exception], ...]
+    repeatable: bool = False
     records: Sequence[Record] | None = None
     outside: Mapping[str, Rows] = field(default_factory=dict)
 
@@ -114,9 +117,13 @@ class Evidence:
 
 
 def visible(contents: Contents) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """Return what a reader sees."""
-    seen = {key: row.visible() for key, row in contents.rows.items()}
-    return {key: values for key, values in seen.items() if values is not None}
+    """Return what a reader sees; said once more, since a checker must not trust what it judges."""
+    return {key: row.current for key, row in contents.rows.items() if not row.deleted}
+
+
+def before(row: Row) -> tuple[Any, ...] | None:
+    """Return what a row was before the txid that wrote it, or None for no row."""
+    return row.previous if row.previous_txid is not None else None
 
 
 def current_of(topology_id: str, nodes: Nodes) -> int:

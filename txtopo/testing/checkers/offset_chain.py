@@ -1,10 +1,14 @@
-"""C4: in each partition a batch starts where the one before it ended: no hole, no overlap."""
+"""C4: in each partition a batch starts where the one before it ended: no hole, no overlap.
+
+A transactional spout also brings the same batch in every attempt of a txid.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from txtopo.testing.checkers.evidence import Evidence, TwoCuts, Violation
+from txtopo.testing.simulation.history import Emission
 
 
 class OffsetChain:
@@ -18,6 +22,21 @@ class OffsetChain:
             return
         for table in evidence.tables():
             yield from self._table(evidence, table)
+        if evidence.repeatable:
+            yield from self._repeats(evidence)
+
+    def _repeats(self, evidence: Evidence) -> Iterator[Violation]:
+        first: dict[tuple[int, int], Emission] = {}
+        for attempt, emissions in evidence.history.emissions.items():
+            for emission in emissions:
+                known = first.setdefault((attempt.txid, emission.share), emission)
+                if known.records != emission.records:
+                    yield Violation(
+                        self.name,
+                        f"share {emission.share} of txid {attempt.txid} was {known.records}; "
+                        f"attempt {attempt} made it {emission.records}; its plan was not durable",
+                    )
+                    return
 
     def _table(self, evidence: Evidence, table: str) -> Iterator[Violation]:
         ends: dict[int, int] = {}

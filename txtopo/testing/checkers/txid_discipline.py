@@ -12,6 +12,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.testing.checkers.evidence import (
     Evidence,
     Violation,
+    before,
     current_of,
     stored_attempt,
     stored_attempts,
@@ -39,8 +40,8 @@ class TxidDiscipline:
 
     def _metadata(self, write: StoreWrite, durable: set[TransactionAttempt]) -> Iterator[str]:
         """An attempt commits when its own metadata is durable, or was until a later one's came."""
-        before, after = write.before.ledger, write.after.ledger
-        if after is None or not after.txid or (before and before.writer == after.writer):
+        earlier, after = write.before.ledger, write.after.ledger
+        if after is None or not after.txid or (earlier and earlier.writer == after.writer):
             return
         if after.writer not in durable:
             yield f"table {write.table} holds attempt {after.writer}, whose metadata was not stored"
@@ -64,19 +65,16 @@ class TxidDiscipline:
 
     def _previous(self, write: StoreWrite, txid: int) -> Iterator[str]:
         """A row that this txid wrote first keeps what it was before."""
-        before = write.before.ledger
-        if before is None or txid == before.txid or not _keeps_previous(write):
+        earlier = write.before.ledger
+        if earlier is None or txid == earlier.txid or not _keeps_previous(write):
             return
         seen = visible(write.before)
         for key, row in write.after.rows.items():
             if row.txid != txid:
                 continue
-            previous = row.previous if row.previous_txid is not None else None
-            if previous != seen.get(key):
-                yield (
-                    f"row {key} of {write.table} says that it was {previous} before txid {txid}; "
-                    f"it was {seen.get(key)}"
-                )
+            if before(row) != seen.get(key):
+                was = f"says that it was {before(row)} before txid {txid}; it was {seen.get(key)}"
+                yield f"row {key} of {write.table} {was}"
 
     def _nodes(self, evidence: Evidence, write: NodesWrite) -> Iterator[str]:
         id = evidence.topology_id
@@ -87,6 +85,10 @@ class TxidDiscipline:
             held = contents.ledger.txid if contents.ledger is not None else 0
             if after - 1 > held:
                 yield f"ZooKeeper says that txid {after - 1} is committed; {table} holds {held}"
+            writer = contents.ledger.writer if contents.ledger is not None else None
+            stored = stored_attempt(id, write.after, held)
+            if after == before + 1 and held == before and writer != stored:
+                yield f"txid {held} is done; {table} holds {writer}, ZooKeeper the cut of {stored}"
         if after > 1 and stored_attempt(id, write.after, after - 1) is None:
             yield f"the metadata of txid {after - 1} is gone; txid {after} starts from it"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from txtopo.state.values import Row
-from txtopo.testing.checkers.evidence import Evidence, Violation
+from txtopo.testing.checkers.evidence import Evidence, Violation, before, visible
+from txtopo.testing.simulation.history import StoreWrite
 
 
 class Undo:
@@ -16,28 +16,28 @@ class Undo:
     def check(self, evidence: Evidence) -> Iterator[Violation]:
         """Yield every key that still bears what an abandoned attempt wrote."""
         for write in evidence.store_writes():
-            before, after = write.before.ledger, write.after.ledger
-            if before is None or after is None:
+            earlier, ledger = write.before.ledger, write.after.ledger
+            if earlier is None or ledger is None or not ledger.txid:
                 continue
-            if after.txid != before.txid or after.writer == before.writer or not after.txid:
-                continue
-            for key, row in write.before.rows.items():
-                if row.txid != after.txid or not _opaque(write.before.rows.values()):
-                    continue
-                start = row.before(after.txid)
-                now = write.after.rows.get(key)
-                if now is None or now.txid != after.txid:
-                    got = now.visible() if now is not None else None
-                else:
-                    got = now.before(after.txid)
-                if got != start:
-                    yield Violation(
-                        self.name,
-                        f"key {key} of {write.table} was {start} before txid {after.txid}; attempt "
-                        f"{before.writer} wrote {row.visible()}; attempt {after.writer} starts "
-                        f"from {got}",
-                    )
+            if ledger.txid == earlier.txid and ledger.writer != earlier.writer:
+                for what in _left(write):
+                    yield Violation(self.name, what)
 
 
-def _opaque(rows: object) -> bool:
-    return any(isinstance(row, Row) and row.previous_txid is not None for row in rows)  # type: ignore[attr-defined]
+def _left(write: StoreWrite) -> Iterator[str]:
+    assert write.after.ledger is not None
+    txid = write.after.ledger.txid
+    rows = write.before.rows
+    if not any(row.previous_txid is not None for row in rows.values()):
+        return  # a transactional state, which keeps nothing to go back to
+    for key, row in rows.items():
+        if row.txid != txid:
+            continue
+        now = write.after.rows.get(key)
+        again = now is not None and now.txid == txid
+        got = before(now) if again and now is not None else visible(write.after).get(key)
+        if got != before(row):
+            yield (
+                f"key {key} of {write.table} was {before(row)} before txid {txid}; an attempt "
+                f"wrote {row.current}; the next one, {write.after.ledger.writer}, starts from {got}"
+            )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from txtopo.testing.simulation.faults import Faults
@@ -21,6 +23,11 @@ CLOCK_JUMP_S = 3600.0
 class Chaos:
     """Draws every fault and every delay of one simulation from one generator.
 
+    Args:
+        chance: The generator.
+        faults: How often each kind happens.
+        tell: Told of each fault that happens.
+
     Attributes:
         counts: How often each kind has happened.
         healed: Whether nothing goes wrong any more.
@@ -28,20 +35,22 @@ class Chaos:
             often it has to be passed first). Each happens once.
     """
 
-    def __init__(self, chance: random.Random, faults: Faults) -> None:
+    def __init__(self, chance: random.Random, faults: Faults, tell: Callable[[str], None]) -> None:
         self.counts: Counter[str] = Counter()
         self.healed = False
         self.crash_at: list[tuple[str, int]] = []
         self._chance = chance
-        self._faults = faults
+        self._tell = tell
+        self._rates = {kind: rate for kind, rate in asdict(faults).items() if rate}
         self._passed: Counter[str] = Counter()
 
     def happens(self, kind: str) -> bool:
         """Draw whether a fault happens now, and count it."""
-        rate: float = getattr(self._faults, kind)
-        if self.healed or rate == 0.0 or self._chance.random() >= rate:
+        rate = self._rates.get(kind)
+        if rate is None or self.healed or self._chance.random() >= rate:
             return False
         self.counts[kind] += 1
+        self._tell(kind)
         return True
 
     def latency_s(self) -> float:
@@ -58,14 +67,18 @@ class Chaos:
         """Draw a whole number from 0 to *limit* - 1."""
         return self._chance.randrange(limit)
 
+    def passes(self, place: str) -> bool:
+        """Count that a place is passed; return whether a crash was ordered for this time."""
+        self._passed[place] += 1
+        return (place, self._passed[place]) in self.crash_at
+
     def at(self, process: SimulatedProcess, place: str) -> float | None:
         """Do what happens to a process at a checkpoint.
 
         Returns:
             How long its work has to wait there; None if it may go on at once.
         """
-        self._passed[place] += 1
-        if (place, self._passed[place]) in self.crash_at or self.happens("crash"):
+        if self.passes(place) or self.happens("crash"):
             process.kill()
             return None
         if self.happens("clock"):

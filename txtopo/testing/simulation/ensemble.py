@@ -71,14 +71,16 @@ class SimulatedEnsemble(MemoryEnsemble):
         """Return who has a place in the election."""
         return list(self._owners.values())
 
-    def expire(self, process: SimulatedProcess) -> None:
-        """End the session of a process; it hears of it later."""
+    def expire(self, process: SimulatedProcess, notice_s: float | None = None) -> None:
+        """End the session of a process; it hears of it later, after *notice_s* if given."""
         for contender, owner in list(self._owners.items()):
             if owner is process:
                 contender.released = True
                 self.withdraw(contender)
                 if contender.on_lost is not None:
-                    delay_s = self._world.chaos.between(0.0, NOTICE_S)
+                    delay_s = notice_s
+                    if delay_s is None:
+                        delay_s = self._world.chaos.between(0.0, NOTICE_S)
                     process.after(delay_s, contender.on_lost)
 
 

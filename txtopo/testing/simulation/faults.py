@@ -41,6 +41,7 @@ class Faults:
         clock: The clock of a process jumps by up to an hour.
         stop: A run is asked to stop, and started again.
         pause: A run is deactivated for a while.
+        empty_replay: A replay of an opaque batch takes nothing at all.
         source_shrinks: A partition has fewer records than before, for a while.
     """
 
@@ -70,6 +71,7 @@ class Faults:
     stop: float = 0.0
     pause: float = 0.0
     source_shrinks: float = 0.0
+    empty_replay: float = 0.0
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
@@ -119,4 +121,5 @@ _MOST = {
     "stop": 0.005,
     "pause": 0.005,
     "source_shrinks": 0.3,
+    "empty_replay": 0.5,
 }

@@ -74,7 +74,11 @@ class SimulatedProcess(TopologyListener):
             raise Crashed
         self.world.history.note(self.world.timeline.now_s, self.name, place)
         if self.world.baton.holder is None:
-            return  # on the loop: nothing there waits, so nothing overtakes it
+            # On the loop nothing waits, so nothing overtakes it; it crashes where it was ordered.
+            if self.world.chaos.passes(place):
+                self.kill()
+                raise Crashed
+            return
         pause_s = self.world.chaos.at(self, place)
         if not self.alive:
             raise Crashed
@@ -103,9 +107,23 @@ class SimulatedProcess(TopologyListener):
         """Stop it for a while (SIGSTOP, SIGCONT)."""
         if self.frozen or not self.alive:
             return
+        self.suspend()
+        self.world.timeline.after(duration_s, self.wake)
+
+    def suspend(self) -> None:
+        """Stop it until it is woken (SIGSTOP)."""
         self.frozen = True
-        self.world.history.note(self.world.timeline.now_s, self.name, f"frozen {duration_s:.3f} s")
-        self.world.timeline.after(duration_s, self._wake)
+        self.world.history.note(self.world.timeline.now_s, self.name, "frozen")
+
+    def wake(self) -> None:
+        """Let it go on (SIGCONT): all that was due meanwhile happens now."""
+        if not self.alive:
+            return
+        self.frozen = False
+        self.world.history.note(self.world.timeline.now_s, self.name, "woken")
+        kept, self._kept = self._kept, []
+        for event in kept:
+            self.world.timeline.put_back(event)
 
     def ask_to_stop(self) -> None:
         """Ask the run to stop, as SIGTERM does."""
@@ -135,15 +153,6 @@ class SimulatedProcess(TopologyListener):
         self.world.baton.hand_to(work)
         if work.ended and work in self._works:
             self._works.remove(work)
-
-    def _wake(self) -> None:
-        if not self.alive:
-            return
-        self.frozen = False
-        self.world.history.note(self.world.timeline.now_s, self.name, "woken")
-        kept, self._kept = self._kept, []
-        for event in kept:
-            self.world.timeline.put_back(event)
 
     def _unwind(self, works: list[Work]) -> None:
         for work in works:

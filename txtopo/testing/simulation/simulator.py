@@ -99,6 +99,7 @@ class Simulator:
             source=Source(scenario.partitions, scenario.records),
             leftovers=world.leftovers.found,
             expected=(FencedError, PoisonBatchError, InfrastructureError, BoltBroken),
+            repeatable=scenario.shape.spout == "transactional",
         )
 
     def close(self) -> None:

@@ -1,37 +1,17 @@
 """SimulatedSource: records that become available bit by bit, in partitions that go away at times.
 
 The record at an offset is always the same, so that the checkers know what each batch must have been
-without asking anybody. Three spouts read it: transactional, partitioned and opaque.
+without asking anybody. Three spouts read it; see
+:mod:`txtopo.testing.simulation.spouts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.collector import BatchOutputCollector
-from txtopo.config import Config
-from txtopo.context import TaskContext
 from txtopo.errors import FailedException
-from txtopo.metadata import Json
-from txtopo.spouts.opaque import (
-    OpaquePartitionedTransactionalEmitter,
-    OpaquePartitionedTransactionalSpout,
-)
-from txtopo.spouts.partitioned import (
-    PartitionedCoordinator,
-    PartitionedTransactionalEmitter,
-    PartitionedTransactionalSpout,
-)
-from txtopo.spouts.transactional import (
-    LastBatch,
-    TransactionalCoordinator,
-    TransactionalEmitter,
-    TransactionalSpout,
-)
 from txtopo.testing.simulation.chaos import AWAY_S
-from txtopo.testing.simulation.tap import worlds
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -65,6 +45,10 @@ class SimulatedSource:
         self._world = world
         self._ends: list[int] = []
         self._away_until_s: dict[int, float] = {}
+        self._empty: dict[TransactionAttempt, bool] = {}
+        self._cuts: dict[TransactionAttempt, dict[int, int]] = {}
+        self._committing: dict[int, TransactionAttempt] = {}
+        self._trimmed: dict[int, int] = {}
         self._grow()
 
     def end(self, partition: int) -> int:
@@ -91,10 +75,36 @@ class SimulatedSource:
         """Check that records can be read again.
 
         Raises:
-            FailedException: They are away; they will be back.
+            FailedException: They are away and will be back, or were trimmed and will not.
         """
+        if count and start < self._trimmed.get(partition, 0):
+            raise FailedException(f"offset {start} of partition {partition} was trimmed")
         if count and (self.goes_away(partition) or start + count > self.end(partition)):
             raise FailedException(f"partition {partition} of the simulated source is away")
+
+    def is_empty_replay(self, attempt: TransactionAttempt) -> bool:
+        """Return whether an opaque attempt takes nothing, though one before it may have."""
+        if attempt not in self._empty:
+            replay = any(known.txid == attempt.txid for known in self._empty)
+            chaos = self._world.chaos
+            self._empty[attempt] = replay and chaos.happens("empty_replay")
+        return self._empty[attempt]
+
+    def note_end(self, attempt: TransactionAttempt, partition: int, end: int) -> None:
+        """Take note of where an attempt ends, for the day when its txid is done."""
+        self._cuts.setdefault(attempt, {})[partition] = end
+
+    def commit(self, attempt: TransactionAttempt) -> None:
+        """Take note that an attempt is about to be committed."""
+        known = self._committing.get(attempt.txid)
+        if known is None or known < attempt:
+            self._committing[attempt.txid] = attempt
+
+    def trim(self, txid: int) -> None:
+        """Forget the records of all batches before *txid*: nobody may need them again."""
+        for done in [each for each in self._committing if each < txid]:
+            for partition, end in self._cuts.get(self._committing.pop(done), {}).items():
+                self._trimmed[partition] = max(end, self._trimmed.get(partition, 0))
 
     def take(self, available: int) -> int:
         """Return how many of the available records a batch takes."""
@@ -123,185 +133,3 @@ class SimulatedSource:
         if not self.is_complete:
             delay_s = chaos.between(0.0, 2 * GROWTH_PERIOD_S)
             self._world.timeline.after(delay_s, self._grow)
-
-
-class RangesSpout(TransactionalSpout):
-    """Plans ranges of offsets in the driver; each task reads its partitions."""
-
-    output_fields = FIELDS
-
-    def __init__(self, world_number: int) -> None:
-        self._world_number = world_number
-
-    def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
-        """Make the planning part."""
-        return _RangesCoordinator(_source(self._world_number))
-
-    def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
-        """Make an emitting part."""
-        return _RangesEmitter(_source(self._world_number), context)
-
-
-class _RangesCoordinator(TransactionalCoordinator):
-    def __init__(self, source: SimulatedSource) -> None:
-        self._source = source
-
-    def is_ready(self, txid: int, last: LastBatch) -> bool:
-        source, ends = self._source, _ends(last.metadata)
-        known = range(source.number_of_partitions())
-        return any(source.end(at) > ends.get(str(at), 0) for at in known)
-
-    def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
-        source, starts = self._source, _ends(previous_metadata)
-        ranges: dict[str, Json] = {}
-        for at in range(source.number_of_partitions()):
-            start = starts.get(str(at), 0)
-            ranges[str(at)] = [start, source.take(source.end(at) - start)]
-        return ranges
-
-
-class _RangesEmitter(TransactionalEmitter):
-    def __init__(self, source: SimulatedSource, context: TaskContext) -> None:
-        self._source = source
-        self._context = context
-
-    def emit_batch(
-        self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
-    ) -> None:
-        assert isinstance(metadata, dict)
-        for at in range(self._context.task_index, len(metadata), self._context.tasks):
-            start, count = _range(metadata[str(at)])
-            self._source.check(at, start, count)
-            _emit(collector, at, start, count)
-
-
-class _Coordinator(PartitionedCoordinator):
-    def __init__(self, source: SimulatedSource) -> None:
-        self._source = source
-
-    def is_ready(self, txid: int, last: LastBatch) -> bool:
-        source, ends = self._source, _ends(last.metadata)
-        # A batch takes at least nothing, so who plans ahead does not know how many it will be.
-        known = [at for at in range(source.number_of_partitions()) if not source.is_away(at)]
-        left = sum(max(0, source.end(at) - ends.get(str(at), 0)) for at in known)
-        return left > 0 and txid - last.txid <= 1 + left // source.batch_records_max
-
-    def number_of_partitions(self) -> int:
-        return self._source.number_of_partitions()
-
-    def lag(self, metadata: Mapping[str, Json]) -> Mapping[str, int]:
-        ends = _ends(dict(metadata))
-        return {
-            str(at): max(0, self._source.end(at) - ends.get(str(at), 0))
-            for at in range(self._source.number_of_partitions())
-        }
-
-
-class PartitionedSpout(PartitionedTransactionalSpout):
-    """Cuts each batch in the task that emits it first, and repeats it from then on."""
-
-    output_fields = FIELDS
-
-    def __init__(self, world_number: int) -> None:
-        self._world_number = world_number
-
-    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
-        """Make the planning part."""
-        return _Coordinator(_source(self._world_number))
-
-    def emitter(self, config: Config, context: TaskContext) -> PartitionedTransactionalEmitter:
-        """Make an emitting part."""
-        return _PartitionedEmitter(_source(self._world_number))
-
-
-class _PartitionedEmitter(PartitionedTransactionalEmitter):
-    def __init__(self, source: SimulatedSource) -> None:
-        self._source = source
-
-    def emit_partition_batch_new(
-        self,
-        attempt: TransactionAttempt,
-        collector: BatchOutputCollector,
-        partition: int,
-        last_metadata: Json,
-    ) -> Json:
-        start = _end(last_metadata)
-        away = self._source.goes_away(partition)
-        count = 0 if away else self._source.take(self._source.end(partition) - start)
-        return _emit(collector, partition, start, count)
-
-    def emit_partition_batch(
-        self,
-        attempt: TransactionAttempt,
-        collector: BatchOutputCollector,
-        partition: int,
-        metadata: Json,
-    ) -> None:
-        start, count = _range(metadata)
-        self._source.check(partition, start, count)
-        _emit(collector, partition, start, count)
-
-
-class OpaqueSpout(OpaquePartitionedTransactionalSpout):
-    """Cuts each attempt anew; a partition that is away keeps its position."""
-
-    output_fields = FIELDS
-
-    def __init__(self, world_number: int) -> None:
-        self._world_number = world_number
-
-    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
-        """Make the planning part."""
-        return _Coordinator(_source(self._world_number))
-
-    def emitter(
-        self, config: Config, context: TaskContext
-    ) -> OpaquePartitionedTransactionalEmitter:
-        """Make an emitting part."""
-        return _OpaqueEmitter(_source(self._world_number))
-
-
-class _OpaqueEmitter(OpaquePartitionedTransactionalEmitter):
-    def __init__(self, source: SimulatedSource) -> None:
-        self._source = source
-
-    def emit_partition_batch(
-        self,
-        attempt: TransactionAttempt,
-        collector: BatchOutputCollector,
-        partition: int,
-        last_metadata: Json,
-    ) -> Json:
-        if self._source.goes_away(partition):
-            return None
-        start = _end(last_metadata)
-        count = self._source.take(self._source.end(partition) - start)
-        return _emit(collector, partition, start, count)
-
-
-def _source(world_number: int) -> SimulatedSource:
-    source = worlds[world_number].source
-    assert source is not None, "the spouts of this module read a simulated source"
-    return source
-
-
-def _emit(collector: Any, partition: int, start: int, count: int) -> Json:
-    for offset in range(start, start + count):
-        collector.emit(record(partition, offset))
-    return [start, count]
-
-
-def _ends(metadata: Json) -> dict[str, int]:
-    return {at: _end(each) for at, each in metadata.items()} if isinstance(metadata, dict) else {}
-
-
-def _end(metadata: Json) -> int:
-    return sum(_range(metadata)) if metadata is not None else 0
-
-
-def _range(metadata: Json) -> tuple[int, int]:
-    assert isinstance(metadata, list)
-    start, count = metadata
-    assert isinstance(start, int)
-    assert isinstance(count, int)
-    return start, count

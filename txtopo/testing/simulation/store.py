@@ -33,12 +33,22 @@ class SimulatedStore:
 
     def check_reachable(self) -> None:
         """Fail now and then, and for a while now and then."""
-        chaos, now_s = self.world.chaos, self.world.timeline.now_s
+        chaos = self.world.chaos
         if chaos.happens("store_away"):
-            self._away_until_s = now_s + chaos.between(*AWAY_S)
-        away = now_s < self._away_until_s and not chaos.healed
+            self.go_away()
+        away = self.world.timeline.now_s < self._away_until_s and not chaos.healed
         if away or chaos.happens("store_before"):
             raise StoreUnavailable(f"the simulated store {self.name!r} does not answer")
+
+    def go_away(self) -> None:
+        """Answer nobody for a while."""
+        self._away_until_s = self.world.timeline.now_s + self.world.chaos.between(*AWAY_S)
+
+    def lost(self, fate: str) -> UnknownOutcomeError:
+        """Lose a connection; often the next one cannot be made at once either."""
+        if self.world.chaos.below(2):
+            self.go_away()
+        return UnknownOutcomeError(f"the simulated connection was lost; the write was {fate}")
 
     def swap(
         self,
@@ -89,7 +99,7 @@ class SimulatedBackend(RowBackend):
                 rows[key] = row
         contents = Contents(ledger, rows)
         if chaos.happens("store_lost"):
-            raise _unknown("lost")
+            raise store.lost("lost")
         if chaos.happens("store_late"):
             delay_s = chaos.between(0.0, SLOW_S[0])
 
@@ -97,11 +107,11 @@ class SimulatedBackend(RowBackend):
                 store.swap(process, self.table.name, expected, contents)
 
             store.world.timeline.after(delay_s, arrive)
-            raise _unknown("still on its way")
+            raise store.lost("still on its way")
         written = store.swap(process, self.table.name, expected, contents)
         process.checkpoint("store written")
         if chaos.happens("store_after"):
-            raise _unknown("done" if written else "refused")
+            raise store.lost("done" if written else "refused")
         return written
 
     def close(self) -> None:
@@ -109,7 +119,3 @@ class SimulatedBackend(RowBackend):
         if self._open:
             self._open = False
             self._store.opened[self._process] -= 1
-
-
-def _unknown(fate: str) -> UnknownOutcomeError:
-    return UnknownOutcomeError(f"the simulated connection was lost; the write was {fate}")

@@ -41,6 +41,8 @@ under way takes 30 s; then a time limit, an election and a few batches come one 
 STOP_S = 120.0
 """Virtual time in which a run stops; the longest call that it has to wait for takes 30 s."""
 
+CHAOS_SALT = 0x5EED
+
 _numbers = itertools.count()
 
 
@@ -72,7 +74,7 @@ class World:
         self.baton = baton
         self.timeline = Timeline()
         self.history = History()
-        self.chaos = Chaos(random.Random(seed ^ 0x5EED), faults)
+        self.chaos = Chaos(random.Random(seed ^ CHAOS_SALT), faults, self._note_fault)
         self.ensemble = SimulatedEnsemble(self)
         self.leftovers = Leftovers()
         self.topology: Topology | None = None
@@ -130,6 +132,10 @@ class World:
             process.scheduler,
         )
 
+    def open_backend(self, location: str, table: StateTable) -> StateBackend:
+        """Open a state for the process that runs now; another kind of store may stand here."""
+        return SimulatedBackend(self.stores[location], table)
+
     @property
     def topology_id(self) -> str:
         """Id of the topology."""
@@ -146,6 +152,10 @@ class World:
         """Return the living processes that have started their run."""
         found = (supervisor.process for supervisor in self.supervisors)
         return [p for p in found if p is not None and p.alive and p.driver is not None]
+
+    def _note_fault(self, kind: str) -> None:
+        if kind != "switch":  # at half of all places; it would hide the rest
+            self.history.note(self.timeline.now_s, "chaos", kind)
 
     def _until_processed(self, limit_s: float) -> bool:
         """Let time pass until a run says that nothing is left."""
@@ -225,4 +235,4 @@ class _Factory:
     shared_by_processes = False
 
     def __call__(self, url: str, table: StateTable) -> StateBackend:
-        return SimulatedBackend(worlds[self.world_number].stores[self.location], table)
+        return worlds[self.world_number].open_backend(self.location, table)
