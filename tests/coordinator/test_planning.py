@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.coordinator.script import COUNTED, INFRASTRUCTURE, OPAQUE, STORM, Script
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import Coordinator, CoordinatorSettings
-from txtopo.coordinator.actions import PlanBatch
+from txtopo.coordinator.actions import PlanBatch, StartProcessing
 from txtopo.coordinator.events import (
     Activated,
     Deactivated,
@@ -73,27 +73,29 @@ def test_a_spout_that_was_not_ready_is_asked_again_with_a_tick_only() -> None:
     assert script.tick() == ["B5 10", "B6 10"]
 
 
-def test_idle_means_that_nothing_is_in_flight_and_the_spout_has_nothing() -> None:
-    script = Script(replace(STORM, window_txids=1))
-    assert script.coordinator.idle
-
-    script.s = 10
-    script.tick()
-    assert not script.coordinator.idle
-    script.ack(1)
-    script.s = None
-    script.ack(1)
-    assert script.coordinator.idle
-
-
-def test_nothing_is_idle_while_the_spout_is_asked() -> None:
-    coordinator = new()
+def test_what_is_planned_does_not_wait_for_a_spout_that_is_slow_to_answer() -> None:
+    """A spout may wait for data in ``is_ready``; the batches before it are not late for that."""
+    coordinator = new(replace(STORM, window_txids=12, run_txids_max=3))
     coordinator.start()
-    coordinator.handle(NotReady(TransactionAttempt(1, 0, 1)))
-    assert coordinator.idle
+    first = TransactionAttempt(1, 0, 1)
+    assert coordinator.handle(Planned(first, "a")) == [
+        PlanBatch(TransactionAttempt(2, 0, 1), 1, BatchMetadata("a"))
+    ]
 
+    started = coordinator.handle(Tick())
+
+    assert [a.attempts for a in started if isinstance(a, StartProcessing)] == [(first,)]
+
+
+def test_runs_wait_to_be_full_again_once_the_spout_has_answered() -> None:
+    coordinator = new(replace(STORM, window_txids=12, run_txids_max=3))
+    coordinator.start()
+    coordinator.handle(Planned(TransactionAttempt(1, 0, 1), "a"))
     coordinator.handle(Tick())
-    assert not coordinator.idle
+
+    answered = coordinator.handle(Planned(TransactionAttempt(2, 0, 1), "b"))
+
+    assert [type(action) for action in answered] == [PlanBatch]
 
 
 def test_a_spout_that_had_nothing_is_asked_as_soon_as_it_is_activated_again() -> None:

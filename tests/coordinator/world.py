@@ -171,7 +171,7 @@ class World:
         self.tell(Activated())
         for _ in range(500):
             done = bool(self.store.ranges) and self.store.ranges[-1][1] == RECORDS
-            if done and self.coordinator.idle:
+            if done and not self.coordinator.transactions and not self.work:
                 return
             if self.work:
                 self.answer(self.work.pop(0))

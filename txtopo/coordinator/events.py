@@ -77,7 +77,7 @@ class RunFailed:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Some time has passed: ask a spout again that was not ready."""
+    """Some time has passed: ask a spout again that was not ready; do not wait for a slow one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,10 @@ stays; a repeatable spout keeps its cut too, an opaque one cuts anew. ::
 
 Never-seen txids are asked for in order, one at a time, while the window has room; the first that
 is not ready ends the scan until the next tick. Planned ones are processed in runs of consecutive
-txids. A run waits to be full only while an event is sure to come: an answer of the spout, or, with
-a full window, the end of a transaction before it. There is one before it then, since the window is
-larger than a run. So there is always an event to wait for, and nothing gets stuck.
+txids. A run waits to be full only while an event is sure to come soon: an answer of the spout,
+until a tick finds it slow, or, with a full window, the end of a transaction before it. There is one
+before it then, since the window is larger than a run. So there is always an event to wait for, and
+nothing gets stuck.
 
 Order of durability
 -------------------
@@ -115,7 +116,7 @@ class Coordinator:
         self._epoch, self._recovered = epoch, recovered
         self._table = TransactionTable(epoch=epoch, current=current, committed=committed)
         self._ready = self._activated = True
-        self._pausing, self._faults = False, 0
+        self._pausing, self._slow, self._faults = False, False, 0
         self._ending: Ending | None = None
 
     @property
@@ -127,11 +128,6 @@ class Coordinator:
     def epoch(self) -> int:
         """Number of this coordinator."""
         return self._epoch
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is in flight and the spout, when last asked, had nothing."""
-        return not self._table.rows and not self._ready
 
     @property
     def transactions(self) -> tuple[Transaction, ...]:
@@ -157,10 +153,11 @@ class Coordinator:
         match event:
             case Planned() if self._table.expecting(event.attempt, Planned):
                 self._table.enter(BatchMetadata(event.planned))
+                self._slow = False
             case NotReady():
                 if transaction := self._table.expecting(event.attempt, NotReady):
                     self._table.put([transaction.moved(NotReady)])
-                    self._ready = False
+                    self._ready = self._slow = False
             case Processed():
                 for attempt, metadata in zip(event.attempts, event.metadata, strict=True):
                     if transaction := self._table.expecting(attempt, Processed):
@@ -175,6 +172,7 @@ class Coordinator:
                 return self._run_failed(event)
             case Tick():
                 self._ready = self._ready or self._activated
+                self._slow = self._table.unplanned.phase is Phase.PLANNING
             case Activated() | Deactivated():
                 self._activated = self._ready = isinstance(event, Activated)
             case Resumed():
@@ -279,8 +277,8 @@ class Coordinator:
         return [StartCommit(first.attempt, first.metadata)]
 
     def _start_runs(self) -> list[Action]:
-        # If planning has failed before, it may take long: what is planned does not wait for it.
-        asks = self._asks and self._table.unplanned.attempt.attempt == 0
+        # Planning that has failed before or is slow may take long: what is planned does not wait.
+        asks = self._asks and self._table.unplanned.attempt.attempt == 0 and not self._slow
         committed = self._table.committed
         actions: list[Action] = []
         while run := next_run(self.transactions, self._settings, committed=committed, asks=asks):

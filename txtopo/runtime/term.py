@@ -155,8 +155,11 @@ class Term:
         """Ask the spout again after a pause; one timer, however often it was asked meanwhile."""
         if self._poll is not None:
             self._poll.cancel()
+        self._poll = self._tick_later()
+
+    def _tick_later(self) -> Timer:
         pause_s = self._parts.config.poll_interval_s
-        self._poll = self._scheduler.call_later(pause_s, lambda: self.handle(Tick()))
+        return self._scheduler.call_later(pause_s, lambda: self.handle(Tick()))
 
     def _perform(self, actions: Sequence[Action]) -> None:
         self._actions.extend(actions)
@@ -213,8 +216,10 @@ class Term:
     def _plan(self, action: PlanBatch) -> None:
         self.asks += 1
         ask, quiet = self.asks, not self.coordinator.transactions
+        slow = self._tick_later()
 
         def done(future: Future[Event]) -> None:
+            slow.cancel()
             error = future.exception()
             if error is None:
                 if quiet and isinstance(future.result(), NotReady):
@@ -224,7 +229,13 @@ class Term:
                 spout = self._parts.program.spout_id
                 self.handle(Failed(action.attempt, failure_of(error, spout)))
 
-        self._scheduler.submit(lambda: self._parts.planner.plan(action), done)
+        def plan() -> Event:
+            self._scheduler.point("P1.before")
+            event = self._parts.planner.plan(action)
+            self._scheduler.point("P1.after")
+            return event
+
+        self._scheduler.submit(plan, done)
 
     def _commit(self, action: StartCommit) -> None:
         attempt, result = action.attempt, self._jobs.result(action.attempt)
