@@ -5,7 +5,10 @@ READY := .venv/.ready
 SOURCES := txtopo state_backends tests examples benchmarks
 FAST := not integration and not spark and not service and not kills and not slow
 
-.PHONY: help demo test check bench services test-all format clean java
+SEEDS := 10000
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+
+.PHONY: help demo test check bench services simulate mutants faults test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -29,6 +32,16 @@ bench: java services $(READY)  ## txtopo, a bare Spark loop and Structured Strea
 
 services:  ## install the servers that tests use (as root on Debian; else says what is missing)
 	@.ci/services
+
+simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults; SEED=7 replays one
+	$(PYTHON) -m txtopo.testing.simulation.command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
+		--processes $(CORES) --report docs/simulation.md) $(ARGS)
+
+mutants: $(READY)  ## break one rule after the other in a copy, and show what notices
+	$(PYTHON) -m tests.mutants $(ARGS)
+
+faults: services $(READY)  ## a crash at every point of the protocol, two coordinators in every order
+	$(PYTHON) -m tests.simulation.crash_points $(ARGS)
 
 test-all: java services $(READY)  ## every test, also those that take minutes
 	$(PYTHON) -m pytest $(ARGS)

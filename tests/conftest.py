@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from glob import glob
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
 
 # What is quick comes first, so that a mistake shows early. Tests of one rank share their fixtures.
 RANKS = ("integration", "service", "spark", "kills", "slow")
+# Folders whose tests all get the mark of the same name.
+MARKED_FOLDERS = ("integration", "kills")
+# The first mark of all tests of a file.
+MARKS_OF_FILE = re.compile(r"^pytestmark = \[?pytest\.mark\.(\w+)", re.MULTILINE)
 
 
 @pytest.fixture(scope="session")
@@ -66,11 +73,40 @@ def missing(need: str) -> str | None:
     return f"unknown service {need!r}; expected postgresql or zookeeper"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Take fewer examples of each property where only the fast tests run; see also below."""
+    gc.disable()
+    if all(left_out(rank, config) for rank in RANKS):
+        from tests.chance import take_fewer
+
+        take_fewer()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import a folder or file whose tests will all not run: the servers' clients are slow."""
+    marks = [mark for mark in MARKED_FOLDERS if mark == collection_path.name]
+    if collection_path.suffix == ".py":
+        marks = MARKS_OF_FILE.findall(collection_path.read_text())
+    return any(left_out(mark, config) for mark in marks) or None
+
+
+def left_out(mark: str, config: pytest.Config) -> bool:
+    """Return whether the marker expression leaves out every test with *mark*."""
+    expression: str = config.option.markexpr
+    return f"not {mark}" in expression.split(" and ")
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is imported out of each collection of garbage, else a tenth of the time."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses a shared fixture or runs whole topologies, and put what is quick first."""
+    """Mark what uses a shared fixture or lies in a folder of its own; put what is quick first."""
     for item in items:
-        if "integration" in item.path.parts:
-            item.add_marker(pytest.mark.integration)
+        for folder in set(MARKED_FOLDERS).intersection(item.path.parts):
+            item.add_marker(folder)
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures:
             item.add_marker(pytest.mark.spark)

@@ -15,6 +15,7 @@ PACKAGES = [
     "txtopo.spouts",
     "txtopo.state",
     "txtopo.topology",
+    "txtopo.transactional_state",
 ]
 
 

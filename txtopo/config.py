@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from types import UnionType
 from typing import Literal
 
 from txtopo.errors import ConfigError
@@ -63,6 +66,19 @@ class Config:
     keep_processed: bool = True
     driver_bytes_max: int = 1 << 30
 
+    def __new__(cls, *_: object, **settings: object) -> Config:
+        """Refuse settings that there are not; called before the settings are taken."""
+        known = [each.name for each in fields(cls)]
+        for name in settings:
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                raise ConfigError(
+                    f"unknown setting {name!r}; "
+                    + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"),
+                    setting=name,
+                )
+        return object.__new__(cls)
+
     def __post_init__(self) -> None:
         if self.carrier not in CARRIERS:
             raise ConfigError(
@@ -77,6 +93,12 @@ class Config:
             self._check_positive_number(name)
         for name in ("poll_interval_s", "backoff_s", "backoff_max_s"):
             self._check_positive_number(name)
+        self._check_type("zookeeper", str, "a string")
+        self._check_type("zookeeper_dir", str | os.PathLike, "a path")
+        self._check_type("zookeeper_digest", str | None, "'user:password' or None")
+        self._check_type("zookeeper_sasl", Mapping | None, "a mapping or None")
+        self._check_type("zookeeper_tls", Mapping | None, "a mapping or None")
+        self._check_type("keep_processed", bool, "True or False")
         if not self.zookeeper:
             raise ConfigError(
                 "zookeeper is empty; expected 'embedded', 'memory' or 'host:port,…/chroot'"
@@ -92,6 +114,15 @@ class Config:
     def pause_s(self, failures: int) -> float:
         """Return the pause after so many infrastructure faults in a row, from 1."""
         return min(self.backoff_max_s, self.backoff_s * 2.0 ** min(failures - 1, 30))
+
+    def _check_type(self, name: str, kind: type | UnionType, expected: str) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, kind):
+            # Never the value: it may be a password.
+            raise ConfigError(
+                f"{name} is of the wrong type; got {type(value).__name__}; expected {expected}",
+                setting=name,
+            )
 
     def _check_positive_int(self, name: str) -> None:
         value = getattr(self, name)

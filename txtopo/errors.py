@@ -155,6 +155,10 @@ class ValueRefusedError(PromiseError, ValueError):
     """A value cannot be stored exactly; nothing of its batch was written."""
 
 
+class PlugInError(PromiseError):
+    """A state plug-in did not keep its interface, so it is not known what it wrote; mend it."""
+
+
 class SourceDataLost(PromiseError):
     """Data of a planned batch is gone or changed, so the batch cannot be brought again."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -22,3 +23,27 @@ class BatchMetadata:
 
     planned: Json = None
     cut: dict[str, Json] | None = None
+
+
+def json_flaw(value: object) -> str | None:
+    """Say why JSON would not give *value* back as it is; None if it does.
+
+    A key that is a number would come back as a string, so that a spout would not find what it
+    stored and begin anew. (A tuple comes back as a list, which does no harm.)
+    """
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return _changed_key(value)
+
+
+def _changed_key(value: object) -> str | None:
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                return f"the key {key!r} is of type {type(key).__name__}, not a string"
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return next((flaw for part in value if (flaw := _changed_key(part))), None)
+    return None

@@ -80,9 +80,13 @@ class SqlBackend(StateBackend):
             assert held is not None
             if found is Standing.HELD:
                 return held
+            self.point("P5.after")
+            self.point("P6.before")
             self._write_rows(connection, attempt.txid, writes, found)
+            self.point("P6.after")
             ledger = held.written_by(attempt)
             self._write_ledger(connection, ledger)
+            self.point("P7.before")
             return ledger
 
         return self._write(body)

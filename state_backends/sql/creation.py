@@ -46,6 +46,7 @@ def create_tables(connection: sa.Connection, dialect: SqlDialect, place: str) ->
                 "expected both or none; restore the table, or delete its row in the ledger"
             )
     if there:
+        _check_flaw(connection, dialect, place)
         _check_columns(connection, dialect, place)
         return
     dialect.columns.table.create(connection)
@@ -82,6 +83,15 @@ def _check_declaration(row: sa.Row[Any], state: StateTable, place: str) -> None:
             "nothing was written; declare it as before, or give the state another table",
             stored=found,
             declared=wanted,
+        )
+
+
+def _check_flaw(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
+    flaw = dialect.flaw(connection)
+    if flaw is not None:
+        raise SchemaDrift(
+            f"{place} cannot be kept in what has its name: {flaw}; expected the table that was "
+            "made for it; nothing was written; was it changed by hand? give the state another table"
         )
 
 

@@ -49,6 +49,10 @@ class SqlDialect(ABC):
         """Keep other creators out until the transaction ends."""
 
     @abstractmethod
+    def flaw(self, connection: sa.Connection) -> str | None:
+        """Say why the table that is there cannot keep the promise, whatever its columns are."""
+
+    @abstractmethod
     def write_options(self) -> dict[str, Any]:
         """Return the execution options of a transaction that writes."""
 

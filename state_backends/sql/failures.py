@@ -30,6 +30,8 @@ _REFUSED = (
 _CONTENDED_STATES = ("40001", "40P01", "55P03", "23505")
 _CONTENDED_TEXTS = ("database is locked", "database table is locked")
 _DRIFT_TEXTS = ("no such table", "no such column", "has no column named", "not a database")
+# Data exceptions, a row merged twice, and what no page or index has room for.
+_VALUE_STATES = ("22", "21000", "54")
 _VALUE_TEXTS = ("cannot store", "user-defined function raised exception", "integer overflow")
 
 
@@ -60,7 +62,7 @@ def translated(error: Exception, place: str, *, during_commit: bool = False) -> 
 def _by_value(cause: BaseException | None, text: str, place: str) -> TxtopoError | None:
     state = getattr(cause, "sqlstate", None) or ""
     kind = type(cause).__name__
-    refused = state.startswith("22") or state == "21000" or any(t in text for t in _VALUE_TEXTS)
+    refused = state.startswith(_VALUE_STATES) or any(part in text for part in _VALUE_TEXTS)
     if refused or kind == "DataError" or isinstance(cause, UnicodeError | OverflowError):
         return ValueRefusedError(
             f"{place} cannot store a value exactly: {text}; nothing of its batch was written"
@@ -79,7 +81,14 @@ def _by_state(cause: BaseException | None, text: str, place: str) -> TxtopoError
         )
     if state in ("42501", "28000", "28P01", "3D000") or any(part in text for part in _REFUSED):
         return AuthError(
-            f"{place} refuses the login of its URL: {text}; check user, database and rights"
+            f"{place} refuses the user of its URL: {text}; nothing was written; check user, "
+            "password, database and rights"
+        )
+    if state == "25006":
+        # A primary that lost its place is one again later, or its URL leads to the new one.
+        return StoreUnavailable(
+            f"{place} is read-only: {text}; nothing was written; expected a primary; is this a "
+            "replica, or default_transaction_read_only on? look at the host and options of the URL"
         )
     if state.startswith("42") or type(cause).__name__ == "ProgrammingError":
         return PromiseError(f"{place} refuses a statement: {text}; nothing was written")

@@ -39,6 +39,22 @@ _IDLE_TIMEOUT = "10s"
 _TCP_TIMEOUT_MS = 15_000
 # "txtopo" as a number; creators wait for each other, since IF NOT EXISTS does not.
 _CREATION_LOCK = 0x747874_6F706F
+_KINDS = {
+    "v": "view",
+    "m": "materialized view",
+    "p": "partitioned table",
+    "f": "foreign table",
+}
+_KIND = (
+    "SELECT relkind::text, relpersistence = 'p' FROM pg_class "
+    "WHERE relname = :name AND pg_table_is_visible(oid)"
+)
+_KEY_COLLATION = (
+    "SELECT collname FROM pg_attribute JOIN pg_collation ON pg_collation.oid = attcollation "
+    "JOIN pg_class ON pg_class.oid = attrelid "
+    "WHERE relname = :name AND pg_table_is_visible(attrelid) "
+    "AND attname = ANY(:keys) AND collname <> 'C'"
+)
 
 
 class PostgresqlDialect(SqlDialect):
@@ -105,6 +121,20 @@ class PostgresqlDialect(SqlDialect):
         name = f"{self.state.name}_deleted"
         sa.Index(name, deleted, postgresql_where=deleted).create(connection)
 
+    def flaw(self, connection: sa.Connection) -> str | None:
+        """Look for another kind of table, one that a crash empties, and keys in a language."""
+        name = {"name": self.state.name}
+        kind, logged = connection.execute(sa.text(_KIND), name).one()
+        if kind != "r":
+            return f"it is a {_KINDS.get(kind, 'relation of kind ' + kind)}"
+        if not logged:
+            return "it is UNLOGGED, so a crash of the server empties it"
+        keys = name | {"keys": list(self.state.key.names)}
+        collation = connection.execute(sa.text(_KEY_COLLATION), keys).scalar()
+        if collation is not None:
+            return f"it compares keys by the collation {collation!r}, not as bytes"
+        return None
+
     def write_options(self) -> dict[str, Any]:
         """The ledger's row lock puts writers in order; no more isolation is needed."""
         return {"isolation_level": "READ COMMITTED"}
@@ -141,7 +171,6 @@ class PostgresqlDialect(SqlDialect):
             self._rows.write(connection, rows, txid, put=True)
         else:
             partials = checked_partials(self.state, writes.partials)
-            partials = partials.sort_by([(name, "ascending") for name in self.state.key.names])
             rows = partials.rename_columns([given(at) for at in range(partials.num_columns)])
             self._rows.write(connection, rows, txid, put=False)
 

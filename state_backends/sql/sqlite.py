@@ -33,6 +33,11 @@ _BUSY_TIMEOUT_S = 5.0
 # STRICT tables came with 3.37 (November 2021).
 _OLDEST = (3, 37, 0)
 _WRITES = "txtopo_writes"
+_KIND = "SELECT type, strict FROM pragma_table_list(?) WHERE schema = 'main'"
+_KEY_COLLATION = (
+    "SELECT part.coll FROM pragma_index_list(?) AS found, pragma_index_xinfo(found.name) AS part "
+    "WHERE found.origin = 'pk' AND part.key AND part.coll <> 'BINARY'"
+)
 
 
 class SqliteDialect(SqlDialect):
@@ -94,6 +99,19 @@ class SqliteDialect(SqlDialect):
             deleted = self.columns.deleted
             sa.Index(f"{name}_deleted", deleted, sqlite_where=deleted).create(connection)
 
+    def flaw(self, connection: sa.Connection) -> str | None:
+        """Look for another kind of table, one that is not STRICT, keys not compared as bytes."""
+        name = (self.state.name,)
+        kind, strict = connection.exec_driver_sql(_KIND, name).one()
+        if kind != "table":
+            return f"it is a {kind}"
+        if not strict:
+            return "it is not STRICT, so a whole number beyond 64 bits would become a float"
+        collation = connection.exec_driver_sql(_KEY_COLLATION, name).scalar()
+        if collation is not None:
+            return f"it compares keys by {collation!r}, not as bytes, so different keys are equal"
+        return None
+
     def write_options(self) -> dict[str, Any]:
         """A write takes the lock when it begins, so that it never has to give up half-way."""
         return {_WRITES: True}
@@ -120,7 +138,6 @@ class SqliteDialect(SqlDialect):
             self._run(connection, self._delete, gone, txid)
         else:
             partials = checked_partials(self.state, writes.partials)
-            partials = partials.sort_by([(name, "ascending") for name in self.state.key.names])
             columns = [column.to_pylist() for column in partials.columns]
             self._run(connection, self._merge, list(zip(*columns, strict=True)), txid)
 

@@ -16,7 +16,7 @@ from txtopo import (
     PersistentAggregate,
     TransactionalTopologyBuilder,
 )
-from txtopo.state import Count, Sum, open_state
+from txtopo.state import Count, State, Sum, open_state
 
 
 def test_13_two_committers_on_one_table() -> None:
@@ -37,7 +37,7 @@ def test_13_one_file_under_two_names(tmp_path: Path) -> None:
     def define(made: TransactionalTopologyBuilder) -> None:
         for id, name in zip("ab", names, strict=True):
             save = made.set_bolt(id, Save()).shuffle_grouping("spout")
-            save.with_state("counts", open_state(name))
+            save.with_state("counts", State(name))
 
     refused(define, "share one table")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.chance import examples
 from tests.coordinator.world import RECORDS, World
 from txtopo.coordinator import CoordinatorSettings
 
@@ -38,7 +39,7 @@ def name_of(chosen: CoordinatorSettings) -> str:
 
 
 @pytest.mark.parametrize("chosen", SETTINGS, ids=name_of)
-@settings(max_examples=5, deadline=None, database=None)
+@examples(5)
 @given(seed=st.integers(0, 2**32))
 def test_each_record_is_committed_once_and_in_order(chosen: CoordinatorSettings, seed: int) -> None:
     world = World(chosen, seed)

@@ -6,16 +6,20 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
 from examples import custom_state, global_count, top_words, transactional_words, word_count
 from txtopo import Config
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parent.parent.parent
 LOCAL = Config(carrier="local", zookeeper="memory", slots=2)
-Main = Callable[[SparkSession | None, Config, str], None]
+Main = Callable[["SparkSession | None", Config, str], None]
 
 TOTALS = "txid 1: 9 words so far\ntxid 2: 16 words so far\ntxid 3: 19 words so far\n"
 TOTALS += "in the store: 19 words\n"

@@ -5,13 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 from rich.console import Console
 
 from examples import flights, flights_check
 from txtopo import Config
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -28,6 +31,7 @@ def test_each_line_is_in_one_part_and_cutting_again_changes_nothing(tmp_path: Pa
     assert [line for part in parts for line in part[1:]] == lines[1:]
 
 
+@pytest.mark.integration
 def test_a_flight_without_departure_is_a_cancellation_and_adds_no_delay(tmp_path: Path) -> None:
     header = b"carrier,hour,dep_time,dep_delay\n"
     rows = [b"UA,5,517,2\n", b"UA,5,NA,NA\n", b"UA,5,515,-3\n", b"EV,6,600,0\n"]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.chance import examples
 from tests.integration.bolts import WORDS, ArrowMultiply, Multiply, SumByKey
 from tests.integration.running import LOCAL, Place, on, run_to_end
 from txtopo import Config, FailedException, Topology, TransactionalTopologyBuilder, Tuple
@@ -177,7 +178,7 @@ configs = st.builds(
 )
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(plans(), configs)
 def test_a_random_topology_leaves_what_plain_python_computes(plan: Plan, config: Config) -> None:
     place = Place.in_memory()
@@ -189,7 +190,7 @@ def test_a_random_topology_leaves_what_plain_python_computes(plan: Plan, config:
 
 
 @pytest.mark.slow
-@settings(max_examples=1_000, deadline=None)
+@examples(1_000)
 @given(plans(), configs)
 def test_many_random_topologies_leave_what_plain_python_computes(
     plan: Plan, config: Config

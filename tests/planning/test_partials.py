@@ -8,9 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.chance import examples
 from tests.planning.running import (
     Row,
     RowsSpout,
@@ -84,7 +85,7 @@ def fold(rows: Sequence[Row]) -> dict[Any, Any]:
     return folded
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     rows=st.lists(
         st.tuples(st.none() | st.sampled_from("abc"), st.none() | st.integers(-9, 9)), max_size=30

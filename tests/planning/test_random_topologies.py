@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.chance import examples
 from tests.planning.bolts import ArrowPass, Pass, Recorder
 from tests.planning.running import (
     RowsSpout,
@@ -118,7 +119,7 @@ def model(plan: Plan, words: Words) -> dict[str, int]:
     return total
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(plans(), st.integers(1, 4))
 def test_every_topology_delivers_what_its_groupings_say(plan: Plan, slots: int) -> None:
     topology = Topology(*components(plan), slots=slots)
@@ -133,7 +134,7 @@ def test_every_topology_delivers_what_its_groupings_say(plan: Plan, slots: int) 
         assert dict(topology.merged("total", batch, commit)) == model(plan, words)
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(plans())
 def test_slots_and_runs_change_no_task(plan: Plan) -> None:
     """All but local_or_shuffle, whose meaning is a slot."""

@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.chance import examples
 from txtopo.errors import EmitError
 from txtopo.groupings import (
     AllGrouping,
@@ -197,7 +198,7 @@ def test_a_custom_grouping_that_chooses_no_task_of_the_bolt_is_refused() -> None
         routed(dumps(Mirror()), 3, ["a"], numbers=[7])
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     words=st.lists(st.none() | st.text("ab", max_size=3), max_size=40),
     tasks=st.integers(1, 6),

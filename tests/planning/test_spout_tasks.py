@@ -233,6 +233,7 @@ def test_partitions_that_are_gone_keep_their_position() -> None:
         (None, True, "no metadata for partition 0; got None"),
         ({1, 2}, True, "partition 0 that is no JSON; got {1, 2}"),
         (float("nan"), False, "partition 0 that is no JSON; got nan"),
+        ({1: 2}, True, r"partition 0 that is no JSON; got {1: 2} \(the key 1 is of type int"),
     ],
 )
 def test_metadata_that_cannot_say_where_a_batch_ended_is_refused(
@@ -248,8 +249,8 @@ def test_metadata_that_cannot_say_where_a_batch_ended_is_refused(
 
 
 def test_metadata_is_the_same_in_a_run_as_after_a_restart() -> None:
-    """A tuple or an int key would come back from ZooKeeper as a list or a string."""
-    outcome, _ = ran(Returning({1: (2, 3)}, True), run_of(1, planned=1))
+    """A tuple would come back from ZooKeeper as a list."""
+    outcome, _ = ran(Returning({"1": (2, 3)}, True), run_of(1, planned=1))
 
     assert cuts(outcome) == [{"0": {"1": [2, 3]}}]
 

@@ -68,7 +68,7 @@ class Slow(BatchBolt):
     def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
         self.collector = collector
         (self.folder / f"{context.task_index}").touch()
-        time.sleep(1.0)
+        time.sleep(0.5)
 
     def execute(self, tuple: Tuple) -> None:
         self.collector.emit(tuple.values)
@@ -79,7 +79,6 @@ class Slow(BatchBolt):
 
 def main(kind: str, kills: int, folder: Path) -> None:
     spark = open_test_session("local-cluster[2,1,1024]")
-    spark.sparkContext.setLogLevel("OFF")
     for number in range(kills):
         (began := folder / str(number)).mkdir()
         program = compiled(

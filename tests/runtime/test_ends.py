@@ -46,10 +46,10 @@ def test_a_commit_that_ends_after_its_time_limit_is_not_missed() -> None:
     started.clear()
 
     topology = topology_of(state, Slow())
-    with running(topology, ensemble, batch_timeout_s=0.3, attempts_max=50) as run:
+    with running(topology, ensemble, batch_timeout_s=0.15, attempts_max=50) as run:
         assert started.wait(LIMIT_S)
         ensemble.reachable = False
-        time.sleep(1.0)
+        time.sleep(0.6)
         ensemble.reachable = True
         run.process_all_available(LIMIT_S)
 
@@ -65,7 +65,7 @@ class Slow(Total):
     def finish_batch(self) -> None:
         if not STARTED_SLOW.is_set():
             STARTED_SLOW.set()
-            time.sleep(0.8)
+            time.sleep(0.5)
         super().finish_batch()
 
 
@@ -76,13 +76,13 @@ def test_a_deactivated_run_is_at_rest_only_when_the_spout_has_answered() -> None
         run.deactivate()
         run.process_all_available(LIMIT_S)
         before = stored(state)
-        time.sleep(0.4)
+        time.sleep(0.2)
 
         assert stored(state) == before
 
 
 def slowly(txid: int, previous: Any) -> Any:
-    time.sleep(0.2)
+    time.sleep(0.1)
     return {"start": (txid - 1) * 3}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
@@ -83,7 +84,7 @@ def test_faults_of_a_store_never_end_the_run(flaky: State) -> None:
     """They say nothing about the batch, so they do not count towards attempts_max."""
     FlakyBackend.script = {3: ["before"] * 9}
 
-    with running(topology_of(flaky), MemoryEnsemble(), attempts_max=2) as run:
+    with running(topology_of(flaky), MemoryEnsemble(), attempts_max=2, backoff_max_s=0.02) as run:
         run.process_all_available(LIMIT_S)
 
     assert stored(flaky) == (12, expected())
@@ -101,8 +102,10 @@ def test_nothing_is_committed_while_zookeeper_cannot_say_so() -> None:
     )
 
     with running(topology_of(state), ensemble, changes, max_spout_pending=1) as run:
+        while ensemble.reachable:
+            time.sleep(0.01)
         with pytest.raises(TimeoutError):
-            run.process_all_available(timeout=0.5)
+            run.process_all_available(timeout=0.2)
         assert stored(state)[0] in (3, 4)
         ensemble.reachable = True
         run.process_all_available(LIMIT_S)

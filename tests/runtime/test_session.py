@@ -46,8 +46,10 @@ def test_a_session_elsewhere_is_not_bound_to_this_machine() -> None:
 
 @pytest.fixture
 def unfrozen() -> Iterator[None]:
-    yield
+    """Undo what conftest.py has frozen, which would count as well."""
     gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 @pytest.mark.usefixtures("unfrozen")

@@ -40,7 +40,7 @@ def test_a_spout_that_could_not_know_where_its_batches_end_is_asked_again() -> N
     state = memory_state()
     topology = topology_of(state, outages=(Outage(0, txid=2), Outage(0, txid=5)))
 
-    with running(topology, MemoryEnsemble(), poll_interval_s=0.3) as run:
+    with running(topology, MemoryEnsemble(), poll_interval_s=0.15) as run:
         run.process_all_available(LIMIT_S)
 
         assert stored(state) == (14, expected())
@@ -96,7 +96,9 @@ def test_a_standby_takes_over_when_the_leader_stops() -> None:
     assert stored(state) == (12, expected())
 
 
-def test_a_standby_says_that_it_waits() -> None:
+def test_a_standby_says_once_that_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it asks for the leadership meanwhile."""
+    monkeypatch.setattr("txtopo.runtime.driver.LEAD_TIMEOUT_S", 0.05)
     ensemble = MemoryEnsemble()
     topology = topology_of(memory_state())
     leader = MemoryTransactionalState("totals", ensemble)
@@ -107,6 +109,6 @@ def test_a_standby_says_that_it_waits() -> None:
         running(topology, ensemble, changes) as run,
         pytest.raises(TimeoutError, match="standby"),
     ):
-        run.process_all_available(timeout=1.5)
+        run.process_all_available(timeout=0.5)
 
     assert len(changes.of(Standby)) == 1

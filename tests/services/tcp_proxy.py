@@ -23,10 +23,11 @@ class TcpProxy:
         self._landed = False
         self._up = True
         self._sockets: list[socket.socket] = []
+        self._muted: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lose(self, marker: bytes, *, landed: bool) -> None:
-        """Drop the connection whose client sends *marker*, after or before the server has it."""
+        """Drop the connection whose client sends *marker*, after or before the server did it."""
         self._marker, self._landed = marker, landed
 
     def cut(self) -> None:
@@ -71,18 +72,17 @@ class TcpProxy:
                     continue
                 self._marker = None
                 if self._landed:
-                    # The client hears nothing more, but the server gets to do its work.
-                    client.shutdown(socket.SHUT_RDWR)
+                    # The server does its work, and the connection is lost with its answer.
+                    self._muted.add(server)
                     server.sendall(data)
-                    server.shutdown(socket.SHUT_WR)
-                    return
+                    continue
                 break
         _drop(client)
         _drop(server)
 
     def _answers(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while data := server.recv(65536):
+            while (data := server.recv(65536)) and server not in self._muted:
                 client.sendall(data)
         _drop(client)
         _drop(server)

@@ -15,7 +15,6 @@ from types import TracebackType
 
 STARTED_S_MAX = 30.0
 
-_MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _JARS = (
     "commons-io",
     "log4j-api",
@@ -43,6 +42,9 @@ class ZooKeeperProcess:
         hosts: ``127.0.0.1:port``; the same after :meth:`start` again.
     """
 
+    main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+    options: tuple[str, ...] = _JVM
+
     def __init__(self, *, tick_ms: int = 500) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="txtopo-zookeeper-"))
         self.port = _free_port()
@@ -55,7 +57,8 @@ class ZooKeeperProcess:
 
     def start(self) -> None:
         """Start the server and wait until it listens."""
-        command = [find_java(), *_JVM, "-cp", _class_path(), _MAIN, str(self.folder / "zoo.cfg")]
+        java = [find_java(), *self.options, "-cp", _class_path()]
+        command = [*java, self.main, str(self.folder / "zoo.cfg")]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 command,

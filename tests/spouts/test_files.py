@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
 
+from tests.chance import examples
 from tests.spouts.driving import Emitted, Planner, context, emit
 from tests.spouts.files import FIELDS, FORMATS, expected, numbered, spout, write
 from txtopo import Config, TransactionAttempt
@@ -149,7 +150,7 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=6))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     files=st.lists(st.tuples(LINES, st.booleans()), max_size=3),
     partitions=st.integers(1, 5),

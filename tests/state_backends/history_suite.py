@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from tests.chance import times
 from tests.state_backends.driver import StateDriver, adding
 from txtopo.state import Count, Fields, StateTransaction, open_state
 
 KEYS = "abcdef"
-TXIDS = 50
+TXIDS = times(50)
 
 
 class HistorySuite:
-    """Subclasses have a fixture ``url``; four histories of fifty replayed batches each."""
+    """Subclasses have a fixture ``url``; four histories of fifty replayed batches each (see chance.py)."""
 
     @pytest.mark.parametrize("seed", range(4))
     def test_random_replays_end_as_the_oracle_says(self, url: str, seed: int) -> None:

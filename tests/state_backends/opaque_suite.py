@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -205,17 +206,26 @@ class OpaqueSuite:
         """What a second reader sees while batches are written."""
         store = StateDriver(counts)
         batches = [[(key, txid) for key in "abcde"[txid % 3 :]] for txid in range(1, 41)]
-        samples = []
+        samples: list[tuple[int, dict[str, int]]] = []
+        sampled = threading.Semaphore(0)
+
+        def write() -> Ledger:
+            for txid, batch in enumerate(batches, 1):
+                ledger = store.merge(txid, batch)
+                if txid % 4 == 0:  # a store in memory would be done before the reader has begun
+                    sampled.acquire(timeout=5.0)
+            return ledger
 
         with ThreadPoolExecutor(1) as writer:
-            done = writer.submit(lambda: [store.merge(t, b) for t, b in enumerate(batches, 1)])
+            done = writer.submit(write)
             while not done.done():
                 with counts.reader() as reader:
                     samples.append(
                         (reader.ledger.txid if reader.ledger else 0, dict(reader.items()))
                     )
-        assert done.result()[-1].txid == len(batches)
-        assert samples
+                sampled.release()
+        assert done.result().txid == len(batches)
+        assert len(samples) >= 10
         for txid, contents in samples:
             assert contents == _fold(batches[:txid])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import pytest
 
@@ -19,7 +20,7 @@ from txtopo.transactional_state import (
     TransactionalState,
 )
 from txtopo.transactional_state.journal import batch_path
-from txtopo.transactional_state.store import Step
+from txtopo.transactional_state.store import Node, Step
 
 
 def batch(txid: int, metadata: Json = None, attempt: int = 0, epoch: int = 1) -> StoredBatch:
@@ -198,3 +199,25 @@ def test_row_3_a_node_of_another_shape_is_refused(
 
     with pytest.raises(CorruptNodeError, match=f"{path} .* restore the value"):
         claimed(state).load()
+
+
+@pytest.mark.parametrize("path", ["/current", "/epoch"])
+def test_who_is_overtaken_in_the_very_first_claim_takes_it_for_no_damage(
+    connect: Connect, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both nodes are written at once, so the order in which they are read matters."""
+    state, other = connect(), connect()
+    get = state.get
+
+    def overtaken(asked: str) -> Node | None:
+        node = get(asked)
+        if asked == path:
+            monkeypatch.undo()
+            claimed(other, "other")
+        return node
+
+    monkeypatch.setattr(state, "get", overtaken)
+    with suppress(FencedError):
+        assert Journal(state).claim_epoch("one") == 2
+
+    assert Journal(connect()).claim_epoch("third") > 1

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from txtopo.config import Config
@@ -83,12 +80,3 @@ def test_wrong_credentials_are_found_before_anything_connects(
     with pytest.raises(ConfigError, match=message) as error:
         open_transactional_state(config, "t")
     assert "nobody" not in str(error.value)
-
-
-def test_importing_the_package_needs_no_third_party() -> None:
-    code = (
-        "import sys, txtopo.transactional_state;"
-        "assert not {'kazoo', 'py4j', 'pyspark'} & {name.split('.')[0] for name in sys.modules}"
-    )
-
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.runtime.progress import BatchCommitted, BatchFailed, Leading, Progress, Stopped
+from txtopo.runtime.progress import BatchCommitted, BatchFailed, Leading, Progress, Standby, Stopped
 from txtopo.ui.progress_bar import ProgressBar
 
 
@@ -38,6 +38,18 @@ def test_failures_and_the_end_are_shown_at_once() -> None:
     assert leading == "leading, epoch 3"
     assert failed == "txid 4 failed (counted): [bad] row"
     assert stopped.startswith("failed: [bad] row")
+
+
+def test_a_standby_names_who_leads() -> None:
+    shown = io.StringIO()
+    bar = ProgressBar(console=Console(file=shown, width=200))
+
+    bar.on_change(Standby("counts", {"epoch": 3, "leader": {"host": "a", "pid": 7}}))
+    bar.on_change(Standby("counts"))
+
+    named, unnamed = shown.getvalue().splitlines()
+    assert named == "standby, epoch 3 leads from process 7 on a"
+    assert unnamed == "standby"
 
 
 def test_on_a_terminal_the_bar_shows_the_last_commit() -> None:

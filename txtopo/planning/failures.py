@@ -16,6 +16,8 @@ from txtopo.planning.stamps import TaskFailure
 
 # Enough for any traceback that a person reads; an endless recursion has thousands of lines.
 NOTE_CHARACTERS_MAX = 8_000
+# Too large, or compiled, to be shipped as a file: they belong to the workers' installation.
+_INSTALLED = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "txtopo"})
 
 
 def failure_of(
@@ -46,6 +48,13 @@ def error_of(failure: TaskFailure) -> Exception:
 
 def missing_module(name: str) -> TopologyError:
     """Return what to say about a module that workers cannot import."""
+    if name.partition(".")[0] in _INSTALLED:
+        return TopologyError(
+            f"a worker cannot import {name!r}, which txtopo needs there; install txtopo and what "
+            "it depends on in the Python of every executor (spark.pyspark.python, "
+            "PYSPARK_PYTHON), or ship an environment with spark.archives",
+            module=name,
+        )
     return TopologyError(
         f"a worker cannot import the module {name!r}; put it on every executor with --py-files, "
         "spark.archives or an image, or define the class in the main script",

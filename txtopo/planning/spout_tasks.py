@@ -15,7 +15,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
 from txtopo.errors import EmitError
-from txtopo.metadata import BatchMetadata, Json
+from txtopo.metadata import BatchMetadata, Json, json_flaw
 from txtopo.planning.emission import Channel, Emission
 from txtopo.planning.pickling import loads
 from txtopo.planning.program import PlannedComponent
@@ -127,15 +127,14 @@ class SpoutTask:
                 "where the batch ended (None only from an opaque emitter that emitted nothing)",
                 partition=partition,
             )
-        try:
-            text = json.dumps(end, allow_nan=False)
-        except (TypeError, ValueError) as error:
+        flaw = json_flaw(end)
+        if flaw is not None:
             raise EmitError(
-                f"{who} metadata of partition {partition} that is no JSON; got {end!r:.200}; "
-                f"expected numbers, strings, lists and dictionaries: {error}",
+                f"{who} metadata of partition {partition} that is no JSON; got {end!r:.200} "
+                f"({flaw}); expected numbers, strings, lists and objects with string keys",
                 partition=partition,
-            ) from error
-        self._last[partition] = text
+            )
+        text = self._last[partition] = json.dumps(end)
         self._channel.control.cuts[attempt.txid, partition] = json.loads(text)
 
 

@@ -14,7 +14,7 @@ from txtopo.context import TaskContext
 from txtopo.coordinator.actions import PlanBatch
 from txtopo.coordinator.events import NotReady, Planned
 from txtopo.errors import EmitError
-from txtopo.metadata import BatchMetadata, Json
+from txtopo.metadata import BatchMetadata, Json, json_flaw
 from txtopo.runtime.journaling import check_size
 from txtopo.spouts.transactional import LastBatch
 from txtopo.topology.component import Component, Role
@@ -91,13 +91,13 @@ class BatchPlanner:
         return batch.planned if self._generic else (batch.cut or {})
 
     def _plain(self, metadata: Json) -> Any:
-        try:
-            return json.loads(json.dumps(metadata, allow_nan=False))
-        except (TypeError, ValueError) as error:
+        flaw = json_flaw(metadata)
+        if flaw is not None:
             raise EmitError(
                 f"the metadata of spout {self._spout_id!r} is not JSON; got {metadata!r:.200} "
-                f"({error}); expected numbers, strings, lists and objects with string keys"
-            ) from error
+                f"({flaw}); expected numbers, strings, lists and objects with string keys"
+            )
+        return json.loads(json.dumps(metadata))
 
     def _emitter_method(self, name: str) -> Callable[..., Any] | None:
         if self._emitter is None:

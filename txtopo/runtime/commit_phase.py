@@ -74,8 +74,7 @@ class CommitPhase:
             InfrastructureError: Try again.
             PromiseError: The run must stop.
         """
-        point = self._parts.scheduler.point
-        point("P4.turn")
+        self._parts.scheduler.point("P4.after")
         attempt = result.attempt
         try:
             self._parts.planner.commit(attempt)
@@ -88,9 +87,9 @@ class CommitPhase:
             writes = self._writes_of(name, result, outcome)
             if not wanted():
                 raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
-            point(f"P6.before:{'.'.join(name)}")
+            backend.point("P5.before")
             commit_resolved(backend, attempt, writes)
-            point(f"P7.after:{'.'.join(name)}")
+            backend.point("P7.after")
         return CommitReport(None, _tuples(result, outcome), self._lag(result))
 
     def close(self) -> None:

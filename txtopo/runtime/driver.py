@@ -21,16 +21,11 @@ from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.meter import ProgressMeter
 from txtopo.runtime.parts import Parts
-from txtopo.runtime.progress import (
-    Leading,
-    Standby,
-    Started,
-    Stopped,
-    TopologyListener,
-)
+from txtopo.runtime.progress import Leading, Standby, Started, Stopped, TopologyListener
 from txtopo.runtime.takeover import Takeover, take_over
 from txtopo.runtime.term import Hooks, Term
 from txtopo.runtime.waiters import Waiters
+from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.store import Leadership
 
 # How long one question for the leadership waits; it bounds how long a stop has to wait for it.
@@ -61,15 +56,14 @@ class TopologyDriver:
         self._candidate = candidate
         self._tell = Listeners(listeners).tell
         self._meter = ProgressMeter(parts.scheduler.now())
+        self._journal = Journal(parts.transactional_state)
         self._leadership: Leadership | None = None
         self._term: Term | None = None
-        self._terms = 0
-        self._lost_term = 0
+        self._terms = self._lost_term = self._failures = 0
         self._ending = False
         self._active = True
         self._stopping = False
         self._waiters = Waiters()
-        self._failures = 0
 
     # ------------------------------------------------------------ what the handle asks for
 
@@ -142,8 +136,18 @@ class TopologyDriver:
             self._take_over()
             return
         if self.status != "standby":
-            self.status = "standby"
-            self._tell(Standby(self._parts.graph.id))
+            self._scheduler.submit(self._journal.holder, self._stand_by)
+        else:
+            self._seek()
+
+    def _stand_by(self, future: Future[Json]) -> None:
+        """Say who leads, if that can be read, and go on asking."""
+        if self._ending:
+            return
+        self.status = "standby"
+        holder = future.result() if future.exception() is None else None
+        logger.warning("txtopo %s: another leads, this one waits: %s", self._parts.graph.id, holder)
+        self._tell(Standby(self._parts.graph.id, holder))
         self._seek()
 
     def _take_over(self) -> None:
@@ -165,7 +169,8 @@ class TopologyDriver:
             else:
                 self._confirm()
 
-        self._scheduler.submit(lambda: take_over(self._parts, self._candidate), done)
+        journal = self._journal = Journal(self._parts.transactional_state)
+        self._scheduler.submit(lambda: take_over(self._parts, journal, self._candidate), done)
 
     def _contend_again(self) -> None:
         """Somebody claimed at the same time; the place in the election was no longer ours."""
@@ -176,18 +181,16 @@ class TopologyDriver:
             self._seek()
 
     def _take_over_again(self) -> None:
-        if self._ending:
-            return
         if self._lost_term == self._terms:
             self._seek()
-        else:
+        elif not self._ending:
             self._take_over()
 
     def _begin_term(self, taken: Takeover) -> None:
         coordinator = taken.coordinator
         phase = CommitPhase(self._parts, taken.backends)
         hooks = Hooks(self._tell, self._after_event, self._end_term)
-        self._term = Term(self._parts, coordinator, phase, self._meter, hooks)
+        self._term = Term(self._parts, taken.journal, coordinator, phase, self._meter, hooks)
         self._waiters.begin()
         self._tell(
             Leading(self._parts.graph.id, coordinator.epoch, coordinator.current, taken.adopted)
@@ -217,15 +220,13 @@ class TopologyDriver:
             return
 
         def done(future: Future[None]) -> None:
-            if self._ending:
-                return
             error = future.exception()
             if error is None:
                 self._seek()
-            else:
+            elif not self._ending:
                 self._retry(error, self._confirm)
 
-        self._scheduler.submit(self._parts.journal.confirm, done)
+        self._scheduler.submit(self._journal.confirm, done)
 
     def _retry(self, error: BaseException, again: Callable[[], None]) -> None:
         if not isinstance(error, InfrastructureError):
@@ -259,15 +260,13 @@ class TopologyDriver:
             named = future.exception()
             self._end(named if isinstance(named, FencedError) else error)
 
-        self._scheduler.submit(self._parts.journal.confirm, done)
+        self._scheduler.submit(self._journal.confirm, done)
 
     def _crashed(self, error: BaseException) -> None:
         """A bug of ours, or an invariant that does not hold: end rather than go on or hang."""
         logger.error("txtopo %s: the loop failed", self._parts.graph.id, exc_info=error)
-        if isinstance(error, Exception):
-            self._end(error)
-        else:
-            self._end(RuntimeError(f"the loop of topology {self._parts.graph.id!r}: {error!r}"))
+        unusual = RuntimeError(f"the loop of topology {self._parts.graph.id!r}: {error!r}")
+        self._end(error if isinstance(error, Exception) else unusual)
 
     def _end(self, error: Exception | None) -> None:
         if self._ending:

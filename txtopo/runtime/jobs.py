@@ -170,6 +170,7 @@ class Jobs:
                 break
             taken.append(batch)
             self._results[batch.attempt] = BatchResult(batch.attempt, batch, processed, seconds)
+            self._scheduler.point("P4.before")
         if taken:
             attempts = tuple(batch.attempt for batch in taken)
             self._tell(Processed(attempts, tuple(batch.metadata for batch in taken)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from txtopo.coordinator.actions import Advance, StoreBatches
 from txtopo.errors import BatchMetadataTooLarge, CorruptNodeError
 from txtopo.metadata import BatchMetadata, Json
-from txtopo.transactional_state.journal import StoredBatch
+from txtopo.transactional_state.journal import Journal, StoredBatch
 from txtopo.transactional_state.records import STEP_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ METADATA_BYTES_MAX = STEP_BYTES_MAX - 4096
 """What a step has room for besides its path, the attempt and the check of the epoch."""
 
 
-def store_action(parts: Parts, action: StoreBatches | Advance) -> None:
+def store_action(parts: Parts, journal: Journal, action: StoreBatches | Advance) -> None:
     """Make what the coordinator asks for durable, in one write."""
     match action:
         case StoreBatches():
             parts.scheduler.point("P2.before")
-            parts.journal.store_batches(
+            journal.store_batches(
                 [
                     StoredBatch(attempt, to_json(metadata))
                     for attempt, metadata in zip(action.attempts, action.metadata, strict=True)
@@ -36,13 +36,14 @@ def store_action(parts: Parts, action: StoreBatches | Advance) -> None:
             parts.scheduler.point("P2.after")
         case Advance():
             parts.scheduler.point("P9.before")
-            parts.journal.advance(action.current, drop_before=action.drop_before)
+            journal.advance(action.current, drop_before=action.drop_before)
             parts.scheduler.point("P9.after")
             _clean_up(parts, action.current)
 
 
 def _clean_up(parts: Parts, current: int) -> None:
     """Tell the spout what is done; it is told again with the next txid, so errors may pass."""
+    parts.scheduler.point("P10.before")
     try:
         parts.planner.cleanup_before(current)
     except Exception:

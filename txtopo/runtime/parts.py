@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from txtopo.runtime.carrier import Carrier
     from txtopo.runtime.scheduler import Scheduler
     from txtopo.topology.graph import Graph
-    from txtopo.transactional_state.journal import Journal
     from txtopo.transactional_state.store import TransactionalState
 
 
@@ -26,7 +25,6 @@ class Parts:
         config: The settings.
         carrier: Moves envelopes.
         transactional_state: Elects the leader and outlives it.
-        journal: Writes the coordinator's steps there.
         planner: The driver's side of the spout.
         scheduler: Time, threads and blocking calls.
     """
@@ -36,6 +34,5 @@ class Parts:
     config: Config
     carrier: Carrier
     transactional_state: TransactionalState
-    journal: Journal
     planner: BatchPlanner
     scheduler: Scheduler

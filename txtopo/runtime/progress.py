@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.metadata import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,15 @@ class Leading:
 
 @dataclass(frozen=True, slots=True)
 class Standby:
-    """Another coordinator leads; this one waits."""
+    """Another coordinator leads; this one waits.
+
+    Attributes:
+        holder: Who claimed last: ``{"epoch": number, "leader": {"host": …, "pid": …}}``; None if
+            nobody has yet.
+    """
 
     topology_id: str
+    holder: Json = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,26 @@ class Scheduler(Protocol):
         ...
 
     def point(self, name: str) -> None:
-        """Mark a durable step; does nothing. A simulator crashes the process here."""
+        """Mark a durable step; does nothing. A simulator crashes the process here.
+
+        Steps are numbered as a txid passes them, ``P<n>.before`` and ``P<n>.after``; those of a
+        state end with ``:<component id>.<state>``. The end of one is often the start of the next.
+
+        ====  ======================================================================================
+        P0    takeover: ``P0.before-epoch``, ``P0.after-epoch`` (claimed in ZooKeeper),
+              ``P0.claimed:<state>``, ``P0.adopted`` (a txid was taken over as it is)
+        P1    the spout plans a batch
+        P2    its metadata is stored in ZooKeeper
+        P3    a run of batches is processed
+        P4    a processed batch waits for its turn to commit; before is on the loop
+        P5    the store transaction of a state is begun, and its ledger lets the attempt in
+        P6    the rows are written
+        P7    the store makes rows and ledger durable
+        P8    the answer was lost: the ledger is read back
+        P9    ``current`` advances in ZooKeeper
+        P10   the spout is told what is done
+        ====  ======================================================================================
+        """
         ...
 
     def start(self, first: Callback, crashed: Callable[[BaseException], None]) -> None:

@@ -5,8 +5,8 @@ for one of these reasons:
 
 * a Python worker died (segmentation fault, killed for its memory). This may be the batch's doing,
   so it counts towards ``attempts_max``;
-* Python raised outside of user code: a module is missing on the workers, or an object cannot be
-  unpickled there. Trying again cannot help;
+* Python raised outside of user code: the workers have another Python, a module is missing there, or
+  an object cannot be unpickled. Trying again cannot help;
 * anything else: an executor was lost, shuffle files are gone, Spark was stopped. It says nothing
   about the batch and does not count.
 """
@@ -15,13 +15,17 @@ from __future__ import annotations
 
 import re
 
-from txtopo.errors import BoltError, RunLostError, TxtopoError
+from txtopo.errors import BoltError, ConfigError, RunLostError, TxtopoError
 from txtopo.planning.failures import missing_module
 
 # Texts of org.apache.spark.api.python.BasePythonRunner and PythonWorkerFactory (Spark 4.2).
 _CRASHED = ("Python worker exited unexpectedly", "Python worker process terminated")
 _TRACEBACK = "Traceback (most recent call last)"
 _MISSING = re.compile(r"No module named '?([\w.]+)'?")
+# pyspark.worker_util.check_python_version (Spark 4.2).
+_OTHER_PYTHON = re.compile(
+    r"Python in worker has different version: (\d+\.\d+) than that in driver: (\d+\.\d+)"
+)
 _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*$", re.M)
 _SPARK_ERROR = re.compile(r"SparkException: (?!Exception thrown in awaitResult)(.*)")
 _TEXT_MAX = 2000
@@ -30,6 +34,15 @@ _TEXT_MAX = 2000
 def failure_of_job(error: Exception, tag: str) -> TxtopoError:
     """Return what the failure of a job means, as an error of txtopo's own."""
     text = str(error)
+    other = _OTHER_PYTHON.search(text)
+    if other is not None:
+        there, here = other.groups()
+        return ConfigError(
+            f"the workers run another Python; got {there} there; expected {here}, as in the "
+            "driver; set PYSPARK_PYTHON or spark.pyspark.python to an interpreter of that version",
+            there=there,
+            here=here,
+        )
     missing = _MISSING.search(text)
     if missing is not None:
         return missing_module(missing.group(1))

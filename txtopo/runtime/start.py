@@ -21,7 +21,6 @@ from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.takeover import StateName, open_states
 from txtopo.state.backend import StateBackend
 from txtopo.transactional_state.candidate import this_process
-from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.opening import open_transactional_state
 
 if TYPE_CHECKING:
@@ -57,6 +56,10 @@ def start_topology(
         CoordinatorUnavailable: ZooKeeper cannot be reached; nothing was written.
         PromiseError: A state's table cannot be used; nothing was written.
     """
+    if not isinstance(config, Config):
+        raise ConfigError(
+            f"config is of the wrong type; got {type(config).__name__}; expected a Config(…)"
+        )
     session = None if config.carrier == "local" else _session(spark)
     carrier = open_carrier(config, session)
     opened = partial(open_transactional_state, config, topology.id, _jvm(session), ensemble)
@@ -97,7 +100,6 @@ def open_driver(
             config=config,
             carrier=carrier,
             transactional_state=opened,
-            journal=Journal(opened),
             planner=BatchPlanner(graph.id, graph.spout, config),
             scheduler=scheduler,
         )

@@ -14,20 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from txtopo.coordinator import Coordinator, CoordinatorSettings
-from txtopo.errors import FencedError, StoreAheadOfCoordinator
+from txtopo.errors import FencedError, PromiseError, StoreAheadOfCoordinator
 from txtopo.runtime.closing import close_backends
 from txtopo.runtime.journaling import from_json
 from txtopo.state.adoption import adopts
 from txtopo.state.backend import StateBackend
 from txtopo.state.ledger import Ledger
+from txtopo.state.plug_in import checked_ledger
 from txtopo.topology.component import Role
 
 if TYPE_CHECKING:
     from txtopo.metadata import Json
     from txtopo.runtime.parts import Parts
+    from txtopo.transactional_state.journal import Journal
 
 StateName = tuple[str, str]
 """A state of a topology: (component id, name in ``with_state``)."""
@@ -39,17 +42,25 @@ class Takeover:
 
     Attributes:
         coordinator: The coordinator of the term.
+        journal: Writes the term's steps, with the check of the epoch that it has claimed.
         backends: The claimed states, in the order of their commits.
         adopted: The txid that was adopted, if any.
     """
 
     coordinator: Coordinator
+    journal: Journal
     backends: Mapping[StateName, StateBackend]
     adopted: int | None
 
 
-def take_over(parts: Parts, candidate: Json) -> Takeover:
+def take_over(parts: Parts, journal: Journal, candidate: Json) -> Takeover:
     """Claim everything, compare, and make the coordinator of this term. Blocks.
+
+    Args:
+        parts: What the run is made of.
+        journal: One of the term's own: a write of an earlier term that is still on its way must
+            find the epoch that it belongs to, and be refused.
+        candidate: Who claims, shown to whoever is deposed by it.
 
     Raises:
         InfrastructureError: Something cannot be reached; all of it may be done again.
@@ -58,15 +69,21 @@ def take_over(parts: Parts, candidate: Json) -> Takeover:
     """
     point = parts.scheduler.point
     point("P0.before-epoch")
-    epoch = parts.journal.claim_epoch(candidate)
+    epoch = journal.claim_epoch(candidate)
     point("P0.after-epoch")
     backends = open_states(parts)
     try:
-        coordinator, adopted = _coordinator(parts, epoch, _claim(parts, epoch, backends))
+        try:
+            ledgers = _claim(parts, epoch, backends)
+            coordinator, adopted = _coordinator(parts, journal, epoch, ledgers)
+        except PromiseError:
+            # What does not fit together may be what a successor has written meanwhile.
+            journal.confirm()
+            raise
     except BaseException:
         close_backends(backends)
         raise
-    return Takeover(coordinator, backends, adopted)
+    return Takeover(coordinator, journal, backends, adopted)
 
 
 def _claim(
@@ -77,9 +94,8 @@ def _claim(
         name = f"{component}.{state}"
         backend.create()
         try:
-            ledgers[name] = backend.claim(parts.graph.id, epoch)
+            answer = backend.claim(parts.graph.id, epoch)
         except FencedError as error:
-            parts.journal.confirm()
             raise StoreAheadOfCoordinator(
                 f"state {name!r} was claimed by epoch {error.facts.get('successor')}, but the "
                 f"newest epoch that ZooKeeper knows is {epoch}; was ZooKeeper's data wiped, or is "
@@ -87,19 +103,20 @@ def _claim(
                 "and a new table",
                 state=name,
             ) from error
+        ledgers[name] = checked_ledger(backend, answer, epoch=epoch)
         parts.scheduler.point(f"P0.claimed:{name}")
     return ledgers
 
 
 def _coordinator(
-    parts: Parts, epoch: int, ledgers: Mapping[str, Ledger]
+    parts: Parts, journal: Journal, epoch: int, ledgers: Mapping[str, Ledger]
 ) -> tuple[Coordinator, int | None]:
-    contents = parts.journal.load()
+    contents = journal.load()
     current, adopted = contents.current, None
     stored = contents.batches.get(current)
     if adopts(ledgers, current=current, stored=stored.attempt if stored else None):
         adopted = current
-        parts.journal.advance(current + 1, drop_before=current)
+        journal.advance(current + 1, drop_before=current)
         current += 1
         parts.scheduler.point("P0.adopted")
     metadata = {
@@ -113,11 +130,17 @@ def _coordinator(
 
 def open_states(parts: Parts) -> dict[StateName, StateBackend]:
     """Open a backend for each state of each committer, in topological order."""
-    return {
-        (component.id, name): state.open()
-        for component in parts.graph.components.values()
-        for name, state in component.states.items()
-    }
+    backends = {}
+    for component in parts.graph.components.values():
+        for name, state in component.states.items():
+            backend = state.open()
+            backend.point = partial(_mark, parts, f"{component.id}.{name}")
+            backends[component.id, name] = backend
+    return backends
+
+
+def _mark(parts: Parts, state: str, step: str) -> None:
+    parts.scheduler.point(f"{step}:{state}")
 
 
 def settings_of(parts: Parts) -> CoordinatorSettings:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
     from txtopo.runtime.meter import ProgressMeter
     from txtopo.runtime.scheduler import Timer
+    from txtopo.transactional_state.journal import Journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class Term:
 
     Args:
         parts: What the run is made of.
+        journal: Writes the term's steps.
         coordinator: The coordinator of this term.
         commit_phase: Runs commits against the states that this term has claimed.
         meter: Counts commits; lives longer than a term.
@@ -88,6 +90,7 @@ class Term:
     def __init__(
         self,
         parts: Parts,
+        journal: Journal,
         coordinator: Coordinator,
         commit_phase: CommitPhase,
         meter: ProgressMeter,
@@ -102,6 +105,7 @@ class Term:
         With batches in flight it may say so because it does not know yet where they end."""
         self._parts = parts
         self._scheduler = parts.scheduler
+        self._store = partial(store_action, parts, journal)
         self._commit_phase = commit_phase
         self._notices = Notices(coordinator, meter, hooks.tell)
         self._after_event = hooks.after_event
@@ -209,9 +213,7 @@ class Term:
                 self._after_event()
 
         if not self.over:
-            self._scheduler.submit(
-                lambda: None if self.over else store_action(self._parts, action), done
-            )
+            self._scheduler.submit(lambda: None if self.over else self._store(action), done)
 
     def _plan(self, action: PlanBatch) -> None:
         self.asks += 1
@@ -270,12 +272,11 @@ class Term:
 
     def _commit_ended(self, action: StartCommit, report: CommitReport, started_s: float) -> None:
         attempt = action.attempt
-        if report.failure is not None:
-            failed = report.failure
+        if (failed := report.failure) is not None:
             self.handle(Failed(attempt, failure_of(failed.error, failed.component)))
             return
         self._committing = None
-        result = self._jobs.result(attempt)
+        result = self._jobs.result(attempt)  # before it is forgotten
         self.handle(Committed(attempt))
         self._notices.committed(
             result,

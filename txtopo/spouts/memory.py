@@ -15,7 +15,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.errors import TopologyError
+from txtopo.errors import SourceDataLost, TopologyError
 from txtopo.metadata import Json
 from txtopo.spouts.opaque import (
     OpaquePartitionedTransactionalEmitter,
@@ -69,7 +69,8 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
     """A replayable spout over lists (Storm ``MemoryTransactionalSpout``).
 
     Delivery: transactional. A batch takes the same number of rows from each partition until all
-    are used up; then the spout is not ready any more.
+    are used up; then the spout is not ready any more. If a later start brings fewer rows than were
+    planned, the run ends with ``SourceDataLost``.
 
     Args:
         partitions: Rows by number of the partition, from 0; a row has a value for each field.
@@ -153,7 +154,13 @@ class _RowsCoordinator(PartitionedCoordinator):
 
     def _left(self, metadata: Json) -> list[int]:
         cut = metadata if isinstance(metadata, dict) else {}
-        return [len(rows) - _end(cut.get(str(at))) for at, rows in enumerate(self._partitions)]
+        left = []
+        for at, rows in enumerate(self._partitions):
+            end = _end(cut.get(str(at)))
+            if end > len(rows):
+                raise _lost(at, rows, end)
+            left.append(len(rows) - end)
+        return left
 
 
 class _RowsEmitter(PartitionedTransactionalEmitter):
@@ -178,7 +185,10 @@ class _RowsEmitter(PartitionedTransactionalEmitter):
         metadata: Json,
     ) -> None:
         index, amount = _range(metadata)
-        _emit(collector, self._partitions[partition], index, amount)
+        rows = self._partitions[partition]
+        if index + amount > len(rows):
+            raise _lost(partition, rows, index + amount)
+        _emit(collector, rows, index, amount)
 
 
 class _OpaqueRowsEmitter(OpaquePartitionedTransactionalEmitter):
@@ -213,6 +223,15 @@ def _emit(collector: BatchOutputCollector, rows: Rows, start: int, take: int) ->
     for row in taken:
         collector.emit(row)
     return [start, len(taken)]
+
+
+def _lost(partition: int, rows: Rows, end: int) -> SourceDataLost:
+    return SourceDataLost(
+        f"partition {partition} of the memory spout has {len(rows)} rows, but a planned batch ends "
+        f"at {end}; expected at least {end} rows; start with the rows that were there before, or "
+        "begin with a new topology id",
+        partition=partition,
+    )
 
 
 def _end(metadata: Json) -> int:

@@ -125,6 +125,10 @@ class Snapshot(ABC):
         """Yield every row, tombstones too, in no promised order."""
 
 
+def _unmarked(step: str) -> None:
+    """Mark nothing."""
+
+
 class StateBackend(ABC):
     """One state in an atomic store.
 
@@ -142,6 +146,14 @@ class StateBackend(ABC):
 
     shared_by_processes: bool = True
     """Whether other processes that open the same URL see the same state."""
+
+    point: Callable[[str], None] = staticmethod(_unmarked)
+    """Marks a step of a commit for whoever crashes processes on purpose; does nothing by default.
+
+    The runtime sets it after opening. :meth:`commit` calls it with ``P5.after`` and ``P6.before``
+    once the ledger has let the attempt in, with ``P6.after`` when the rows are written, and with
+    ``P7.before`` when nothing is left but to make it durable. A plug-in need not call it.
+    """
 
     @abstractmethod
     def create(self) -> None:

@@ -13,6 +13,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.errors import InfrastructureError, StoreUnavailable, UnknownOutcomeError
 from txtopo.state.backend import StateBackend, Writes
 from txtopo.state.ledger import Ledger, Standing, standing
+from txtopo.state.plug_in import checked_ledger
 
 
 def commit_resolved(backend: StateBackend, attempt: TransactionAttempt, writes: Writes) -> Ledger:
@@ -24,18 +25,21 @@ def commit_resolved(backend: StateBackend, attempt: TransactionAttempt, writes: 
     Raises:
         StoreUnavailable: The write has not landed; try again.
         FencedError: A later epoch or attempt has taken over; stop.
+        PlugInError: The backend did not say what it wrote; stop.
         UnknownOutcomeError: The ledger could not be read either; try again, with a new attempt:
             the ledger decides when it is there.
     """
     try:
-        return backend.commit(attempt, writes)
+        answer = backend.commit(attempt, writes)
     except UnknownOutcomeError as lost:
         return _read_back(backend, attempt, lost)
+    return checked_ledger(backend, answer, epoch=attempt.epoch, written=attempt)
 
 
 def _read_back(
     backend: StateBackend, attempt: TransactionAttempt, lost: UnknownOutcomeError
 ) -> Ledger:
+    backend.point("P8.before")
     try:
         with backend.snapshot() as snapshot:
             ledger = snapshot.ledger
@@ -44,6 +48,7 @@ def _read_back(
             f"the outcome of attempt {attempt} is unknown and the ledger cannot be read: {error}",
             attempt=attempt,
         ) from lost
+    backend.point("P8.after")
     if standing(ledger, attempt) is Standing.HELD:
         assert ledger is not None
         return ledger

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from txtopo.errors import ValueRefusedError
@@ -13,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def checked_partials(table: StateTable, partials: pa.Table) -> pa.Table:
-    """Return the partials with the columns of the state, in its order and types.
+    """Return the partials with the columns of the state, in its order and types, sorted by key.
 
     Raises:
-        ValueRefusedError: A key is NULL or NaN, or a value does not fit its column.
+        ValueRefusedError: A key is NULL or NaN or stands twice, or a value does not fit its column.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -40,4 +41,25 @@ def checked_partials(table: StateTable, partials: pa.Table) -> pa.Table:
                 state=table.name,
                 field=field.name,
             )
+    exact = exact.sort_by([(name, "ascending") for name in table.key.names])
+    _check_distinct(table, exact)
     return exact
+
+
+def _check_distinct(table: StateTable, partials: pa.Table) -> None:
+    """Refuse a key that stands twice: some stores would keep the last one, some move previous."""
+    import pyarrow.compute as pc
+
+    keys = [partials.column(name) for name in table.key.names]
+    pairs = max(partials.num_rows - 1, 0)
+    same = [pc.equal(column.slice(1), column.slice(0, pairs)) for column in keys]
+    at = pc.index(reduce(pc.and_, same), True).as_py()
+    if at < 0:
+        return
+    key = tuple(column[at].as_py() for column in keys)
+    raise ValueRefusedError(
+        f"partial aggregates of state {table.name!r} have a key twice; got {key!r:.200}; expected "
+        "distinct keys; combine them before they are merged",
+        state=table.name,
+        key=key,
+    )

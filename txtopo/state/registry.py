@@ -11,12 +11,14 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, runtime_checkable
 
 from txtopo.errors import TopologyError
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.backend import BackendFactory, StateBackend, StateKind, StateTable
+from txtopo.state.plug_in import check_factory, loaded, opened
 from txtopo.state.reader import StateReader
 from txtopo.tuples import Fields
 
@@ -112,7 +114,7 @@ class State:
         Args:
             table: Stands in for a table name that is missing.
         """
-        return self._opener()(self.url, self.layout(table))
+        return self._opened(self.layout(table))
 
     def reader(self) -> StateReader:
         """Return a reader of one snapshot, to be used in a ``with`` statement.
@@ -124,7 +126,7 @@ class State:
         return StateReader(self.table, self.layout("state"), self._opened)
 
     def _opened(self, table: StateTable) -> StateBackend:
-        return self._opener()(self.url, table)
+        return opened(self._opener(), self.url, table, hidden(self.url))
 
     def _opener(self) -> BackendFactory:
         return self._factory or _find_factory(self.url)
@@ -190,6 +192,7 @@ def register_backend(scheme: str, factory: BackendFactory) -> None:
     """
     if not _SCHEME.fullmatch(f"{scheme}:") or "+" in scheme:
         raise TopologyError(f"bad URL scheme; got {scheme!r}; expected letters, digits, '-', '_'")
+    check_factory(scheme, factory)
     _registered[scheme.lower()] = factory
 
 
@@ -206,20 +209,25 @@ def _find_factory(url: str) -> BackendFactory:
             "expected e.g. 'sqlite:///counts.db'"
         )
     scheme = _scheme_name(match.group(1))
-    if scheme in _registered:
-        return _registered[scheme]
-    installed: dict[str, EntryPoint] = {
-        point.name: point for point in entry_points(group=ENTRY_POINTS)
-    }
-    if scheme not in installed:
-        known = ", ".join(sorted({*installed, *_registered})) or "none"
+    return _registered[scheme] if scheme in _registered else _installed(scheme)
+
+
+@cache
+def _installed(scheme: str) -> BackendFactory:
+    """Return what an installed plug-in declares.
+
+    That reads the metadata of every distribution (9 ms), so it is kept; a plug-in that is missing
+    is looked for again the next time, since it may have been installed meanwhile.
+    """
+    points: dict[str, EntryPoint] = {p.name: p for p in entry_points(group=ENTRY_POINTS)}
+    if scheme not in points:
+        known = ", ".join(sorted({*points, *_registered})) or "none"
         raise TopologyError(
             f"no state backend for {scheme!r}; known are {known}; "
             "install the plug-in that brings it, or call register_backend",
             scheme=scheme,
         )
-    factory: BackendFactory = installed[scheme].load()
-    return factory
+    return loaded(points[scheme])
 
 
 def _scheme_name(scheme: str) -> str:

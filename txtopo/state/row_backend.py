@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.errors import StoreUnavailable
+from txtopo.errors import PlugInError, StoreUnavailable
 from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Values, Writes
 from txtopo.state.columns import Columns
 from txtopo.state.ledger import Ledger, Standing, claimed, standing
@@ -80,7 +80,7 @@ class RowBackend(StateBackend):
         for _ in range(_TRIES_MAX):
             held = self.load().ledger
             ledger = claimed(held, topology=topology, epoch=epoch)
-            if ledger == held or self.replace(held, ledger, {}):
+            if ledger == held or self._replaced(held, ledger, {}):
                 return ledger
         raise self._contended()
 
@@ -92,15 +92,31 @@ class RowBackend(StateBackend):
             assert held.ledger is not None
             if found is Standing.HELD:
                 return held.ledger
+            self.point("P5.after")
+            self.point("P6.before")
             ledger = held.ledger.written_by(attempt)
             changes = changed_rows(self.table, held.rows, attempt.txid, writes, found)
-            if self.replace(held.ledger, ledger, changes):
+            self.point("P6.after")
+            self.point("P7.before")
+            if self._replaced(held.ledger, ledger, changes):
                 return ledger
         raise self._contended()
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """Open one consistent reading of the state."""
         return nullcontext(_LoadedSnapshot(self.load()))
+
+    def _replaced(
+        self, expected: Ledger | None, ledger: Ledger, changes: Mapping[Key, Row | None]
+    ) -> bool:
+        written: object = self.replace(expected, ledger, changes)
+        if not isinstance(written, bool):
+            raise PlugInError(
+                f"replace of {type(self).__name__} returned {written!r:.100}; expected True or "
+                "False: whether it was written; mend the plug-in, and look at what the store holds",
+                state=self.table.name,
+            )
+        return written
 
     def _contended(self) -> StoreUnavailable:
         return StoreUnavailable(

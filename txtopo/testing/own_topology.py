@@ -40,9 +40,8 @@ def simulate(
 ) -> Report:
     """Run a topology from many seeds; each crashes, delays, repeats and loses other things.
 
-    What runs is the real coordinator, runtime and stages with your spout and bolts, on the carrier
-    ``local``. Stores and ZooKeeper are simulated; the states that the topology names are not
-    touched. Each version that a state ever has is compared with the fold of the committed batches.
+    Stores and ZooKeeper are simulated, the states that the topology names are not touched. Each
+    version that a state ever has is compared with the fold of the committed batches.
 
     Args:
         topology: The topology. Its spout has to come to an end, and to bring the same again.
@@ -51,22 +50,16 @@ def simulate(
         first: The first seed.
         config: How it runs; drawn from the seed by default. Its carrier and ZooKeeper are ignored.
         records: All tuples of the spout's default stream, in any order: none may be missing.
-        outside: What your bolts write outside the states, by name; each needs an oracle too. Such
-            writes happen again when a batch is replayed, which is what this finds.
+        outside: What your bolts write outside the states, by name; each needs an oracle too.
         before_each: Called before each seed, to empty what is outside.
         trace: Called with each line of the trace of a seed that fails.
-
-    Returns:
-        What was run.
 
     Raises:
         SimulationFailed: A promise was broken.
         TopologyError: An oracle is missing, or there is one too many.
 
     Example:
-        >>> def totals(records):
-        ...     return {"global": sum(amount for amount, in records)}
-        >>> simulate(topology, {"totals": totals}, seeds=200).txids
+        >>> simulate(topology, {"totals": fold}, seeds=200).txids
         1931
     """
     outside = outside or {}
@@ -79,13 +72,17 @@ def simulate(
         if judged.violations:
             for line in judged.history.lines() if trace else ():
                 trace(line)  # type: ignore[misc]
-            what = "\n".join(f"  {each.checker}: {each.what}" for each in judged.violations[:5])
-            raise SimulationFailed(
-                f"seed {seed} broke a promise:\n{what}\n"
-                f"see it again with simulate(…, seeds=1, first={seed}, trace=print)"
-            )
+            raise _failed(judged)
     baton.close()
     return report
+
+
+def _failed(judged: Verdict) -> SimulationFailed:
+    what = "\n".join(f"  {each.checker}: {each.what}" for each in judged.violations[:5])
+    return SimulationFailed(
+        f"seed {judged.seed} broke a promise:\n{what}\n"
+        f"see it again with simulate(…, seeds=1, first={judged.seed}, trace=print)"
+    )
 
 
 def _run(

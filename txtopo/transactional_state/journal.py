@@ -84,9 +84,9 @@ class _Claim:
 class Journal:
     """What one coordinator reads and writes in the transactional state.
 
-    Call :meth:`claim_epoch` first, then :meth:`load`; both again after the leadership was lost and
-    won back. After ``CoordinatorUnavailable`` the same call may be made again. A call of an earlier
-    term that has not returned yet keeps the epoch that it began with, and is refused.
+    Call :meth:`claim_epoch` first, then :meth:`load`. After ``CoordinatorUnavailable`` the same
+    call may be made again. Each term of leadership has a journal of its own: a write of an earlier
+    term that comes late then finds the epoch that it belongs to, and is refused.
     """
 
     def __init__(self, state: TransactionalState) -> None:
@@ -105,8 +105,10 @@ class Journal:
             CorruptNodeError: The epoch cannot be read; it is never started anew.
         """
         self._state.synchronize()
+        # In this order: both are written at once, perhaps by somebody else in between.
+        begun = self._state.get(CURRENT) is not None
         node = self._state.get(EPOCH)
-        if node is None and self._state.get(CURRENT) is not None:
+        if node is None and begun:
             raise corrupt(EPOCH, None)
         epoch = 1 if node is None else _epoch_of(node) + 1
         claim: list[Step] = [
@@ -134,6 +136,11 @@ class Journal:
         node = self._state.get(EPOCH)
         if claim is not None and (node is None or node.version != claim.fence.version):
             raise self._fenced(claim.epoch)
+
+    def holder(self) -> Json:
+        """Return who claimed last, as ``{"epoch": …, "leader": candidate}``; None if nobody has."""
+        node = self._state.get(EPOCH)
+        return None if node is None else node.value
 
     def load(self) -> JournalContents:
         """Read what earlier coordinators stored.

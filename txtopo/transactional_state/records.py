@@ -16,6 +16,7 @@ from txtopo.errors import (
     EmitError,
     SchemaVersionError,
 )
+from txtopo.metadata import json_flaw
 from txtopo.transactional_state.store import CompareAndSet, Json, Put, Step
 
 SCHEMA = 1
@@ -53,15 +54,16 @@ def encode(path: str, value: Json, write: str) -> bytes:
     Raises:
         EmitError: The value is not JSON; return plain values from the spout.
     """
-    _check_json(path, value)
-    record = {"schema": SCHEMA, "write": write, "value": value}
-    try:
-        return json.dumps(record, allow_nan=False, separators=(",", ":")).encode()
-    except ValueError as error:
+    flaw = json_flaw(value)
+    if flaw is not None:
         raise EmitError(
-            f"metadata for {path} is not JSON; got {error}; expected no NaN, infinity or cycle",
+            f"metadata for {path} is not JSON; got {value!r:.200} ({flaw}); expected None, bool, "
+            "int, float, str, list or dict with keys that are strings; return plain values from "
+            "the spout",
             path=path,
-        ) from error
+        )
+    record = {"schema": SCHEMA, "write": write, "value": value}
+    return json.dumps(record, separators=(",", ":")).encode()
 
 
 def decode(path: str, data: bytes) -> Record | None:
@@ -132,25 +134,3 @@ def encode_steps(steps: Sequence[Step], write: str) -> list[bytes]:
 def packet_bytes(path: str, data: bytes) -> int:
     """Return how much of a packet an operation takes."""
     return len(path.encode()) + len(data) + STEP_OVERHEAD_BYTES
-
-
-def _check_json(path: str, value: object) -> None:
-    """Refuse what ``json`` would change silently, such as keys that are numbers."""
-    if isinstance(value, dict):
-        for key, part in value.items():
-            if not isinstance(key, str):
-                raise _not_json(path, key, "keys that are strings")
-            _check_json(path, part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            _check_json(path, part)
-    elif value is not None and not isinstance(value, bool | int | float | str):
-        raise _not_json(path, value, "None, bool, int, float, str, list or dict")
-
-
-def _not_json(path: str, got: object, expected: str) -> EmitError:
-    return EmitError(
-        f"metadata for {path} is not JSON; got {got!r} of type {type(got).__name__}; "
-        f"expected {expected}; return plain values from the spout",
-        path=path,
-    )

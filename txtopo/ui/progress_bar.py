@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from txtopo.metadata import Json
 from txtopo.runtime.progress import (
     BatchCommitted,
     BatchFailed,
@@ -63,7 +64,7 @@ class ProgressBar(TopologyListener):
             case Leading():
                 self._status = f"leading, epoch {change.epoch}"
             case Standby():
-                self._status = "standby"
+                self._status = f"standby{_of(change.holder)}"
             case BatchFailed():
                 self._console.print(
                     f"txid {change.attempt.txid} failed ({change.kind}): {change.error}",
@@ -112,3 +113,11 @@ class ProgressBar(TopologyListener):
         if last.lag:
             parts.append("lag " + " ".join(f"{p}:{n}" for p, n in sorted(last.lag.items())))
         return "  ".join(parts)
+
+
+def _of(holder: Json) -> str:
+    leader = holder.get("leader") if isinstance(holder, dict) else None
+    if not isinstance(holder, dict) or not isinstance(leader, dict):
+        return ""
+    host, pid = leader.get("host"), leader.get("pid")
+    return f", epoch {holder.get('epoch')} leads from process {pid} on {host}"

@@ -52,7 +52,8 @@ class SimulatedCarrier(LocalCarrier):
         self._process.checkpoint("task")
         output: Output = list(super().compute(stage, task_id))
         if chaos.happens("recompute"):
-            again: Output = list(super().compute(stage, next(self._recomputed)))
+            with self._process.world.reading_otherwise():
+                again: Output = list(super().compute(stage, next(self._recomputed)))
             kept = {address for address in _addresses(output, again) if chaos.below(2)}
             output = [r for r in output if r[0] in kept] + [r for r in again if r[0] not in kept]
         if output and chaos.happens("envelope_doubled"):

@@ -18,6 +18,8 @@ SLOW_S = (0.5, 30.0)
 FROZEN_S = (0.5, 20.0)
 AWAY_S = (0.1, 5.0)
 CLOCK_JUMP_S = 3600.0
+ONCE_A_TERM_TIMES = 10
+"""A takeover passes a handful of places, the transactions after it some hundreds."""
 
 
 class Chaos:
@@ -44,10 +46,10 @@ class Chaos:
         self._rates = {kind: rate for kind, rate in asdict(faults).items() if rate}
         self._passed: Counter[str] = Counter()
 
-    def happens(self, kind: str) -> bool:
-        """Draw whether a fault happens now, and count it."""
+    def happens(self, kind: str, times: int = 1) -> bool:
+        """Draw whether a fault happens now, *times* as probable as usual, and count it."""
         rate = self._rates.get(kind)
-        if rate is None or self.healed or self._chance.random() >= rate:
+        if rate is None or self.healed or self._chance.random() >= rate * times:
             return False
         self.counts[kind] += 1
         self._tell(kind)
@@ -78,14 +80,15 @@ class Chaos:
         Returns:
             How long its work has to wait there; None if it may go on at once.
         """
-        if self.passes(place) or self.happens("crash"):
+        times = ONCE_A_TERM_TIMES if place.startswith("P0") else 1
+        if self.passes(place) or self.happens("crash", times):
             process.kill()
             return None
         if self.happens("clock"):
             process.clock_error_s += self.between(-CLOCK_JUMP_S, CLOCK_JUMP_S)
-        if self.happens("expire"):
+        if self.happens("expire", times):
             process.world.ensemble.expire(process)
-        if self.happens("freeze"):
+        if self.happens("freeze", times):
             process.freeze(self.between(*FROZEN_S))
             return 0.0
         if self.happens("stop"):

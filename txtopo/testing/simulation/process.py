@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from txtopo.runtime.progress import Change, Leading, TopologyListener
 from txtopo.testing.simulation.baton import Crashed, Work
+from txtopo.testing.simulation.ensemble import SESSION_S
 from txtopo.testing.simulation.scheduler import VirtualScheduler
 from txtopo.testing.simulation.timeline import Event
 
@@ -109,6 +110,8 @@ class SimulatedProcess(TopologyListener):
             return
         self.suspend()
         self.world.timeline.after(duration_s, self.wake)
+        if duration_s > SESSION_S:
+            self.world.timeline.after(SESSION_S, lambda: self.world.ensemble.expire(self))
 
     def suspend(self) -> None:
         """Stop it until it is woken (SIGSTOP)."""

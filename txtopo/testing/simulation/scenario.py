@@ -70,7 +70,7 @@ class Scenario:
             kind=kind,
             committers=tuple(names),
             relay=chance.random() < 0.3,
-            parallelism=chance.choice((1, 1, 1, 2, 3)),
+            parallelism=chance.choice((1, 1, 2, 3)),
         )
         run_txids_max = chance.choice((1, 3, 10))
         jobs_max = chance.choice((1, 2, 3))
@@ -82,7 +82,7 @@ class Scenario:
             partitions=chance.choice((1, 2, 3)),
             records=chance.choice((4, 8, 16, 32)),
             batch_records_max=chance.choice((1, 2, 4, 8)),
-            slots=chance.choice((1, 1, 1, 2, 3)),
+            slots=chance.choice((1, 1, 2, 3)),
             run_txids_max=run_txids_max,
             jobs_max=jobs_max,
             max_spout_pending=chance.choice((None, run_txids_max + 1, run_txids_max)),

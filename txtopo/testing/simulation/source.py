@@ -42,6 +42,8 @@ class SimulatedSource:
         self.partitions = partitions
         self.records = records
         self.batch_records_max = batch_records_max
+        self.otherwise = False
+        """Whether each new cut is another one, as it is when a lost task is computed again."""
         self._world = world
         self._ends: list[int] = []
         self._away_until_s: dict[int, float] = {}
@@ -110,7 +112,8 @@ class SimulatedSource:
         """Return how many of the available records a batch takes."""
         most = min(max(available, 0), self.batch_records_max)
         chaos = self._world.chaos
-        return chaos.below(most + 1) if most and chaos.happens("recut") else most
+        recut = most and (self.otherwise or chaos.happens("recut"))
+        return chaos.below(most + 1) if recut else most
 
     @property
     def is_complete(self) -> bool:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from txtopo.builders.topology import Topology
@@ -141,6 +143,16 @@ class World:
         """Id of the topology."""
         assert self.topology is not None
         return self.topology.id
+
+    @contextmanager
+    def reading_otherwise(self) -> Iterator[None]:
+        """Let the source give other batches meanwhile, where it has the choice."""
+        if self.source is None:
+            yield
+            return
+        self.source.otherwise = True
+        yield
+        self.source.otherwise = False
 
     def lost(self, process: SimulatedProcess) -> None:
         """Let the session of a killed process expire, and start another process."""

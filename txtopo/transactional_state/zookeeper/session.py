@@ -33,6 +33,8 @@ from kazoo.protocol.states import KazooState, KeeperState
 from txtopo.errors import AuthError, ConfigError, CoordinatorUnavailable
 from txtopo.transactional_state.records import INNER_NODE
 from txtopo.transactional_state.zookeeper.access import Access
+from txtopo.transactional_state.zookeeper.diagnosis import why_unreachable
+from txtopo.transactional_state.zookeeper.granted import warn_of_another_timeout
 
 SLICE_S = 0.1
 """How long one wait lasts before it is looked whether there is something to do."""
@@ -89,6 +91,7 @@ class ZooKeeperSession:
             raise ConfigError(
                 f"zookeeper hosts cannot be read; got {hosts!r}; expected 'host:port,host:port'"
             ) from error
+        warn_of_another_timeout(self._client, session_timeout_s)
         self._client.add_listener(self._changed)
         self._live = self._client.start_async()
 
@@ -105,11 +108,7 @@ class ZooKeeperSession:
             self._check_alive()
             self.locate()
             if not patience.wait(self._live):
-                raise CoordinatorUnavailable(
-                    f"zookeeper cannot be reached; tried {self._hosts} for {limit_s:g} s; "
-                    "check that it runs and that hosts, ports and TLS are right",
-                    hosts=self._hosts,
-                )
+                raise self._unreachable(limit_s, first=timeout_s is not None)
 
     def locate(self) -> None:
         """Find out where the server is now, if there is no connection."""
@@ -201,6 +200,17 @@ class ZooKeeperSession:
             self._client.close()
         except (KazooException, OSError):
             _kazoo_log.debug("the session could not be ended in order", exc_info=True)
+
+    def _unreachable(self, limit_s: float, *, first: bool) -> CoordinatorUnavailable:
+        found = ""
+        if first:
+            tls = bool(self._client.use_ssl)
+            found = why_unreachable(self._client.hosts, tls=tls) + "; "
+        return CoordinatorUnavailable(
+            f"zookeeper cannot be reached; tried {self._hosts} for {limit_s:g} s; {found}"
+            "check that it runs and that hosts, ports and TLS are right",
+            hosts=self._hosts,
+        )
 
     def _check_alive(self) -> None:
         if self._refused:

@@ -1,0 +1,119 @@
+"""The door for plug-ins: what a state backend must be, and what it must answer.
+
+A backend is somebody else's code. What is wrong with it is said here, by its name, instead of
+somewhere in the runtime by an attribute that is missing.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.errors import PlugInError, StoreUnavailable, TopologyError, TxtopoError
+from txtopo.state.backend import BackendFactory, StateBackend, StateTable
+from txtopo.state.ledger import Ledger
+
+
+def loaded(point: EntryPoint) -> BackendFactory:
+    """Return the factory that an installed distribution declares.
+
+    Raises:
+        TopologyError: It cannot be imported, or is none; reinstall or mend the distribution.
+    """
+    try:
+        factory: BackendFactory = point.load()
+    except Exception as error:
+        raise TopologyError(
+            f"the state plug-in {point.name!r} cannot be loaded from {point.value!r}; got "
+            f"{type(error).__name__}: {error}; install its distribution again, or mend it",
+            scheme=point.name,
+        ) from error
+    check_factory(point.name, factory)
+    return factory
+
+
+def check_factory(scheme: str, factory: object) -> None:
+    """Check that a factory can be called.
+
+    Raises:
+        TopologyError: It cannot.
+    """
+    if not callable(factory):
+        raise TopologyError(
+            f"the state plug-in {scheme!r} is no factory; got {factory!r:.100}; expected a class "
+            "or function: (url, table) -> StateBackend",
+            scheme=scheme,
+        )
+
+
+def opened(factory: BackendFactory, url: str, table: StateTable, shown: str) -> StateBackend:
+    """Open a backend.
+
+    Args:
+        factory: Of the plug-in.
+        url: Where the store is.
+        table: What the state looks like.
+        shown: The URL without its password, for messages.
+
+    Raises:
+        TopologyError: The plug-in raised or returned no backend; mend it.
+        StoreUnavailable: The plug-in could not connect; try again.
+    """
+    try:
+        backend: object = factory(url, table)
+    except TxtopoError:
+        raise
+    except Exception as error:
+        text = f"{type(error).__name__}: {str(error).replace(url, shown)}"
+        if isinstance(error, ConnectionError | TimeoutError):
+            raise StoreUnavailable(
+                f"cannot open state {table.name!r} in {shown}: {text}; nothing was written"
+            ) from error
+        raise TopologyError(
+            f"the plug-in of state {table.name!r} in {shown} cannot be opened; got {text}; "
+            "expected a StateBackend; look at what makes it",
+            state=table.name,
+        ) from error
+    if not isinstance(backend, StateBackend):
+        raise TopologyError(
+            f"the plug-in of state {table.name!r} in {shown} made no backend; got "
+            f"{type(backend).__name__}; expected an object derived from StateBackend; "
+            f"{_lacking(backend)}",
+            state=table.name,
+        )
+    return backend
+
+
+def checked_ledger(
+    backend: StateBackend, answer: object, *, epoch: int, written: TransactionAttempt | None = None
+) -> Ledger:
+    """Return what ``claim`` or ``commit`` answered, if it is the ledger that was asked for.
+
+    Args:
+        backend: Who answered.
+        answer: What it answered.
+        epoch: The epoch that may write now.
+        written: The attempt that the state holds now, if it was a commit.
+
+    Raises:
+        PlugInError: It is something else, so it is not known what was written.
+    """
+    asked = "claim" if written is None else "commit"
+    holds = isinstance(answer, Ledger) and written in (None, answer.writer)
+    if isinstance(answer, Ledger) and answer.epoch == epoch and holds:
+        return answer
+    held = "" if written is None else f" that holds {written}"
+    raise PlugInError(
+        f"{asked} of {type(backend).__name__} returned {answer!r:.200}; expected the Ledger of "
+        f"epoch {epoch}{held}, as it stands after the write; mend the plug-in, and look at what "
+        "the store holds",
+        answer=answer,
+    )
+
+
+def _lacking(backend: object) -> str:
+    names = sorted(StateBackend.__abstractmethods__)
+    lacks = [name for name in names if not callable(getattr(backend, name, None))]
+    if lacks:
+        return f"it lacks {', '.join(lacks)}"
+    return "it has the methods but is not derived from it"
