@@ -1,0 +1,117 @@
+"""Patches: planted bugs as unified diffs, each with the rule that it breaks.
+
+A patch begins with two lines: ``# the rule, in one sentence`` and ``# caught-by: a fast test``.
+The rest is a plain unified diff, so that ``patch -p1`` takes it too. Line numbers mean nothing
+here: what a hunk replaces must be in its file exactly once, so that it cannot land elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+CAUGHT_BY = "caught-by: "
+
+
+class PatchError(Exception):
+    """A patch that cannot be read or does not apply; write it anew for the present tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hunk:
+    """A replacement in one file.
+
+    Attributes:
+        path: The file, below the root of the tree.
+        old: The lines that are there.
+        new: The lines in their place.
+    """
+
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A planted bug.
+
+    Attributes:
+        name: Name of its file, without the suffix.
+        rule: The rule that it breaks.
+        test: What to run with pytest if the simulator does not see it.
+        hunks: What it changes.
+    """
+
+    name: str
+    rule: str
+    test: str
+    hunks: tuple[Hunk, ...]
+
+    def applied(self, root: Path) -> dict[Path, str]:
+        """Return the changed files with their new texts; nothing is written.
+
+        Raises:
+            PatchError: It does not apply.
+        """
+        texts: dict[Path, str] = {}
+        for hunk in self.hunks:
+            path = root / hunk.path
+            text = texts.get(path) or path.read_text()
+            found = text.count(hunk.old)
+            if found != 1:
+                raise PatchError(
+                    f"{self.name}: a hunk fits {hunk.path} {found} times, not once:\n{hunk.old}"
+                )
+            texts[path] = text.replace(hunk.old, hunk.new)
+        return texts
+
+    def apply(self, root: Path) -> None:
+        """Change a tree.
+
+        Raises:
+            PatchError: It does not apply.
+        """
+        for path, text in self.applied(root).items():
+            path.write_text(text)
+
+
+def load_patches() -> list[Patch]:
+    """Return all patches, by name."""
+    return [read_patch(path) for path in sorted(FOLDER.glob("*.patch"))]
+
+
+def read_patch(path: Path) -> Patch:
+    """Read a patch.
+
+    Raises:
+        PatchError: It has another form.
+    """
+    rule, test, *lines = path.read_text().splitlines(keepends=True)
+    if not rule.startswith("# ") or not test.startswith(f"# {CAUGHT_BY}"):
+        raise PatchError(f"{path.name} must begin with '# rule' and '# {CAUGHT_BY}test'")
+    hunks = tuple(_hunks(path.name, lines))
+    if not hunks:
+        raise PatchError(f"{path.name} changes nothing")
+    return Patch(path.stem, rule[2:].strip(), test.removeprefix(f"# {CAUGHT_BY}").strip(), hunks)
+
+
+def _hunks(name: str, lines: list[str]) -> list[Hunk]:
+    hunks: list[Hunk] = []
+    path = ""
+    for line in lines:
+        if line.startswith("--- "):
+            continue
+        if line.startswith("+++ b/"):
+            path = line.removeprefix("+++ b/").strip()
+        elif line.startswith("@@"):
+            hunks.append(Hunk(path, "", ""))
+        elif line[0] in " -+" and hunks:
+            last = hunks.pop()
+            old = last.old + ("" if line[0] == "+" else line[1:])
+            new = last.new + ("" if line[0] == "-" else line[1:])
+            hunks.append(Hunk(path, old, new))
+        else:
+            raise PatchError(f"{name} has a line that is of no unified diff: {line!r}")
+    return hunks
