@@ -1,0 +1,117 @@
+"""The matrix of crash points: where a process dies, at which txid, with what states. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from txtopo.state.backend import StateKind
+
+TXIDS = (2, 3, 4)
+KINDS: tuple[StateKind, ...] = ("transactional", "opaque")
+COMMITTERS = ("balances", "aggregates")
+"""One state gets puts and deletes, the second one, in a store of its own, gets partials merged."""
+
+TAKEOVER = ("P0.before-epoch", "P0.after-epoch", "P0.claimed", "P0.adopted")
+BATCH = (
+    *("P1.before", "P1.after", "P2.before", "P2.after", "P3.before", "P3.after"),
+    *("P4.before", "P4.after"),
+)
+COMMIT = ("P5.before", "P5.after", "P6.before", "P6.after", "P7.before", "P7.after")
+READ_BACK = ("P8.before", "P8.after")
+AFTERWARDS = ("P9.before", "P9.after", "P10.before", "P10.after")
+POINTS = (*TAKEOVER, *BATCH, *COMMIT, *READ_BACK, *AFTERWARDS)
+"""Every named point of the runtime, in the order in which a txid passes them."""
+
+RETRIED = ("P4.after", "P5.after", "P6.after", "P7.before", "P7.after")
+
+Story = Literal["", "adopted", "undone", "landed", "lost", "retried"]
+"""What came before: a first crash that leaves the txid in every store or in one of two, or a write
+whose answer was lost: it had landed or not, and the ledger could be read back or, for ``retried``,
+could not, so that every store holds an attempt which was given up and replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One place to die at.
+
+    Attributes:
+        point: One of :data:`POINTS`.
+        txid: The txid that is under way there.
+        kind: Of the spout and of the states.
+        states: How many there are, each in a store of its own.
+        state: Which of them the point belongs to, from 0; None if to none.
+        story: What has to come before.
+    """
+
+    point: str
+    txid: int
+    kind: StateKind
+    states: int
+    state: int | None = None
+    story: Story = ""
+
+    @property
+    def place(self) -> str:
+        """The name that the runtime calls the point by."""
+        return self._at(self.point, self.state)
+
+    @property
+    def crashes(self) -> list[tuple[str, int]]:
+        """Where processes die: (name of a place, the how manieth time it is passed)."""
+        if self.story == "adopted":
+            # The first process claimed too; the one that dies is its successor.
+            again = 1 if self.point == "P0.adopted" else 2
+            return [("P9.before", self.txid), (self.place, again)]
+        if self.story == "undone":
+            return [(self._at("P7.after", 0), self.txid), (self.place, 2)]
+        if self.story == "retried":
+            # The attempt that was given up passed here too, but for the end of its last write.
+            again = not (self.point == "P7.after" and self.state == self.states - 1)
+            return [(self.place, self.txid + again)]
+        return [(self.place, 1 if self.story else self.txid)]
+
+    @property
+    def lost_answer(self) -> tuple[str, int] | None:
+        """At which passing of which place a write begins whose answer is lost."""
+        if self.story in ("landed", "lost"):
+            return self._at("P7.before", self.state), self.txid
+        if self.story == "retried":
+            return self._at("P7.before", self.states - 1), self.txid
+        return None
+
+    def __str__(self) -> str:
+        words = [self.place, self.story, f"txid{self.txid}", self.kind, f"states{self.states}"]
+        return "-".join(filter(None, words))
+
+    @staticmethod
+    def _at(point: str, state: int | None) -> str:
+        return point if state is None else f"{point}:{COMMITTERS[state]}.{COMMITTERS[state]}"
+
+
+def cells() -> Iterator[Cell]:
+    """Yield every cell of the matrix, for one kind of store."""
+    for point in POINTS:
+        for txid in TXIDS:
+            for kind in KINDS:
+                for states in (1, 2):
+                    yield from _cells(point, txid, kind, states)
+
+
+def _cells(point: str, txid: int, kind: StateKind, states: int) -> Iterator[Cell]:
+    each: list[int | None] = [None]
+    if point in COMMIT or point in READ_BACK or point == "P0.claimed":
+        each = [*range(states)]
+    stories: list[Story] = [""]
+    if point in READ_BACK:
+        stories = ["landed", "lost"]
+    elif point in TAKEOVER:
+        stories = ["adopted"]
+        if states == 2 and point != "P0.adopted":
+            stories += ["undone"]
+    elif point in RETRIED:
+        stories += ["retried"]
+    for state in each:
+        for story in stories:
+            yield Cell(point, txid, kind, states, state, story)

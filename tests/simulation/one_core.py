@@ -1,0 +1,29 @@
+"""One core for a simulation: to hand the baton to another core costs six times as much."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.queues import SimpleQueue
+
+from txtopo.testing.simulation.baton import Baton
+
+
+@contextmanager
+def baton_on_one_core() -> Iterator[Baton]:
+    """Give a baton whose threads, and the caller, stay on one core."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
+    baton = Baton()
+    try:
+        yield baton
+    finally:
+        baton.close()
+        os.sched_setaffinity(0, set(cores))
+
+
+def take_core(cores: SimpleQueue[int]) -> None:
+    """Keep a process of a pool on a core of its own, as long as there are some."""
+    if not cores.empty():
+        os.sched_setaffinity(0, {cores.get()})

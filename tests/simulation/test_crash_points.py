@@ -1,0 +1,75 @@
+"""Every crash point at three txids, both kinds, one state and two, in three kinds of stores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.services.postgresql import PostgresServer
+from tests.simulation.cell_databases import Memory, PostgresqlSchemas, SqliteFiles, StoreKind
+from tests.simulation.crash_cells import POINTS, Cell, cells
+from tests.simulation.crash_run import run_cell
+from tests.simulation.one_core import baton_on_one_core
+from txtopo.testing.simulation.baton import Baton
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parent.parent.parent
+STORES = {
+    "memory": (),
+    "sqlite": (),
+    "postgresql": (pytest.mark.service("postgresql"),),
+}
+QUICK_TXID = 3
+"""The txid at which databases are tried in ``make test``; the two others take a minute and more and
+differ in nothing that a database knows of. ``make faults`` and ``make test-all`` try all."""
+
+
+def _runs() -> Iterator[object]:
+    for store, marks in STORES.items():
+        for cell in cells():
+            slow = store != "memory" and cell.txid != QUICK_TXID
+            more = (pytest.mark.slow,) if slow else ()
+            yield pytest.param(cell, store, marks=(*marks, *more), id=f"{cell}-{store}")
+
+
+@pytest.fixture(scope="module")
+def baton() -> Iterator[Baton]:
+    with baton_on_one_core() as baton:
+        yield baton
+
+
+@pytest.fixture(scope="module")
+def stores(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StoreKind]:
+    """Stores of the kind that a test asks for."""
+    made: StoreKind = Memory()
+    if request.param == "sqlite":
+        made = SqliteFiles(tmp_path_factory.mktemp("cells"))
+    elif request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgresql")
+        made = PostgresqlSchemas(server.create_database("cells"))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("cell", "stores"), _runs(), indirect=["stores"])
+def test_a_process_that_dies_anywhere_loses_and_doubles_nothing(
+    cell: Cell, stores: StoreKind, baton: Baton
+) -> None:
+    assert run_cell(cell, stores.stores(), baton) == []
+
+
+def test_the_matrix_has_every_point_that_the_runtime_names() -> None:
+    """A point that is added later must not be forgotten here."""
+    named = {
+        match.group(1)
+        for folder in ("txtopo/runtime", "txtopo/state", "state_backends")
+        for path in (ROOT / folder).rglob("*.py")
+        for match in re.finditer(r'point\(f?"(P\d+\.[a-z-]+)', path.read_text())
+    }
+
+    assert named == set(POINTS)

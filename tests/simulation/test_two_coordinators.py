@@ -1,0 +1,48 @@
+"""Every order of two coordinators over the points of three txids: about three thousand."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.crash_cells import KINDS
+from tests.simulation.one_core import baton_on_one_core
+from tests.simulation.two_coordinators import Order, orders, run_order
+from txtopo.state.backend import StateKind
+
+pytestmark = pytest.mark.integration
+PARTS = 4
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_zombie_changes_nothing_wherever_it_hung_and_whenever_it_wakes(
+    kind: StateKind, part: int
+) -> None:
+    wrong: dict[Order, list[str]] = {}
+    refused: Counter[str] = Counter()
+    count = 0
+    with baton_on_one_core() as baton:
+        for order in orders(kind, baton, part=part, parts=PARTS):
+            outcome = run_order(order, baton)
+            refused += outcome.refused
+            count += 1
+            if outcome.wrong:
+                wrong[order] = outcome.wrong
+
+    assert not wrong, f"{len(wrong)} of {count} orders: {list(wrong.items())[:3]}"
+    assert count > 200
+    assert refused["P2.before"], "ZooKeeper never refused a write of a zombie: nothing was tested"
+    assert refused["P5.before"], "no store ever refused a write of a zombie: nothing was tested"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_coordinator_alone_is_refused_nothing(kind: StateKind) -> None:
+    """So what is counted as refused was refused to a zombie."""
+    with baton_on_one_core() as baton:
+        outcome = run_order(Order(kind, None, None), baton)
+
+    assert outcome.wrong == []
+    assert outcome.refused == {}
+    assert outcome.points_a.count("P10.after") == 3

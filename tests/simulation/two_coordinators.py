@@ -1,0 +1,233 @@
+"""Two coordinators of one topology, in every order of their steps.
+
+The first one, A, runs up to one of its points and is stopped there like a process that hangs; its
+session expires. The second one, B, takes over and runs up to one of its own points, or to the end.
+Then A goes on with everything that it had begun, a zombie that believes to lead; only when nothing
+more comes of that does B go on, and only then does A hear that its session is gone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from txtopo.config import Config
+from txtopo.errors import FencedError
+from txtopo.runtime.progress import Leading
+from txtopo.state import open_state
+from txtopo.state.backend import StateKind
+from txtopo.testing.checkers import Evidence
+from txtopo.testing.checkers.evidence import Source, epoch_of
+from txtopo.testing.simulation.baton import Baton
+from txtopo.testing.simulation.chaos import Chaos
+from txtopo.testing.simulation.faults import Faults
+from txtopo.testing.simulation.process import SimulatedProcess
+from txtopo.testing.simulation.simulator import quiet, verdict
+from txtopo.testing.simulation.source import SimulatedSource
+from txtopo.testing.simulation.supervisor import Supervisor
+from txtopo.testing.simulation.topologies import Shape, build
+from txtopo.testing.simulation.world import World
+
+RECORDS = 6
+CUT_RECORDS = {"A": 2, "B": 3}
+"""How many records a coordinator takes for a batch. A has three txids; B cuts what is left of them
+otherwise, so that an opaque txid which both had in hand has two contents."""
+
+# Virtual time. B has run to wherever it runs after HELD_S, A after HELD_S more; then B goes on.
+HELD_S = 5.0
+NOTICE_S = 3 * HELD_S
+"""A hears of the end of its session so long after it: as a zombie it acts before that."""
+CHAOS_S = 10 * HELD_S
+
+SAME = ("P1.after", "P6.before", "P7.before", "P10.before")
+"""Points with nothing between them and the one before that another coordinator could see, where the
+store is in memory and the source does not change."""
+
+CONFIG = Config(
+    carrier="local",
+    zookeeper="memory",
+    slots=1,
+    run_txids_max=1,
+    jobs_max=1,
+    max_spout_pending=3,
+    batch_timeout_s=20 * HELD_S,
+    poll_interval_s=5.0,
+    backoff_s=0.05,
+)
+# What a writer marks before and after a write; what has no second one was refused.
+WRITES = {"P2.before": "P2.after", "P9.before": "P9.after", "P5.before": "P7.after"}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One order of two coordinators.
+
+    Attributes:
+        kind: Of the spout and the state.
+        a: The how manieth point of A is where it hangs, from 1; None if it does not hang.
+        b: The how manieth point of B is where A goes on; None if B runs to the end first.
+    """
+
+    kind: StateKind
+    a: int | None
+    b: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an order.
+
+    Attributes:
+        wrong: What is wrong; nothing if all is well.
+        points_a: The points that A passed.
+        points_b: The points that B passed.
+        refused: How many writes of A were refused, by the point before them.
+    """
+
+    wrong: list[str]
+    points_a: list[str]
+    points_b: list[str]
+    refused: Counter[str]
+
+
+class OrderedChaos(Chaos):
+    """Lets two coordinators hang and go on; nothing else goes wrong."""
+
+    def __init__(self, world: OrderedWorld, order: Order) -> None:
+        super().__init__(random.Random(0), Faults(), lambda kind: None)
+        self.points: dict[str, list[str]] = {"A.1": [], "B.1": []}
+        self.passed: Counter[str] = Counter()
+        self._world = world
+        self._order = order
+
+    def between(self, low: float, high: float) -> float:
+        """Take the longest time, so that few questions for the leadership are asked."""
+        return high
+
+    def at(self, process: SimulatedProcess, place: str) -> float | None:
+        """Let a process hang at its point."""
+        point = place.partition(":")[0]
+        if process.name == "A.1":
+            self.passed[point] += 1
+        if not point.startswith("P") or point in SAME or process.name not in self.points:
+            return None
+        points = self.points[process.name]
+        points.append(point)
+        if process.name == "A.1" and len(points) == self._order.a:
+            self._world.a_hangs(process, wakes=self._order.b is None)
+            return 0.0
+        if process.name == "B.1" and len(points) == self._order.b:
+            self._world.b_hangs(process)
+            return 0.0
+        return None
+
+
+class TwoCuts(SimulatedSource):
+    """A source of which each coordinator takes batches of another size."""
+
+    def take(self, available: int) -> int:
+        """Return how many records the process that runs takes."""
+        return min(max(available, 0), CUT_RECORDS[self.world.current.name[0]])
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything is there, and both coordinators have gone on."""
+        return super().is_complete and self.world.timeline.now_s >= self.world.settled_s
+
+    world: OrderedWorld
+
+
+class OrderedWorld(World):
+    """A world of two coordinators in one order."""
+
+    def __init__(self, order: Order, baton: Baton) -> None:
+        super().__init__(0, Faults(), CONFIG, 1, baton)
+        self.ordered = OrderedChaos(self, order)
+        self.chaos = self.ordered
+        self.settled_s = 0.0
+        self._a: SimulatedProcess | None = None
+        source = TwoCuts(self, 1, RECORDS, 2)
+        source.world = self
+        source.complete()
+        self.source = source
+
+    def a_hangs(self, process: SimulatedProcess, *, wakes: bool) -> None:
+        """Stop A and have B take over; wake A a while later, unless B's point is to do that."""
+        self._a = process
+        process.suspend()
+        self.ensemble.expire(process, NOTICE_S)
+        self.settled_s = self.timeline.now_s + NOTICE_S + 1.0
+        if wakes:
+            self.timeline.after(HELD_S, process.wake)
+        b = Supervisor(self, "B")
+        self.supervisors.append(b)
+        b.start()
+
+    def b_hangs(self, process: SimulatedProcess) -> None:
+        """Stop B while A goes on."""
+        assert self._a is not None
+        process.suspend()
+        self.timeline.after(0.0, self._a.wake)
+        self.timeline.after(HELD_S, process.wake)
+
+
+def run_order(order: Order, baton: Baton) -> Outcome:
+    """Run two coordinators in one order, and judge what they did."""
+    world = OrderedWorld(order, baton)
+    shape = Shape(order.kind, order.kind, ("balances",), relay=False, parallelism=1)
+    topology, oracles = build(shape, world.number, open_state("memory:", kind=order.kind))
+    world.take(topology)
+    with quiet():
+        history = world.run(CHAOS_S)
+    evidence = Evidence(
+        topology_id=topology.id,
+        history=history,
+        oracles=oracles,
+        source=Source(1, RECORDS),
+        leftovers=world.leftovers.found,
+        expected=(FencedError,),
+    )
+    judged = verdict(0, world, evidence)
+    points, passed = world.ordered.points, world.ordered.passed
+    refused = {before: passed[before] - passed[after] for before, after in WRITES.items()}
+    return Outcome(
+        wrong=[*(f"{each.checker}: {each.what}" for each in judged.violations), *_ends(world)],
+        points_a=points["A.1"],
+        points_b=points["B.1"],
+        refused=Counter({before: times for before, times in refused.items() if times}),
+    )
+
+
+def _ends(world: OrderedWorld) -> Iterator[str]:
+    """Yield how A ended, if it led, was deposed and did not notice.
+
+    Who is deposed during the takeover stands for election again, and may lead another time.
+    """
+    history = world.history
+    led = [
+        change.epoch
+        for _, who, _, change in history.trace
+        if who == "A.1" and isinstance(change, Leading)
+    ]
+    ended = [each.error for each in history.endings if each.process == "A.1"]
+    deposed = led and led[-1] < epoch_of(world.topology_id, history.nodes)
+    if deposed and not any(isinstance(error, FencedError) for error in ended):
+        yield f"A was deposed, and its run ended with {ended}; expected a FencedError"
+
+
+def orders(kind: StateKind, baton: Baton, *, part: int = 0, parts: int = 1) -> Iterator[Order]:
+    """Yield every order of a kind, or every *parts*-th of A's points with all of B's."""
+    alone = run_order(Order(kind, None, None), baton)
+    for a in range(1 + part, _busy(alone.points_a) + 1, parts):
+        to_the_end = Order(kind, a, None)
+        yield to_the_end
+        for b in range(1, _busy(run_order(to_the_end, baton).points_b) + 1):
+            yield Order(kind, a, b)
+
+
+def _busy(points: list[str]) -> int:
+    """Return how many points there are up to the first question that finds nothing left."""
+    last = max(at for at, point in enumerate(points) if not point.startswith("P1."))
+    return last + 1 + len(points[last + 1 :][:2])
