@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.integration.bolts import Gathering
+from tests.spark_session import open_test_session
 from txtopo import (
     Committer,
     Config,
@@ -28,7 +29,6 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
 from txtopo.metadata import Json
 from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change, TopologyListener
-from txtopo.runtime.session import open_session
 from txtopo.spouts import (
     LastBatch,
     OpaquePartitionedTransactionalEmitter,
@@ -45,13 +45,6 @@ PLACES = ("bolt", "committer", "bolt", "emitter", "bolt")
 DEATHS = {3 * at: PLACES[at % len(PLACES)] for at in range(1, 11)}
 # Until the tasks of the other executor have read what is about to be lost.
 OTHERS_READ_S = 0.4
-CONF = {
-    "spark.ui.enabled": "false",
-    "spark.executor.memory": "1024m",
-    # Else a task asks a dead executor for its files for 15 s.
-    "spark.shuffle.io.maxRetries": "1",
-    "spark.shuffle.io.retryWait": "200ms",
-}
 NUMBERS = Fields("part long, number long")
 
 
@@ -199,11 +192,7 @@ def random_cuts(folder: Path) -> Topology:
 
 
 def main(folder: str) -> None:
-    spark, _ = open_session(
-        master="local-cluster[2,1,1024]",
-        conf=CONF,
-    )
-    spark.sparkContext.setLogLevel("OFF")
+    spark = open_test_session("local-cluster[2,1,1024]", {"spark.executor.memory": "1024m"})
     # So that a commit and a later batch do not both lose an executor: two take long to start.
     config = Config(carrier="rdd", zookeeper="memory", run_txids_max=2, max_spout_pending=2)
     with random_cuts(Path(folder)).start(spark, config, [Telling()]) as run:

@@ -15,10 +15,10 @@ from collections import Counter
 from pathlib import Path
 
 from examples.flights import JsonProgress, flights
+from tests.spark_session import open_test_session
 from txtopo import Config
 from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change, Standby, Started
 from txtopo.runtime.scheduler import ThreadScheduler
-from txtopo.runtime.session import open_session
 from txtopo.runtime.start import start_topology
 
 # A new process waits for the session of a stopped one to end.
@@ -77,7 +77,7 @@ def main() -> None:
         session_timeout_s=SESSION_TIMEOUT_S,
         max_spout_pending=args.max_spout_pending,
     )
-    spark = None if args.carrier == "local" else open_session(master="local[2]")[0]
+    spark = None if args.carrier == "local" else open_test_session()
     name, _, times = args.die_at.rpartition(":")
     scheduler = DyingScheduler(name, int(times)) if name else None
     run = start_topology(topology, spark, config, [telling], scheduler=scheduler)

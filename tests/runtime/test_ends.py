@@ -6,6 +6,8 @@ import threading
 import time
 from typing import Any
 
+import pytest
+
 from tests.runtime.loop_world import (
     BATCHES,
     LIMIT_S,
@@ -71,18 +73,28 @@ class Slow(Total):
 
 def test_a_deactivated_run_is_at_rest_only_when_the_spout_has_answered() -> None:
     state = memory_state()
+    ASKED.clear()
+    ANSWER.clear()
 
-    with running(ranges(state, initialize_transaction=slowly), MemoryEnsemble()) as run:
+    with running(ranges(state, initialize_transaction=held), MemoryEnsemble()) as run:
+        assert ASKED.wait(LIMIT_S)
         run.deactivate()
+        with pytest.raises(TimeoutError):
+            run.process_all_available(0.1)
+        ANSWER.set()
         run.process_all_available(LIMIT_S)
         before = stored(state)
-        time.sleep(0.2)
+        time.sleep(0.05)
 
         assert stored(state) == before
 
 
-def slowly(txid: int, previous: Any) -> Any:
-    time.sleep(0.1)
+ASKED, ANSWER = threading.Event(), threading.Event()
+
+
+def held(txid: int, previous: Any) -> Any:
+    ASKED.set()
+    ANSWER.wait(LIMIT_S)
     return {"start": (txid - 1) * 3}
 
 

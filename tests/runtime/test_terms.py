@@ -40,7 +40,7 @@ def test_a_spout_that_could_not_know_where_its_batches_end_is_asked_again() -> N
     state = memory_state()
     topology = topology_of(state, outages=(Outage(0, txid=2), Outage(0, txid=5)))
 
-    with running(topology, MemoryEnsemble(), poll_interval_s=0.15) as run:
+    with running(topology, MemoryEnsemble(), poll_interval_s=0.3) as run:
         run.process_all_available(LIMIT_S)
 
         assert stored(state) == (14, expected())

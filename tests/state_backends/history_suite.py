@@ -16,7 +16,7 @@ TXIDS = times(50)
 
 
 class HistorySuite:
-    """Subclasses have a fixture ``url``; four histories of fifty replayed batches each (see chance.py)."""
+    """Subclasses have a fixture ``url``; four histories of fifty replayed batches each."""
 
     @pytest.mark.parametrize("seed", range(4))
     def test_random_replays_end_as_the_oracle_says(self, url: str, seed: int) -> None:
