@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txtopo.builders.topology import Topology
+    from txtopo.metadata import Json
     from txtopo.transactional_state.memory import MemoryEnsemble
     from txtopo.transactional_state.store import TransactionalState
 
@@ -65,7 +66,8 @@ def start_topology(
     opened = partial(open_transactional_state, config, topology.id, _jvm(session), ensemble)
     scheduler = scheduler or ThreadScheduler(f"txtopo-{topology.id}")
     recent = RecentProgress()
-    driver = open_driver(topology, config, [recent, *listeners], carrier, opened, scheduler)
+    told = [recent, *listeners]
+    driver = open_driver(topology, config, told, carrier, opened, scheduler, this_process())
     driver.start()
     return TopologyRun(topology.id, driver, recent)
 
@@ -77,6 +79,7 @@ def open_driver(
     carrier: Carrier,
     open_state: Callable[[], TransactionalState],
     scheduler: Scheduler,
+    candidate: Json,
 ) -> TopologyDriver:
     """Put the parts of a run together; a simulator brings its own.
 
@@ -87,6 +90,7 @@ def open_driver(
         carrier: Moves envelopes.
         open_state: Opens the transactional state, once the topology is known to fit.
         scheduler: Time and threads.
+        candidate: Who asks for the leadership, shown to others.
     """
     graph = topology.graph
     slots = config.slots or carrier.default_slots()
@@ -107,7 +111,7 @@ def open_driver(
         opened.close()
         raise
     _prepare(parts)
-    return TopologyDriver(parts, this_process(), listeners)
+    return TopologyDriver(parts, candidate, listeners)
 
 
 def _prepare(parts: Parts) -> None:

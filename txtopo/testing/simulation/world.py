@@ -132,6 +132,7 @@ class World:
             SimulatedCarrier(process, self._config.slots or 1),
             lambda: MemoryTransactionalState(process.world.topology_id, self.ensemble),
             process.scheduler,
+            {"process": process.name},
         )
 
     def open_backend(self, location: str, table: StateTable) -> StateBackend:
