@@ -42,21 +42,38 @@ def baton() -> Iterator[Baton]:
 
 
 @pytest.fixture(scope="module")
-def stores(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[StoreKind]:
-    """Stores of the kind that a test asks for."""
-    made: StoreKind = Memory()
-    if request.param == "sqlite":
-        made = SqliteFiles(tmp_path_factory.mktemp("cells"))
-    elif request.param == "postgresql":
-        server: PostgresServer = request.getfixturevalue("postgresql")
-        made = PostgresqlSchemas(server.create_database("cells"))
+def made() -> Iterator[dict[str, StoreKind]]:
+    """The kinds of stores that were asked for, each made once.
+
+    A parametrised fixture of the module's scope would be made anew whenever pytest, which orders
+    the tests by all that is parametrised, changes from one kind to another.
+    """
+    made: dict[str, StoreKind] = {}
     yield made
-    made.close()
+    for kind in made.values():
+        kind.close()
 
 
-@pytest.mark.parametrize(("cell", "stores"), _runs(), indirect=["stores"])
+@pytest.fixture
+def stores(
+    request: pytest.FixtureRequest,
+    made: dict[str, StoreKind],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> StoreKind:
+    """Stores of the kind that a test asks for."""
+    name: str = request.param
+    if name not in made:
+        if name == "memory":
+            made[name] = Memory()
+        elif name == "sqlite":
+            made[name] = SqliteFiles(tmp_path_factory.mktemp("cells"))
+        else:
+            server: PostgresServer = request.getfixturevalue("postgresql")
+            made[name] = PostgresqlSchemas(server.create_database("cells"))
+    return made[name]
+
+
+@pytest.mark.parametrize(("cell", "stores"), list(_runs()), indirect=["stores"])
 def test_a_process_that_dies_anywhere_loses_and_doubles_nothing(
     cell: Cell, stores: StoreKind, baton: Baton
 ) -> None:
