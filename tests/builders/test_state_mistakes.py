@@ -163,3 +163,11 @@ def test_inputs_of_an_aggregate_that_differ_in_type() -> None:
         made.set_bolt("count", count).shuffle_grouping("spout").shuffle_grouping("a")
 
     refused(define, "inputs of PersistentAggregate 'count' differ in its fields; got stream")
+
+
+def test_a_log_of_partials_for_a_committer_of_ones_own() -> None:
+    def define(made: TransactionalTopologyBuilder) -> None:
+        save = made.set_bolt("save", Save()).shuffle_grouping("spout")
+        save.with_state("counts", open_state("memory:", mode="log"))
+
+    refused(define, "'counts' of 'save' is in mode 'log'")

@@ -135,3 +135,10 @@ def test_states_of_one_url_and_table_are_equal() -> None:
 )
 def test_two_spellings_of_one_store_are_one_location(one: str, other: str, same: bool) -> None:
     assert (State(one).location == State(other).location) is same
+
+
+def test_a_mode_that_nobody_knows_or_the_store_has_not_is_refused() -> None:
+    with pytest.raises(TopologyError, match="unknown mode of state; got 'tree'"):
+        open_state("memory:", mode="tree")  # type: ignore[arg-type]
+    with pytest.raises(TopologyError, match="keeps no state in mode 'log'"):
+        open_state("memory:", table="counts", mode="log").open()

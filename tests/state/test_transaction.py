@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -14,7 +15,7 @@ from txtopo.errors import (
     StaleBatchError,
     StateUsageError,
 )
-from txtopo.state import Fields, Puts, State, StateHandle, open_state
+from txtopo.state import Count, Fields, Puts, Snapshot, State, StateHandle, StateTable, open_state
 
 ATTEMPT = TransactionAttempt(2, 0, 1)
 
@@ -148,3 +149,17 @@ def test_in_a_replay_a_transactional_state_repeats_updates_and_an_opaque_one_all
         with handle_of(store).transaction(TransactionAttempt(2, 1, 1)) as state:
             assert state.get("a") == read
             assert state.update("a", lambda old: old + 2) == total
+
+
+def test_a_log_has_no_transaction() -> None:
+    table = StateTable(
+        "counts", "opaque", Fields("key string"), Fields("n long"), (Count(),), "log"
+    )
+
+    def never_opened() -> AbstractContextManager[Snapshot]:
+        raise AssertionError
+
+    handle = StateHandle("counts", table, never_opened)
+
+    with pytest.raises(StateUsageError, match="mode 'log'"):
+        handle.transaction(TransactionAttempt(1, 0, 1))

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 StateKind = Literal["opaque", "transactional"]
+StateMode = Literal["table", "log"]
+"""``"table"``: a row for each key. ``"log"``: the partials of each txid are appended, and folded
+later; who reads combines them. For aggregates only."""
 BOOKKEEPING = ("txid", "prev_txid", "deleted")
 """Columns beside the user's; ``prev_`` before a name is kept as well."""
 Key = tuple[Any, ...]
@@ -52,6 +55,7 @@ class StateTable:
         key: The key columns, one at the least.
         value: The value columns, one at the least.
         aggregates: For a state of a ``PersistentAggregate``: how each value column combines.
+        mode: ``"table"`` or ``"log"``.
     """
 
     name: str
@@ -59,6 +63,7 @@ class StateTable:
     key: Fields
     value: Fields
     aggregates: tuple[Aggregate, ...] = ()
+    mode: StateMode = "table"
 
     def __post_init__(self) -> None:
         if not self.name or "\0" in self.name:
@@ -143,6 +148,9 @@ class StateBackend(ABC):
     What must be durable: whatever :meth:`claim` and :meth:`commit` wrote, when they return.
     Not guaranteed: that :meth:`close` is called (the process may be killed).
     """
+
+    modes: frozenset[StateMode] = frozenset({"table"})
+    """Which modes it keeps the promise in; a state of another mode is refused when it is opened."""
 
     shared_by_processes: bool = True
     """Whether other processes that open the same URL see the same state."""

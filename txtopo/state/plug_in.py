@@ -81,6 +81,12 @@ def opened(factory: BackendFactory, url: str, table: StateTable, shown: str) -> 
             f"{_lacking(backend)}",
             state=table.name,
         )
+    if table.mode not in backend.modes:
+        raise TopologyError(
+            f"{shown} keeps no state in mode {table.mode!r}; got that for state {table.name!r}; "
+            f"expected mode={' or '.join(repr(mode) for mode in sorted(backend.modes))}",
+            state=table.name,
+        )
     return backend
 
 

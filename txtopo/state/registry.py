@@ -17,13 +17,14 @@ from typing import Any, Protocol, runtime_checkable
 
 from txtopo.errors import TopologyError
 from txtopo.state.aggregates import Aggregate
-from txtopo.state.backend import BackendFactory, StateBackend, StateKind, StateTable
+from txtopo.state.backend import BackendFactory, StateBackend, StateKind, StateMode, StateTable
 from txtopo.state.plug_in import check_factory, loaded, opened
 from txtopo.state.reader import StateReader
 from txtopo.tuples import Fields
 
 ENTRY_POINTS = "txtopo.state_backends"
 KINDS = ("opaque", "transactional")
+MODES = ("table", "log")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)(?:\+[A-Za-z0-9_.-]+)?:")
 _PASSWORD = re.compile(r"(?<=:)[^:/@]*(?=@)|(?<=[?&]password=)[^&]*", re.I)
 _DEFAULT_KEY = Fields("key string")
@@ -53,6 +54,7 @@ class State:
         key: The key columns.
         value: The value columns.
         aggregates: How each value column combines; for ``PersistentAggregate``.
+        mode: ``"table"`` or ``"log"``.
     """
 
     url: str
@@ -61,6 +63,7 @@ class State:
     key: Fields = _DEFAULT_KEY
     value: Fields = _DEFAULT_VALUE
     aggregates: tuple[Aggregate, ...] = ()
+    mode: StateMode = "table"
     _factory: BackendFactory | None = field(default=None, compare=False)
     _anchor: object = field(default=None, compare=False)
 
@@ -106,7 +109,7 @@ class State:
                 f"{self!r} has no table; expected open_state(…, table='counts') or "
                 ".with_state('counts', …)"
             )
-        return StateTable(name, self.kind, self.key, self.value, self.aggregates)
+        return StateTable(name, self.kind, self.key, self.value, self.aggregates, self.mode)
 
     def open(self, table: str | None = None) -> StateBackend:
         """Open the backend; the caller closes it.
@@ -135,7 +138,7 @@ class State:
         return f"State({hidden(self.url)!r}, {self.kind}, table={self.table!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("url", "kind", "table", "key", "value", "aggregates", "_factory")
+        names = ("url", "kind", "table", "key", "value", "aggregates", "mode", "_factory")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, parts: Mapping[str, Any]) -> None:
@@ -149,6 +152,7 @@ def open_state(
     table: str | None = None,
     key: Fields = _DEFAULT_KEY,
     value: Fields = _DEFAULT_VALUE,
+    mode: StateMode = "table",
 ) -> State:
     """Name a state in a store: ``sqlite:///counts.db``, ``postgresql://…``, ``memory:``.
 
@@ -161,9 +165,13 @@ def open_state(
         table: Name of its table; ``with_state`` gives one when it is left out.
         key: The key columns.
         value: The value columns.
+        mode: ``"log"`` appends the partial aggregates of each txid instead of updating a row for
+            each key, and folds them later. It is for a ``PersistentAggregate`` whose aggregates
+            combine in SQL, in stores where updating is dear; readers combine the rows.
 
     Raises:
-        TopologyError: The URL, its scheme or the kind is unknown; the message lists those known.
+        TopologyError: The URL, its scheme, the kind or the mode is unknown; the message
+            lists those known.
 
     Example:
         >>> open_state("memory:", table="counts").kind
@@ -171,11 +179,13 @@ def open_state(
     """
     if kind not in KINDS:
         raise TopologyError(f"unknown kind of state; got {kind!r}; expected {' or '.join(KINDS)}")
+    if mode not in MODES:
+        raise TopologyError(f"unknown mode of state; got {mode!r}; expected {' or '.join(MODES)}")
     factory = _find_factory(url)
     anchor: object = None
     if isinstance(factory, AnchoredFactory):
         url, anchor = factory.anchor(url)
-    state = State(url, kind, table, key, value, (), factory, anchor)
+    state = State(url, kind, table, key, value, (), mode, factory, anchor)
     state.layout("state")
     return state
 

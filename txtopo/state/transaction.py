@@ -53,8 +53,16 @@ class StateHandle:
         Use it in a ``with`` statement. An exception in its body discards the writes.
 
         Raises:
-            StateUsageError: The attempt had its transaction already; do all of it in one.
+            StateUsageError: The attempt had its transaction already; do all of it in one. Or the
+                state is in mode ``"log"``, which is for a ``PersistentAggregate``.
         """
+        if self.table.mode == "log":
+            raise StateUsageError(
+                f"state {self.name!r} is in mode 'log', whose rows are partial aggregates that "
+                "nobody can read and write one by one; use it in a PersistentAggregate, or "
+                "open_state(…, mode='table')",
+                state=self.name,
+            )
         if attempt in self._attempts:
             raise StateUsageError(
                 f"a second transaction of attempt {attempt} on state {self.name!r}; "

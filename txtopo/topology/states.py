@@ -65,6 +65,7 @@ def check_states(spout: Component, components: Mapping[str, Component]) -> None:
             _check_committer(component, name)
             _check_kind(spout, component, name, state)
             _check_alone(component, name, state, components)
+            _check_mode(component, name, state)
             # Some stores do not tell upper from lower case in a table's name.
             place = (state.location, state.layout(name).name.casefold())
             owner = f"{name!r} of {component.id!r}"
@@ -99,6 +100,18 @@ def _check_kind(spout: Component, component: Component, name: str, state: State)
         "opaque; a replay of an opaque spout may bring another batch under the same txid, and a "
         "transactional state would keep the old one's effect, since it knows no value before it; "
         'use open_state(…, kind="opaque")',
+        component=component.id,
+        state=name,
+    )
+
+
+def _check_mode(component: Component, name: str, state: State) -> None:
+    if state.mode == "table" or component.role is Role.PERSISTENT_AGGREGATE:
+        return
+    raise TopologyError(
+        f"state {name!r} of {component.id!r} is in mode 'log', whose rows are partial aggregates; "
+        "a committer of your own reads and writes the value of a key; use a PersistentAggregate, "
+        "or open_state(…, mode='table')",
         component=component.id,
         state=name,
     )
