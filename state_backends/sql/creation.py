@@ -11,12 +11,10 @@ from state_backends.sql.tables import (
     LEDGER,
     SCHEMA_VERSION,
     CreateView,
-    declaration,
-    declared,
     ledger_of,
 )
 from txtopo.errors import SchemaDrift
-from txtopo.state import StateTable
+from txtopo.state import StateTable, declaration, declared
 
 
 def create_tables(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:

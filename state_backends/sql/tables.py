@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +13,10 @@ from sqlalchemy.sql.compiler import DDLCompiler
 from sqlalchemy.types import TypeEngine
 
 from txtopo.errors import SchemaVersionError
-from txtopo.state import Aggregate, Count, Field, Fields, Ledger, Max, Min, StateTable, Sum
+from txtopo.state import Ledger, StateTable
 
 SCHEMA_VERSION = 1
 LEDGER = "txtopo_ledger"
-_AGGREGATES: dict[str, type[Aggregate]] = {kind.__name__: kind for kind in (Count, Sum, Min, Max)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,30 +118,6 @@ def ledger_of(row: sa.Row[Any] | None) -> Ledger | None:
         return None
     names = ("topology", "epoch", "txid", "writer_epoch", "attempt")
     return Ledger(*(found[name] for name in names))
-
-
-def declaration(state: StateTable) -> str:
-    """Return the columns of a state as JSON, for whoever reads it later."""
-    return json.dumps(
-        {
-            "kind": state.kind,
-            "key": [[field.name, field.type] for field in state.key],
-            "value": [[field.name, field.type] for field in state.value],
-            "aggregates": [[type(one).__name__, one.field] for one in state.aggregates],
-        }
-    )
-
-
-def declared(name: str, text: str) -> StateTable:
-    """Return the state that a declaration describes."""
-    found = json.loads(text)
-    return StateTable(
-        name,
-        found["kind"],
-        Fields.of([Field(*column) for column in found["key"]]),
-        Fields.of([Field(*column) for column in found["value"]]),
-        tuple(_AGGREGATES[kind](field) for kind, field in found["aggregates"]),
-    )
 
 
 class CreateView(ExecutableDDLElement):

@@ -19,6 +19,7 @@ from txtopo.state.backend import (
     Writes,
 )
 from txtopo.state.columns import Columns
+from txtopo.state.declaration import declaration, declared
 from txtopo.state.ledger import Ledger, Standing, claimed, standing
 from txtopo.state.outcome import commit_resolved
 from txtopo.state.partials import checked_partials
@@ -63,6 +64,8 @@ __all__ = [
     "checked_partials",
     "claimed",
     "commit_resolved",
+    "declaration",
+    "declared",
     "hidden",
     "open_state",
     "register_backend",
