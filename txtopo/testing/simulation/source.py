@@ -93,8 +93,13 @@ class SimulatedSource:
         return self._empty[attempt]
 
     def note_end(self, attempt: TransactionAttempt, partition: int, end: int) -> None:
-        """Take note of where an attempt ends, for the day when its txid is done."""
-        self._cuts.setdefault(attempt, {})[partition] = end
+        """Take note of where an attempt ends, for the day when its txid is done.
+
+        A task that Spark runs twice may cut twice under one attempt, and only the driver knows
+        which of the two counted; so what is trimmed in the end is what both had.
+        """
+        ends = self._cuts.setdefault(attempt, {})
+        ends[partition] = min(end, ends.get(partition, end))
 
     def commit(self, attempt: TransactionAttempt) -> None:
         """Take note that an attempt is about to be committed."""
