@@ -24,7 +24,7 @@ from txtopo.planning.envelopes import ENVELOPE
 from txtopo.planning.outcome import RunOutcome, judge, judge_commit
 from txtopo.planning.run import Run
 from txtopo.planning.stages import run_stage
-from txtopo.planning.stamps import STAMP
+from txtopo.planning.stamps import STAMP, Stamp
 from txtopo.state.aggregates import Count
 from txtopo.topology.component import Role
 
@@ -190,3 +190,19 @@ def test_a_cut_that_is_computed_again_after_the_run_was_judged_is_seen() -> None
     stale = whole.carrier.commit(again, batch.attempt)
     with pytest.raises(RecomputedError):
         judge_commit(whole.program, batch, only, stale)
+
+
+def test_what_the_commit_of_one_txid_sent_does_not_stand_for_that_of_another() -> None:
+    whole = topology(committer_tasks=2)
+    processed = whole.carrier.process(RUN)
+    first, second = judge(whole.program, RUN, processed.records).processed
+    earlier = whole.carrier.commit(processed, first.attempt)
+    records = whole.carrier.commit(processed, second.attempt)
+    only = RUN.only(second.attempt)
+    assert judge_commit(whole.program, second, only, records).failure is None
+
+    for stamp in [record for record in records if record[0] == STAMP]:
+        slot = Stamp.open(stamp).maker.slot
+        stale = [r for r in earlier if r[0] == STAMP and Stamp.open(r).maker.slot == slot]
+        with pytest.raises(RunLostError, match="what arrived is not what was sent"):
+            judge_commit(whole.program, second, only, [r for r in records if r != stamp] + stale)

@@ -71,11 +71,12 @@ class Records:
             raise _lost(f"stamps of slots {found}", f"one of each slot from 0 to {slots - 1}")
         identities = {each.identity for each in self.envelopes}
         foreign = [str(each) for each in identities - {attempt.order for attempt in run.attempts}]
-        foreign += {stamp.run for stamp in self.stamps if stamp.run != run.tag}
+        tag = run.tag_of(above[0])
+        foreign += {stamp.run for stamp in self.stamps if stamp.run != tag}
         foreign += {str(each) for each in {stamp.maker[:2] for stamp in self.stamps} - {above}}
         if foreign:
             raise _lost(
-                f"records of {', '.join(sorted(foreign))}", f"records of run {run.tag}, {above}"
+                f"records of {', '.join(sorted(foreign))}", f"records of run {tag}, {above}"
             )
         if len({(each.maker, each.number) for each in self.envelopes}) != len(self.envelopes):
             raise _lost("an envelope twice", "each once")

@@ -157,7 +157,7 @@ class Outbox:
             yield (
                 address,
                 Stamp(
-                    run=site.run.tag,
+                    run=site.run.tag_of(site.chain),
                     maker=site.maker,
                     promised=self._promised[address],
                     failed_txid=failed_txid,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.metadata import BatchMetadata
+
+if TYPE_CHECKING:
+    from txtopo.planning.program import Chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,14 @@ class Run:
         """Return the run of this attempt alone: what its commit phase works on."""
         at = self.attempts.index(attempt)
         return Run(self.tag, (attempt,), (self.metadata[at],), None)
+
+    def tag_of(self, chain: Chain) -> str:
+        """Return the tag of the jobs of a chain, which the stamps of its levels name.
+
+        The commit phases of a run's attempts are told apart by it: what one of them sent must not
+        stand for what another one lost.
+        """
+        return self.tag if chain == "processing" else self.commit_tag(self.attempts[0])
 
     def commit_tag(self, attempt: TransactionAttempt) -> str:
         """Return the tag of the jobs that commit one attempt; its siblings must outlive them."""

@@ -114,7 +114,7 @@ class Stamp:
     """What a (level, slot) tells one address.
 
     Attributes:
-        run: Tag of the run.
+        run: Tag of the jobs of its chain.
         maker: Who tells it.
         promised: How many envelopes the maker sent to this address, those that it passed on too.
         failed_txid: Lowest txid that is known to have failed: skip it and all later ones.

@@ -61,7 +61,7 @@ class SparkJobs:
             TopologyError: Workers cannot import a module; mend the session.
             BoltError: Anything else that Python raised in a worker.
         """
-        tag = run.tag if chain == "processing" else run.commit_tag(run.attempts[0])
+        tag = run.tag_of(chain)
         self._refuse_cancelled(tag)
         self._active.add(tag)
         try:

@@ -101,10 +101,20 @@ class Evidence:
         return records
 
     def _cut(self, attempt: TransactionAttempt, nodes: Nodes) -> dict[str, Any]:
-        found = nodes.get(f"/{self.topology_id}/batches/{attempt.txid:020d}")
-        if found is None:
-            return {}
-        return (_decoded(found[0])["metadata"] or {}).get("cut") or {}
+        """Return where an attempt ended, as ZooKeeper says, or said before a later attempt.
+
+        A write of its commit phase whose answer was lost may land when the txid has been planned
+        anew already.
+        """
+        path = f"/{self.topology_id}/batches/{attempt.txid:020d}"
+        held = [nodes]
+        if stored_attempt(self.topology_id, nodes, attempt.txid) != attempt:
+            held = [w.before for w in self.history.writes if isinstance(w, NodesWrite)]
+        cut: dict[str, Any] = {}
+        for each in held:
+            if stored_attempt(self.topology_id, each, attempt.txid) == attempt:
+                cut = (_decoded(each[path][0])["metadata"] or {}).get("cut") or cut
+        return cut
 
     def writers(self, table: str) -> list[StoreWrite]:
         """Return the last write of each txid to a table, from txid 1."""
