@@ -134,6 +134,7 @@ def parse() -> argparse.Namespace:
         "--dir", type=Path, default=Path("txtopo-demo"), help="folder for all files"
     )
     parser.add_argument("--state", help="URL of the store, e.g. postgresql://…; default: SQLite")
+    parser.add_argument("--mode", default="table", help="table, or log: rows are appended")
     parser.add_argument("--zookeeper", default="embedded", help="host:port of a real ensemble")
     parser.add_argument("--master", help="Spark master; default local[*]")
     parser.add_argument("--carrier", default="auto", help="auto, local, rdd or dataframe")
@@ -179,7 +180,7 @@ def begin_anew(folder: Path) -> None:
 def child_command(args: argparse.Namespace) -> list[str]:
     """Return the command line of the process that is killed."""
     command = [sys.executable, str(Path(__file__).with_name("flights.py")), "--json"]
-    for name in ("dir", "state", "zookeeper", "master", "carrier", "name"):
+    for name in ("dir", "state", "mode", "zookeeper", "master", "carrier", "name"):
         value = getattr(args, name)
         if value is not None:
             command += [f"--{name.replace('_', '-')}", str(value)]

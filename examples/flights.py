@@ -39,7 +39,7 @@ from txtopo.runtime.progress import (
 )
 from txtopo.runtime.session import open_session
 from txtopo.spouts import FilesTransactionalSpout
-from txtopo.state import StateKind, Sum, open_state
+from txtopo.state import StateKind, StateMode, Sum, open_state
 from txtopo.ui.progress_bar import ProgressBar
 
 PARTITIONS = 8
@@ -128,6 +128,7 @@ def flights(
     batch_bytes: int = BATCH_BYTES,
     name: str = "flights",
     kind: StateKind = "opaque",
+    mode: StateMode = "table",
 ) -> Topology:
     """Return the topology that reads the CSV files of *folder* and counts into *state*."""
     spout = FilesTransactionalSpout(
@@ -137,8 +138,8 @@ def flights(
         partitions=PARTITIONS,
         null_values=["", "NA"],
     )
-    by_carrier_hour = open_state(state, kind, table=f"{name}_by_carrier_hour")
-    total = open_state(state, kind, table=f"{name}_total")
+    by_carrier_hour = open_state(state, kind, table=f"{name}_by_carrier_hour", mode=mode)
+    total = open_state(state, kind, table=f"{name}_total", mode=mode)
     builder = TransactionalTopologyBuilder(name, "spout", spout, PARTITIONS)
     builder.set_bolt("measure", Measure(), PARTITIONS).shuffle_grouping("spout")
     builder.set_bolt(
@@ -166,6 +167,7 @@ def parse() -> argparse.Namespace:
         "--dir", type=Path, default=Path("txtopo-demo"), help="folder for all files"
     )
     parser.add_argument("--state", help="URL of the store; default: SQLite in the folder")
+    parser.add_argument("--mode", default="table", help="table, or log: rows are appended")
     parser.add_argument("--zookeeper", default="embedded", help="host:port,…/chroot of an ensemble")
     parser.add_argument("--master", help="Spark master; default local[*]")
     parser.add_argument("--carrier", default="auto", help="auto, local, rdd or dataframe")
@@ -188,7 +190,9 @@ def run() -> None:
         session_timeout_s=2.0,
     )
     state = args.state or f"sqlite:///{args.dir / 'flights.db'}"
-    topology = flights(args.dir / "input", state, batch_bytes=args.batch_bytes, name=args.name)
+    topology = flights(
+        args.dir / "input", state, batch_bytes=args.batch_bytes, name=args.name, mode=args.mode
+    )
     # Without its pages Spark starts sooner, which counts for a process that is killed all the time.
     conf = {"spark.ui.enabled": "false"}
     spark = None if args.carrier == "local" else open_session(master=args.master, conf=conf)[0]

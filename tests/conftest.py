@@ -19,7 +19,9 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.services.mariadb import MariaServer
     from tests.services.postgresql import PostgresServer
+    from tests.services.redis import RedisServer
     from tests.services.zookeeper import ZooKeeperProcess
 
 # What is quick comes first, so that a mistake shows early. Tests of one rank share their fixtures.
@@ -58,19 +60,50 @@ def zookeeper() -> Iterator[ZooKeeperProcess]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaServer]:
+    """A private MariaDB server on a loopback port."""
+    from tests.services.mariadb import MariaServer
+
+    with MariaServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """A private Redis server on a loopback port."""
+    from tests.services.redis import RedisServer
+
+    with RedisServer() as server:
+        yield server
+
+
 @cache
 def missing(need: str) -> str | None:
     """Return why tests that need *need* cannot run here, or None if they can."""
     if need == "postgresql":
         found = shutil.which("initdb") or glob("/usr/lib/postgresql/*/bin/initdb")
         return None if found else "no PostgreSQL (initdb not found; try make services)"
+    if need == "mariadb":
+        from tests.services.mariadb import find_program
+
+        if find_spec("pymysql") is None:
+            return "no PyMySQL (try pip install txtopo[mysql])"
+        programs = map(find_program, ("mariadbd", "mariadb-install-db"))
+        return None if all(programs) else "no MariaDB (mariadbd not found; try make services)"
+    if need == "redis":
+        from tests.services.redis import find_server
+
+        if find_spec("redis") is None:
+            return "no redis-py (try pip install txtopo[redis])"
+        return None if find_server() else "no Redis (redis-server not found; try make services)"
     if need in ("spark", "zookeeper"):
         home = os.environ.get("JAVA_HOME")
         java = shutil.which(f"{home}/bin/java" if home else "java")
         if java is None:
             return "no Java"
         return None if find_spec("pyspark") else "no PySpark"
-    return f"unknown service {need!r}; expected postgresql or zookeeper"
+    return f"unknown service {need!r}; expected postgresql, mariadb, redis or zookeeper"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -110,8 +143,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures:
             item.add_marker(pytest.mark.spark)
-        for service in ("postgresql", "zookeeper"):
-            if service in fixtures:
+        for service in ("postgresql", "mariadb", "redis", "zookeeper"):
+            if {service, f"{service}_server"} & set(fixtures):
                 item.add_marker(pytest.mark.service(service))
     items.sort(key=lambda item: max((RANKS.index(m) + 1 for m in marks(item)), default=0))
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parent.parent
 PACKAGES = [
     "txtopo",
     "txtopo.bolts",
@@ -19,7 +22,7 @@ PACKAGES = [
 ]
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", [*PACKAGES, "txtopo.testing", "txtopo.testing.conformance"])
 def test_all_names_are_sorted_and_there(package: str) -> None:
     module = importlib.import_module(package)
 
@@ -36,6 +39,17 @@ def test_an_import_pulls_in_no_third_party() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"
+
+
+def test_only_the_conformance_suites_need_pytest() -> None:
+    suites = ROOT / "txtopo" / "testing" / "conformance"
+
+    needs = {
+        path.parent
+        for path in (ROOT / "txtopo").rglob("*.py")
+        if re.search(r"^\s*(?:import|from) pytest\b", path.read_text(), re.MULTILINE)
+    }
+    assert needs == {suites}
 
 
 def test_the_names_of_the_first_example_are_there() -> None:

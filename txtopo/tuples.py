@@ -1,7 +1,7 @@
 """Tuples and the fields that they are declared with.
 
 Types are declared, since columns have types. A type is one of Spark's names from a listed set; the
-parser is our own, since Spark's needs a session.
+parser is our own, since Spark's needs a session. ``json`` is ours, for the values of states only.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ _TYPES = {
     "date": "date",
     "timestamp": "timestamp",
     "timestamp_ntz": "timestamp_ntz",
+    "json": "json",
 }
 _PYTHON_TYPES: dict[type, str] = {
     str: "string",
@@ -52,6 +53,8 @@ _PYTHON_TYPES: dict[type, str] = {
     datetime.date: "date",
     datetime.datetime: "timestamp",
     decimal.Decimal: "decimal(38,18)",
+    dict: "json",
+    list: "json",
 }
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.I)
 _DECLARATION = re.compile(r"\s*(?:`([^`]+)`|(\w+))\s*:?\s*([A-Za-z_]+\s*(?:\([^)]*\))?)\s*")
@@ -287,5 +290,6 @@ def _arrow_type(kind: str) -> pa.DataType:
         "date": pa.date32(),
         "timestamp": pa.timestamp("us", tz="UTC"),
         "timestamp_ntz": pa.timestamp("us"),
+        "json": pa.string(),
     }
     return types[kind]

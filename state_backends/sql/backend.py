@@ -34,6 +34,8 @@ from txtopo.state import (
     TransactionAttempt,
     Writes,
     claimed,
+    combines_in_store,
+    final_values,
     standing,
 )
 
@@ -43,10 +45,13 @@ _TRIES_MAX = 3
 
 
 class SqlBackend(StateBackend):
-    """One state in SQLite or PostgreSQL; see :mod:`state_backends.sql`."""
+    """One state in an SQL database; see :mod:`state_backends.sql`."""
+
+    existing_tables = True
 
     def __init__(self, dialect: SqlDialect) -> None:
         self._dialect = dialect
+        self.modes = dialect.modes
         self._engine = dialect.engine()
         self._failures: tuple[type[Exception], ...] = (
             *(sa.exc.SQLAlchemyError, UnicodeError, OverflowError),
@@ -89,7 +94,9 @@ class SqlBackend(StateBackend):
             self.point("P7.before")
             return ledger
 
-        return self._write(body)
+        ledger = self._write(body)
+        self._dialect.after_commit(self._engine, attempt.txid)
+        return ledger
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -114,21 +121,29 @@ class SqlBackend(StateBackend):
 
     def close(self) -> None:
         """Close the connections."""
+        self._dialect.close()
         self._engine.dispose()
 
     def _write_rows(
         self, connection: sa.Connection, txid: int, writes: Writes, found: Standing
     ) -> None:
-        columns = self._dialect.columns
-        if not columns.opaque:
+        if not self._dialect.redone:
             if found is Standing.APPLY:
-                self._dialect.apply(connection, txid, writes)
+                self._dialect.apply(connection, txid, self._combined(connection, txid, writes))
             return
         if found is Standing.REDO:
             self._dialect.undo(connection, txid)
         # The rows tagged txid are undone, so what is left is of earlier txids, which stay.
-        connection.execute(sa.delete(columns.table).where(columns.deleted))
-        self._dialect.apply(connection, txid, writes)
+        self._dialect.purge(connection)
+        self._dialect.apply(connection, txid, self._combined(connection, txid, writes))
+
+    def _combined(self, connection: sa.Connection, txid: int, writes: Writes) -> Writes:
+        """Return final values in place of partials that the database cannot combine."""
+        state = self._dialect.state
+        if combines_in_store(state):
+            return writes
+        read = SqlSnapshot(connection, self._dialect, self._place).rows
+        return final_values(state, txid, writes, read)
 
     def _locked_ledger(self, connection: sa.Connection) -> Ledger | None:
         table = self._dialect.ledger

@@ -1,4 +1,8 @@
-"""Making the tables of a state, and checking those that are there."""
+"""Making the tables of a state, and checking those that are there.
+
+In MariaDB each statement that makes something ends the transaction. So the row of the ledger comes
+first, and what stands beside the table is made as long as no txid has been written.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from state_backends.sql.dialect import SqlDialect
+from state_backends.sql.existing import add_columns, check_existing
 from state_backends.sql.tables import (
     LEDGER,
     SCHEMA_VERSION,
@@ -14,7 +19,7 @@ from state_backends.sql.tables import (
     ledger_of,
 )
 from txtopo.errors import SchemaDrift
-from txtopo.state import StateTable, declaration, declared
+from txtopo.state import StateTable, declaration, declared, means
 
 
 def create_tables(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
@@ -23,33 +28,22 @@ def create_tables(connection: sa.Connection, dialect: SqlDialect, place: str) ->
     Raises:
         SchemaDrift: What is there does not fit the state.
     """
-    dialect.lock_creation(connection)
-    dialect.ledger.create(connection, checkfirst=True)
-    ledger, name = dialect.ledger, dialect.state.name
-    row = connection.execute(sa.select(ledger).where(ledger.c.state == name)).first()
-    there = sa.inspect(connection).has_table(name)
-    if row is None:
-        if there:
-            raise SchemaDrift(
-                f"{place}: a table of this name is there, but {LEDGER} does not know it; "
-                "expected both or none; give the state another table"
-            )
-        connection.execute(sa.insert(ledger).values(**_new_row(dialect.state)))
-    else:
-        _check_declaration(row, dialect.state, place)
+    with dialect.creating(connection):
+        dialect.ledger.create(connection, checkfirst=True)
+        ledger, state = dialect.ledger, dialect.state
+        row = connection.execute(sa.select(ledger).where(ledger.c.state == state.name)).first()
+        if row is not None:
+            _check_declaration(row, state, place)
         held = ledger_of(row)
-        if not there and held is not None and held.txid:
-            raise SchemaDrift(
-                f"{place}: its table is gone, but its ledger holds txid {held.txid}; "
-                "expected both or none; restore the table, or delete its row in the ledger"
-            )
-    if there:
-        _check_flaw(connection, dialect, place)
-        _check_columns(connection, dialect, place)
-        return
-    dialect.columns.table.create(connection)
-    dialect.create(connection)
-    connection.execute(CreateView(dialect.columns))
+        txid = 0 if held is None else held.txid
+        if state.origin != "made":
+            missing = check_existing(connection, dialect, place, known=row is not None, txid=txid)
+            _register(connection, dialect, known=row is not None)
+            add_columns(connection, dialect, missing)
+        elif not _made(connection, dialect, place, known=row is not None, txid=txid):
+            _register(connection, dialect, known=row is not None)
+            dialect.columns.table.create(connection)
+        _complete(connection, dialect, place, txid)
 
 
 def stored_states(connection: sa.Connection, dialect: SqlDialect) -> tuple[StateTable, ...]:
@@ -61,16 +55,55 @@ def stored_states(connection: sa.Connection, dialect: SqlDialect) -> tuple[State
     return tuple(declared(name, text) for name, text in rows)
 
 
-def _new_row(state: StateTable) -> dict[str, Any]:
-    return {
-        "state": state.name,
-        "epoch": 0,
-        "txid": 0,
-        "writer_epoch": 0,
-        "attempt": 0,
-        "schema_version": SCHEMA_VERSION,
-        "declaration": declaration(state),
-    }
+def _made(
+    connection: sa.Connection, dialect: SqlDialect, place: str, *, known: bool, txid: int
+) -> bool:
+    """Return whether the table is there, as this module makes it."""
+    there = sa.inspect(connection).has_table(dialect.state.name)
+    if there and not known:
+        raise SchemaDrift(
+            f"{place}: a table of this name is there, but {LEDGER} does not know it; expected both "
+            "or none; give the state another table, or say create=False if it is your own"
+        )
+    if not there and txid:
+        raise SchemaDrift(
+            f"{place}: its table is gone, but its ledger holds txid {txid}; "
+            "expected both or none; restore the table, or delete its row in the ledger"
+        )
+    if there:
+        _check_flaw(connection, dialect, place)
+        _check_columns(connection, dialect, place)
+    return there
+
+
+def _complete(connection: sa.Connection, dialect: SqlDialect, place: str, txid: int) -> None:
+    """Make what stands beside the table."""
+    listing = dialect.listing()
+    if txid:
+        if listing is not None and not sa.inspect(connection).has_table(listing.name):
+            raise SchemaDrift(
+                f"{place}: its list of keys, {listing.name!r}, is gone, but its ledger holds txid "
+                f"{txid}, which could not be undone; expected both or none; restore it"
+            )
+        return
+    dialect.create(connection)
+    view = CreateView(dialect.columns, dialect.selected(), means(dialect.state))
+    if not sa.inspect(connection).has_table(view.name):
+        connection.execute(view)
+
+
+def _register(connection: sa.Connection, dialect: SqlDialect, *, known: bool) -> None:
+    if not known:
+        row = {
+            "state": dialect.state.name,
+            "epoch": 0,
+            "txid": 0,
+            "writer_epoch": 0,
+            "attempt": 0,
+            "schema_version": SCHEMA_VERSION,
+            "declaration": declaration(dialect.state),
+        }
+        connection.execute(sa.insert(dialect.ledger).values(row))
 
 
 def _check_declaration(row: sa.Row[Any], state: StateTable, place: str) -> None:
@@ -95,17 +128,13 @@ def _check_flaw(connection: sa.Connection, dialect: SqlDialect, place: str) -> N
 
 def _check_columns(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
     table = dialect.columns.table
-    inspector = sa.inspect(connection)
-    wanted = {column.name: _type(column.type, connection) for column in table.columns}
-    found = {c["name"]: _type(c["type"], connection) for c in inspector.get_columns(table.name)}
+    inspector, type_name = sa.inspect(connection), dialect.type_name
+    wanted = {column.name: type_name(column.type, connection) for column in table.columns}
+    found = {c["name"]: type_name(c["type"], connection) for c in inspector.get_columns(table.name)}
     key = set(inspector.get_pk_constraint(table.name)["constrained_columns"])
-    if found != wanted or key != {column.name for column in dialect.columns.keys}:
+    if found != wanted or key != {column.name for column in table.primary_key}:
         raise SchemaDrift(
             f"{place} has other columns than the state declares; expected {wanted} with the key "
-            f"{[column.name for column in dialect.columns.keys]}; the table has {found} with the "
+            f"{[column.name for column in table.primary_key]}; the table has {found} with the "
             f"key {sorted(key)}; nothing was written; was it changed by hand?"
         )
-
-
-def _type(kind: sa.types.TypeEngine[Any], connection: sa.Connection) -> str:
-    return kind.compile(connection.dialect).partition(" COLLATE")[0]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.types import TypeEngine
 
 from state_backends.sql.tables import StateColumns
-from txtopo.state import Key, StateTable, Writes
+from txtopo.state import Key, StateMode, StateTable, Writes
+
+_COLLATED = re.compile(r" (COLLATE|CHARACTER SET|CHARSET) .*", re.IGNORECASE)
 
 
 class SqlDialect(ABC):
@@ -25,8 +30,20 @@ class SqlDialect(ABC):
     columns: StateColumns
     ledger: sa.Table
 
+    modes: frozenset[StateMode] = frozenset({"table"})
+    """Which modes it keeps."""
+
+    pages: bool = False
+    """Whether a long reading has to ask for one page after the other, since its driver cannot do
+    anything else while a result is under way."""
+
     driver_errors: tuple[type[Exception], ...] = ()
     """What the driver raises where it is used without SQLAlchemy."""
+
+    @property
+    def redone(self) -> bool:
+        """Whether a redo takes back the rows of its txid; a transactional state keeps them."""
+        return self.columns.opaque
 
     def missing(self) -> bool:
         """Whether there is no database yet, so that a reading would make an empty one."""
@@ -42,11 +59,23 @@ class SqlDialect(ABC):
 
     @abstractmethod
     def create(self, connection: sa.Connection) -> None:
-        """Make the tables of the state; those that all states share are there."""
+        """Make what stands beside the table of the state, if it is missing."""
 
     @abstractmethod
-    def lock_creation(self, connection: sa.Connection) -> None:
-        """Keep other creators out until the transaction ends."""
+    def creating(self, connection: sa.Connection) -> AbstractContextManager[None]:
+        """Keep other creators out meanwhile; the transaction may end inside."""
+
+    def listing(self) -> sa.Table | None:
+        """Return the table with the keys of the last txid, without which there is no undo."""
+        return None
+
+    def type_name(self, kind: TypeEngine[Any], connection: sa.Connection) -> str:
+        """Return the name of a column type, without how it is collated."""
+        return _COLLATED.sub("", kind.compile(connection.dialect))
+
+    def same_type(self, wanted: str, found: str) -> bool:
+        """Return whether a user's column of the type *found* will do for *wanted*."""
+        return wanted == found
 
     @abstractmethod
     def flaw(self, connection: sa.Connection) -> str | None:
@@ -72,6 +101,25 @@ class SqlDialect(ABC):
     def apply(self, connection: sa.Connection, txid: int, writes: Writes) -> None:
         """Write the rows of *txid*; none is tagged with it, and no tombstone is left."""
 
+    def purge(self, connection: sa.Connection) -> None:
+        """Delete the tombstones of earlier txids."""
+        connection.execute(sa.delete(self.columns.table).where(self.columns.deleted))
+
+    def selected(self) -> sa.Select[Any]:
+        """Return what reads the rows: key, value, txid, then what an opaque state keeps."""
+        columns = self.columns
+        extra: list[sa.Column[Any]] = []
+        if columns.opaque:
+            extra = [columns.prev_txid, columns.deleted]
+        own = [*columns.keys, *columns.values, columns.txid]
+        return sa.select(*own, *columns.previous, *extra)
+
+    def after_commit(self, engine: sa.Engine, txid: int) -> None:  # noqa: B027 - a hook
+        """Look after a commit of *txid*; nothing, unless there is something to tidy."""
+
+    def close(self) -> None:  # noqa: B027 - a hook
+        """Wait for what is under way; nothing, unless there is."""
+
     def encoded(self, key: Key) -> tuple[Any, ...]:
         """Return a key as the database has it."""
         return key
@@ -90,7 +138,9 @@ def undo_statements(
     if touched is not None:
         tagged = sa.and_(tagged, touched)
     restored: dict[Any, Any] = dict(zip(columns.values, columns.previous, strict=True))
-    restored |= {columns.txid: columns.prev_txid, columns.deleted: False}
+    # 0 stands for a row that was there before the first txid.
+    origin = sa.func.nullif(columns.prev_txid, sa.literal_column("0"))
+    restored |= {columns.txid: origin, columns.deleted: False}
     return [
         sa.delete(table).where(tagged, columns.prev_txid.is_(None)),
         sa.update(table).where(tagged, columns.prev_txid.is_not(None)).values(restored),

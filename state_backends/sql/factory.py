@@ -8,13 +8,19 @@ import sqlalchemy as sa
 
 from state_backends.sql.backend import SqlBackend
 from state_backends.sql.dialect import SqlDialect
+from state_backends.sql.mariadb import MariadbDialect
 from state_backends.sql.postgresql import PostgresqlDialect
+from state_backends.sql.postgresql_log import PostgresqlLogDialect
 from state_backends.sql.sqlite import SqliteDialect
 from state_backends.sql.tables import LEDGER
 from txtopo.errors import TopologyError
 from txtopo.state import StateTable, hidden
 
-_DIALECTS: dict[str, type[PostgresqlDialect] | type[SqliteDialect]] = {
+_DIALECTS: dict[str, type[MariadbDialect] | type[PostgresqlDialect] | type[SqliteDialect]] = {
+    "mariadb": MariadbDialect,
+    "mariadb+pymysql": MariadbDialect,
+    "mysql": MariadbDialect,
+    "mysql+pymysql": MariadbDialect,
     "sqlite": SqliteDialect,
     "sqlite+pysqlite": SqliteDialect,
     "postgres": PostgresqlDialect,
@@ -27,7 +33,7 @@ _COLUMN_BYTES_MAX = 58
 
 
 class SqlFactory:
-    """Opens states in SQLite and PostgreSQL."""
+    """Opens states in SQLite, PostgreSQL, MariaDB and MySQL."""
 
     def anchor(self, url: str) -> tuple[str, object]:
         """Make the path of an SQLite file absolute: tasks may run in another folder."""
@@ -44,7 +50,10 @@ class SqlFactory:
             TopologyError: The URL or a name in the state cannot be used; mend it.
         """
         parsed = _parsed(url)
-        dialect: SqlDialect = _DIALECTS[parsed.drivername](parsed, _checked(table))
+        kind = _DIALECTS[parsed.drivername]
+        if table.mode == "log" and kind is PostgresqlDialect:
+            kind = PostgresqlLogDialect
+        dialect: SqlDialect = kind(parsed, _checked(table))
         return SqlBackend(dialect)
 
     def __reduce__(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlalchemy.exc as sa_exc
 
+from state_backends.sql.mariadb_failures import state_of
 from txtopo.errors import (
     AuthError,
     PromiseError,
@@ -30,9 +31,15 @@ _REFUSED = (
 _CONTENDED_STATES = ("40001", "40P01", "55P03", "23505")
 _CONTENDED_TEXTS = ("database is locked", "database table is locked")
 _DRIFT_TEXTS = ("no such table", "no such column", "has no column named", "not a database")
-# Data exceptions, a row merged twice, and what no page or index has room for.
-_VALUE_STATES = ("22", "21000", "54")
-_VALUE_TEXTS = ("cannot store", "user-defined function raised exception", "integer overflow")
+# Data exceptions, a row merged twice, what no page or index has room for, and what a user's own
+# table does not take: NULL, a key of no other table, what a CHECK or an exclusion forbids.
+_VALUE_STATES = ("22", "21000", "54", "23502", "23503", "23514", "23P01")
+_VALUE_TEXTS = (
+    "cannot store",
+    "user-defined function raised exception",
+    "integer overflow",
+    "constraint failed",
+)
 
 
 class Contended(StoreUnavailable):
@@ -60,7 +67,7 @@ def translated(error: Exception, place: str, *, during_commit: bool = False) -> 
 
 
 def _by_value(cause: BaseException | None, text: str, place: str) -> TxtopoError | None:
-    state = getattr(cause, "sqlstate", None) or ""
+    state = state_of(cause)
     kind = type(cause).__name__
     refused = state.startswith(_VALUE_STATES) or any(part in text for part in _VALUE_TEXTS)
     if refused or kind == "DataError" or isinstance(cause, UnicodeError | OverflowError):
@@ -71,7 +78,7 @@ def _by_value(cause: BaseException | None, text: str, place: str) -> TxtopoError
 
 
 def _by_state(cause: BaseException | None, text: str, place: str) -> TxtopoError | None:
-    state = getattr(cause, "sqlstate", None) or ""
+    state = state_of(cause)
     if state in _CONTENDED_STATES or any(part in text for part in _CONTENDED_TEXTS):
         return Contended(f"{place} is locked by another transaction: {text}; try again")
     if state in ("42P01", "42703", "42804", "42P10") or any(part in text for part in _DRIFT_TEXTS):

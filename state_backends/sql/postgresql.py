@@ -17,7 +17,8 @@ COPY and MERGE 2.2 to 4.1, with the list of keys 2.8 to 3.7, with an index on tx
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -53,8 +54,11 @@ _KEY_COLLATION = (
     "SELECT collname FROM pg_attribute JOIN pg_collation ON pg_collation.oid = attcollation "
     "JOIN pg_class ON pg_class.oid = attrelid "
     "WHERE relname = :name AND pg_table_is_visible(attrelid) "
-    "AND attname = ANY(:keys) AND collname <> 'C'"
+    "AND attname = ANY(:keys) AND "
 )
+_NOT_BYTES = "collname <> 'C'"
+# In a user's own table any order will do, as long as different keys are different.
+_NOT_DIFFERENT = "NOT collisdeterministic"
 
 
 class PostgresqlDialect(SqlDialect):
@@ -63,7 +67,7 @@ class PostgresqlDialect(SqlDialect):
     def __init__(self, url: sa.URL, state: StateTable) -> None:
         self.state = state
         self._url = url.set(drivername="postgresql+psycopg")
-        half_filled = {"postgresql_with": {"fillfactor": 50}}
+        half_filled: dict[str, Any] = {"postgresql_with": {"fillfactor": 50}}
         self.columns = state_columns(state, column_type, **half_filled)
         self.ledger = ledger_table(column_type, **half_filled)
         self._rows = RowWriter(state, self.columns)
@@ -93,18 +97,36 @@ class PostgresqlDialect(SqlDialect):
         """Make the stage, which lives as long as the connection."""
         if connection.info.get("staged") == self._rows.stage.name:
             return
+        self.check_version(connection)
+        with connection.begin():
+            self._rows.stage.create(connection)
+        connection.info["staged"] = self._rows.stage.name
+
+    def check_version(self, connection: sa.Connection) -> None:
+        """Refuse a server without ``MERGE``.
+
+        Raises:
+            TopologyError: It is too old; upgrade it.
+        """
         version = connection.dialect.server_version_info
         if version is not None and int(version[0]) < _OLDEST:
             raise TopologyError(
                 f"PostgreSQL {version[0]} is too old for a state; expected {_OLDEST} or later"
             )
-        with connection.begin():
-            self._rows.stage.create(connection)
-        connection.info["staged"] = self._rows.stage.name
 
-    def lock_creation(self, connection: sa.Connection) -> None:
-        """Keep other creators of states in this database out."""
+    @contextmanager
+    def creating(self, connection: sa.Connection) -> Iterator[None]:
+        """Keep other creators of states in this database out, until the transaction ends."""
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
+        yield
+
+    def listing(self) -> sa.Table | None:
+        """Return the table with the keys of the last txid."""
+        return self._rows.touched
+
+    def same_type(self, wanted: str, found: str) -> bool:
+        """Return whether a user's column will do: text may have a limit, which is an error."""
+        return wanted == found or (wanted == "TEXT" and found.startswith("VARCHAR"))
 
     def create(self, connection: sa.Connection) -> None:
         """Make the list of touched keys, and an index of tombstones.
@@ -115,11 +137,13 @@ class PostgresqlDialect(SqlDialect):
         touched = self._rows.touched
         if touched is None:
             return
+        if sa.inspect(connection).has_table(touched.name):
+            return
         touched.create(connection)
         connection.execute(sa.insert(touched).values(txid=0))
         deleted = self.columns.deleted
         name = f"{self.state.name}_deleted"
-        sa.Index(name, deleted, postgresql_where=deleted).create(connection)
+        sa.Index(name, deleted, postgresql_where=deleted).create(connection, checkfirst=True)
 
     def flaw(self, connection: sa.Connection) -> str | None:
         """Look for another kind of table, one that a crash empties, and keys in a language."""
@@ -130,9 +154,12 @@ class PostgresqlDialect(SqlDialect):
         if not logged:
             return "it is UNLOGGED, so a crash of the server empties it"
         keys = name | {"keys": list(self.state.key.names)}
-        collation = connection.execute(sa.text(_KEY_COLLATION), keys).scalar()
+        own = self.state.origin == "made"
+        wrong = sa.text(_KEY_COLLATION + (_NOT_BYTES if own else _NOT_DIFFERENT))
+        collation = connection.execute(wrong, keys).scalar()
         if collation is not None:
-            return f"it compares keys by the collation {collation!r}, not as bytes"
+            how = "not as bytes" if own else "under which different keys are equal"
+            return f"it compares keys by the collation {collation!r}, {how}"
         return None
 
     def write_options(self) -> dict[str, Any]:

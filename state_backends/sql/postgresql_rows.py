@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from state_backends.sql.postgresql_types import as_array, as_csv, column_type, plain_type
+from state_backends.sql.postgresql_types import as_array, as_csv, plain_type
 from state_backends.sql.tables import StateColumns
 from txtopo.state import Aggregate, StateTable
 
@@ -109,7 +109,7 @@ class RowWriter:
         copied = rows.num_rows >= COPIED_ROWS_MIN
         parameters: dict[str, Any] = {"in_txid": txid}
         if copied:
-            self._copy(connection, rows)
+            copy_rows(connection, self.stage.name, rows)
         else:
             names = rows.column_names
             parameters |= {name: as_array(rows.column(name)) for name in names}
@@ -117,16 +117,6 @@ class RowWriter:
             connection.exec_driver_sql(self._keep[copied], parameters)
         if rows.num_rows:
             connection.exec_driver_sql(statements[copied], parameters)
-
-    def _copy(self, connection: sa.Connection, rows: pa.Table) -> None:
-        names = ", ".join(_quoted(connection, name) for name in rows.column_names)
-        stage = _quoted(connection, self.stage.name)
-        driver: Any = connection.connection.driver_connection
-        with (
-            driver.cursor() as cursor,
-            cursor.copy(f"COPY {stage} ({names}) FROM STDIN (FORMAT csv)") as copy,
-        ):
-            copy.write(as_csv(rows))
 
     def _pair(self, arrays: dict[str, sa.BindParameter[Any]], *, put: bool) -> tuple[str, str]:
         wanted = [name for name in arrays if put or name != GONE]
@@ -165,8 +155,7 @@ class RowWriter:
         columns = self._columns
         tags: dict[Any, Any] = {columns.txid: _txid()}
         if columns.opaque:
-            tags |= dict(zip(columns.previous, columns.values, strict=True))
-            tags |= {columns.prev_txid: columns.txid}
+            tags |= dict(columns.moved_back())
             tags |= {columns.deleted: sa.true() if deleted else sa.false()}
         return tags
 
@@ -195,6 +184,15 @@ class RowWriter:
         return _text(update.values({**txid, **bound})), _text(update.values({**txid, **read}))
 
 
+def copy_rows(connection: sa.Connection, table: str, rows: pa.Table) -> None:
+    """Append rows to a table, by ``COPY``."""
+    names = ", ".join(_quoted(connection, name) for name in rows.column_names)
+    driver: Any = connection.connection.driver_connection
+    into = f"COPY {_quoted(connection, table)} ({names}) FROM STDIN (FORMAT csv)"
+    with driver.cursor() as cursor, cursor.copy(into) as copy:
+        copy.write(as_csv(rows))
+
+
 def puts_table(state: StateTable, rows: Sequence[tuple[Any, Any]]) -> pa.Table:
     """Return final values of keys as a table with the columns that a stage has."""
     types = [*state.key.arrow_schema().types, *state.value.arrow_schema().types]
@@ -211,7 +209,7 @@ def _stage(state: StateTable) -> sa.Table:
     return sa.Table(
         f"{state.name}_stage",
         sa.MetaData(),
-        *[sa.Column(given(at), column_type(field.type)) for at, field in enumerate(fields)],
+        *[sa.Column(given(at), plain_type(field.type)) for at, field in enumerate(fields)],
         sa.Column(GONE, sa.Boolean()),
         prefixes=["TEMPORARY"],
         postgresql_on_commit="DELETE ROWS",
@@ -223,7 +221,7 @@ def _touched(state: StateTable) -> sa.Table:
         f"{state.name}_touched",
         sa.MetaData(),
         sa.Column("txid", sa.BigInteger(), nullable=False),
-        *[sa.Column(field.name, ARRAY(column_type(field.type))) for field in state.key],
+        *[sa.Column(field.name, ARRAY(plain_type(field.type))) for field in state.key],
     )
 
 
@@ -246,10 +244,13 @@ def _txid() -> sa.BindParameter[int]:
 def _combined(
     aggregate: Aggregate, old: sa.ColumnElement[Any], new: sa.ColumnElement[Any]
 ) -> sa.ColumnElement[Any]:
-    if aggregate.combine == "add":
+    if aggregate.operator == "add":
         return sa.func.coalesce(old + new, old, new)
+    if isinstance(old.type, sa.String):
+        # Ordered by its bytes, as in Python, also in a user's own table.
+        old = sa.collate(old, "C")
     # LEAST and GREATEST pass over NULL.
-    return (sa.func.least if aggregate.combine == "min" else sa.func.greatest)(old, new)
+    return (sa.func.least if aggregate.operator == "min" else sa.func.greatest)(old, new)
 
 
 def _text(statement: sa.ClauseElement) -> str:

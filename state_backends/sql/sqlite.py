@@ -11,7 +11,8 @@ SQLite has no decimals, dates or booleans; ``sqlite_types.py`` says what stands 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ _KEY_COLLATION = (
     "SELECT part.coll FROM pragma_index_list(?) AS found, pragma_index_xinfo(found.name) AS part "
     "WHERE found.origin = 'pk' AND part.key AND part.coll <> 'BINARY'"
 )
+# The first SELECT gives the second one its collation.
+_PROBE = "SELECT a.k = b.k FROM ({0} SELECT 'a') AS a, (SELECT 'A' AS k UNION SELECT 'a ') AS b"
 
 
 class SqliteDialect(SqlDialect):
@@ -55,7 +58,7 @@ class SqliteDialect(SqlDialect):
             )
         self.state = state
         self._url = url
-        options = {"sqlite_with_rowid": False, "sqlite_strict": True}
+        options: dict[str, Any] = {"sqlite_with_rowid": False, "sqlite_strict": True}
         self.columns = state_columns(state, column_type, **options)
         self.ledger = ledger_table(column_type, **options)
         self._put = put_statement(self.columns)
@@ -85,8 +88,10 @@ class SqliteDialect(SqlDialect):
             driver.execute("PRAGMA journal_mode=WAL")
             connection.info["wal"] = True
 
-    def lock_creation(self, connection: sa.Connection) -> None:
+    @contextmanager
+    def creating(self, connection: sa.Connection) -> Iterator[None]:
         """Nothing: BEGIN IMMEDIATE keeps other creators out."""
+        yield
 
     def begin_reading(self, connection: sa.Connection) -> None:
         """Nothing: a reading keeps nobody out in WAL mode."""
@@ -95,9 +100,11 @@ class SqliteDialect(SqlDialect):
         """Make the index for undo and the one for tombstones."""
         if self.columns.opaque:
             name = self.state.name
-            sa.Index(f"{name}_txid", self.columns.txid).create(connection)
+            sa.Index(f"{name}_txid", self.columns.txid).create(connection, checkfirst=True)
             deleted = self.columns.deleted
-            sa.Index(f"{name}_deleted", deleted, sqlite_where=deleted).create(connection)
+            sa.Index(f"{name}_deleted", deleted, sqlite_where=deleted).create(
+                connection, checkfirst=True
+            )
 
     def flaw(self, connection: sa.Connection) -> str | None:
         """Look for another kind of table, one that is not STRICT, keys not compared as bytes."""
@@ -110,6 +117,12 @@ class SqliteDialect(SqlDialect):
         collation = connection.exec_driver_sql(_KEY_COLLATION, name).scalar()
         if collation is not None:
             return f"it compares keys by {collation!r}, not as bytes, so different keys are equal"
+        for column in self.columns.keys if self.state.origin != "made" else ():
+            first = sa.select(column.label("k")).where(sa.false())
+            text = first.compile(connection, compile_kwargs={"literal_binds": True})
+            probe = _PROBE.format(f"{text} UNION ALL")
+            if any(equal for (equal,) in connection.exec_driver_sql(probe)):
+                return f"it compares its key {column.name!r} so that 'a' equals 'A' or 'a '"
         return None
 
     def write_options(self) -> dict[str, Any]:

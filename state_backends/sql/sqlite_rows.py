@@ -68,8 +68,7 @@ def delete_statement(columns: StateColumns) -> RowStatement:
         .where(*wanted)
         .values(
             {
-                **dict(zip(columns.previous, columns.values, strict=True)),
-                columns.prev_txid: columns.txid,
+                **dict(columns.moved_back()),
                 columns.txid: sa.bindparam("at_txid"),
                 columns.deleted: sa.literal_column("1"),
             }
@@ -86,8 +85,7 @@ def _upsert(columns: StateColumns, new_values: Any) -> RowStatement:
     statement = sqlite.insert(columns.table).values(row)
     changes: dict[Any, Any] = {**new_values(statement), columns.txid: statement.excluded.txid}
     if columns.opaque:
-        changes |= dict(zip(columns.previous, columns.values, strict=True))
-        changes |= {columns.prev_txid: columns.txid}
+        changes |= dict(columns.moved_back())
     return _compiled(
         statement.on_conflict_do_update(index_elements=columns.keys, set_=changes), columns
     )
@@ -101,10 +99,13 @@ def _combined(
     aggregate: Aggregate, kind: str, old: sa.ColumnElement[Any], new: sa.ColumnElement[Any]
 ) -> sa.ColumnElement[Any]:
     if kind.startswith("decimal"):
-        how: sa.ColumnElement[str] = sa.literal_column(f"'{aggregate.combine}'")
+        how: sa.ColumnElement[str] = sa.literal_column(f"'{aggregate.operator}'")
         return getattr(sa.func, COMBINE_DECIMALS)(how, old, new)  # type: ignore[no-any-return]
-    if aggregate.combine != "add":
-        smaller_or_larger = sa.func.min if aggregate.combine == "min" else sa.func.max
+    if aggregate.operator != "add":
+        if kind == "string":
+            # Ordered by its bytes, as in Python, also in a user's own table.
+            old, new = sa.collate(old, "BINARY"), sa.collate(new, "BINARY")
+        smaller_or_larger = sa.func.min if aggregate.operator == "min" else sa.func.max
         return sa.func.coalesce(smaller_or_larger(old, new), old, new)
     # A sum beyond 64 bits becomes a float, which no INTEGER column of a STRICT table takes.
     return sa.func.coalesce(old + new, old, new)

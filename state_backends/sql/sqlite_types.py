@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 import sqlite3
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +30,9 @@ _TYPES: dict[str, TypeEngine[Any]] = {
     "float": sa.REAL(),
     "double": sa.REAL(),
 }
-_DIGITS_MAX = 38
+_TRAPS = [decimal.Inexact, decimal.InvalidOperation]
+_SUM = decimal.Context(prec=38, traps=_TRAPS)
+_EXACT = decimal.Context(prec=39, traps=_TRAPS)
 
 
 def column_type(kind: str) -> TypeEngine[Any]:
@@ -41,19 +44,27 @@ def encode(field: Field, column: list[Any]) -> list[Any]:
     """Return a column as SQLite has it.
 
     Raises:
-        ValueRefusedError: A NaN, which SQLite would turn into NULL.
+        ValueRefusedError: A NaN, which SQLite would turn into NULL, or -0.0, which loses its sign.
     """
     kind = field.type.partition("(")[0]
-    if kind in ("float", "double") and any(value != value for value in column):
-        raise ValueRefusedError(
-            f"SQLite has no NaN; got one in field {field.name!r}; nothing of its batch was "
-            "written; filter it, or keep the state in PostgreSQL",
-            field=field.name,
-        )
+    if kind in ("float", "double"):
+        _check_floats(field, column)
     if kind not in _ENCODE:
         return column
     change = _ENCODE[kind]
     return [None if value is None else change(value) for value in column]
+
+
+def _check_floats(field: Field, column: list[Any]) -> None:
+    for value in column:
+        nan = value != value
+        if nan or (value == 0 and math.copysign(1, value) < 0):
+            raise ValueRefusedError(
+                f"SQLite has no {'NaN' if nan else 'negative zero'}; got one in field "
+                f"{field.name!r}; nothing of its batch was written; filter it (add 0.0 to a zero), "
+                "or keep the state in PostgreSQL",
+                field=field.name,
+            )
 
 
 def decode(kind: str, value: Any) -> Any:
@@ -75,9 +86,9 @@ def _combine_decimals(combine: str, left: str | None, right: str | None) -> str 
         return _from_decimal(min(first, second))
     if combine == "max":
         return _from_decimal(max(first, second))
-    # An error here makes the statement fail, and with it the whole write.
-    context = decimal.Context(prec=_DIGITS_MAX, traps=[decimal.Inexact, decimal.InvalidOperation])
-    return _from_decimal(context.add(first, second))
+    # An error here makes the statement fail, and with it the whole write. All values of a column
+    # have the digits of its scale, and 10**38 is exact in one digit: only quantize counts them.
+    return _from_decimal(_SUM.quantize(_EXACT.add(first, second), first))
 
 
 def _from_decimal(value: decimal.Decimal) -> str:

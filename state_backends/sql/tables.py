@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from txtopo.state import Ledger, StateTable
 
 SCHEMA_VERSION = 1
 LEDGER = "txtopo_ledger"
+_NO = sa.false()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,10 @@ class StateColumns:
 
     @property
     def prev_txid(self) -> sa.Column[int]:
-        """The txid that wrote the previous values; NULL if the row did not exist."""
+        """The txid that wrote the previous values; NULL if the row did not exist.
+
+        0 stands for the time before the first txid: a row that a user's own table brought along.
+        """
         return self.table.c.prev_txid
 
     @property
@@ -55,19 +59,49 @@ class StateColumns:
         """Whether the row is a tombstone."""
         return self.table.c.deleted
 
+    @property
+    def bookkeeping(self) -> list[sa.Column[Any]]:
+        """The columns that are neither key nor value."""
+        own = (*self.keys, *self.values)
+        return [column for column in self.table.columns if column not in own]
+
+    def moved_back(self) -> list[tuple[sa.Column[Any], Any]]:
+        """Return the assignments, in order, that keep what a row was before its txid.
+
+        A row without a txid was there before the first one: 0, since NULL would mean that there
+        was no row, and an undo would delete it.
+        """
+        if not self.opaque:
+            return []
+        kept: list[tuple[sa.Column[Any], Any]] = list(zip(self.previous, self.values, strict=True))
+        return [*kept, (self.prev_txid, sa.func.coalesce(self.txid, sa.literal_column("0")))]
+
 
 def state_columns(
-    state: StateTable, type_of: Callable[[str], TypeEngine[Any]], **options: Any
+    state: StateTable,
+    type_of: Callable[[str], TypeEngine[Any]],
+    key_type_of: Callable[[str], TypeEngine[Any]] | None = None,
+    **options: Any,
 ) -> StateColumns:
-    """Return the table of a state; *type_of* gives the column type of a field type."""
+    """Return the table of a state.
+
+    Args:
+        state: The state.
+        type_of: Gives the column type of a field type.
+        key_type_of: The same for key columns, where they need another.
+        options: Of the dialect.
+    """
+    of_key = key_type_of or type_of
     keys = tuple(
-        sa.Column(field.name, type_of(field.type), primary_key=True, autoincrement=False)
+        sa.Column(field.name, of_key(field.type), primary_key=True, autoincrement=False)
         for field in state.key
     )
     values = tuple(sa.Column(field.name, type_of(field.type)) for field in state.value)
     whole, flag = type_of("long"), type_of("boolean")
     previous: tuple[sa.Column[Any], ...] = ()
-    extra = [sa.Column("txid", whole, nullable=False)]
+    # In a user's own table the rows from before have no txid, and the user may add more of them.
+    theirs = state.origin != "made"
+    extra = [sa.Column("txid", whole, nullable=theirs)]
     if state.kind == "opaque":
         previous = tuple(
             sa.Column(f"prev_{field.name}", type_of(field.type)) for field in state.value
@@ -75,19 +109,24 @@ def state_columns(
         extra += [
             *previous,
             sa.Column("prev_txid", whole),
-            sa.Column("deleted", flag, nullable=False),
+            sa.Column("deleted", flag, nullable=False, server_default=_NO if theirs else None),
         ]
     table = sa.Table(state.name, sa.MetaData(), *keys, *values, *extra, **options)
     return StateColumns(table, keys, values, previous)
 
 
-def ledger_table(type_of: Callable[[str], TypeEngine[Any]], **options: Any) -> sa.Table:
+def ledger_table(
+    type_of: Callable[[str], TypeEngine[Any]],
+    key_type_of: Callable[[str], TypeEngine[Any]] | None = None,
+    **options: Any,
+) -> sa.Table:
     """Return the ledger table: one row for each state of the database."""
     text, whole = type_of("string"), type_of("long")
+    name = (key_type_of or type_of)("string")
     return sa.Table(
         LEDGER,
         sa.MetaData(),
-        sa.Column("state", text, primary_key=True),
+        sa.Column("state", name, primary_key=True),
         sa.Column("topology", text),
         sa.Column("epoch", whole, nullable=False),
         sa.Column("txid", whole, nullable=False),
@@ -125,11 +164,28 @@ class CreateView(ExecutableDDLElement):
 
     inherit_cache = False
 
-    def __init__(self, columns: StateColumns) -> None:
+    def __init__(
+        self, columns: StateColumns, rows: sa.Select[Any], means: Mapping[int, str]
+    ) -> None:
         self.name = f"{columns.table.name}_view"
-        self.select = sa.select(*columns.keys, *columns.values)
+        own = [*columns.keys, *columns.values]
+        named = [column for column in rows.selected_columns if column.name in {c.name for c in own}]
+        self.select = rows.with_only_columns(*named, *_means(named[len(columns.keys) :], means))
         if columns.opaque:
             self.select = self.select.where(sa.not_(columns.deleted))
+
+
+def _means(values: Sequence[Any], means: Mapping[int, str]) -> list[sa.ColumnElement[Any]]:
+    """Return each mean, of its sum and the count beside it; 1e0 makes the division exact."""
+    one: sa.ColumnElement[Any] = sa.literal_column("1e0")
+    zero: sa.ColumnElement[Any] = sa.literal_column("0")
+    return [
+        # Decimals are text in SQLite, which multiplies them nevertheless.
+        (
+            sa.type_coerce(values[at], sa.Double()) * one / sa.func.nullif(values[at + 1], zero)
+        ).label(name)
+        for at, name in means.items()
+    ]
 
 
 @compiles(CreateView)

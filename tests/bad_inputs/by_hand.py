@@ -24,6 +24,10 @@ def table_of(place: Place, key: str = "PRIMARY KEY (key)") -> str:
     sqlite = place.url.startswith("sqlite")
     whole, flag = ("INTEGER", "deleted INTEGER") if sqlite else ("BIGINT", "deleted BOOLEAN")
     columns = COLUMNS.format(whole=whole, flag=f"{flag} NOT NULL")
-    collation = "" if sqlite else ' COLLATE "C"'
     comma = ", " if key else ""
-    return f"CREATE TABLE {KEPT} (key TEXT{collation} NOT NULL, {columns}{comma}{key})"
+    if place.url.startswith("mariadb"):
+        name = "`key` VARCHAR(768) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
+        key = key.replace("(key)", "(`key`)")
+    else:
+        name = "key TEXT" if sqlite else 'key TEXT COLLATE "C"'
+    return f"CREATE TABLE {KEPT} ({name} NOT NULL, {columns}{comma}{key})"

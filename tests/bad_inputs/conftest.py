@@ -1,4 +1,4 @@
-"""Places for states: in memory, in SQLite and in PostgreSQL."""
+"""Places for states: in memory, in SQLite, in PostgreSQL and in MariaDB."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from tests.integration.running import Place
 
 _SQLITE = pytest.param("sqlite", marks=pytest.mark.integration)
 _POSTGRESQL = pytest.param("postgresql", marks=pytest.mark.service("postgresql"))
+_MARIADB = pytest.param("mariadb", marks=pytest.mark.service("mariadb"))
 _numbers = itertools.count()
 
 
-@pytest.fixture(params=["memory", _SQLITE, _POSTGRESQL])
+@pytest.fixture(params=["memory", _SQLITE, _POSTGRESQL, _MARIADB])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """A place of the test's own in each store."""
     if request.param == "memory":
@@ -22,7 +23,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return _on_disk(request, tmp_path)
 
 
-@pytest.fixture(params=[_SQLITE, _POSTGRESQL])
+@pytest.fixture(params=[_SQLITE, _POSTGRESQL, _MARIADB])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """A place of the test's own in each database."""
     return _on_disk(request, tmp_path)
@@ -31,5 +32,5 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 def _on_disk(request: pytest.FixtureRequest, folder: Path) -> Place:
     if request.param == "sqlite":
         return Place.in_sqlite(folder)
-    server = request.getfixturevalue("postgresql")
+    server = request.getfixturevalue(request.param)
     return Place(server.create_database(f"bad{next(_numbers)}"))

@@ -15,7 +15,6 @@ from tests.bad_inputs.evidence import KEPT, ends_at, held, nothing_committed, un
 from tests.bad_inputs.numbers import bad_input
 from tests.bad_inputs.topologies import ROWS, Keep, keeping
 from tests.integration.running import LOCAL, Changes, Place, run_to_end, running
-from tests.state_backends.driver import StateDriver
 from txtopo import Config, TransactionalTopologyBuilder
 from txtopo.context import TaskContext
 from txtopo.errors import (
@@ -37,6 +36,7 @@ from txtopo.spouts import (
     TransactionalEmitter,
     TransactionalSpout,
 )
+from txtopo.testing.conformance.driver import StateDriver
 from txtopo.transactional_state import (
     Delete,
     Journal,

@@ -19,7 +19,6 @@ from tests.bad_inputs.numbers import bad_input
 from tests.bad_inputs.topologies import keeping
 from tests.integration.running import Place, run_to_end
 from tests.services.postgresql import PostgresServer
-from tests.state_backends.driver import StateDriver
 from txtopo.errors import (
     AuthError,
     ForeignStateError,
@@ -29,6 +28,7 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 from txtopo.state import open_state
+from txtopo.testing.conformance.driver import StateDriver
 
 ROWS = [["a", 1], ["b", 2]]
 
@@ -72,9 +72,7 @@ def test_a_database_that_is_not_there_is_refused(postgresql: PostgresServer) -> 
 
 
 @bad_input(51, 57)
-@pytest.mark.parametrize(
-    "scheme", ["mysql", "mariadb", "mysql+pymysql", "oracle", "mssql", "duckdb"]
-)
+@pytest.mark.parametrize("scheme", ["oracle", "mssql", "mssql+pyodbc", "duckdb"])
 def test_a_database_that_is_not_known_to_keep_the_promise_is_refused(scheme: str) -> None:
     """Such as one that commits each DDL statement, or a row at a time (MyISAM)."""
     name = scheme.partition("+")[0]
@@ -90,7 +88,8 @@ def test_a_database_that_is_not_known_to_keep_the_promise_is_refused(scheme: str
 
 @bad_input(51)
 @pytest.mark.parametrize(
-    "driver", ["postgresql+psycopg2", "postgresql+asyncpg", "sqlite+aiosqlite"]
+    "driver",
+    ["postgresql+psycopg2", "postgresql+asyncpg", "sqlite+aiosqlite", "mysql+mysqldb"],
 )
 def test_a_driver_that_is_not_tested_is_refused(driver: str) -> None:
     with pytest.raises(TopologyError, match=rf"not kept through '{driver.replace('+', r'[+]')}'"):
@@ -98,15 +97,19 @@ def test_a_driver_that_is_not_tested_is_refused(driver: str) -> None:
 
 
 @bad_input(52)
+@pytest.mark.parametrize(
+    ("scheme", "module", "driver", "extra"),
+    [("postgresql", "psycopg", "psycopg 3", "postgres"), ("mysql", "pymysql", "PyMySQL", "mysql")],
+)
 def test_a_driver_that_is_not_installed_is_named_with_the_extra(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, scheme: str, module: str, driver: str, extra: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.setitem(sys.modules, module, None)
 
     refused(
-        "postgresql://user:secret@127.0.0.1:1/words",
+        f"{scheme}://user:secret@127.0.0.1:1/words",
         TopologyError,
-        r"need the driver psycopg 3, which is not installed; install txtopo\[postgres\]",
+        rf"need the driver {driver}, which is not installed; install txtopo\[{extra}\]",
     )
 
 

@@ -16,7 +16,7 @@ from txtopo import (
     PersistentAggregate,
     TransactionalTopologyBuilder,
 )
-from txtopo.state import Count, State, Sum, open_state
+from txtopo.state import Count, State, Sum, TopN, open_state
 
 
 def test_13_two_committers_on_one_table() -> None:
@@ -171,3 +171,23 @@ def test_a_log_of_partials_for_a_committer_of_ones_own() -> None:
         save.with_state("counts", open_state("memory:", mode="log"))
 
     refused(define, "'counts' of 'save' is in mode 'log'")
+
+
+def test_json_between_components() -> None:
+    class Documents(Words):
+        output_fields = Fields("word string, document json")
+
+    refused(
+        lambda made: made.set_bolt("make", Documents()).shuffle_grouping("spout"),
+        "field 'document' of stream 'default' of 'make' is json, which is a type for the values",
+    )
+
+
+def test_an_aggregate_that_a_log_cannot_combine() -> None:
+    log = open_state("memory:", mode="log")
+
+    def define(made: TransactionalTopologyBuilder) -> None:
+        top = PersistentAggregate(log, (), TopN("word"))
+        made.set_bolt("top", top).shuffle_grouping("spout")
+
+    refused(define, "cannot keep TopN in column 'topn_word' in mode 'log'")

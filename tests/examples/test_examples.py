@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from examples import custom_state, global_count, top_words, transactional_words, word_count
+from examples import global_count, top_words, transactional_words, word_count
 from txtopo import Config
 
 if TYPE_CHECKING:
@@ -71,14 +71,6 @@ def test_a_word_that_moves_on_leaves_its_bucket(
     transactional_words.main(None, LOCAL, f"sqlite:///{tmp_path / 'example.db'}")
 
     assert capsys.readouterr().out.endswith("0 to 4 times: 3 words\n5 to 9 times: 2 words\n")
-
-
-def test_the_state_plug_in_of_a_user_counts_right(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    custom_state.main(None, LOCAL, f"json:{tmp_path / 'counts.json'}")
-
-    assert capsys.readouterr().out == COUNTS
 
 
 @pytest.mark.spark

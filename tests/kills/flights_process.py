@@ -68,7 +68,12 @@ def main() -> None:
     args = parse()
     telling = Telling(args.pause_s)
     topology = flights(
-        args.input, args.state, batch_bytes=args.batch_bytes, name=args.name, kind=args.kind
+        args.input,
+        args.state,
+        batch_bytes=args.batch_bytes,
+        name=args.name,
+        kind=args.kind,
+        mode=args.mode,
     )
     config = Config(
         carrier=args.carrier,
@@ -96,6 +101,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--state", required=True)
     parser.add_argument("--kind", default="opaque")
+    parser.add_argument("--mode", default="table")
     parser.add_argument("--name", default="flights")
     parser.add_argument("--carrier", default="local")
     parser.add_argument("--zookeeper", required=True)

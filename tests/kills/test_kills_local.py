@@ -14,12 +14,15 @@ from txtopo.state.backend import StateKind
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
 KILLS = 10
+KILLS_OF_OTHERS = 4
 each_kind = pytest.mark.parametrize("kind", ["opaque", "transactional"])
 
 
-def campaign(folder: Path, state: str, kind: StateKind, zookeeper: ZooKeeperProcess) -> Campaign:
+def campaign(
+    folder: Path, state: str, kind: StateKind, zookeeper: ZooKeeperProcess, mode: str = "table"
+) -> Campaign:
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
-    return Campaign(folder, state, ["--kind", kind, "--zookeeper", hosts])
+    return Campaign(folder, state, ["--kind", kind, "--mode", mode, "--zookeeper", hosts])
 
 
 @each_kind
@@ -45,3 +48,24 @@ def test_every_sample_of_postgresql_is_the_fold_of_the_first_txids(
 
     with killed.watched(seen_min=30):
         killed.kill_and_finish(KILLS, seed=3 if kind == "opaque" else 4)
+
+
+@pytest.mark.parametrize("mode", ["table", pytest.param("log", marks=pytest.mark.slow)])
+def test_every_sample_of_delta_is_the_fold_of_the_first_txids(
+    mode: str, flights_input: Path, tmp_path: Path, zookeeper: ZooKeeperProcess
+) -> None:
+    killed = campaign(flights_input, f"delta://{tmp_path}/states", "opaque", zookeeper, mode)
+
+    with killed.watched(seen_min=10):
+        killed.kill_and_finish(KILLS_OF_OTHERS, seed=5 if mode == "table" else 6)
+
+
+@pytest.mark.slow
+def test_every_sample_of_a_log_in_postgresql_is_the_fold_of_the_first_txids(
+    flights_input: Path, postgresql: PostgresServer, zookeeper: ZooKeeperProcess
+) -> None:
+    state = postgresql.create_database("kills_log")
+    killed = campaign(flights_input, state, "opaque", zookeeper, "log")
+
+    with killed.watched(seen_min=10):
+        killed.kill_and_finish(KILLS_OF_OTHERS, seed=7)

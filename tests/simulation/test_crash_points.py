@@ -23,14 +23,15 @@ STORES = {
     "postgresql": (pytest.mark.service("postgresql"),),
 }
 QUICK_TXID = 3
-"""The txid at which databases are tried in ``make test``; the two others take a minute and more and
-differ in nothing that a database knows of. ``make faults`` and ``make test-all`` try all."""
+"""The txid at which databases are tried in ``make test``, with opaque states alone; the
+others take minutes and differ in little that a database knows of. ``make faults`` and ``make
+test-all`` try all."""
 
 
 def _runs() -> Iterator[object]:
     for store, marks in STORES.items():
         for cell in cells():
-            slow = store != "memory" and cell.txid != QUICK_TXID
+            slow = store != "memory" and (cell.txid != QUICK_TXID or cell.kind != "opaque")
             more = (pytest.mark.slow,) if slow else ()
             yield pytest.param(cell, store, marks=(*marks, *more), id=f"{cell}-{store}")
 

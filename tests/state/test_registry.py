@@ -15,6 +15,7 @@ from txtopo.state import (
     State,
     StateBackend,
     StateTable,
+    hidden,
     open_state,
     register_backend,
 )
@@ -27,11 +28,11 @@ def never_opened(url: str, table: StateTable) -> StateBackend:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("redis://user:secret@host/0", "known are .*memory.*sqlite"),
+        ("cassandra://user:secret@host/0", "known are .*memory.*redis.*sqlite"),
         ("counts.db", "cannot read the URL"),
         ("", "cannot read the URL"),
         (None, "cannot read the URL"),
-        ("mysql+pymysql://user:secret@host/db", "no state backend for 'mysql'"),
+        ("oracle+driver://user:secret@host/db", "no state backend for 'oracle'"),
     ],
 )
 def test_a_url_without_a_backend_is_refused(url: Any, words: str) -> None:
@@ -77,6 +78,26 @@ def test_a_password_is_hidden_but_kept() -> None:
     assert "sec" not in repr(state).replace("'sec", "")
     assert copy == state
     assert copy.url == state.url
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://user:word@host/db", "postgresql://user:***@host/db"),
+        ("redis://:word@host:6379/0", "redis://:***@host:6379/0"),
+        ("redis://:wo:rd@host:6379/0", "redis://:***@host:6379/0"),
+        ("redis://user:w/o@r?d@host/0", "redis://user:***@host/0"),
+        (
+            "redis://host/0?username=a&password=word&b=1",
+            "redis://host/0?username=a&password=***&b=1",
+        ),
+        ("redis://host:6379/0", "redis://host:6379/0"),
+        ("sqlite:///folder/a:b.db", "sqlite:///folder/a:b.db"),
+        ("s3://bucket/counts", "s3://bucket/counts"),
+    ],
+)
+def test_only_the_password_of_a_url_is_hidden(url: str, shown: str) -> None:
+    assert hidden(url) == shown
 
 
 def test_a_program_brings_its_own_backend() -> None:

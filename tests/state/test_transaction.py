@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from tests.state_backends.driver import StateDriver
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
     FencedError,
@@ -16,6 +15,7 @@ from txtopo.errors import (
     StateUsageError,
 )
 from txtopo.state import Count, Fields, Puts, Snapshot, State, StateHandle, StateTable, open_state
+from txtopo.testing.conformance.driver import StateDriver
 
 ATTEMPT = TransactionAttempt(2, 0, 1)
 

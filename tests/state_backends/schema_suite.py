@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from tests.state_backends.driver import StateDriver
-from txtopo.errors import SchemaDrift, SchemaVersionError, StateUsageError, ValueRefusedError
+from txtopo.errors import SchemaDrift, SchemaVersionError, StateUsageError
 from txtopo.state import Count, Fields, State, Sum, open_state
+from txtopo.testing.conformance.driver import StateDriver
 
 
 class SchemaSuite:
@@ -131,10 +131,3 @@ class SchemaSuite:
 
         with pytest.raises(SchemaVersionError, match="upgrade"):
             store.puts(1, {"a": 1})
-
-    def test_a_lone_surrogate_is_refused(self, state: State) -> None:
-        store = StateDriver(state)
-
-        with pytest.raises(ValueRefusedError):
-            store.puts(1, {"\ud800": 1, "b": 1})
-        assert store.contents() == {}

@@ -7,13 +7,12 @@ import pickle
 import pytest
 
 from state_backends.memory import MemoryBackend
-from tests.state_backends.driver import StateDriver
-from tests.state_backends.history_suite import HistorySuite
-from tests.state_backends.opaque_suite import OpaqueSuite
-from tests.state_backends.transactional_suite import TransactionalSuite
-from tests.state_backends.values_suite import ValuesSuite
+from tests.chance import times
 from txtopo.errors import TopologyError
 from txtopo.state import State, open_state
+from txtopo.testing.conformance import MillionKeysSuite, StateBackendSuite
+from txtopo.testing.conformance.driver import StateDriver
+from txtopo.testing.conformance.size_suite import SizeSuite
 
 
 @pytest.fixture
@@ -26,21 +25,21 @@ def url(store: State) -> str:
     return store.url
 
 
-class TestOpaque(OpaqueSuite):
+class TestStateBackend(StateBackendSuite):
+    """No way of writing differs with the number of rows, so fewer are enough."""
+
+    histories = times(200)
+    keys_max = 2_000
+    many = 30
+
+
+@pytest.mark.integration
+class TestManyKeys(SizeSuite):
     pass
 
 
-class TestTransactional(TransactionalSuite):
-    pass
-
-
-class TestValues(ValuesSuite):
-    @pytest.fixture
-    def state(self, url: str) -> State:
-        return open_state(url, table="counts")
-
-
-class TestHistories(HistorySuite):
+@pytest.mark.slow
+class TestMillionKeys(MillionKeysSuite):
     pass
 
 

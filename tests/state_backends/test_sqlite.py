@@ -7,19 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.state_backends.driver import StateDriver
-from tests.state_backends.history_suite import HistorySuite
-from tests.state_backends.opaque_suite import OpaqueSuite
 from tests.state_backends.schema_suite import SchemaSuite
-from tests.state_backends.transactional_suite import TransactionalSuite
-from tests.state_backends.values_suite import ValuesSuite
 from txtopo.errors import (
     StateUsageError,
     StoreUnavailable,
     TopologyError,
-    ValueRefusedError,
 )
-from txtopo.state import Fields, State, open_state
+from txtopo.state import State, open_state
+from txtopo.testing.conformance import MillionKeysSuite, StateBackendSuite
+from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.integration
 
@@ -34,23 +30,16 @@ def state(url: str) -> State:
     return open_state(url, table="counts")
 
 
-class TestOpaque(OpaqueSuite):
-    pass
+class TestStateBackend(StateBackendSuite):
+    refused = frozenset({"nan", "negative zero", "surrogates in keys", "surrogates in strings"})
 
 
-class TestTransactional(TransactionalSuite):
-    pass
-
-
-class TestValues(ValuesSuite):
+@pytest.mark.slow
+class TestMillionKeys(MillionKeysSuite):
     pass
 
 
 class TestSchema(SchemaSuite):
-    pass
-
-
-class TestHistories(HistorySuite):
     pass
 
 
@@ -91,22 +80,6 @@ def test_a_lock_that_stays_is_an_unavailable_store(
         store.puts(1, {"a": 1})
     other.execute("ROLLBACK")
     assert store.puts(1, {"a": 1}).txid == 1
-
-
-def test_nan_is_refused_since_sqlite_has_none(url: str) -> None:
-    store = StateDriver(open_state(url, table="floats", value=Fields("x double")))
-
-    with pytest.raises(ValueRefusedError, match="no NaN"):
-        store.puts(1, {"a": float("nan"), "b": 1.0})
-    assert store.contents() == {}
-
-
-def test_strings_keep_their_nul(state: State) -> None:
-    store = StateDriver(state)
-
-    store.puts(1, {"a\0b": 1, "a": 2})
-
-    assert store.contents() == {"a\0b": 1, "a": 2}
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

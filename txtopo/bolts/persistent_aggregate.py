@@ -1,4 +1,4 @@
-"""PersistentAggregate: the ready-made committer for counts, sums and extremes."""
+"""PersistentAggregate: the ready-made committer for counts, sums and other aggregates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ class PersistentAggregate(Committer):
     Args:
         state: Where to keep them; its key and value columns are set here.
         key: Names of the key fields; empty for one row over everything.
-        aggregates: One aggregate, several, or a mapping of column name to aggregate.
+        aggregates: One aggregate, several, or a mapping of column name to aggregate: ``Count``,
+            ``Sum``, ``Min``, ``Max``, ``Mean``, ``CountDistinct``, ``First``, ``Last``, ``TopN``,
+            or an ``OwnAggregate``.
 
     Example:
         >>> PersistentAggregate(open_state("sqlite:///c.db"), "word", Count())
@@ -45,10 +47,10 @@ class PersistentAggregate(Committer):
         if isinstance(aggregates, Aggregate):
             aggregates = (aggregates,)
         if not isinstance(aggregates, Mapping):
-            aggregates = {aggregate.default_name: aggregate for aggregate in aggregates}
+            aggregates = _by_name(aggregates)
         if not aggregates:
             raise TopologyError("PersistentAggregate has no aggregates; expected e.g. Count()")
-        self.aggregates: dict[str, Aggregate] = dict(aggregates)
+        self.aggregates: dict[str, Aggregate] = _by_column(aggregates)
 
     def key_fields(self, inputs: Fields) -> Fields:
         """Return the key columns for inputs of these fields."""
@@ -60,3 +62,37 @@ class PersistentAggregate(Committer):
             aggregate.value_field(name, inputs) for name, aggregate in self.aggregates.items()
         ]
         return Fields.of(fields)
+
+
+def _by_name(aggregates: Sequence[Aggregate]) -> dict[str, Aggregate]:
+    named: dict[str, Aggregate] = {}
+    for aggregate in aggregates:
+        if aggregate.default_name in named:
+            raise TopologyError(
+                f"two aggregates would be the column {aggregate.default_name!r}; got "
+                f"{named[aggregate.default_name]!r} and {aggregate!r}; "
+                "name them: {'column': aggregate, …}"
+            )
+        named[aggregate.default_name] = aggregate
+    return named
+
+
+def _by_column(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
+    columns: dict[str, Aggregate] = {}
+    taken: dict[str, str] = {}
+    for name, aggregate in aggregates.items():
+        if not isinstance(aggregate, Aggregate):
+            raise TopologyError(
+                f"the aggregate of column {name!r} is none; got {aggregate!r:.100}; "
+                "expected e.g. Count() or Sum('amount')"
+            )
+        made = aggregate.columns(name)
+        for column in {name, *made}:
+            if column in taken:
+                raise TopologyError(
+                    f"two aggregates have the column {column!r}; got {taken[column]!r} and "
+                    f"{name!r} ({aggregate!r}); rename one of them"
+                )
+            taken[column] = name
+        columns |= made
+    return columns

@@ -2,7 +2,8 @@
 
 Rows are combined where they are sent, partial results of the senders in the driver. Both are a
 ``group_by`` of Arrow: one row for each distinct key. NULL is a key like any other here (the state
-refuses it), all NaN are one key, and so are 0.0 and -0.0.
+refuses it), all NaN are one key, and so are 0.0 and -0.0. What Arrow cannot combine is gathered by
+key here, and combined by ``folding.py``.
 
 A sum that leaves its type is an error, since Arrow would wrap it: a bound made of the largest
 value is looked at first, and only where that does not do the sum is computed in wider numbers.
@@ -10,7 +11,7 @@ value is looked at first, and only where that does not do the sum is computed in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,8 +19,10 @@ import pyarrow.compute as pc
 
 from txtopo.bolts.persistent_aggregate import GLOBAL_KEY, PersistentAggregate
 from txtopo.errors import ValueRefusedError
+from txtopo.planning.folding import Folding
 from txtopo.state.aggregates import Aggregate, Count
-from txtopo.tuples import Fields
+from txtopo.state.own_aggregate import OwnAggregate, PythonAggregate
+from txtopo.tuples import Field, Fields
 
 _LONG_MAX = 2**63 - 1
 _DECIMAL_MAX = 10**38 - 1
@@ -33,49 +36,67 @@ class Aggregation:
         key: Names of the key fields; empty for one row over everything.
         names: Names of the value columns.
         aggregates: How each of them is combined.
-        schema: Key columns, then value columns.
+        schema: Key columns, then the columns of partial results: one for each value column, and
+            behind it more for some that are combined in Python.
+        foldings: How those are combined, by the name of their value column.
     """
 
     key: tuple[str, ...]
     names: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     schema: pa.Schema
+    foldings: Mapping[str, Folding]
 
     @classmethod
     def of(cls, bolt: PersistentAggregate, inputs: Fields) -> Aggregation:
         """Return what *bolt* combines from inputs of these fields."""
-        columns = Fields.of([*bolt.key_fields(inputs), *bolt.value_fields(inputs)])
+        foldings = {
+            name: Folding.of(name, aggregate, inputs)
+            for name, aggregate in bolt.aggregates.items()
+            if isinstance(aggregate, PythonAggregate)
+        }
+        columns: list[Field] = [*bolt.key_fields(inputs)]
+        for field in bolt.value_fields(inputs):
+            columns += foldings[field.name].columns.fields if field.name in foldings else [field]
         aggregates = tuple(bolt.aggregates.values())
-        return cls(bolt.key, tuple(bolt.aggregates), aggregates, columns.arrow_schema())
+        schema = pa.schema([one for field in columns for one in Fields.of([field]).arrow_schema()])
+        return cls(bolt.key, tuple(bolt.aggregates), aggregates, schema, foldings)
 
     @property
     def ordered(self) -> bool:
-        """Whether the order of combining shows in the result: sums of floats."""
+        """Whether the order of combining shows in the result: sums of floats, and maybe others."""
         return any(
-            aggregate.combine == "add" and pa.types.is_floating(self.schema.field(name).type)
+            isinstance(aggregate, OwnAggregate)
+            or (aggregate.operator == "add" and pa.types.is_floating(self.schema.field(name).type))
             for name, aggregate in zip(self.names, self.aggregates, strict=True)
         )
 
     @property
     def keys(self) -> list[str]:
         """Names of the key columns."""
-        return list(self.schema.names[: len(self.schema) - len(self.names)])
+        return list(self.key or self.schema.names[:1])
+
+    @property
+    def stored(self) -> list[str]:
+        """Names of the columns that reach the store."""
+        return [*self.keys, *self.names]
 
     def inputs_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows as partial results of one row each: key columns, then value columns."""
-        columns = [_plain(batch.column(name)) for name in self.key]
-        if not self.key:
-            columns = [pa.repeat(GLOBAL_KEY, batch.num_rows)]
+        """Return rows as partial results: key columns, then the others.
+
+        Each has one row, unless there is something that Arrow cannot combine: then each has a key.
+        """
+        columns = dict(zip(self.keys, self._keys_of(batch), strict=True))
         for name, aggregate in zip(self.names, self.aggregates, strict=True):
-            kind = self.schema.field(name).type
-            if aggregate.field is None:
-                columns.append(pa.repeat(pa.scalar(1, kind), batch.num_rows))
-            elif isinstance(aggregate, Count):
-                columns.append(batch.column(aggregate.field).is_valid().cast(kind))
+            if name in self.foldings:
+                folding = self.foldings[name]
+                columns |= zip(folding.gathered, folding.inputs_of(batch), strict=True)
             else:
-                columns.append(batch.column(aggregate.field).cast(kind))
-        cast = [c.cast(f.type) for c, f in zip(columns, self.schema, strict=True)]
-        return pa.RecordBatch.from_arrays(cast, schema=self.schema)
+                columns[name] = self._input_of(batch, name, aggregate)
+        if self.foldings:
+            table = pa.Table.from_pydict(columns)
+            return self._combined(table, lambda folding: folding.gathered, Folding.folded)
+        return pa.RecordBatch.from_arrays(list(columns.values()), schema=self.schema)
 
     def combine(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Combine partial results: one row for each key.
@@ -84,18 +105,51 @@ class Aggregation:
             ValueRefusedError: A sum does not fit its column.
         """
         table = pa.Table.from_batches(batches, self.schema)
-        steps, options = [], []
+        names = self._names_of_partials
+        return self._combined(table, names, Folding.merged)
+
+    def _names_of_partials(self, folding: Folding) -> list[str]:
+        return list(folding.columns.fields.names)
+
+    def _keys_of(self, batch: pa.RecordBatch) -> Iterator[pa.Array]:
+        if not self.key:
+            yield pa.repeat(GLOBAL_KEY, batch.num_rows)
+        for name in self.key:
+            yield _plain(batch.column(name)).cast(self.schema.field(name).type)
+
+    def _input_of(self, batch: pa.RecordBatch, name: str, aggregate: Aggregate) -> pa.Array:
+        kind = self.schema.field(name).type
+        if aggregate.field is None:
+            return pa.repeat(pa.scalar(1, kind), batch.num_rows)
+        if isinstance(aggregate, Count):
+            return batch.column(aggregate.field).is_valid().cast(kind)
+        return batch.column(aggregate.field).cast(kind)
+
+    def _combined(
+        self,
+        table: pa.Table,
+        gathered: Callable[[Folding], list[str]],
+        reduce: Callable[[Folding, list[pa.ChunkedArray]], list[pa.Array]],
+    ) -> pa.RecordBatch:
+        steps: list[tuple[object, ...]] = []
         for name, aggregate in zip(self.names, self.aggregates, strict=True):
-            if aggregate.combine == "add":
+            if name in self.foldings:
+                steps += [(column, "list") for column in gathered(self.foldings[name])]
+            elif aggregate.operator == "add":
                 table = self._widened(table, name)
-                options = [pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)]
-                steps.append((name, "sum", *options))
+                options = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
+                steps.append((name, "sum", options))
             else:
-                steps.append((name, aggregate.combine))
+                steps.append((name, aggregate.operator))
         grouped = pa.TableGroupBy(table, self.keys, use_threads=False).aggregate(steps)
-        columns = [grouped.column(at).combine_chunks() for at in range(len(self.keys))]
-        for name, step in zip(self.names, steps, strict=True):
-            columns.append(self._narrowed(grouped.column(f"{name}_{step[1]}"), name))
+        found = iter(grouped.columns)
+        columns = [next(found).combine_chunks() for _ in self.keys]
+        for name in self.names:
+            if name in self.foldings:
+                folding = self.foldings[name]
+                columns += reduce(folding, [next(found) for _ in gathered(folding)])
+            else:
+                columns.append(self._narrowed(next(found), name))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _widened(self, table: pa.Table, name: str) -> pa.Table:

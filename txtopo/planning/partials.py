@@ -8,6 +8,7 @@ slots changes no result.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +34,20 @@ class _Waiting:
     rows: int = 0
 
 
+class AggregateFailed(Exception):
+    """Partial results could not be combined, maybe by a user's own aggregate.
+
+    Attributes:
+        component: Id of the ``PersistentAggregate``.
+        error: What was raised.
+    """
+
+    def __init__(self, component: str, error: Exception) -> None:
+        super().__init__(component, error)
+        self.component = component
+        self.error = error
+
+
 class Partials:
     """Combines the rows that one slot sends to aggregates, one attempt after the other."""
 
@@ -43,7 +58,8 @@ class Partials:
     def add(self, edge: PlannedEdge, sender: int, batch: pa.RecordBatch, route: Route) -> None:
         """Add emitted rows, with the tasks that they would go to."""
         aggregation = self._site.program.aggregations[edge.target]
-        rows = aggregation.inputs_of(_delivered(edge, batch, route))
+        with _told(edge.target):
+            rows = aggregation.inputs_of(_delivered(edge, batch, route))
         key = (edge.index, sender if aggregation.ordered else 0)
         waiting = self._waiting.setdefault(key, _Waiting())
         waiting.batches.append(rows)
@@ -54,22 +70,25 @@ class Partials:
             waiting.rows = 0
 
     def send(self, outbox: Outbox) -> None:
-        """Send the partial results of the attempt."""
+        """Send the partial results of the attempt.
+
+        Raises:
+            AggregateFailed: They could not be combined.
+        """
         for (index, sender), waiting in sorted(self._waiting.items()):
             edge = self._site.program.edges[index]
-            combined = self._combine(edge, waiting)
+            try:
+                combined = self._combine(edge, waiting)
+            except Exception as error:
+                raise AggregateFailed(edge.target, error) from error
             if combined.num_rows:
                 segment = Segment(sender, 0, combined.num_rows)
                 outbox.put(edge, self._site.slot, [segment], combined)
         self._waiting.clear()
 
     def _combine(self, edge: PlannedEdge, waiting: _Waiting) -> pa.RecordBatch:
-        try:
+        with _told(edge.target):
             return self._site.program.aggregations[edge.target].combine(waiting.batches)
-        except ValueRefusedError as error:
-            raise ValueRefusedError(
-                f"PersistentAggregate {edge.target!r}: {error}", component=edge.target
-            ) from error
 
 
 def merge_partials(program: Program, component: str, records: Sequence[bytes]) -> pa.Table:
@@ -90,13 +109,23 @@ def merge_partials(program: Program, component: str, records: Sequence[bytes]) -
     # By sending task where that matters: the order must not depend on slots.
     parts.sort(key=lambda part: part[:2])
     batches = [batch for _, _, batch in parts]
-    try:
+    with _told(component):
         combined = [aggregation.combine(batches)] if batches else []
+    return pa.Table.from_batches(combined, aggregation.schema).select(aggregation.stored)
+
+
+@contextmanager
+def _told(component: str) -> Iterator[None]:
+    """Say whose aggregates failed: the component that emits is not to blame."""
+    try:
+        yield
     except ValueRefusedError as error:
         raise ValueRefusedError(
             f"PersistentAggregate {component!r}: {error}", component=component
         ) from error
-    return pa.Table.from_batches(combined, aggregation.schema)
+    except Exception as error:
+        error.add_note(f"while PersistentAggregate {component!r} combined partial results")
+        raise
 
 
 def _parts(

@@ -16,13 +16,14 @@ from contextlib import ExitStack
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.context import TaskContext
-from txtopo.errors import RecomputedError, RunLostError, ValueRefusedError
+from txtopo.errors import RecomputedError, RunLostError
 from txtopo.metadata import BatchMetadata
 from txtopo.planning.bolt_tasks import run_bolt
 from txtopo.planning.emission import Channel, Emission
 from txtopo.planning.failures import failure_of
 from txtopo.planning.inbox import Arrival, Inbox, Records, level_above, sender_at
 from txtopo.planning.outbox import Site
+from txtopo.planning.partials import AggregateFailed
 from txtopo.planning.pickling import loads
 from txtopo.planning.program import Chain, PlannedComponent, Program
 from txtopo.planning.run import Run
@@ -191,8 +192,8 @@ class _Stage:
         outbox = self._channel.outbox
         try:
             self._channel.partials.send(outbox)
-        except ValueRefusedError as error:
-            self._fail(error, str(error.facts["component"]), attempt, 0)
+        except AggregateFailed as failed:
+            self._fail(failed.error, failed.component, attempt, 0)
             return
         outbox.end()
         yield from outbox.ready()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.state.adoption import adopts
-from txtopo.state.aggregates import Aggregate, Count, Max, Min, Sum
+from txtopo.state.aggregates import Aggregate, Count, Max, Mean, Min, Sum
 from txtopo.state.backend import (
     BackendFactory,
     Key,
@@ -18,34 +18,58 @@ from txtopo.state.backend import (
     Values,
     Writes,
 )
+from txtopo.state.backing_map import BackingMap, ComparesAndPuts
 from txtopo.state.columns import Columns
+from txtopo.state.count_distinct import CountDistinct
 from txtopo.state.declaration import declaration, declared
+from txtopo.state.final_values import combines_in_store, final_values
+from txtopo.state.first_last import First, Last
+from txtopo.state.folding import SEGMENTS_OF_A_TIER, span_to_fold
 from txtopo.state.ledger import Ledger, Standing, claimed, standing
+from txtopo.state.map_factory import MapFactory, backing_map_factory
+from txtopo.state.opaque_map import OpaqueMap
 from txtopo.state.outcome import commit_resolved
+from txtopo.state.own_aggregate import OwnAggregate
 from txtopo.state.partials import checked_partials
 from txtopo.state.reader import StateReader
 from txtopo.state.registry import State, hidden, open_state, register_backend
-from txtopo.state.row_backend import Contents, RowBackend
+from txtopo.state.row_backend import Contents, RowBackend, changed_rows, written_keys
+from txtopo.state.row_text import RowText
+from txtopo.state.shown import means
+from txtopo.state.sums import is_exact, largest, limited_sums
+from txtopo.state.top_n import TopN
 from txtopo.state.transaction import StateHandle, StateTransaction
+from txtopo.state.transactional_map import TransactionalMap
 from txtopo.state.values import Row
 from txtopo.tuples import Field, Fields
 
 __all__ = [
     "Aggregate",
     "BackendFactory",
+    "BackingMap",
     "Columns",
+    "ComparesAndPuts",
     "Contents",
     "Count",
+    "CountDistinct",
     "Field",
     "Fields",
+    "First",
     "Key",
+    "Last",
     "Ledger",
+    "MapFactory",
     "Max",
+    "Mean",
     "Merges",
     "Min",
+    "OpaqueMap",
+    "OwnAggregate",
     "Puts",
     "Row",
     "RowBackend",
+    "RowText",
+    "SEGMENTS_OF_A_TIER",
     "Snapshot",
     "Standing",
     "State",
@@ -57,17 +81,29 @@ __all__ = [
     "StateTable",
     "StateTransaction",
     "Sum",
+    "TopN",
     "TransactionAttempt",
+    "TransactionalMap",
     "Values",
     "Writes",
     "adopts",
+    "backing_map_factory",
+    "changed_rows",
     "checked_partials",
     "claimed",
+    "combines_in_store",
     "commit_resolved",
     "declaration",
     "declared",
+    "final_values",
     "hidden",
+    "is_exact",
+    "largest",
+    "limited_sums",
+    "means",
     "open_state",
     "register_backend",
+    "span_to_fold",
     "standing",
+    "written_keys",
 ]

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.errors import TopologyError
+from txtopo.errors import StateUsageError, TopologyError
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.ledger import Ledger
 from txtopo.state.values import Row
@@ -37,6 +37,9 @@ StateKind = Literal["opaque", "transactional"]
 StateMode = Literal["table", "log"]
 """``"table"``: a row for each key. ``"log"``: the partials of each txid are appended, and folded
 later; who reads combines them. For aggregates only."""
+TableOrigin = Literal["made", "found", "extended"]
+"""``"made"``: the backend makes the table. ``"found"``: it is a user's own and has the bookkeeping
+columns. ``"extended"``: it is a user's own, and those that it lacks are added."""
 BOOKKEEPING = ("txid", "prev_txid", "deleted")
 """Columns beside the user's; ``prev_`` before a name is kept as well."""
 Key = tuple[Any, ...]
@@ -56,6 +59,7 @@ class StateTable:
         value: The value columns, one at the least.
         aggregates: For a state of a ``PersistentAggregate``: how each value column combines.
         mode: ``"table"`` or ``"log"``.
+        origin: Where its table comes from: ``"made"``, ``"found"`` or ``"extended"``.
     """
 
     name: str
@@ -64,6 +68,7 @@ class StateTable:
     value: Fields
     aggregates: tuple[Aggregate, ...] = ()
     mode: StateMode = "table"
+    origin: TableOrigin = "made"
 
     def __post_init__(self) -> None:
         if not self.name or "\0" in self.name:
@@ -85,10 +90,29 @@ class StateTable:
                     f"state {self.name!r} has a column {name!r}, a name kept for bookkeeping "
                     f"({', '.join(BOOKKEEPING)}, prev_…); rename it"
                 )
+        for field in self.key:
+            if field.type == "json":
+                raise TopologyError(
+                    f"state {self.name!r} has a key column {field.name!r} of json, in which equal "
+                    "values may have different texts; expected another type, e.g. string"
+                )
         if self.aggregates and len(self.aggregates) != len(self.value):
             raise TopologyError(
                 f"state {self.name!r} has {len(self.value)} value columns and "
                 f"{len(self.aggregates)} aggregates; expected one for each column"
+            )
+        for field, aggregate in zip(self.value, self.aggregates, strict=False):
+            if self.mode == "log" and aggregate.operator is None:
+                raise TopologyError(
+                    f"state {self.name!r} cannot keep {type(aggregate).__name__} in column "
+                    f"{field.name!r} in mode 'log', whose rows anyone combines by a GROUP BY, with "
+                    "sums, smallest and largest values; it combines in Python; "
+                    "use open_state(…, mode='table')"
+                )
+        if self.mode == "log" and self.origin != "made":
+            raise TopologyError(
+                f"state {self.name!r} cannot keep a log in a table that is there already; got "
+                "mode='log', which has several rows for a key; expected mode='table'"
             )
 
 
@@ -102,6 +126,10 @@ class Puts:
 @dataclass(frozen=True, slots=True)
 class Merges:
     """Partial aggregates to be combined with what is stored. May be empty.
+
+    Where :func:`txtopo.state.combines_in_store` says so a store may combine them itself, by the
+    ``operator`` of each aggregate. Otherwise :func:`txtopo.state.final_values` turns them into
+    final values, given what the store holds for their keys.
 
     Attributes:
         partials: The key columns, then the value columns; keys are distinct.
@@ -152,6 +180,10 @@ class StateBackend(ABC):
     modes: frozenset[StateMode] = frozenset({"table"})
     """Which modes it keeps the promise in; a state of another mode is refused when it is opened."""
 
+    existing_tables: bool = False
+    """Whether a state may live in a table that a user made, with rows from before the first txid;
+    ``create()`` then checks it. Where it may not, such a state is refused when it is opened."""
+
     shared_by_processes: bool = True
     """Whether other processes that open the same URL see the same state."""
 
@@ -197,6 +229,17 @@ class StateBackend(ABC):
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """Open one consistent reading of the state."""
+
+    def snapshot_of(self, txid: int) -> AbstractContextManager[Snapshot]:
+        """Open the reading that anyone had after the last version of *txid*, if the store keeps it.
+
+        Raises:
+            StateUsageError: The store keeps no history, or none of that age.
+        """
+        raise StateUsageError(
+            f"{type(self).__name__} keeps no history; got txid={txid}; expected a reader without "
+            "txid, or a state in Delta"
+        )
 
     def stored(self) -> tuple[StateTable, ...] | None:
         """Return the states that the store holds, or None if it does not know their columns.

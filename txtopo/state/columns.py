@@ -1,8 +1,9 @@
 """The door of a state: which keys and values its columns take, in the form that users give them.
 
 A user gives a plain value for one field, a tuple or list for several; values of several fields may
-also be a dict by name. Inside, keys and values are always tuples of exact Python types. What a
-store could not give back exactly is refused here, with the names of the state and the field.
+also be a dict by name, and one ``json`` field takes all of them as its value. Inside, keys and
+values are always tuples of exact Python types; a ``json`` value is its text. What a store could not
+give back exactly is refused here, with the names of the state and the field.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import datetime
 import decimal
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from txtopo.errors import StateUsageError, ValueRefusedError
+from txtopo.state.json_values import NotExactlyJson, json_text, json_value
 from txtopo.tuples import Field, Fields
 
 _BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
@@ -46,7 +48,10 @@ class Columns:
             StateUsageError: Wrong number of values, or a value of a wrong type; mend the bolt.
             ValueRefusedError: NULL or NaN in a key, or a value that does not fit its column.
         """
-        parts = self._split(given)
+        return self.exact(self._split(given))
+
+    def exact(self, parts: Sequence[Any]) -> tuple[Any, ...]:
+        """Return one value for each field as exact values; raises as :meth:`pack` does."""
         return tuple(
             self._exact(field, part) for field, part in zip(self.fields, parts, strict=True)
         )
@@ -57,11 +62,23 @@ class Columns:
 
     def named(self, packed: tuple[Any, ...]) -> Any:
         """Return values in the form in which users read them: plain, or a dict by name."""
+        opened = self.opened(packed)
         if len(self.fields) == 1:
-            return packed[0]
-        return dict(zip(self.fields.names, packed, strict=True))
+            return opened[0]
+        return dict(zip(self.fields.names, opened, strict=True))
+
+    def opened(self, packed: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return values as Python has them: the value of each ``json`` text instead of the text."""
+        if not any(field.type == "json" for field in self.fields):
+            return packed
+        return tuple(
+            json_value(value) if field.type == "json" and value is not None else value
+            for field, value in zip(self.fields, packed, strict=True)
+        )
 
     def _split(self, given: Any) -> tuple[Any, ...] | list[Any]:
+        if len(self.fields) == 1 and self.fields[0].type == "json":
+            return (given,)
         if self.part == "value" and isinstance(given, Mapping):
             if set(given) == set(self.fields.names):
                 return [given[name] for name in self.fields.names]
@@ -95,8 +112,11 @@ class Columns:
                 state=self.state,
                 field=field.name,
             ) from error
-        if self.part == "key" and exact != exact:
-            self._refuse(field, value, "a key cannot be NaN, which equals nothing")
+        if self.part == "key" and kind in ("float", "double"):
+            if exact != exact:
+                self._refuse(field, value, "a key cannot be NaN, which equals nothing")
+            # -0.0 and 0.0 are one key: some stores would tell them apart, others would not.
+            return exact + 0.0
         return exact
 
     def _refuse(self, field: Field, value: Any, why: str) -> NoReturn:
@@ -109,6 +129,8 @@ class Columns:
 
 
 def _hint(kind: str) -> str:
+    if kind == "json":
+        return ", a value of dicts with text as names, lists, str, int, float, bool and None"
     if kind == "timestamp":
         return " (a datetime with a time zone)"
     return " (a datetime without a time zone)" if kind == "timestamp_ntz" else ""
@@ -162,9 +184,11 @@ def _decimal(kind: str, value: Any) -> decimal.Decimal:
     precision, scale = (int(part) for part in kind[8:-1].split(","))
     context = decimal.Context(prec=precision, traps=[decimal.InvalidOperation, decimal.Inexact])
     try:
-        return decimal.Decimal(value).quantize(decimal.Decimal((0, (1,), -scale)), context=context)
+        exact = decimal.Decimal(value).quantize(decimal.Decimal((0, (1,), -scale)), context=context)
     except (decimal.InvalidOperation, decimal.Inexact) as error:
         raise _NotExact("it has more digits than its column") from error
+    # Neither SQL nor Arrow knows the sign of a decimal zero.
+    return exact.copy_abs() if exact.is_zero() else exact
 
 
 def _date(_: str, value: Any) -> datetime.date:
@@ -185,6 +209,13 @@ def _wall_clock(_: str, value: Any) -> datetime.datetime:
     return value
 
 
+def _json(_: str, value: Any) -> str:
+    try:
+        return json_text(value)
+    except NotExactlyJson as error:
+        raise _NotExact(str(error)) from error
+
+
 _EXACT: dict[str, Callable[[str, Any], Any]] = {
     "string": _string,
     "binary": _binary,
@@ -199,4 +230,5 @@ _EXACT: dict[str, Callable[[str, Any], Any]] = {
     "date": _date,
     "timestamp": _instant,
     "timestamp_ntz": _wall_clock,
+    "json": _json,
 }

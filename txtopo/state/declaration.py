@@ -6,13 +6,23 @@ changed must give the same text as before.
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from typing import Any
 
-from txtopo.state.aggregates import Aggregate, Count, Max, Min, Sum
+from txtopo.state.aggregates import Aggregate, Count, Max, MeanCount, MeanSum, Min, Sum
 from txtopo.state.backend import StateTable
+from txtopo.state.count_distinct import CountDistinct
+from txtopo.state.first_last import First, Last
+from txtopo.state.own_aggregate import NamedAggregate, OwnAggregate
+from txtopo.state.top_n import TopN
 from txtopo.tuples import Field, Fields
 
-_AGGREGATES: dict[str, type[Aggregate]] = {kind.__name__: kind for kind in (Count, Sum, Min, Max)}
+_READY_MADE: tuple[type[Aggregate], ...] = (
+    *(Count, Sum, Min, Max, MeanSum, MeanCount),
+    *(First, Last, TopN, CountDistinct),
+)
+_AGGREGATES = {kind.__name__: kind for kind in _READY_MADE}
 
 
 def declaration(state: StateTable) -> str:
@@ -21,7 +31,7 @@ def declaration(state: StateTable) -> str:
         "kind": state.kind,
         "key": [[field.name, field.type] for field in state.key],
         "value": [[field.name, field.type] for field in state.value],
-        "aggregates": [[type(one).__name__, one.field] for one in state.aggregates],
+        "aggregates": [_written(one) for one in state.aggregates],
     }
     if state.mode != "table":
         text["mode"] = state.mode
@@ -36,6 +46,26 @@ def declared(name: str, text: str) -> StateTable:
         found["kind"],
         Fields.of([Field(*column) for column in found["key"]]),
         Fields.of([Field(*column) for column in found["value"]]),
-        tuple(_AGGREGATES[kind](field) for kind, field in found["aggregates"]),
+        tuple(_read(*parts) for parts in found["aggregates"]),
         found.get("mode", "table"),
     )
+
+
+def _written(aggregate: Aggregate) -> list[Any]:
+    """Return its name, its field, and its parameters if it has any."""
+    if isinstance(aggregate, OwnAggregate | NamedAggregate):
+        return [aggregate.name, aggregate.field, {"fields": list(aggregate.fields)}]
+    names = [part.name for part in dataclasses.fields(aggregate) if part.name != "field"]
+    parts = [type(aggregate).__name__, aggregate.field]
+    return [*parts, {name: getattr(aggregate, name) for name in names}] if names else parts
+
+
+def _read(name: str, field: str | None, parameters: dict[str, Any] | None = None) -> Aggregate:
+    given = {
+        one: tuple(value) if isinstance(value, list) else value
+        for one, value in (parameters or {}).items()
+    }
+    if name in _AGGREGATES:
+        return _AGGREGATES[name](field, **given)
+    # A user's own, or of a newer version: never imported, its values are read as they are stored.
+    return NamedAggregate(field, name, given.get("fields", ()))

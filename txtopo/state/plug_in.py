@@ -87,6 +87,12 @@ def opened(factory: BackendFactory, url: str, table: StateTable, shown: str) -> 
             f"expected mode={' or '.join(repr(mode) for mode in sorted(backend.modes))}",
             state=table.name,
         )
+    if table.origin != "made" and not backend.existing_tables:
+        raise TopologyError(
+            f"{shown} keeps no state in a table of your own; got create=False or add_columns=True "
+            f"for state {table.name!r}; expected create=True; a database keeps one so",
+            state=table.name,
+        )
     return backend
 
 

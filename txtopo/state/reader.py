@@ -11,6 +11,7 @@ from txtopo.errors import StateUsageError
 from txtopo.state.backend import Snapshot, StateBackend, StateTable
 from txtopo.state.columns import Columns
 from txtopo.state.ledger import Ledger
+from txtopo.state.shown import Shown
 
 
 class StateReader:
@@ -29,7 +30,9 @@ class StateReader:
         table: str | None,
         declared: StateTable,
         opener: Callable[[StateTable], StateBackend],
+        txid: int | None = None,
     ) -> None:
+        self._txid = txid
         self._wanted = table
         self._table = declared
         self._open = opener
@@ -48,21 +51,24 @@ class StateReader:
         return self._table
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return the value of *key*: plain for one value field, else a dict by field name."""
+        """Return the value of *key*: plain for one value field, else a dict by field name.
+
+        A mean and a count of distinct values are shown as numbers, not as what is stored.
+        """
         snapshot = self._opened()
         packed = Columns(self._table.name, "key", self._table.key).pack(key)
         row = snapshot.rows([packed]).get(packed)
         values = None if row is None else row.visible()
-        return default if values is None else self._values().named(values)
+        return default if values is None else Shown(self._table).value(values)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Yield every key with its value, in no promised order."""
         snapshot = self._opened()
-        keys, values = Columns(self._table.name, "key", self._table.key), self._values()
+        keys, shown = Columns(self._table.name, "key", self._table.key), Shown(self._table)
         for key, row in snapshot.items():
             seen = row.visible()
             if seen is not None:
-                yield keys.plain(key), values.named(seen)
+                yield keys.plain(key), shown.value(seen)
 
     def __enter__(self) -> StateReader:
         with ExitStack() as stack:
@@ -73,7 +79,8 @@ class StateReader:
                 self._table = found
                 backend = self._open(found)
                 stack.callback(backend.close)
-            self._snapshot = stack.enter_context(backend.snapshot())
+            asked = backend.snapshot() if self._txid is None else backend.snapshot_of(self._txid)
+            self._snapshot = stack.enter_context(asked)
             self._stack = stack.pop_all()
         return self
 
@@ -104,9 +111,6 @@ class StateReader:
             f"the store holds no state {self._wanted!r}; it holds {names}; "
             "has its topology run yet?"
         )
-
-    def _values(self) -> Columns:
-        return Columns(self._table.name, "value", self._table.value)
 
     def _opened(self) -> Snapshot:
         if self._snapshot is None:

@@ -17,7 +17,14 @@ from typing import Any, Protocol, runtime_checkable
 
 from txtopo.errors import TopologyError
 from txtopo.state.aggregates import Aggregate
-from txtopo.state.backend import BackendFactory, StateBackend, StateKind, StateMode, StateTable
+from txtopo.state.backend import (
+    BackendFactory,
+    StateBackend,
+    StateKind,
+    StateMode,
+    StateTable,
+    TableOrigin,
+)
 from txtopo.state.plug_in import check_factory, loaded, opened
 from txtopo.state.reader import StateReader
 from txtopo.tuples import Fields
@@ -26,7 +33,8 @@ ENTRY_POINTS = "txtopo.state_backends"
 KINDS = ("opaque", "transactional")
 MODES = ("table", "log")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)(?:\+[A-Za-z0-9_.-]+)?:")
-_PASSWORD = re.compile(r"(?<=:)[^:/@]*(?=@)|(?<=[?&]password=)[^&]*", re.I)
+# The last @ ends the password: one that was not encoded may have any other character.
+_PASSWORD = re.compile(r"(?<=//)([^:@/]*:).*(?=@)|(?<=[?&]password)(=)[^&]*", re.I)
 _DEFAULT_KEY = Fields("key string")
 _DEFAULT_VALUE = Fields("value long")
 # What register_backend was told. It belongs to the program, as installed entry points do, and not
@@ -55,6 +63,7 @@ class State:
         value: The value columns.
         aggregates: How each value column combines; for ``PersistentAggregate``.
         mode: ``"table"`` or ``"log"``.
+        origin: Where its table comes from: ``"made"``, ``"found"`` or ``"extended"``.
     """
 
     url: str
@@ -64,6 +73,7 @@ class State:
     value: Fields = _DEFAULT_VALUE
     aggregates: tuple[Aggregate, ...] = ()
     mode: StateMode = "table"
+    origin: TableOrigin = "made"
     _factory: BackendFactory | None = field(default=None, compare=False)
     _anchor: object = field(default=None, compare=False)
 
@@ -79,7 +89,7 @@ class State:
         The driver's name is left out; a URL without a host names a file, whose path is resolved.
         """
         scheme, _, rest = self.url.partition(":")
-        name = _scheme_name(scheme)
+        name = {"mariadb": "mysql"}.get(_scheme_name(scheme), _scheme_name(scheme))
         if not rest.startswith("///"):
             return f"{name}:{rest}"
         path, mark, query = rest[3:].partition("?")
@@ -109,7 +119,8 @@ class State:
                 f"{self!r} has no table; expected open_state(…, table='counts') or "
                 ".with_state('counts', …)"
             )
-        return StateTable(name, self.kind, self.key, self.value, self.aggregates, self.mode)
+        parts = (self.key, self.value, self.aggregates, self.mode, self.origin)
+        return StateTable(name, self.kind, *parts)
 
     def open(self, table: str | None = None) -> StateBackend:
         """Open the backend; the caller closes it.
@@ -119,14 +130,18 @@ class State:
         """
         return self._opened(self.layout(table))
 
-    def reader(self) -> StateReader:
+    def reader(self, txid: int | None = None) -> StateReader:
         """Return a reader of one snapshot, to be used in a ``with`` statement.
+
+        Args:
+            txid: Reads the state as it was after this txid, where the store keeps history (Delta,
+                as far back as its ``history_txids``); without it, as it is now.
 
         It learns the columns from the store where the store knows them, so it reads every state,
         also those that a ``PersistentAggregate`` made. The table may be left out when the store
         holds one state.
         """
-        return StateReader(self.table, self.layout("state"), self._opened)
+        return StateReader(self.table, self.layout("state"), self._opened, txid)
 
     def _opened(self, table: StateTable) -> StateBackend:
         return opened(self._opener(), self.url, table, hidden(self.url))
@@ -138,7 +153,7 @@ class State:
         return f"State({hidden(self.url)!r}, {self.kind}, table={self.table!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("url", "kind", "table", "key", "value", "aggregates", "mode", "_factory")
+        names = ("url", "kind", "table", "key", "value", "aggregates", "mode", "origin", "_factory")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, parts: Mapping[str, Any]) -> None:
@@ -153,6 +168,9 @@ def open_state(
     key: Fields = _DEFAULT_KEY,
     value: Fields = _DEFAULT_VALUE,
     mode: StateMode = "table",
+    *,
+    create: bool = True,
+    add_columns: bool = False,
 ) -> State:
     """Name a state in a store: ``sqlite:///counts.db``, ``postgresql://…``, ``memory:``.
 
@@ -168,6 +186,10 @@ def open_state(
         mode: ``"log"`` appends the partial aggregates of each txid instead of updating a row for
             each key, and folds them later. It is for a ``PersistentAggregate`` whose aggregates
             combine in SQL, in stores where updating is dear; readers combine the rows.
+        create: False: *table* is your own and has the columns for bookkeeping (an error lists
+            those that it lacks). Its rows were there before the first txid: batches change them,
+            an undo takes them back to what they were. Its other columns are left alone.
+        add_columns: The same, and the columns for bookkeeping are added to it.
 
     Raises:
         TopologyError: The URL, its scheme, the kind or the mode is unknown; the message
@@ -185,7 +207,8 @@ def open_state(
     anchor: object = None
     if isinstance(factory, AnchoredFactory):
         url, anchor = factory.anchor(url)
-    state = State(url, kind, table, key, value, (), mode, factory, anchor)
+    origin: TableOrigin = "extended" if add_columns else "made" if create else "found"
+    state = State(url, kind, table, key, value, (), mode, origin, factory, anchor)
     state.layout("state")
     return state
 
@@ -208,7 +231,7 @@ def register_backend(scheme: str, factory: BackendFactory) -> None:
 
 def hidden(url: str) -> str:
     """Return the URL without its password."""
-    return _PASSWORD.sub("***", url)
+    return _PASSWORD.sub(lambda found: f"{found.group(1) or found.group(2)}***", url)
 
 
 def _find_factory(url: str) -> BackendFactory:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import PlugInError, StoreUnavailable
-from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Values, Writes
-from txtopo.state.columns import Columns
+from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Writes
+from txtopo.state.final_values import final_values
 from txtopo.state.ledger import Ledger, Standing, claimed, standing
 from txtopo.state.partials import checked_partials
 from txtopo.state.values import Row, first_row
@@ -148,7 +148,7 @@ def changed_rows(
     if table.kind == "transactional":
         if found is Standing.REDO:
             return {}
-        final = _final_values(table, rows, {}, writes)
+        final = final_values(table, txid, writes, lambda _: rows).rows
         return {key: None if values is None else Row(txid, values) for key, values in final.items()}
     changes: dict[Key, Row | None] = {}
     for key, row in rows.items():
@@ -156,7 +156,7 @@ def changed_rows(
             changes[key] = row.undone(txid)
         elif row.deleted:
             changes[key] = None
-    for key, values in _final_values(table, rows, changes, writes).items():
+    for key, values in final_values(table, txid, writes, lambda _: rows).rows.items():
         row_before = changes[key] if key in changes else rows.get(key)
         if row_before is not None:
             changes[key] = row_before.after(txid, values)
@@ -165,28 +165,9 @@ def changed_rows(
     return changes
 
 
-def _final_values(
-    table: StateTable,
-    rows: Mapping[Key, Row],
-    changes: Mapping[Key, Row | None],
-    writes: Writes,
-) -> Mapping[Key, Values | None]:
+def written_keys(table: StateTable, writes: Writes) -> list[Key]:
+    """Return the keys that a commit writes, whatever else it has to undo."""
     if isinstance(writes, Puts):
-        return writes.rows
-    partials = checked_partials(table, writes.partials)
-    door = Columns(table.name, "value", table.value)
-    width = len(table.key)
-    final: dict[Key, Values | None] = {}
-    for record in zip(*(column.to_pylist() for column in partials.columns), strict=True):
-        key, partial = record[:width], record[width:]
-        row = changes[key] if key in changes else rows.get(key)
-        stored = None if row is None else row.visible()
-        if stored is None:
-            stored = (None,) * len(partial)
-        final[key] = door.pack(
-            tuple(
-                aggregate.combine_values(old, new)
-                for aggregate, old, new in zip(table.aggregates, stored, partial, strict=True)
-            )
-        )
-    return final
+        return list(writes.rows)
+    columns = checked_partials(table, writes.partials).columns[: len(table.key)]
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))

@@ -105,7 +105,17 @@ def checked_streams(id: str, component: object) -> Mapping[str, Stream]:
     for name, declared in more.items():
         if not isinstance(declared, Fields | Stream):
             raise _undeclared(id, f"output_streams[{name!r}]", declared)
-    return declared_streams(component)
+    streams = declared_streams(component)
+    for name, stream in streams.items():
+        for field in stream.fields:
+            if field.type == "json":
+                raise TopologyError(
+                    f"field {field.name!r} of stream {name!r} of {id!r} is json, which is a type "
+                    "for the values of a state; expected another type; declare it as a string, and "
+                    "use json.dumps and json.loads",
+                    component=id,
+                )
+    return streams
 
 
 def _undeclared(id: str, attribute: str, got: object) -> TopologyError:

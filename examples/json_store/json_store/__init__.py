@@ -1,0 +1,1 @@
+"""States of txtopo in a folder of JSON files: the smallest plug-in of each interface."""

@@ -1,0 +1,17 @@
+"""States in Delta tables, written from the driver with delta-rs and read by anyone.
+
+Delivery: exactly once, fenced, and atomic for readers: each commit of a txid is one version of the
+table, and with it the ledger, as the version of an application transaction. ``delta:///folder``
+names a folder with one Delta table for each state; ``s3://…`` and whatever else delta-rs opens
+stand for it too. A user reads plain columns: key, value, then the bookkeeping.
+
+Not guaranteed on a local disk: delta-rs does not sync what it writes. It is synced here when a
+commit is there, before it counts; a power cut in between may leave a version whose files are torn,
+which is then an error and never a wrong value. A crash of processes does no harm.
+"""
+
+from __future__ import annotations
+
+from state_backends.delta.factory import open_backend
+
+__all__ = ["open_backend"]

@@ -1,0 +1,238 @@
+"""DeltaBackend: the protocol of a state, in versions of a Delta table.
+
+Rules
+-----
+1. A commit reads the ledger from a snapshot and is prepared on that very snapshot. If another
+   transaction of the state came in between, Delta refuses it, and the ledger is read again: that
+   is the fence, and the order. So the first try may use the snapshot of the commit before, which
+   saves a look into the log (2 to 9 ms); an error that it leads to is believed only of the newest.
+2. The undo of an earlier attempt is part of the same merge, hence of the same version.
+3. A claim is an empty append with its transaction. Its txid, attempt and writer are those that the
+   table holds, so it never moves a state.
+4. An error of delta-rs during a commit leaves the outcome open, unless it says that nothing was
+   written; the caller reads the ledger back.
+5. Whoever reads gets a version of the table, and each version is the fold of the batches 1 to the
+   txid of its ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from deltalake import DeltaTable
+
+from state_backends.delta.appending import Appender
+from state_backends.delta.durability import sync_version
+from state_backends.delta.failures import FAILURES, Contended, translated
+from state_backends.delta.history import version_of
+from state_backends.delta.layout import OWNER, Layout
+from state_backends.delta.ledgers import ledger_of, transaction
+from state_backends.delta.location import Location
+from state_backends.delta.merging import Merger, commit_nothing
+from state_backends.delta.reading import Reader
+from state_backends.delta.snapshot import DeltaSnapshot
+from state_backends.delta.tables import create_table, stored_states
+from state_backends.delta.upkeep import Upkeep
+from txtopo.errors import PromiseError, StateUsageError, StoreUnavailable
+from txtopo.state import (
+    Ledger,
+    Snapshot,
+    Standing,
+    StateBackend,
+    StateMode,
+    StateTable,
+    TransactionAttempt,
+    Writes,
+    claimed,
+    combines_in_store,
+    final_values,
+    standing,
+)
+
+_TRIES_MAX = 3
+
+
+class DeltaBackend(StateBackend):
+    """One state in a Delta table; see :mod:`state_backends.delta`."""
+
+    modes: frozenset[StateMode] = frozenset({"table", "log"})
+
+    def __init__(self, place: Location, state: StateTable) -> None:
+        self._location = place
+        self._uri = place.table(state.name)
+        self._state = state
+        self._layout = Layout(state)
+        self._place = f"state {state.name!r} in {self._uri}"
+        self._reader = Reader(place, state.name, self._layout.schema)
+        self._writer = (
+            Appender(self._layout, self._reader) if state.mode == "log" else Merger(self._layout)
+        )
+        self._upkeep = Upkeep(
+            self._open, self._reader, self._layout, place.history_txids, self._renewed
+        )
+        # Tables that nobody uses now; each call takes one of its own, since calls may overlap.
+        self._idle: list[DeltaTable] = []
+        self._known: tuple[int, Ledger | None] = (-1, None)
+
+    def create(self) -> None:
+        """Make the table, or check the one that is there."""
+        try:
+            create_table(self._location, self._layout, self._place)
+        except FAILURES as error:
+            raise translated(error, self._place) from error
+
+    def claim(self, topology: str, epoch: int) -> Ledger:
+        """Write *epoch* into the ledger, as ``StateBackend.claim`` says."""
+        for _ in range(_TRIES_MAX):
+            try:
+                return self._claim_once(topology, epoch)
+            except Contended:
+                continue
+        raise self._given_up()
+
+    def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
+        """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
+        for number in range(_TRIES_MAX):
+            try:
+                return self._commit_once(attempt, writes, newest=number > 0)
+            except Contended:
+                continue
+        raise self._given_up()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Open one version of the table."""
+        with self._table(newest=True) as table:
+            ledger = self._ledger(table)
+            yield DeltaSnapshot(table, self._reader, self._layout, ledger, self._place)
+
+    @contextmanager
+    def snapshot_of(self, txid: int) -> Iterator[Snapshot]:
+        """Open the last version of the table that holds *txid*."""
+        with self._table(newest=True) as newest:
+            table = self._at(newest, txid)
+            ledger = ledger_of(table, self._state.name)
+            yield DeltaSnapshot(table, self._reader, self._layout, ledger, self._place)
+
+    def stored(self) -> tuple[StateTable, ...] | None:
+        """Return the states whose tables are in the folder."""
+        try:
+            return stored_states(self._location)
+        except FAILURES as error:
+            raise translated(error, self._place) from error
+
+    def close(self) -> None:
+        """Forget the tables, and wait for a fold that is under way."""
+        self._upkeep.close()
+        self._idle.clear()
+
+    def _claim_once(self, topology: str, epoch: int) -> Ledger:
+        with self._table(newest=True) as table:
+            held = self._ledger(table)
+            ledger = claimed(held, topology=topology, epoch=epoch)
+            if ledger == held:
+                return ledger
+            try:
+                if held is None:
+                    table.alter.set_table_properties({OWNER: topology}, raise_if_not_exists=False)
+                properties = transaction(ledger, self._state.name)
+                commit_nothing(table, self._layout, properties)
+            except FAILURES as error:
+                raise translated(error, self._place, writing=True) from error
+            self._written(table, ledger)
+            return ledger
+
+    def _commit_once(self, attempt: TransactionAttempt, writes: Writes, *, newest: bool) -> Ledger:
+        with self._table(newest=newest) as table:
+            held = self._ledger(table)
+            try:
+                found = standing(held, attempt)
+            except PromiseError as error:
+                if newest:
+                    raise
+                raise Contended(f"{self._place} may have changed: {error}") from error
+            assert held is not None
+            if found is Standing.HELD:
+                return held
+            self.point("P5.after")
+            self.point("P6.before")
+            ledger = held.written_by(attempt)
+            properties = transaction(ledger, self._state.name)
+            writes = self._combined(table, held, attempt.txid, writes, found)
+            self.point("P6.after")
+            self.point("P7.before")
+            try:
+                self._writer.write(table, attempt.txid, writes, found, properties)
+            except FAILURES as error:
+                raise translated(error, self._place, writing=True) from error
+            self._written(table, ledger)
+            self._upkeep.after(attempt.txid)
+            return ledger
+
+    def _combined(
+        self, table: DeltaTable, held: Ledger, txid: int, writes: Writes, found: Standing
+    ) -> Writes:
+        """Return final values in place of partials that no expression of Delta combines."""
+        kept = found is Standing.REDO and self._state.kind == "transactional"
+        if kept or combines_in_store(self._state):
+            return writes
+        read = DeltaSnapshot(table, self._reader, self._layout, held, self._place).rows
+        return final_values(self._state, txid, writes, read)
+
+    def _written(self, table: DeltaTable, ledger: Ledger) -> None:
+        if self._location.local:
+            sync_version(self._uri, table.version())
+        self._known = (table.version(), ledger)
+
+    def _ledger(self, table: DeltaTable) -> Ledger | None:
+        version, ledger = self._known
+        if version == table.version():
+            return ledger
+        ledger = ledger_of(table, self._state.name)
+        self._known = (table.version(), ledger)
+        return ledger
+
+    @contextmanager
+    def _table(self, *, newest: bool) -> Iterator[DeltaTable]:
+        """Give the table to this call alone, at its newest version or at one read before."""
+        try:
+            if self._idle:
+                table = self._idle.pop()
+                if newest or table.version() < self._known[0]:
+                    table.update_incremental()
+            else:
+                table = self._open()
+        except FAILURES as error:
+            raise translated(error, self._place) from error
+        yield table
+        self._idle.append(table)
+
+    def _renewed(self, table: DeltaTable) -> None:
+        self._idle[:] = [table]
+
+    def _open(self) -> DeltaTable:
+        return DeltaTable(self._uri, storage_options=self._location.options or None)
+
+    def _at(self, newest: DeltaTable, txid: int) -> DeltaTable:
+        ledger, kept = self._ledger(newest), self._location.history_txids
+        held = 0 if ledger is None else ledger.txid
+        version = None
+        try:
+            if max(0, held - kept) <= txid <= held:
+                version = version_of(newest, txid)
+            if version is not None:
+                return DeltaTable(self._uri, version, self._location.options or None)
+        except FAILURES as error:
+            raise translated(error, self._place) from error
+        raise StateUsageError(
+            f"{self._place} cannot be read as of txid {txid}; it holds txid {held} and keeps "
+            f"{kept} before it, as far as delta.logRetentionDuration lets it; expected a later "
+            "txid, or a state with more ?history_txids=… in its URL"
+        )
+
+    def _given_up(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{self._place} was changed by others {_TRIES_MAX} times in a row; nothing was "
+            "written; try again"
+        )

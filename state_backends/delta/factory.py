@@ -1,0 +1,55 @@
+"""Opens states in Delta tables; ``open_backend`` is the entry point."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from state_backends.delta.layout import Layout, reserved
+from state_backends.delta.location import absolute, location
+from txtopo.errors import TopologyError
+from txtopo.state import StateTable
+
+if TYPE_CHECKING:
+    from state_backends.delta.backend import DeltaBackend
+
+
+class DeltaFactory:
+    """Opens states in Delta tables."""
+
+    def anchor(self, url: str) -> tuple[str, object]:
+        """Make the path of a local folder absolute: tasks may run in another one."""
+        return absolute(url), None
+
+    def __call__(self, url: str, table: StateTable) -> DeltaBackend:
+        """Open a state; reads the table when it is first used.
+
+        Raises:
+            TopologyError: The URL or a name in the state cannot be used; mend it.
+        """
+        _check_names(table)
+        from state_backends.delta.backend import DeltaBackend
+
+        return DeltaBackend(location(url), table)
+
+    def __reduce__(self) -> str:
+        return "open_backend"
+
+
+def _check_names(table: StateTable) -> None:
+    names = Layout(table).schema.names
+    for name in names:
+        if reserved(name):
+            raise TopologyError(
+                f"bad column name in state {table.name!r}; got {name!r}; Delta takes no space and "
+                "none of ,;{}()= or quotes in it; rename the field",
+                state=table.name,
+            )
+        if [other.casefold() for other in names].count(name.casefold()) > 1:
+            raise TopologyError(
+                f"state {table.name!r} has columns that differ in case alone: {name!r}; Delta does "
+                "not tell them apart; rename one",
+                state=table.name,
+            )
+
+
+open_backend = DeltaFactory()

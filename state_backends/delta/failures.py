@@ -1,0 +1,56 @@
+"""What an error of delta-rs means for a topology: try again, ask the ledger, or stop."""
+
+from __future__ import annotations
+
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from txtopo.errors import (
+    LedgerGapError,
+    StoreUnavailable,
+    TxtopoError,
+    UnknownOutcomeError,
+    ValueRefusedError,
+)
+
+FAILURES = (DeltaError, OSError, UnicodeError, OverflowError, ValueError)
+"""What delta-rs and pyarrow raise."""
+# Another commit came between the snapshot and this one: delta-rs has written nothing visible.
+_CONTENDED = (
+    "oncurrent",
+    "conflict",
+    "Metadata changed",
+    "Protocol changed",
+    "already exists",
+    "commit attempts",
+)
+_VALUES = ("Cast error", "overflow", "Invalid argument error", "too large to store", "Arithmetic")
+
+
+class Contended(StoreUnavailable):
+    """Another commit was in the way; the ledger is read again before the next try."""
+
+
+def translated(error: Exception, place: str, *, writing: bool = False) -> TxtopoError:
+    """Return the error of txtopo that *error* amounts to.
+
+    Args:
+        error: What delta-rs raised.
+        place: Which state where, for the message.
+        writing: Whether a commit was under way, so that it may be there.
+    """
+    if isinstance(error, TxtopoError):
+        return error
+    text = str(error).strip().replace("\n", "; ")
+    if isinstance(error, UnicodeError | OverflowError) or any(part in text for part in _VALUES):
+        return ValueRefusedError(
+            f"{place} cannot store a value exactly: {text}; nothing of its batch was written"
+        )
+    if writing and any(part in text for part in _CONTENDED):
+        return Contended(f"{place} was changed by another writer: {text}; try again")
+    if isinstance(error, TableNotFoundError):
+        return LedgerGapError(f"{place} is gone: {text}; was its folder removed during the run?")
+    if writing:
+        return UnknownOutcomeError(
+            f"it is not known whether {place} was written: {text}; the ledger tells the rest"
+        )
+    return StoreUnavailable(f"cannot use {place}: {text}; nothing was written")

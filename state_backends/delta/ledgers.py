@@ -1,0 +1,72 @@
+"""The ledger of a state in Delta: the last transaction of its application id.
+
+The version of that transaction packs (epoch, txid, attempt). Who wrote the txid, and so whether a
+claim came after it, stands in the custom metadata of the same commit. Where the log that has it is
+gone, the writer is unknown and taken as epoch 0: then a restart does not adopt the txid but does it
+again, which is always right.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalake import CommitProperties, Transaction
+
+from state_backends.delta.layout import OWNER, WRITER_EPOCH
+from state_backends.delta.packing import application, packed, unpacked
+from txtopo.errors import SchemaDrift
+from txtopo.state import Ledger
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+LEDGER = "txtopo.ledger"
+"""In the metadata of a commit: the version of its transaction, so that both are known to match."""
+# Foreign commits (OPTIMIZE, VACUUM) and folds stand between two transactions of ours.
+_LOOKED_BACK_MAX = 100
+
+
+def ledger_of(table: DeltaTable, state: str) -> Ledger | None:
+    """Return the ledger as of the table's snapshot; None if nobody has claimed the state.
+
+    Raises:
+        SchemaDrift: The table has rows of a topology, but the transaction is gone.
+    """
+    owner = table.metadata().configuration.get(OWNER)
+    if owner is None:
+        return None
+    version = table.transaction_version(application(owner, state))
+    if version is None:
+        if table.file_uris():
+            raise SchemaDrift(
+                f"state {state!r} belongs to topology {owner!r}, but its Delta table has no "
+                "transaction of it; nothing was written; was delta.setTransactionRetentionDuration "
+                "set, or the table overwritten? restore the table, or begin with a new one"
+            )
+        return Ledger(owner, 0)
+    epoch, txid, attempt = unpacked(version)
+    return Ledger(owner, epoch, txid, _writer_epoch(table, version), attempt)
+
+
+def transaction(ledger: Ledger, state: str) -> CommitProperties:
+    """Return what makes a commit set the ledger, or be refused."""
+    version = packed(ledger)
+    metadata = {
+        LEDGER: str(version),
+        "txtopo.epoch": str(ledger.epoch),
+        "txtopo.txid": str(ledger.txid),
+        "txtopo.attempt": str(ledger.attempt),
+        WRITER_EPOCH: str(ledger.writer_epoch),
+    }
+    return CommitProperties(
+        custom_metadata=metadata,
+        app_transactions=[Transaction(application(ledger.topology, state), version)],
+    )
+
+
+def _writer_epoch(table: DeltaTable, version: int) -> int:
+    for limit in (1, _LOOKED_BACK_MAX):
+        for commit in table.history(limit):
+            if commit.get(LEDGER) == str(version):
+                return int(commit[WRITER_EPOCH])
+    return 0

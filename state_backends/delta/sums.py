@@ -1,0 +1,65 @@
+"""Sums of a log that could grow too large for their column are refused before they are written.
+
+Delta keeps the largest values of each file: they are the bound to begin with. See
+:mod:`txtopo.state.sums`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from state_backends.delta.combining import combined_rows
+from txtopo.state import StateTable, largest, limited_sums
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+# Statistics of decimals have lost digits on their way through JSON.
+_MARGIN = 0.99
+
+
+class SumGuard:
+    """Keeps the bounds of the sums of one state."""
+
+    def __init__(self, state: StateTable) -> None:
+        self._state = state
+        self._limits = {name: limit * _MARGIN for name, limit in limited_sums(state).items()}
+        self._bounds: dict[str, float] | None = None
+
+    def check(self, table: DeltaTable, added: pa.Table, read_all: Callable[[], pa.Table]) -> None:
+        """Check that the sums still fit when *added* is there as well.
+
+        Args:
+            table: The table before.
+            added: The rows of a batch.
+            read_all: Reads the rows of the table that stay.
+
+        Raises:
+            ValueRefusedError: A sum does not fit its column.
+        """
+        if not self._limits or not added.num_rows:
+            return
+        if self._bounds is None:
+            self._bounds = {name: _largest_in_files(table, name) for name in self._limits}
+        bounds = {name: self._bounds[name] + largest(added.column(name)) for name in self._limits}
+        if any(bounds[name] >= limit for name, limit in self._limits.items()):
+            total = combined_rows(self._state, pa.concat_tables([read_all(), added]))
+            bounds = {name: largest(total.column(name)) for name in self._limits}
+        self._bounds = bounds
+
+
+def _largest_in_files(table: DeltaTable, name: str) -> float:
+    actions = pa.table(table.get_add_actions(flatten=True))
+    if not actions.num_rows:
+        return 0.0
+    ends = [actions.column(f"{end}.{name}").to_pylist() for end in ("min", "max")]
+    records = actions.column("num_records").to_pylist()
+    return sum(
+        # A file of NULLs alone has no ends.
+        max((abs(float(end)) for end in (low, high) if end is not None), default=0.0)
+        for low, high, rows in zip(*ends, records, strict=True)
+        if rows
+    )

@@ -1,0 +1,119 @@
+"""Making the Delta table of a state, checking one that is there, and listing those of a folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from state_backends.delta.layout import DECLARATION, STATISTICS, Layout
+from state_backends.delta.location import Location, table_name
+from txtopo.errors import SchemaDrift
+from txtopo.state import StateTable, declared
+
+_RETENTION = "delta.setTransactionRetentionDuration"
+_RETENTION_DAYS_MIN = 30
+"""A topology that was stopped for so long may still be started again and find its ledger."""
+_DAYS = re.compile(r"interval (\d+) (day|week|month|year)s?", re.I)
+_DAYS_OF = {"day": 1, "week": 7, "month": 30, "year": 365}
+
+
+def create_table(place: Location, layout: Layout, name: str) -> None:
+    """Make the table if it is missing.
+
+    Args:
+        place: The folder of all states.
+        layout: The columns.
+        name: Which state where, for messages.
+
+    Raises:
+        SchemaDrift: What is there does not fit the state.
+    """
+    uri, options = place.table(layout.state.name), place.options or None
+    if not DeltaTable.is_deltatable(uri, options):
+        if place.local:
+            Path(uri).mkdir(parents=True, exist_ok=True)
+        try:
+            DeltaTable.create(
+                uri,
+                layout.schema,
+                mode="error",
+                description=f"state {layout.state.name} of txtopo",
+                configuration=layout.properties,
+                storage_options=options,
+                raise_if_key_not_exists=False,
+            )
+            return
+        except DeltaError:
+            # Another process may have made it meanwhile.
+            if not DeltaTable.is_deltatable(uri, options):
+                raise
+    _check(DeltaTable(uri, storage_options=options), layout, name)
+
+
+def stored_states(place: Location) -> tuple[StateTable, ...] | None:
+    """Return the states in a folder; None where folders cannot be listed."""
+    if not place.local:
+        return None
+    folder = Path(place.root)
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    found = []
+    for path in paths:
+        if not DeltaTable.is_deltatable(str(path)):
+            continue
+        text = DeltaTable(str(path)).metadata().configuration.get(DECLARATION)
+        if text is not None:
+            found.append(declared(table_name(path.name), text))
+    return tuple(found)
+
+
+def _check(table: DeltaTable, layout: Layout, name: str) -> None:
+    properties = table.metadata().configuration
+    wanted = layout.properties[DECLARATION]
+    text = properties.get(DECLARATION)
+    if text != wanted:
+        made = "is no table of txtopo" if text is None else f"was made with {text}"
+        raise SchemaDrift(
+            f"{name} {made}; got {wanted}; nothing was written; declare it as before, or give the "
+            "state another table",
+            stored=text,
+            declared=wanted,
+        )
+    if properties.get("delta.enableDeletionVectors", "false").lower() == "true":
+        raise SchemaDrift(
+            f"{name} has deletion vectors, which delta-rs cannot read; expected "
+            "delta.enableDeletionVectors = false; nothing was written; turn them off and run REORG "
+            "TABLE … APPLY (PURGE)"
+        )
+    retention = properties.get(_RETENTION)
+    if retention is not None and _days(retention) < _RETENTION_DAYS_MIN:
+        raise SchemaDrift(
+            f"{name} forgets its transactions, and with them its ledger, after {retention!r}; "
+            f"expected {_RETENTION} of at least {_RETENTION_DAYS_MIN} days, or not set; nothing "
+            "was written"
+        )
+    if properties.get(STATISTICS) != layout.properties[STATISTICS]:
+        raise SchemaDrift(
+            f"{name} has other statistics than it was made with; got {STATISTICS} = "
+            f"{properties.get(STATISTICS)!r}; expected {layout.properties[STATISTICS]!r}, since "
+            "those of keys lose digits and a merge would miss a key; nothing was written"
+        )
+    found = {f.name: f.type for f in pa.schema(table.schema().to_arrow())}
+    expected = {f.name: f.type for f in layout.schema}
+    if found != expected:
+        raise SchemaDrift(
+            f"{name} has other columns than the state declares; expected {_shown(expected)}; the "
+            f"table has {_shown(found)}; nothing was written; was it changed by hand?"
+        )
+
+
+def _days(interval: str) -> int:
+    match = _DAYS.fullmatch(interval.strip())
+    return int(match[1]) * _DAYS_OF[match[2].lower()] if match else 0
+
+
+def _shown(columns: dict[str, pa.DataType]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())

@@ -1,0 +1,138 @@
+"""What keeps the cost of a commit the same over the years.
+
+* A log is folded.
+* Files of data and of the log that no version within reach needs are removed. delta-rs makes a
+  checkpoint every hundred versions, and then removes entries of the log that are older than
+  ``delta.logRetentionDuration``, which is fitted here to the age of the oldest txid within reach:
+  each commit lists the log, 1 to 3 ms for a hundred entries.
+* The table is opened anew: one that made a thousand commits takes ten times as long for the next.
+
+All of it runs beside the commits, one at a time, on a thread of its own: delta-rs works outside
+Python's lock. What fails is dropped; a later commit asks again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from state_backends.delta.failures import FAILURES
+from state_backends.delta.files import files_of
+from state_backends.delta.folding import fold
+from state_backends.delta.history import seconds_since
+from state_backends.delta.layout import RETENTION, Layout
+from state_backends.delta.reading import Reader
+from txtopo.errors import TxtopoError
+from txtopo.state import SEGMENTS_OF_A_TIER, span_to_fold
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_log = logging.getLogger(__name__)
+RENEW_COMMITS = 48
+"""After so many commits the table is opened anew."""
+VACUUM_COMMITS = 240
+"""So many commits leave as many files behind, or more, that no version within reach needs."""
+# A commit that began on an older version than the log goes back to fails and is tried again.
+_LOG_S_MIN = 20
+
+
+class Upkeep:
+    """Looks after the table of a state while it grows.
+
+    Args:
+        open_table: Opens the table at its newest version.
+        reader: Reads it.
+        layout: Its columns.
+        history_txids: Files that the versions of so many txids need are kept.
+        renewed: Takes a table that was just opened, for the commits to come.
+    """
+
+    def __init__(
+        self,
+        open_table: Callable[[], DeltaTable],
+        reader: Reader,
+        layout: Layout,
+        history_txids: int,
+        renewed: Callable[[DeltaTable], None],
+    ) -> None:
+        self._renewed = renewed
+        self._open_table = open_table
+        self._reader = reader
+        self._layout = layout
+        self._history_txids = history_txids
+        self._commits = 0
+        self._lane: ThreadPoolExecutor | None = None
+        self._running: Future[None] | None = None
+
+    def after(self, txid: int) -> None:
+        """Look after a commit of *txid* whether there is something to do."""
+        self._commits += 1
+        folds = self._layout.state.mode == "log" and self._commits % SEGMENTS_OF_A_TIER == 0
+        if not folds and self._commits % RENEW_COMMITS:
+            return
+        if self._running is not None and not self._running.done():
+            return
+        if self._lane is None:
+            self._lane = ThreadPoolExecutor(1, thread_name_prefix="txtopo-delta")
+        vacuums = self._commits % VACUUM_COMMITS == 0
+        self._running = self._lane.submit(self._work, txid, folds, vacuums)
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        if self._lane is not None:
+            self._lane.shutdown()
+            self._lane = None
+
+    def _work(self, txid: int, folds: bool, vacuums: bool) -> None:
+        try:
+            if folds:
+                self._fold(txid)
+            table = self._open_table()
+            if vacuums:
+                age_s = seconds_since(table, txid - self._history_txids)
+                if age_s is not None:
+                    fit_log(table, age_s)
+                    remove_old_files(table, age_s)
+                    table = self._open_table()
+            self._renewed(table)
+        except (*FAILURES, TxtopoError) as error:
+            _log.warning(
+                "the table of state %r was not tidied: %s; readers see the same, and a later "
+                "commit tries again",
+                self._layout.state.name,
+                error,
+            )
+
+    def _fold(self, txid: int) -> None:
+        while True:
+            table = self._open_table()
+            span = span_to_fold(files_of(table), txid)
+            if span is None:
+                return
+            fold(table, self._reader, self._layout, *span)
+
+
+def fit_log(table: DeltaTable, age_s: int) -> None:
+    """Let delta-rs remove entries of the log that are older than twice *age_s*, at the next time.
+
+    Each change is a commit that others have to make way for, so a small one is not worth it.
+    """
+    wanted = max(2 * age_s, _LOG_S_MIN)
+    text = table.metadata().configuration.get(RETENTION, "")
+    match = re.fullmatch(r"interval (\d+) seconds", text)
+    found = int(match[1]) if match else None
+    if found is None or found < wanted or found > 4 * wanted:
+        table.alter.set_table_properties({RETENTION: f"interval {wanted} seconds"})
+
+
+def remove_old_files(table: DeltaTable, age_s: int) -> None:
+    """Remove the files that no version younger than *age_s* needs, but none younger than an hour.
+
+    A file of a commit that is under way is younger than that, and so it stays.
+    """
+    hours = -(-age_s // 3600)
+    table.vacuum(max(hours, 1), dry_run=False, enforce_retention_duration=False)

@@ -1,0 +1,21 @@
+"""States in Redis, through redis-py; ``pip install txtopo[redis]``.
+
+``redis://…`` (``rediss://…`` with TLS) is an atomic backend. A state is one hash, with its ledger
+and the list of what its last txid wrote beside it, in one slot of a cluster.
+
+Delivery: exactly once, fenced, and atomic for readers: each write is ``WATCH`` on the ledger and
+one ``MULTI``. It is as durable as the server: ``appendonly yes`` and ``appendfsync always`` are
+required, and eviction is refused. Replicas follow later, so a failover may lose the last commits;
+then the run stops, because the state is behind what ZooKeeper knows.
+
+``redis-map://…`` (``rediss-map://…``) is the backing map beside it: strings by key, two methods. It
+shows what they give: exactly once under one live coordinator, no fence, and readers that may see
+half a batch. The same settings are required.
+"""
+
+from __future__ import annotations
+
+from state_backends.redis.factory import open_backend
+from state_backends.redis.redis_map import open_map_backend
+
+__all__ = ["open_backend", "open_map_backend"]

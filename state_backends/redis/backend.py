@@ -1,0 +1,216 @@
+"""RedisBackend: the protocol of a state, in one transaction of Redis.
+
+Rules
+-----
+1. A writer watches the head, reads what it needs, computes in Python, and sends one ``MULTI``. All
+   writers write the head, so ``EXEC`` is refused if another one came in between, and the reading
+   starts again.
+2. Redis does not take back what comes before a command that fails inside ``EXEC``. A command of
+   ours fails there only for a key of another type, so every key that is written is read before.
+3. A connection lost at ``EXEC`` leaves the outcome open: ``UnknownOutcomeError``, and the ledger is
+   read back by the caller. A late ``EXEC`` is harmless: it lost its watch with the next write.
+4. What a commit reads are the rows that it writes, in a redo also those of the last attempt, and
+   the tombstones of the last txid. No commit reads the whole hash.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import RedisError, WatchError
+
+from state_backends.redis.client import check_promises, client_of
+from state_backends.redis.failures import lost_while_watching, translated
+from state_backends.redis.layout import STATES, Head, head_of, names_of
+from state_backends.redis.snapshot import RedisSnapshot
+from txtopo.errors import SchemaDrift, StoreUnavailable
+from txtopo.state import (
+    Key,
+    Ledger,
+    Row,
+    RowText,
+    Snapshot,
+    Standing,
+    StateBackend,
+    StateTable,
+    TransactionAttempt,
+    Writes,
+    changed_rows,
+    claimed,
+    declaration,
+    declared,
+    hidden,
+    standing,
+    written_keys,
+)
+
+if TYPE_CHECKING:
+    from redis import Redis
+    from redis.client import Pipeline
+
+# One coordinator writes, so another writer in between is rare; the runtime tries again as well.
+_TRIES_MAX = 5
+# Redis takes a million words in a command; so many make a request of some hundred kB.
+_KEYS_PER_COMMAND = 5_000
+
+
+class RedisBackend(StateBackend):
+    """One state in Redis; see :mod:`state_backends.redis`."""
+
+    def __init__(self, url: str, table: StateTable) -> None:
+        self.table = table
+        self._client = client_of(url)
+        self._place = f"state {table.name!r} in {hidden(url)}"
+        self._names = names_of(table.name)
+        self._text = RowText(table)
+        self._columns = declaration(table)
+
+    def create(self) -> None:
+        """Check the server and the columns; the first claim makes the keys."""
+        with self._translating():
+            check_promises(self._client, self._place)
+            self._checked(self._head(self._client))
+
+    def claim(self, topology: str, epoch: int) -> Ledger:
+        """Write *epoch* into the ledger, as ``StateBackend.claim`` says."""
+
+        def body(pipe: Pipeline, head: Head | None) -> Ledger:
+            held = None if head is None else head.ledger
+            ledger = claimed(held, topology=topology, epoch=epoch)
+            pipe.multi()
+            if ledger != held:
+                pipe.set(self._names.head, Head(self._columns, ledger).text())
+            return ledger
+
+        with self._translating():
+            self._client.sadd(STATES, json.dumps(self.table.name))
+        return self._write(body)
+
+    def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
+        """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
+
+        def body(pipe: Pipeline, head: Head | None) -> Ledger:
+            found = standing(None if head is None else head.ledger, attempt)
+            assert head is not None
+            if found is Standing.HELD:
+                pipe.multi()
+                return head.ledger
+            self.point("P5.after")
+            self.point("P6.before")
+            ledger = head.ledger.written_by(attempt)
+            self._write_rows(pipe, attempt.txid, writes, found)
+            pipe.set(self._names.head, Head(self._columns, ledger).text())
+            self.point("P6.after")
+            self.point("P7.before")
+            return ledger
+
+        return self._write(body)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Open one consistent reading of the state."""
+        with self._translating():
+            snapshot = RedisSnapshot(self._client, self._names, self._text, self._place)
+        yield snapshot
+
+    def stored(self) -> tuple[StateTable, ...]:
+        """Return the states that the server holds."""
+        with self._translating():
+            found: Any = self._client.smembers(STATES)
+            names = sorted(map(json.loads, found))
+            heads = {name: self._head(self._client, names_of(name).head) for name in names}
+        return tuple(declared(name, head.columns) for name, head in heads.items() if head)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _write(self, body: Callable[[Pipeline, Head | None], Ledger]) -> Ledger:
+        """Watch the head, and send what *body* queues, until no other writer comes in between."""
+        for _ in range(_TRIES_MAX):
+            sent = False
+            try:
+                with self._client.pipeline() as pipe:
+                    pipe.watch(self._names.head)  # type: ignore[no-untyped-call]
+                    head = self._checked(self._head(pipe))
+                    ledger = body(pipe, head)
+                    sent = True
+                    pipe.execute()
+                return ledger
+            except WatchError as error:
+                if lost_while_watching(error):
+                    lost = error.__context__
+                    assert isinstance(lost, RedisError)
+                    raise translated(lost, self._place, during_write=sent) from error
+            except RedisError as error:
+                raise translated(error, self._place, during_write=sent) from error
+        raise StoreUnavailable(
+            f"{self._place} was changed by others {_TRIES_MAX} times in a row; nothing was "
+            "written; try again"
+        )
+
+    def _write_rows(self, pipe: Pipeline, txid: int, writes: Writes, found: Standing) -> None:
+        """Read the rows that the commit needs, and queue the changes; begins the transaction."""
+        names, text = self._names, self._text
+        keys = {text.key(key): key for key in written_keys(self.table, writes)}
+        named = {key: name for name, key in keys.items()}
+        redone = found is Standing.REDO
+        touched: Any = pipe.lrange(names.touched, 0, -1) if redone else ()
+        deleted: Any = pipe.smembers(names.deleted)
+        for name in (*touched, *deleted):
+            if name not in keys:
+                keys[name] = text.key_of(name)
+                named[keys[name]] = name
+        before: dict[Key, Row] = {}
+        for part in _parts(list(keys)):
+            rows: Any = pipe.hmget(names.rows, part)
+            found_rows = zip(part, rows, strict=True)
+            before |= {keys[name]: text.row_of(row) for name, row in found_rows if row is not None}
+        # A key of another type is found here, before anything is written.
+        pipe.hlen(names.rows)
+        pipe.llen(names.touched)
+        changes = {
+            named[key]: row
+            for key, row in changed_rows(self.table, before, txid, writes, found).items()
+        }
+        kept = {name: text.row(row) for name, row in changes.items() if row is not None}
+        pipe.multi()
+        if self.table.kind == "transactional" and redone:
+            return
+        for part in _parts(list(kept)):
+            pipe.hset(names.rows, mapping={name: kept[name] for name in part})
+        for part in _parts([name for name in changes if name not in kept]):
+            pipe.hdel(names.rows, *part)
+        if self.table.kind == "opaque":
+            pipe.delete(names.touched, names.deleted)
+            for part in _parts(list(kept)):
+                pipe.rpush(names.touched, *part)
+            for part in _parts([name for name, row in changes.items() if row and row.deleted]):
+                pipe.sadd(names.deleted, *part)
+
+    def _head(self, client: Redis, name: str | None = None) -> Head | None:
+        text: Any = client.get(self._names.head if name is None else name)
+        return head_of(text, self._place)
+
+    def _checked(self, head: Head | None) -> Head | None:
+        if head is not None and head.columns != self._columns:
+            raise SchemaDrift(
+                f"{self._place} was made with another declaration; got {self._columns}; it has "
+                f"{head.columns}; give the state a table of its own, or the old columns"
+            )
+        return head
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        try:
+            yield
+        except RedisError as error:
+            raise translated(error, self._place) from error
+
+
+def _parts(names: Sequence[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(names), _KEYS_PER_COMMAND):
+        yield list(names[start : start + _KEYS_PER_COMMAND])

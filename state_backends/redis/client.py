@@ -1,0 +1,76 @@
+"""A client of one Redis server, and what that server must promise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from txtopo.errors import PromiseError, TopologyError
+from txtopo.state import hidden
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+# A server that hangs is noticed; a batch of 100,000 keys takes below a second.
+_TIMEOUT_S = 30.0
+_CONNECT_TIMEOUT_S = 5.0
+# What CONFIG GET must answer, and what happens otherwise.
+_REQUIRED: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "appendonly": (("yes",), "a restart would lose commits"),
+    "appendfsync": (("always",), "a crash of its machine would lose the last commits"),
+    "no-appendfsync-on-rewrite": (("no",), "a crash during a rewrite would lose commits"),
+    "maxmemory-policy": (
+        ("noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"),
+        "rows would be evicted when memory is short",
+    ),
+}
+
+
+def client_of(url: str) -> Redis:
+    """Return a client; it connects when it is first used.
+
+    Raises:
+        TopologyError: redis-py is not installed, or it cannot read the URL.
+    """
+    try:
+        from redis import Redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+    except ModuleNotFoundError as error:
+        raise TopologyError(
+            f"no client for {hidden(url)!r}; got {error}; install it with pip install "
+            "'txtopo[redis]'"
+        ) from error
+    try:
+        client: Redis = Redis.from_url(
+            url.replace("-map:", ":", 1),
+            decode_responses=True,
+            socket_timeout=_TIMEOUT_S,
+            socket_connect_timeout=_CONNECT_TIMEOUT_S,
+            # The runtime tries again, not the client: a command sent twice could come twice.
+            retry=Retry(NoBackoff(), 0),
+        )
+    except (ValueError, TypeError) as error:
+        raise TopologyError(
+            f"cannot read the URL of a state; got {hidden(url)!r}; expected e.g. "
+            f"'redis://:password@host:6379/0'; {type(error).__name__}"
+        ) from error
+    return client
+
+
+def check_promises(client: Redis, place: str) -> None:
+    """Check that the server keeps what it acknowledges.
+
+    Raises:
+        PromiseError: It does not; change its settings.
+    """
+    found: dict[str, str] = {}
+    for name in _REQUIRED:
+        answer: Any = client.config_get(name)
+        found |= answer
+    for name, (right, otherwise) in _REQUIRED.items():
+        if found.get(name) not in right:
+            raise PromiseError(
+                f"{place} cannot keep exactly once: {otherwise}; got {name} {found.get(name)!r}; "
+                f"expected {' or '.join(right)}; nothing was written; change redis.conf"
+            )

@@ -1,0 +1,66 @@
+"""What an error of Redis means for a topology: try again, ask the ledger, or stop."""
+
+from __future__ import annotations
+
+from redis import exceptions as redis_errors
+
+from txtopo.errors import (
+    AuthError,
+    PromiseError,
+    SchemaDrift,
+    StoreUnavailable,
+    TxtopoError,
+    UnknownOutcomeError,
+)
+
+_LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError)
+_REFUSED = (
+    redis_errors.AuthenticationError,
+    redis_errors.AuthorizationError,
+    redis_errors.AuthenticationWrongNumberOfArgsError,
+    redis_errors.NoPermissionError,
+)
+_REFUSED_TEXTS = ("WRONGPASS", "NOAUTH", "NOPERM", "invalid username-password", "ERR AUTH")
+# What passes: memory is short, a disk is full, a replica was asked, a script runs, data is loaded.
+_PASSING_TEXTS = ("OOM", "MISCONF", "READONLY", "BUSY", "LOADING", "MASTERDOWN", "NOREPLICAS")
+_PASSING = (
+    redis_errors.OutOfMemoryError,
+    redis_errors.ReadOnlyError,
+    redis_errors.BusyLoadingError,
+)
+
+
+def translated(
+    error: redis_errors.RedisError, place: str, *, during_write: bool = False
+) -> TxtopoError:
+    """Return the error of txtopo that *error* amounts to.
+
+    Args:
+        error: What redis-py raised.
+        place: Which state where, without a password, for the message.
+        during_write: Whether EXEC had been sent.
+    """
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, _REFUSED) or any(part in str(error) for part in _REFUSED_TEXTS):
+        return AuthError(
+            f"{place} refuses the user of its URL: {text}; nothing was written; check user, "
+            "password and rights (CONFIG GET is among them)"
+        )
+    passing = isinstance(error, _PASSING) or str(error).startswith(_PASSING_TEXTS)
+    if isinstance(error, _LOST) and not passing and during_write:
+        return UnknownOutcomeError(
+            f"the connection was lost while {place} was written: {text}; the ledger tells the rest"
+        )
+    if isinstance(error, _LOST) or passing:
+        return StoreUnavailable(f"cannot use {place}: {text}; nothing was written; try again")
+    if "WRONGTYPE" in str(error):
+        return SchemaDrift(
+            f"{place} has a key of another type: {text}; nothing was written; does another "
+            "program use the names that begin with 'txtopo:'?"
+        )
+    return PromiseError(f"{place} refuses a command: {text}; nothing was written")
+
+
+def lost_while_watching(error: redis_errors.WatchError) -> bool:
+    """Return whether redis-py says by a WatchError that it lost the connection."""
+    return isinstance(error.__context__, _LOST)

@@ -1,0 +1,74 @@
+"""What a state is in Redis: three keys of one slot, and the name of the state in a set.
+
+* ``txtopo:{counts}:rows``: the hash, texts of rows by texts of keys.
+* ``txtopo:{counts}:head``: a string, the ledger and the columns; what a writer watches.
+* ``txtopo:{counts}:touched``: a list, the keys that the last txid wrote; what undoes it.
+* ``txtopo:{counts}:deleted``: a set, the keys of the tombstones that the last txid left.
+* ``txtopo:states``: a set, the names of all states.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from urllib.parse import quote
+
+from txtopo.errors import SchemaDrift, SchemaVersionError
+from txtopo.state import Ledger
+
+VERSION = 1
+STATES = "txtopo:states"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The keys of one state."""
+
+    rows: str
+    head: str
+    touched: str
+    deleted: str
+
+
+def names_of(state: str) -> Names:
+    """Return the keys of a state."""
+    tag = quote(state.encode("utf-8", "surrogatepass"), safe="")
+    return Names(*(f"txtopo:{{{tag}}}:{part}" for part in ("rows", "head", "touched", "deleted")))
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is written with every change of a state.
+
+    Attributes:
+        columns: The declaration of its columns.
+        ledger: Its ledger.
+    """
+
+    columns: str
+    ledger: Ledger
+
+    def text(self) -> str:
+        """Return the head as JSON."""
+        parts = {"version": VERSION, "columns": self.columns, "ledger": asdict(self.ledger)}
+        return json.dumps(parts)
+
+
+def head_of(text: str | None, place: str) -> Head | None:
+    """Return the head that has this text; None for a state that nobody has claimed."""
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+        version = found["version"]
+        head = Head(found["columns"], Ledger(**found["ledger"])) if version <= VERSION else None
+    except (ValueError, TypeError, KeyError) as error:
+        raise SchemaDrift(
+            f"{place} has a ledger that cannot be read; got {text!r:.200}; was it changed by hand?"
+        ) from error
+    if head is None:
+        raise SchemaVersionError(
+            f"{place} was written by a newer txtopo; got version {version}; expected at most "
+            f"{VERSION}; upgrade txtopo"
+        )
+    return head

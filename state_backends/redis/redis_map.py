@@ -1,0 +1,54 @@
+"""RedisMap: strings in Redis by key; ``open_map_backend`` is the entry point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from state_backends.redis.client import check_promises, client_of
+from txtopo.state import BackingMap, backing_map_factory, hidden
+
+Result = TypeVar("Result")
+_PREFIX = "txtopo-map:"
+
+
+class RedisMap(BackingMap):
+    """A backing map in Redis: ``MGET`` and ``MSET``."""
+
+    def __init__(self, url: str) -> None:
+        self._client = client_of(url)
+        self._place = hidden(url)
+        self._checked = False
+
+    def multi_get(self, keys: Sequence[str]) -> list[str | None]:
+        """Read the values of the keys."""
+        if not keys:
+            return []
+        found: Any = self._asked(lambda: self._client.mget([_PREFIX + key for key in keys]))
+        return list(found)
+
+    def multi_put(self, keys: Sequence[str], values: Sequence[str]) -> None:
+        """Write the values of the keys."""
+        texts = {_PREFIX + key: value for key, value in zip(keys, values, strict=True)}
+        if texts:
+            self._asked(lambda: self._client.mset(texts))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _asked(self, ask: Callable[[], Result]) -> Result:
+        from redis.exceptions import RedisError
+
+        from state_backends.redis.failures import translated
+
+        try:
+            if not self._checked:
+                check_promises(self._client, self._place)
+                self._checked = True
+            return ask()
+        except RedisError as error:
+            raise translated(error, self._place) from error
+
+
+open_map_backend = backing_map_factory(RedisMap)

@@ -1,0 +1,219 @@
+"""A state in PostgreSQL in mode ``log``: the partials of a txid are copied in, and folded later.
+
+A row is a partial aggregate with its txid, and so is a folded row; the view groups by key. There is
+no primary key, and one index, on txid: for the redo and the folds. A commit is one ``COPY`` and the
+ledger. A fold is one statement that deletes the rows of a span of txids and inserts their
+combination, beside the commits: it touches other rows than they do. Two folds of the same rows, of
+a zombie's too, wait for each other, and the second one finds nothing left.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from state_backends.sql.postgresql import PostgresqlDialect
+from state_backends.sql.postgresql_rows import copy_rows
+from state_backends.sql.postgresql_types import column_type
+from state_backends.sql.tables import StateColumns
+from txtopo.errors import StateUsageError, ValueRefusedError
+from txtopo.state import (
+    SEGMENTS_OF_A_TIER,
+    Aggregate,
+    Merges,
+    StateMode,
+    StateTable,
+    Writes,
+    checked_partials,
+    largest,
+    limited_sums,
+    span_to_fold,
+)
+
+_log = logging.getLogger(__name__)
+_MARGIN = 0.99  # the bounds are floats, and the limits have up to 38 digits
+
+
+@dataclass(frozen=True, slots=True)
+class LogSpan:
+    """Rows of the log that were written, or folded, together."""
+
+    first_txid: int
+    last_txid: int
+    rows: int
+
+
+class PostgresqlLogDialect(PostgresqlDialect):
+    """One state in PostgreSQL in mode ``log``."""
+
+    modes: frozenset[StateMode] = frozenset({"log"})
+
+    def __init__(self, url: sa.URL, state: StateTable) -> None:
+        super().__init__(url, state)
+        self.columns = _columns(state)
+        self._limits = limited_sums(state)
+        self._bounds: dict[str, float] | None = None
+        self._spans: list[LogSpan] | None = None
+        self._lane: ThreadPoolExecutor | None = None
+        self._running: Future[None] | None = None
+
+    @property
+    def redone(self) -> bool:
+        """Whether a redo takes back the rows of its txid; a transactional state keeps them."""
+        return self.state.kind == "opaque"
+
+    def prepare(self, connection: sa.Connection) -> None:
+        """Make nothing: rows are copied where they stay."""
+        self.check_version(connection)
+
+    def listing(self) -> sa.Table | None:
+        """Return none: the txid stands in each row."""
+        return None
+
+    def create(self, connection: sa.Connection) -> None:
+        """Make the index on txid."""
+        index = sa.Index(f"{self.state.name}_txid", self.columns.txid)
+        index.create(connection, checkfirst=True)
+
+    def selected(self) -> sa.Select[Any]:
+        """Return what reads one row for each key: its key, its values, and the largest txid."""
+        columns = self.columns
+        combined = _combined(self.state, columns.values)
+        txid = sa.func.max(columns.txid).label("txid")
+        return sa.select(*columns.keys, *combined, txid).group_by(*columns.keys)
+
+    def undo(self, connection: sa.Connection, txid: int) -> None:
+        """Take back the rows of *txid*."""
+        connection.execute(sa.delete(self.columns.table).where(self.columns.txid == txid))
+
+    def purge(self, connection: sa.Connection) -> None:
+        """Do nothing: there are no tombstones."""
+
+    def apply(self, connection: sa.Connection, txid: int, writes: Writes) -> None:
+        """Append the partials of *txid*."""
+        if not isinstance(writes, Merges):
+            if writes.rows:
+                raise StateUsageError(
+                    f"state {self.state.name!r} is in mode 'log' and takes partial aggregates "
+                    "only; got final values; use it in a PersistentAggregate",
+                    state=self.state.name,
+                )
+            return
+        rows = checked_partials(self.state, writes.partials)
+        if not rows.num_rows:
+            return
+        import pyarrow as pa
+
+        tagged = rows.append_column("txid", pa.array([txid] * rows.num_rows, pa.int64()))
+        copy_rows(connection, self.state.name, tagged)
+        self._check_sums(connection, {name: largest(rows.column(name)) for name in self._limits})
+
+    def after_commit(self, engine: sa.Engine, txid: int) -> None:
+        """Fold beside the next commits, once there is enough to fold."""
+        if txid % SEGMENTS_OF_A_TIER or (self._running is not None and not self._running.done()):
+            return
+        if self._lane is None:
+            self._lane = ThreadPoolExecutor(1, thread_name_prefix="txtopo-fold")
+        self._running = self._lane.submit(self._fold, engine, txid)
+
+    def close(self) -> None:
+        """Wait for a fold that is under way."""
+        if self._lane is not None:
+            self._lane.shutdown()
+            self._lane = None
+
+    def _check_sums(self, connection: sa.Connection, added: dict[str, float]) -> None:
+        """Refuse sums that do not fit; the rows are in the table, in this transaction."""
+        if not self._limits:
+            return
+        if self._bounds is not None:
+            bounds = {name: self._bounds[name] + more for name, more in added.items()}
+            if all(bounds[name] < limit * _MARGIN for name, limit in self._limits.items()):
+                self._bounds = bounds
+                return
+        self._bounds = self._exact_bounds(connection)
+
+    def _exact_bounds(self, connection: sa.Connection) -> dict[str, float]:
+        table = self.columns.table
+        sums = [sa.func.sum(table.c[name]).label(name) for name in self._limits]
+        grouped = sa.select(*sums).group_by(*self.columns.keys).subquery()
+        ends = [(sa.func.min(grouped.c[n]), sa.func.max(grouped.c[n])) for n in self._limits]
+        row = connection.execute(sa.select(*[end for pair in ends for end in pair])).one()
+        bounds: dict[str, float] = {}
+        for at, (name, limit) in enumerate(self._limits.items()):
+            low, high = (row[2 * at + side] or 0 for side in (0, 1))
+            # A whole number may be one further below zero than above it.
+            lowest = -limit if self.columns.table.c[name].type.python_type is int else 1 - limit
+            if high >= limit or low < lowest:
+                raise ValueRefusedError(
+                    f"a sum of state {self.state.name!r} does not fit its column {name!r}; got "
+                    f"{high if high >= limit else low}; expected less than {limit}; nothing of its "
+                    "batch was written",
+                    state=self.state.name,
+                    field=name,
+                )
+            bounds[name] = float(max(high, -low))
+        return bounds
+
+    def _fold(self, engine: sa.Engine, txid: int) -> None:
+        try:
+            with engine.connect() as connection:
+                connection.execution_options(**self.write_options())
+                while True:
+                    with connection.begin():
+                        span = span_to_fold(self._segments(connection), txid)
+                        if span is None:
+                            return
+                        connection.execute(self.fold_statement(*span))
+        except sa.exc.SQLAlchemyError as error:
+            _log.warning(
+                "the log of state %r was not folded: %s; readers see the same, and a later commit "
+                "tries again",
+                self.state.name,
+                error,
+            )
+
+    def _segments(self, connection: sa.Connection) -> list[LogSpan]:
+        txid = self.columns.txid
+        counted = sa.select(txid, sa.func.count()).group_by(txid).order_by(txid)
+        # A folded row has the last txid of its span, and rows of the span are nowhere else.
+        return [LogSpan(at, at, rows) for at, rows in connection.execute(counted)]
+
+    def fold_statement(self, first: int, last: int) -> sa.Executable:
+        """Return what replaces the rows of the txids *first* to *last* by their combination."""
+        columns = self.columns
+        between = columns.txid.between(first, last)
+        own = [*columns.keys, *columns.values]
+        gone = sa.delete(columns.table).where(between).returning(*own).cte("gone")
+        keys = [gone.c[key.name] for key in columns.keys]
+        values = [gone.c[value.name] for value in columns.values]
+        combined = _combined(self.state, values)
+        rows = sa.select(*keys, *combined, sa.literal(last)).group_by(*keys)
+        names = [column.name for column in (*own, columns.txid)]
+        return sa.insert(columns.table).from_select(names, rows).add_cte(gone)
+
+
+def _columns(state: StateTable) -> StateColumns:
+    keys = tuple(
+        sa.Column(field.name, column_type(field.type), nullable=False) for field in state.key
+    )
+    values = tuple(sa.Column(field.name, column_type(field.type)) for field in state.value)
+    txid = sa.Column("txid", sa.BigInteger(), nullable=False)
+    table = sa.Table(state.name, sa.MetaData(), *keys, *values, txid)
+    return StateColumns(table, keys, values, ())
+
+
+def _combined(state: StateTable, values: Any) -> list[sa.Label[Any]]:
+    pairs = zip(state.aggregates, values, strict=True)
+    return [_over_rows(aggregate, value).label(value.name) for aggregate, value in pairs]
+
+
+def _over_rows(aggregate: Aggregate, value: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    if aggregate.operator == "add":
+        # A sum of whole numbers is numeric; the cast raises where it does not fit.
+        return sa.cast(sa.func.sum(value), value.type)
+    return (sa.func.min if aggregate.operator == "min" else sa.func.max)(value)

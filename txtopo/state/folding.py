@@ -1,0 +1,50 @@
+"""Which part of a log is folded next: pure, for every store that keeps states in mode ``log``.
+
+The newest segments are folded together, a tier at a time as in a log-structured merge tree: sixteen
+of about one size become one of the next. So a row is rewritten once a tier, and what a commit costs
+does not grow with the number of txids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+SEGMENTS_OF_A_TIER = 16
+
+
+class Segment(Protocol):
+    """Rows of a log that were written, or folded, together."""
+
+    @property
+    def first_txid(self) -> int:
+        """Smallest txid of its rows."""
+        ...
+
+    @property
+    def last_txid(self) -> int:
+        """Largest txid of its rows."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """How many it has."""
+        ...
+
+
+def span_to_fold(segments: Sequence[Segment], txid: int) -> tuple[int, int] | None:
+    """Return the first and last txid to be folded now, or None.
+
+    Args:
+        segments: The segments of the log, in the order of their txids.
+        txid: The ledger's txid, which stays as it is, so that it can be undone.
+    """
+    newest: list[Segment] = []
+    for segment in reversed([each for each in segments if each.last_txid < txid]):
+        # A segment of a higher tier ends the tier of the newest ones.
+        if newest and segment.rows > SEGMENTS_OF_A_TIER * max(each.rows for each in newest):
+            break
+        newest.append(segment)
+    if len(newest) < SEGMENTS_OF_A_TIER:
+        return None
+    return newest[-1].first_txid, newest[0].last_txid

@@ -1,0 +1,276 @@
+"""MapBackend: the protocol of a state, over a store that writes one key at a time.
+
+Rules
+-----
+1. A commit writes in this order: the lists of keys, the head that says which attempt begins, the
+   rows, the head with the new ledger. Each is durable before the next.
+2. Whatever a commit will write is listed before, so the next attempt of the txid can take it back
+   wherever this one died. The list of a txid grows with its attempts and is never written anew, for
+   the first attempt's rows may still be there when the third begins. The next txid writes over it,
+   which begins only when no coordinator will redo this one.
+3. A replay writes every key that the list has, also one that it only takes back.
+4. A committed txid that is undone and redone loses its writer in the ledger first: a coordinator
+   that finds half of it must not take it over as it is.
+5. Commits of one object follow each other: one that was given up may still be under way.
+
+A row's text names the attempt that wrote it, and so does the head. With ``compare_and_put`` each
+write compares with what was read, so a deposed coordinator, whose reading is from before the claim,
+writes nothing more that its successor does not know of: the list said so before the head did, and
+the head comes before the rows.
+"""
+
+from __future__ import annotations
+
+import threading  # noqa: TID251 - a commit that was given up and its replay must not mix
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.errors import (
+    FencedError,
+    SchemaDrift,
+    StaleBatchError,
+    StoreUnavailable,
+    UnknownOutcomeError,
+)
+from txtopo.state.backend import Key, Snapshot, StateBackend, StateTable, Writes
+from txtopo.state.backing_map import BackingMap
+from txtopo.state.declaration import declaration, declared
+from txtopo.state.ledger import Ledger, Standing, claimed, standing
+from txtopo.state.map_documents import Head, MapDocuments, Overtaken
+from txtopo.state.row_backend import changed_rows, written_keys
+from txtopo.state.row_text import RowText
+from txtopo.state.values import Row
+
+# Longer than a store takes for a batch; the runtime tries again, and has limits of its own.
+_WAIT_S = 60.0
+_TRIES_MAX = 3
+
+
+class MapBackend(StateBackend):
+    """What :class:`OpaqueMap` and :class:`TransactionalMap` have in common.
+
+    Args:
+        backing_map: The store; it is closed with this object.
+        table: What the state looks like.
+    """
+
+    def __init__(self, backing_map: BackingMap, table: StateTable) -> None:
+        self.table = table
+        self._map = backing_map
+        self._text = RowText(table)
+        self._writing = threading.Lock()
+
+    @abstractmethod
+    def noted(self, row: Row | None) -> Any:
+        """Return what the list of touched keys notes of a row as it was before the txid."""
+
+    @abstractmethod
+    def before(self, row: Row | None, note: Any) -> Row | None:
+        """Return a row as it was before the txid that wrote it, with what was noted of it."""
+
+    def create(self) -> None:
+        """Check the columns; nothing has to be made, and the first claim writes them."""
+        self._checked(self._documents().head())
+
+    def claim(self, topology: str, epoch: int) -> Ledger:
+        """Write *epoch* into the ledger, as ``StateBackend.claim`` says."""
+        with self._alone():
+            for _ in range(_TRIES_MAX):
+                try:
+                    return self._claimed(self._documents(), topology, epoch)
+                except Overtaken as error:
+                    last = error
+        raise last
+
+    def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
+        """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
+        with self._alone():
+            try:
+                return self._committed(self._documents(), attempt, writes)
+            except Overtaken:
+                _standing(self._documents().head(), attempt)
+                raise
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """Open a reading of the state, as of the ledger that is read first."""
+        return nullcontext(_MapSnapshot(self, self._documents()))
+
+    def stored(self) -> tuple[StateTable, ...]:
+        """Return the states that the map holds."""
+        heads = {name: self._documents(name).head() for name in self._documents().states()}
+        return tuple(declared(name, head.columns) for name, head in heads.items() if head)
+
+    def close(self) -> None:
+        """Close the map."""
+        self._map.close()
+
+    def rows_as_of(
+        self, txid: int, found: Mapping[str, Any], touched: Mapping[str, Any]
+    ) -> dict[Key, Row]:
+        """Return those of the rows found that were there after *txid*."""
+        rows: dict[Key, Row] = {}
+        for key, plain in found.items():
+            row = None if plain is None else self._text.row_from(plain)
+            if row is None or row.txid > txid:
+                row = self.before(row, touched.get(key, plain))
+            if row is not None:
+                rows[self._text.key_of(key)] = row
+        return rows
+
+    def key_text(self, key: Key) -> str:
+        """Return the text of a key."""
+        return self._text.key(key)
+
+    def _claimed(self, documents: MapDocuments, topology: str, epoch: int) -> Ledger:
+        head = self._checked(documents.head()) or Head(declaration(self.table))
+        ledger = claimed(head.ledger, topology=topology, epoch=epoch)
+        states = documents.states()
+        if self.table.name not in states:
+            documents.write_states([*states, self.table.name])
+        if ledger != head.ledger:
+            documents.write_head(replace(head, ledger=ledger))
+        return ledger
+
+    def _committed(
+        self, documents: MapDocuments, attempt: TransactionAttempt, writes: Writes
+    ) -> Ledger:
+        head = documents.head()
+        found = _standing(head, attempt)
+        assert head is not None
+        assert head.ledger is not None
+        if found is Standing.HELD:
+            return head.ledger
+        self.point("P5.after")
+        self.point("P6.before")
+        ledger = head.ledger.written_by(attempt)
+        if found is Standing.APPLY or self.table.kind == "opaque":
+            head = self._write_rows(documents, head, attempt, writes)
+        self.point("P6.after")
+        self.point("P7.before")
+        try:
+            documents.write_head(replace(head, ledger=ledger))
+        except Overtaken:
+            raise
+        except StoreUnavailable as error:
+            raise UnknownOutcomeError(
+                f"the answer to the last write of {attempt} was lost: {error}", attempt=attempt
+            ) from error
+        return ledger
+
+    def _write_rows(
+        self, documents: MapDocuments, head: Head, attempt: TransactionAttempt, writes: Writes
+    ) -> Head:
+        txid = attempt.txid
+        again = head.opened is not None and head.opened.txid == txid
+        touched = documents.touched(head) if again else {}
+        texts = {key: self.key_text(key) for key in written_keys(self.table, writes)}
+        texts |= {self._text.key_of(text): text for text in touched}
+        found = documents.rows(list(texts.values()))
+        self._check_order(attempt, found)
+        before = self.rows_as_of(txid - 1, found, touched)
+        changes = changed_rows(self.table, before, txid, writes, Standing.APPLY)
+        final = {
+            text: changes.get(key, before.get(key))
+            for key, text in texts.items()
+            if text in touched or key in changes
+        }
+        if not final:
+            return head
+        plain = {text: row and self._text.plain(row) for text, row in final.items()}
+        notes = {
+            text: self.noted(before.get(key))
+            for key, text in texts.items()
+            if text in final and text not in touched
+        }
+        new = [text for text in notes if text not in found]
+        assert head.ledger is not None
+        redone = replace(head.ledger, writer_epoch=0, attempt=0)
+        head = replace(
+            head, opened=attempt, ledger=redone if head.ledger.txid == txid else head.ledger
+        )
+        chunks = documents.write_lists(head, head.touched_chunks if again else 0, notes, new)
+        head = replace(head, touched_chunks=chunks, keys=head.keys + len(new))
+        documents.write_head(head)
+        documents.write_rows(plain, attempt)
+        return head
+
+    def _check_order(self, attempt: TransactionAttempt, found: Mapping[str, Any]) -> None:
+        for key, plain in found.items():
+            if plain is not None and plain[0] > attempt.txid:
+                raise StaleBatchError(
+                    f"attempt {attempt} meets row {key} of txid {plain[0]} in state "
+                    f"{self.table.name!r}; somebody writes without a claim, or a deposed "
+                    "coordinator still does; look for it, and give the map compare_and_put",
+                    attempt=attempt,
+                )
+
+    def _checked(self, head: Head | None) -> Head | None:
+        if head is not None and head.columns != declaration(self.table):
+            raise SchemaDrift(
+                f"state {self.table.name!r} was made with another declaration; got "
+                f"{declaration(self.table)}; its backing map holds {head.columns}; give it a table "
+                "of its own, or the old columns",
+                state=self.table.name,
+            )
+        return head
+
+    def _documents(self, state: str | None = None) -> MapDocuments:
+        return MapDocuments(self._map, self.table.name if state is None else state)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._writing.acquire(timeout=_WAIT_S):
+            raise StoreUnavailable(
+                f"an earlier write to state {self.table.name!r} is still under way after "
+                f"{_WAIT_S:.0f} s; nothing was written; try again",
+                state=self.table.name,
+            )
+        try:
+            yield
+        finally:
+            self._writing.release()
+
+
+class _MapSnapshot(Snapshot):
+    def __init__(self, backend: MapBackend, documents: MapDocuments) -> None:
+        self._backend = backend
+        self._documents = documents
+        self._head = documents.head()
+        self._txid = self.ledger.txid if self.ledger is not None else 0
+        opened = self._head.opened if self._head is not None else None
+        unfinished = self._head is not None and opened is not None and opened.txid > self._txid
+        self._touched = documents.touched(self._head) if self._head and unfinished else {}
+
+    @property
+    def ledger(self) -> Ledger | None:
+        return None if self._head is None else self._head.ledger
+
+    def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
+        return self._rows([self._backend.key_text(key) for key in keys])
+
+    def items(self) -> Iterator[tuple[Key, Row]]:
+        if self._head is not None:
+            for keys in self._documents.keys(self._head):
+                yield from self._rows(keys).items()
+
+    def _rows(self, keys: Sequence[str]) -> dict[Key, Row]:
+        found = self._backend.rows_as_of(self._txid, self._documents.rows(keys), self._touched)
+        # The map removes nothing: a tombstone of an earlier txid is as good as gone.
+        return {k: row for k, row in found.items() if not row.deleted or row.txid == self._txid}
+
+
+def _standing(head: Head | None, attempt: TransactionAttempt) -> Standing:
+    found = standing(head.ledger if head is not None else None, attempt)
+    opened = head.opened if head is not None else None
+    if opened is not None and opened.txid == attempt.txid and attempt < opened:
+        raise FencedError(
+            f"attempt {attempt} is older than {opened}, which has begun to write; "
+            "it was abandoned and must not write",
+            attempt=attempt,
+            holder=opened,
+        )
+    return found

@@ -1,0 +1,226 @@
+"""RowText: keys and rows of a state as JSON text, exact for every declared type.
+
+The text is ASCII, on one line and free of control characters, so that any store that keeps strings
+keeps it: what is not ASCII, also NUL and lone surrogates, is escaped. Equal keys have equal texts,
+and keys that differ have texts that differ.
+
+========================  =============================================================
+type                      JSON
+========================  =============================================================
+string, boolean           as they are
+byte, short, int, long    a number; JSON readers that take it for a float lose digits
+float, double             a number that Python reads back exactly; ``"NaN"``, ``"Infinity"``
+decimal                   text, all digits
+binary                    text, Base64
+date, timestamp           text, ISO 8601; a ``timestamp`` in UTC
+json                      text that is JSON itself
+========================  =============================================================
+
+A row is a list: txid, current values; in an opaque state also previous txid and previous values
+(``null`` if there was no row); ``true`` at the end marks a tombstone.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import json
+import math
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from txtopo.errors import SchemaDrift, ValueRefusedError
+from txtopo.state.backend import Key, StateTable, Values
+from txtopo.state.values import Row
+from txtopo.tuples import Fields
+
+# Made once: json.dumps would make one for each text.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+Convert = Callable[[Any], Any]
+_DAMAGED = (ValueError, TypeError, KeyError, AttributeError, decimal.DecimalException)
+
+
+class RowText:
+    """The texts of one state; a store keeps them, and gives them back as they were.
+
+    Example:
+        >>> table = StateTable("prices", "opaque", Fields("id long"), Fields("price decimal(9,2)"))
+        >>> text = RowText(table)
+        >>> text.key((7,))
+        '[7]'
+        >>> text.row(Row(3, (decimal.Decimal("1.50"),)))
+        '[3,["1.50"],null,null]'
+    """
+
+    def __init__(self, table: StateTable) -> None:
+        self.table = table
+        self._key = _converts(table.key)
+        self._values = _converts(table.value)
+
+    def key(self, key: Key) -> str:
+        """Return the text of a key.
+
+        Raises:
+            ValueRefusedError: It has NULL or NaN, or a value of another type.
+        """
+        if any(part is None or part != part for part in key):
+            self._refuse("key", key, "a key is never NULL or NaN")
+        return dumped(self._written("key", self._key, tuple(map(_without_sign, key))))
+
+    def key_of(self, text: str) -> Key:
+        """Return the key that has this text."""
+        try:
+            key = _read(self._key, json.loads(text))
+            if len(key) != len(self._key):
+                raise ValueError("no key has no fields")
+            return key
+        except _DAMAGED as error:
+            raise self._damaged(text) from error
+
+    def row(self, row: Row) -> str:
+        """Return the text of a row.
+
+        Raises:
+            ValueRefusedError: A value has another type than its column.
+        """
+        return dumped(self.plain(row))
+
+    def row_of(self, text: str) -> Row:
+        """Return the row that has this text."""
+        try:
+            return self.row_from(json.loads(text))
+        except _DAMAGED as error:
+            raise self._damaged(text) from error
+
+    def plain(self, row: Row) -> list[Any]:
+        """Return a row as a list that JSON knows, for a text that holds more than the row."""
+        parts: list[Any] = [row.txid, self._written("value", self._values, row.current)]
+        if self.table.kind == "opaque":
+            previous = row.previous
+            parts.append(row.previous_txid)
+            parts.append(
+                None if previous is None else self._written("value", self._values, previous)
+            )
+        return [*parts, True] if row.deleted else parts
+
+    def row_from(self, plain: list[Any]) -> Row:
+        """Return the row of a list that :meth:`plain` made."""
+        txid, current = plain[:2]
+        if self.table.kind == "transactional":
+            return Row(txid, _read(self._values, current))
+        previous_txid, previous = plain[2:4]
+        return Row(
+            txid,
+            _read(self._values, current),
+            None if previous is None else _read(self._values, previous),
+            previous_txid,
+            deleted=len(plain) > 4,
+        )
+
+    def _written(self, part: str, converts: list[tuple[Convert, Convert]], values: Values) -> Any:
+        if not values:  # a tombstone of a key that was not there
+            return []
+        try:
+            return [
+                None if value is None else write(value)
+                for (write, _), value in zip(converts, values, strict=True)
+            ]
+        except _DAMAGED as error:
+            self._refuse(part, values, f"{type(error).__name__}: {error}")
+
+    def _refuse(self, part: str, values: Values, why: str) -> NoReturn:
+        fields = self.table.key if part == "key" else self.table.value
+        raise ValueRefusedError(
+            f"state {self.table.name!r} refuses a {part}; got {values!r:.200}; "
+            f"expected {fields!r}; {why}",
+            state=self.table.name,
+        )
+
+    def _damaged(self, text: str) -> SchemaDrift:
+        return SchemaDrift(
+            f"state {self.table.name!r} holds a text that cannot be read; got {text!r:.200}; "
+            f"expected what txtopo wrote for {self.table.key!r} and {self.table.value!r}; "
+            "was it changed by hand?",
+            state=self.table.name,
+        )
+
+
+def dumped(plain: Any) -> str:
+    """Return JSON text: ASCII, one line, no blanks."""
+    return _ENCODER.encode(plain)
+
+
+def _read(converts: list[tuple[Convert, Convert]], plain: list[Any]) -> Values:
+    if not isinstance(plain, list):
+        raise TypeError(f"{plain!r} is no list")
+    if not plain:
+        return ()
+    return tuple(
+        None if value is None else read(value)
+        for (_, read), value in zip(converts, plain, strict=True)
+    )
+
+
+def _converts(fields: Fields) -> list[tuple[Convert, Convert]]:
+    return [_CONVERTS[field.type.partition("(")[0]] for field in fields]
+
+
+def _without_sign(part: Any) -> Any:
+    """Return 0 for -0, which is the same key."""
+    return abs(part) if isinstance(part, float | decimal.Decimal) and not part else part
+
+
+def _exactly(kind: type) -> Convert:
+    def write(value: Any) -> Any:
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise TypeError(f"{value!r} is no {kind.__name__}")
+        return value
+
+    return write
+
+
+def _write_float(value: Any) -> float | str:
+    number = float(value)
+    if math.isfinite(number):
+        return number
+    return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
+
+
+def _write_decimal(value: Any) -> str:
+    return str(decimal.Decimal(value))
+
+
+def _write_instant(value: datetime.datetime) -> str:
+    return value.astimezone(datetime.UTC).isoformat()
+
+
+def _write_binary(value: Any) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
+def _read_whole(plain: Any) -> int:
+    if type(plain) is not int:
+        raise TypeError(f"{plain!r} is no whole number")
+    return plain
+
+
+_WHOLE: tuple[Convert, Convert] = (_exactly(int), _read_whole)
+_FLOAT: tuple[Convert, Convert] = (_write_float, float)
+# How a value of each type is written and read.
+_CONVERTS: dict[str, tuple[Convert, Convert]] = {
+    "string": (_exactly(str), _exactly(str)),
+    "binary": (_write_binary, base64.b64decode),
+    "boolean": (_exactly(bool), _exactly(bool)),
+    "byte": _WHOLE,
+    "short": _WHOLE,
+    "int": _WHOLE,
+    "long": _WHOLE,
+    "float": _FLOAT,
+    "double": _FLOAT,
+    "decimal": (_write_decimal, decimal.Decimal),
+    "date": (datetime.date.isoformat, datetime.date.fromisoformat),
+    "timestamp": (_write_instant, datetime.datetime.fromisoformat),
+    "timestamp_ntz": (datetime.datetime.isoformat, datetime.datetime.fromisoformat),
+    "json": (_exactly(str), _exactly(str)),
+}

@@ -1,0 +1,125 @@
+"""The ledger: txids in order, one attempt of each, written with the rows or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from txtopo.errors import ForeignStateError, LedgerGapError, PromiseError, StaleBatchError
+from txtopo.state import Ledger, State, TransactionAttempt
+from txtopo.testing.conformance.assertions import Rule, proves
+from txtopo.testing.conformance.driver import StateDriver, partials
+from txtopo.testing.conformance.subject import Drive, Subject
+
+
+class LedgerSuite(Subject):
+    """What a commit may do, by what the ledger holds."""
+
+    @proves(Rule.CLAIM)
+    def test_nobody_owns_a_new_state(self, counts: State) -> None:
+        backend = counts.open()
+        backend.create()
+        backend.create()
+
+        with backend.snapshot() as snapshot:
+            assert snapshot.ledger is None
+            assert dict(snapshot.items()) == {}
+        backend.close()
+        backend.close()
+
+    @proves(Rule.ORDER)
+    def test_an_unclaimed_state_takes_no_writes(self, counts: State) -> None:
+        backend = counts.open()
+        backend.create()
+
+        with pytest.raises(PromiseError):
+            backend.commit(TransactionAttempt(1, 0, 1), partials(counts, [("a", 1)]))
+        backend.close()
+
+    @proves(Rule.CLAIM)
+    def test_a_claim_by_another_topology_is_refused(self, counts: State, drive: Drive) -> None:
+        store = drive(counts)
+
+        with pytest.raises(ForeignStateError) as caught:
+            drive(counts, epoch=2, topology="other")
+        assert caught.value.owner == "topology"
+        assert store.held() == Ledger("topology", 1)
+
+    @proves(Rule.CLAIM)
+    def test_a_claim_leaves_txid_and_rows_as_they_are(self, counts: State, drive: Drive) -> None:
+        old = drive(counts)
+        assert old.ledger == Ledger("topology", 1)
+        old.merge(1, [("a", 1)])
+        old.merge(2, [("a", 1)], attempt=3)
+
+        new = drive(counts, epoch=7)
+        assert new.ledger == Ledger("topology", 7, 2, 1, 3)
+        assert new.backend.claim("topology", 7) == new.ledger
+        assert new.held() == new.ledger
+        assert new.contents() == {"a": 2}
+
+    @proves(Rule.ORDER)
+    def test_a_commit_returns_the_ledger_that_it_wrote(self, counts: State, drive: Drive) -> None:
+        store = drive(counts, epoch=3)
+
+        for txid, attempt in ((1, 0), (2, 5), (2, 6), (3, 0)):
+            written = store.merge(txid, [("a", 1)], attempt)
+            assert written == Ledger("topology", 3, txid, 3, attempt)
+            assert store.held() == written
+
+    @proves(Rule.ORDER)
+    def test_a_gap_is_refused(self, counts: State, drive: Drive) -> None:
+        store = drive(counts)
+
+        for txid in (2, 3):
+            with pytest.raises(LedgerGapError):
+                store.merge(txid, [("a", 9)])
+        store.merge(1, [("a", 1)])
+        with pytest.raises(LedgerGapError):
+            store.merge(3, [("a", 9)])
+        _holds(store, {"a": 1}, txid=1)
+
+    @proves(Rule.ORDER)
+    def test_a_step_back_is_refused(self, counts: State, drive: Drive) -> None:
+        store = drive(counts)
+        for txid in (1, 2, 3):
+            store.merge(txid, [("a", 1)])
+
+        for txid in (2, 1):
+            for rows in ([("a", 9), ("new", 9)], [("new", 9)]):
+                with pytest.raises(StaleBatchError):
+                    store.merge(txid, rows, attempt=5)
+        _holds(store, {"a": 3}, txid=3)
+
+    @proves(Rule.ORDER)
+    def test_the_same_attempt_counts_once(self, counts: State, drive: Drive) -> None:
+        store = drive(counts)
+        store.merge(1, [("a", 1)])
+
+        assert store.merge(1, [("a", 1)]) == Ledger("topology", 1, 1, 1, 0)
+        _holds(store, {"a": 1}, txid=1)
+
+    @proves(Rule.ONE_WRITE)
+    def test_an_empty_batch_moves_the_ledger(self, counts: State, drive: Drive) -> None:
+        store = drive(counts)
+
+        assert store.merge(1, []).txid == 1
+        store.merge(2, [("a", 1)])
+        assert store.merge(3, []).txid == 3
+        _holds(store, {"a": 1}, txid=3)
+
+    @proves(Rule.DURABLE)
+    def test_states_of_one_store_do_not_meet(self, url: str, drive: Drive) -> None:
+        first, second = (
+            drive(self.counted(url, table), topology=table) for table in ("one", "two")
+        )
+        first.merge(1, [("a", 1)])
+
+        second.merge(1, [("a", 5)])
+        second.merge(2, [("a", 5)])
+        assert (first.contents(), second.contents()) == ({"a": 1}, {"a": 10})
+        assert first.held() == Ledger("one", 1, 1, 1, 0)
+
+
+def _holds(store: StateDriver, contents: dict[str, int], *, txid: int) -> None:
+    held = store.held()
+    assert (store.contents(), held and held.txid) == (contents, txid)
