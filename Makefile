@@ -8,10 +8,10 @@ FAST := not integration and not spark and not service and not kills and not slow
 SEEDS := 10000
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo test check bench services simulate mutants faults test-all format clean java
+.PHONY: help demo test check bench bench-stores stores delta-jar services simulate mutants faults test-all format clean java
 
 help:  ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 	@echo '  ARGS="…" is handed on, e.g.: make demo ARGS="--kills 5 --seed 7"'
 
 demo: java $(READY)  ## NYC flights of 2013, killed at random moments, against plain pandas
@@ -29,6 +29,16 @@ check: $(READY)  ## format, lint, types, layers and fast tests; needs no Java
 
 bench: java services $(READY)  ## txtopo, a bare Spark loop and Structured Streaming side by side
 	$(PYTHON) -m benchmarks $(ARGS)
+
+bench-stores: services $(READY)  ## what a commit costs in each store, and in Delta by Spark's JVM
+	$(PYTHON) -m benchmarks.stores $(ARGS)
+	$(PYTHON) -m benchmarks.delta_commits
+
+stores: services $(READY)  ## the suites of all stores; writes docs/stores.md
+	$(PYTHON) -m tests.conformance.stores_page $(ARGS)
+
+delta-jar: $(READY)  ## fetch the jars with which Spark reads and writes Delta tables
+	@.ci/delta-jar
 
 services:  ## install the servers that tests use (as root on Debian; else says what is missing)
 	@.ci/services

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from benchmarks.data import Source, default_folder, prepare
 from benchmarks.floor import run_floor
 from benchmarks.report import machine, table
-from benchmarks.store import check, fresh_database
+from benchmarks.store import TABLE, check, fresh_database
 from benchmarks.streaming import run_streaming
-from benchmarks.topology import run_topology
+from benchmarks.topology import run_log, run_topology
 from benchmarks.workloads import WORKLOADS, Workload
 from tests.services.postgresql import PostgresServer
 from txtopo.runtime.session import open_session
@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Way = Callable[["SparkSession", Workload, Source, str], None]
-WAYS: dict[str, Way] = {"floor": run_floor, "ss": run_streaming, "txtopo": run_topology}
+WAYS: dict[str, Way] = {
+    "floor": run_floor,
+    "ss": run_streaming,
+    "txtopo": run_topology,
+    "log": run_log,
+}
+"""The last one is txtopo with a state in mode ``log``."""
+READABLE = {"txtopo": f"{TABLE}_view", "log": f"{TABLE}_view"}
 WARM_UP_BATCHES = 2
 
 
@@ -65,7 +72,7 @@ def measure(
         started_s = time.monotonic()
         WAYS[name](spark, workload, source, url)
         wall_s = time.monotonic() - started_s
-        check(url, workload, source)
+        check(url, workload, source, READABLE.get(name, TABLE))
     return wall_s
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.data import Source, default_folder, prepare
 from benchmarks.report import machine
-from benchmarks.store import check, fresh_database
+from benchmarks.store import TABLE, check, fresh_database
 from benchmarks.topology import run_topology
 from benchmarks.workloads import WORKLOADS
 from tests.services.postgresql import PostgresServer
@@ -61,7 +61,7 @@ def main() -> None:
         sampler.start()
         run_topology(spark, workload, repeated, url)
         sampler.stop()
-        check(url, workload, repeated)
+        check(url, workload, repeated, TABLE)
     spark.stop()
     print(f"{machine()}; {workload.words:,} words in {workload.batches} batches\n")
     print(sampler.table())

@@ -55,14 +55,14 @@ def upsert(connection: psycopg.Connection, workload: Workload, result: pa.Table)
         connection.execute(_UPSERT_COUNTS, columns)
 
 
-def check(url: str, workload: Workload, source: Source) -> None:
-    """Compare the store with what the files hold."""
+def check(url: str, workload: Workload, source: Source, table: str) -> None:
+    """Compare a table, or a view, with what the files hold."""
     with psycopg.connect(plain(url)) as connection:
         if workload.kind == "global":
-            found: object = connection.execute("SELECT words, letters FROM counts").fetchall()
+            found: object = connection.execute(f"SELECT words, letters FROM {table}").fetchall()
             expected: object = [(workload.words, source.letters)]
         else:
-            found = dict(connection.execute("SELECT word, count FROM counts").fetchall())
+            found = dict(connection.execute(f"SELECT word, count FROM {table}").fetchall())
             expected = source.expected
     if found != expected:
         raise AssertionError(f"{workload.name}: the store is wrong; got {str(found)[:200]}")

@@ -14,7 +14,7 @@ from benchmarks.store import TABLE
 from benchmarks.workloads import FILES_PER_BATCH, Workload
 from txtopo import ArrowBolt, Config, Fields, PersistentAggregate, TransactionalTopologyBuilder
 from txtopo.spouts import FilesTransactionalSpout
-from txtopo.state import Count, Sum, open_state
+from txtopo.state import Count, StateMode, Sum, open_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,15 @@ class Split(ArrowBolt):
 
 def run_topology(spark: SparkSession, workload: Workload, source: Source, url: str) -> None:
     """Run the topology until everything is committed, and stop it."""
-    topology = word_topology(workload, source, url)
+    _run(spark, workload, word_topology(workload, source, url))
+
+
+def run_log(spark: SparkSession, workload: Workload, source: Source, url: str) -> None:
+    """Do the same with a state in mode ``log``."""
+    _run(spark, workload, word_topology(workload, source, url, "log"))
+
+
+def _run(spark: SparkSession, workload: Workload, topology: Topology) -> None:
     with tempfile.TemporaryDirectory(prefix="txtopo-benchmark-zookeeper-") as folder:
         settings: dict[str, Any] = {"zookeeper_dir": folder}
         if workload.run_txids_max is not None:
@@ -68,7 +76,9 @@ def run_topology(spark: SparkSession, workload: Workload, source: Source, url: s
         run.stop()
 
 
-def word_topology(workload: Workload, source: Source, url: str) -> Topology:
+def word_topology(
+    workload: Workload, source: Source, url: str, mode: StateMode = "table"
+) -> Topology:
     """Return the topology of a workload."""
     fields = Fields(f"{workload.column} string")
     spout = FilesTransactionalSpout(
@@ -77,7 +87,7 @@ def word_topology(workload: Workload, source: Source, url: str) -> Topology:
     # One task for each file of a batch.
     tasks = FILES_PER_BATCH
     builder = TransactionalTopologyBuilder("benchmark", "files", spout, tasks)
-    state = open_state(url, table=TABLE)
+    state = open_state(url, table=TABLE, mode=mode)
     if workload.kind == "global":
         totals = {"words": Sum("words"), "letters": Sum("letters")}
         measured = builder.set_bolt("measure", Measure(), tasks)

@@ -1,0 +1,177 @@
+"""``python -m benchmarks.stores``: what a commit costs in each store, in a state of a million keys.
+
+One state with a count by key; each commit is one txid that adds to distinct keys, drawn by chance.
+What is measured is ``StateBackend.commit`` alone, durable and fenced, with the sizes in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import shutil
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import pyarrow as pa
+
+from benchmarks.report import machine
+from tests.services.mariadb import MariaServer
+from tests.services.postgresql import PostgresServer
+from tests.services.redis import RedisServer
+from txtopo.attempt import TransactionAttempt
+from txtopo.state import Count, Fields, Merges, StateMode, open_state
+
+COMMITS = {100: 15, 10_000: 7, 100_000: 3}
+"""How many commits of which size are measured in each round."""
+ROUNDS = 3
+_FILLING = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A kind of store.
+
+    Attributes:
+        name: Its URL scheme.
+        mode: Of the state in it.
+        url: Where an empty one is; whatever it needs is stopped with the stack.
+    """
+
+    name: str
+    mode: StateMode
+    url: Callable[[ExitStack, Path], str]
+
+    @property
+    def title(self) -> str:
+        """How it is called in the table."""
+        return f"{self.name}, {self.mode}"
+
+
+def _memory(_: ExitStack, __: Path) -> str:
+    return "memory://benchmark"
+
+
+def _sqlite(_: ExitStack, folder: Path) -> str:
+    return f"sqlite:///{folder}/states.db"
+
+
+def _delta(_: ExitStack, folder: Path) -> str:
+    return f"delta://{folder}/states"
+
+
+def _postgresql(stack: ExitStack, _: Path) -> str:
+    return stack.enter_context(PostgresServer()).create_database("benchmark")
+
+
+def _mariadb(stack: ExitStack, _: Path) -> str:
+    return stack.enter_context(MariaServer()).create_database("benchmark")
+
+
+def _redis(stack: ExitStack, _: Path) -> str:
+    return stack.enter_context(RedisServer()).url()
+
+
+STORES = (
+    Store("memory", "table", _memory),
+    Store("sqlite", "table", _sqlite),
+    Store("postgresql", "table", _postgresql),
+    Store("postgresql", "log", _postgresql),
+    Store("mariadb", "table", _mariadb),
+    Store("redis", "table", _redis),
+    Store("delta", "table", _delta),
+    Store("delta", "log", _delta),
+)
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = _arguments()
+    cost_table(arguments.keys, arguments.only)
+
+
+def cost_table(keys: int, only: Sequence[str] | None = None) -> list[str]:
+    """Measure, print each line when it is there, and return the table in Markdown."""
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        print(line, flush=True)
+
+    say(f"{machine()}; a state of {keys:,} keys; milliseconds a commit, median (longest)")
+    say("")
+    sizes = list(COMMITS)
+    say("| store | " + " | ".join(f"{size:,} keys" for size in sizes) + " | filled in |")
+    say("|---" * (len(sizes) + 2) + "|")
+    for store in STORES:
+        if only and store.name not in only:
+            continue
+        with measured_in(store) as url:
+            filled_s, walls = measure(url, store.mode, keys)
+        cells = [f"{median(walls[size]):,.0f} ({max(walls[size]):,.0f})" for size in sizes]
+        say(f"| {store.title} | " + " | ".join(cells) + f" | {filled_s:.0f} s |")
+    return lines
+
+
+@contextmanager
+def measured_in(store: Store) -> Iterator[str]:
+    """Give the URL of an empty store, and remove the store in the end."""
+    folder = Path(tempfile.mkdtemp(prefix="txtopo-stores-"))
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield store.url(stack, folder)
+
+
+def measure(url: str, mode: StateMode, keys: int) -> tuple[float, dict[int, list[float]]]:
+    """Return the seconds of filling, and the milliseconds of each commit by its size."""
+    chance = random.Random(7)
+    state = open_state(url, table="counts", mode=mode)
+    state = state.with_columns(Fields("key string"), Fields("count long"), (Count(),))
+    backend = state.open()
+    backend.create()
+    backend.claim("benchmark", 1)
+    walls: dict[int, list[float]] = defaultdict(list)
+    txid = 0
+
+    def commit(wanted: list[int] | range) -> float:
+        nonlocal txid
+        txid += 1
+        names = pa.array([f"key-{number:07}" for number in wanted])
+        partials = pa.table({"key": names, "count": pa.array([1] * len(names), pa.int64())})
+        gc.collect()
+        begun = time.perf_counter()
+        backend.commit(TransactionAttempt(txid, 0, 1), Merges(partials))
+        return time.perf_counter() - begun
+
+    filled_s = sum(
+        commit(range(first, min(first + _FILLING, keys))) for first in range(0, keys, _FILLING)
+    )
+    for _ in range(ROUNDS):
+        for size, times in COMMITS.items():
+            for _ in range(times):
+                drawn = sorted(chance.sample(range(keys), min(size, keys)))
+                walls[size].append(commit(drawn) * 1000)
+    with state.reader() as reader:
+        total = sum(count for _, count in reader.items())
+    backend.close()
+    expected = keys + ROUNDS * sum(min(size, keys) * times for size, times in COMMITS.items())
+    if total != expected:
+        raise AssertionError(f"{url}: the store is wrong; got {total}; expected {expected}")
+    return filled_s, walls
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="measure commits of each store")
+    parser.add_argument("--only", action="append", help="name of a store; may be repeated")
+    parser.add_argument("--keys", type=int, default=1_000_000, help="keys in the state")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
