@@ -138,9 +138,9 @@ class DeltaBackend(StateBackend):
                     table.alter.set_table_properties({OWNER: topology}, raise_if_not_exists=False)
                 properties = transaction(ledger, self._state.name)
                 commit_nothing(table, self._layout, properties)
+                self._written(table, ledger)
             except FAILURES as error:
                 raise translated(error, self._place, writing=True) from error
-            self._written(table, ledger)
             return ledger
 
     def _commit_once(self, attempt: TransactionAttempt, writes: Writes, *, newest: bool) -> Ledger:
@@ -164,9 +164,9 @@ class DeltaBackend(StateBackend):
             self.point("P7.before")
             try:
                 self._writer.write(table, attempt.txid, writes, found, properties)
+                self._written(table, ledger)
             except FAILURES as error:
                 raise translated(error, self._place, writing=True) from error
-            self._written(table, ledger)
             self._upkeep.after(attempt.txid)
             return ledger
 

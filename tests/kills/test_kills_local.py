@@ -8,7 +8,9 @@ from uuid import uuid4
 import pytest
 
 from tests.kills.killing import Campaign
+from tests.services.mariadb import MariaServer
 from tests.services.postgresql import PostgresServer
+from tests.services.redis import RedisServer
 from tests.services.zookeeper import ZooKeeperProcess
 from txtopo.state.backend import StateKind
 
@@ -69,3 +71,24 @@ def test_every_sample_of_a_log_in_postgresql_is_the_fold_of_the_first_txids(
 
     with killed.watched(seen_min=10):
         killed.kill_and_finish(KILLS_OF_OTHERS, seed=7)
+
+
+@pytest.mark.slow
+def test_every_sample_of_mariadb_is_the_fold_of_the_first_txids(
+    flights_input: Path, mariadb: MariaServer, zookeeper: ZooKeeperProcess
+) -> None:
+    state = mariadb.create_database("kills")
+    killed = campaign(flights_input, state, "opaque", zookeeper)
+
+    with killed.watched(seen_min=10):
+        killed.kill_and_finish(KILLS_OF_OTHERS, seed=8)
+
+
+@pytest.mark.slow
+def test_every_sample_of_redis_is_the_fold_of_the_first_txids(
+    flights_input: Path, redis_server: RedisServer, zookeeper: ZooKeeperProcess
+) -> None:
+    killed = campaign(flights_input, redis_server.empty(), "opaque", zookeeper)
+
+    with killed.watched(seen_min=10):
+        killed.kill_and_finish(KILLS_OF_OTHERS, seed=9)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from state_backends.delta import backend
 from state_backends.delta.packing import packed, unpacked
 from tests.state_backends.delta_tables import COUNTED, log_of, seen, table_of
 from txtopo.errors import (
@@ -16,10 +17,11 @@ from txtopo.errors import (
     ForeignStateError,
     SchemaDrift,
     TopologyError,
+    UnknownOutcomeError,
     ValueRefusedError,
 )
 from txtopo.state import Ledger, State, open_state
-from txtopo.testing.conformance.driver import StateDriver
+from txtopo.testing.conformance.driver import StateDriver, partials
 
 pytestmark = pytest.mark.integration
 
@@ -92,6 +94,24 @@ def test_a_commit_that_another_backend_made_is_seen(counts: State) -> None:
 
     assert first.merge(3, [("a", 1)]).txid == 3
     assert first.contents() == {"a": 3}
+
+
+def test_a_commit_that_cannot_be_synced_is_read_back(
+    counts: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there, but nobody knows whether it stays; the ledger tells the rest."""
+    store = StateDriver(counts)
+    store.merge(1, [("a", 1)])
+
+    def fails(table: str, version: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(backend, "sync_version", fails)
+    with pytest.raises(UnknownOutcomeError, match="Input/output error"):
+        store.backend.commit(store.attempt(2), partials(counts, [("a", 1)]))
+    monkeypatch.undo()
+    assert store.merge(2, [("a", 1)]).txid == 2
+    assert store.contents() == {"a": 2}
 
 
 def test_a_claim_moves_nothing_and_remembers_who_wrote(counts: State) -> None:
