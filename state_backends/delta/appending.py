@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import write_deltalake
 
 from state_backends.delta.layout import Layout, without_negative_zero
@@ -59,7 +60,7 @@ class Appender:
         )
 
     def _before(self, table: DeltaTable, txid: int) -> pa.Table:
-        return self._reader.read(table, wanted=lambda file: file.last_txid < txid)
+        return self._reader.read(table, pc.field("txid") < txid)
 
     def _rows(self, txid: int, writes: Writes) -> pa.Table:
         schema = self.layout.schema

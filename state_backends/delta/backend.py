@@ -74,13 +74,14 @@ class DeltaBackend(StateBackend):
         # Tables that nobody uses now; each call takes one of its own, since calls may overlap.
         self._idle: list[DeltaTable] = []
         self._known: tuple[int, Ledger | None] = (-1, None)
+        self._unsynced: int | None = None
 
     def create(self) -> None:
         """Make the table, or check the one that is there."""
         try:
             create_table(self._location, self._layout, self._place)
         except FAILURES as error:
-            raise translated(error, self._place) from error
+            raise translated(error, self._place, uri=self._uri) from error
 
     def claim(self, topology: str, epoch: int) -> Ledger:
         """Write *epoch* into the ledger, as ``StateBackend.claim`` says."""
@@ -118,9 +119,9 @@ class DeltaBackend(StateBackend):
     def stored(self) -> tuple[StateTable, ...] | None:
         """Return the states whose tables are in the folder."""
         try:
-            return stored_states(self._location)
+            return stored_states(self._location, self._state.name)
         except FAILURES as error:
-            raise translated(error, self._place) from error
+            raise translated(error, self._place, uri=self._uri) from error
 
     def close(self) -> None:
         """Forget the tables, and wait for a fold that is under way."""
@@ -140,7 +141,7 @@ class DeltaBackend(StateBackend):
                 commit_nothing(table, self._layout, properties)
                 self._written(table, ledger)
             except FAILURES as error:
-                raise translated(error, self._place, writing=True) from error
+                raise translated(error, self._place, uri=self._uri, writing=True) from error
             return ledger
 
     def _commit_once(self, attempt: TransactionAttempt, writes: Writes, *, newest: bool) -> Ledger:
@@ -166,7 +167,7 @@ class DeltaBackend(StateBackend):
                 self._writer.write(table, attempt.txid, writes, found, properties)
                 self._written(table, ledger)
             except FAILURES as error:
-                raise translated(error, self._place, writing=True) from error
+                raise translated(error, self._place, uri=self._uri, writing=True) from error
             self._upkeep.after(attempt.txid)
             return ledger
 
@@ -181,9 +182,15 @@ class DeltaBackend(StateBackend):
         return final_values(self._state, txid, writes, read)
 
     def _written(self, table: DeltaTable, ledger: Ledger) -> None:
-        if self._location.local:
-            sync_version(self._uri, table.version())
+        self._unsynced = table.version()
+        self._sync()
         self._known = (table.version(), ledger)
+
+    def _sync(self) -> None:
+        """Make the last version of ours durable, if it is not; nobody may believe in it before."""
+        if self._unsynced is not None and self._location.local:
+            sync_version(self._uri, self._unsynced)
+        self._unsynced = None
 
     def _ledger(self, table: DeltaTable) -> Ledger | None:
         version, ledger = self._known
@@ -197,6 +204,7 @@ class DeltaBackend(StateBackend):
     def _table(self, *, newest: bool) -> Iterator[DeltaTable]:
         """Give the table to this call alone, at its newest version or at one read before."""
         try:
+            self._sync()
             if self._idle:
                 table = self._idle.pop()
                 if newest or table.version() < self._known[0]:
@@ -204,7 +212,7 @@ class DeltaBackend(StateBackend):
             else:
                 table = self._open()
         except FAILURES as error:
-            raise translated(error, self._place) from error
+            raise translated(error, self._place, uri=self._uri) from error
         yield table
         self._idle.append(table)
 
@@ -217,19 +225,18 @@ class DeltaBackend(StateBackend):
     def _at(self, newest: DeltaTable, txid: int) -> DeltaTable:
         ledger, kept = self._ledger(newest), self._location.history_txids
         held = 0 if ledger is None else ledger.txid
-        version = None
-        try:
-            if max(0, held - kept) <= txid <= held:
-                version = version_of(newest, txid)
-            if version is not None:
-                return DeltaTable(self._uri, version, self._location.options or None)
-        except FAILURES as error:
-            raise translated(error, self._place) from error
+        if ledger is not None and max(0, held - kept) <= txid <= held:
+            found = version_of(txid, newest, self._open_at, ledger.topology, self._state.name)
+            if found is not None:
+                return found
         raise StateUsageError(
             f"{self._place} cannot be read as of txid {txid}; it holds txid {held} and keeps "
             f"{kept} before it, as far as delta.logRetentionDuration lets it; expected a later "
             "txid, or a state with more ?history_txids=… in its URL"
         )
+
+    def _open_at(self, version: int) -> DeltaTable:
+        return DeltaTable(self._uri, version, self._location.options or None)
 
     def _given_up(self) -> StoreUnavailable:
         return StoreUnavailable(

@@ -41,7 +41,8 @@ def _check_names(table: StateTable) -> None:
         if reserved(name):
             raise TopologyError(
                 f"bad column name in state {table.name!r}; got {name!r}; Delta takes no space and "
-                "none of ,;{}()= or quotes in it; rename the field",
+                "none of ,;{}()= or quotes in it; txtopo_… and __delta_rs_… are taken; "
+                "rename the field",
                 state=table.name,
             )
         if [other.casefold() for other in names].count(name.casefold()) > 1:

@@ -30,22 +30,27 @@ class Contended(StoreUnavailable):
     """Another commit was in the way; the ledger is read again before the next try."""
 
 
-def translated(error: Exception, place: str, *, writing: bool = False) -> TxtopoError:
+def translated(
+    error: Exception, place: str, *, uri: str = "", writing: bool = False
+) -> TxtopoError:
     """Return the error of txtopo that *error* amounts to.
 
     Args:
         error: What delta-rs raised.
         place: Which state where, for the message.
+        uri: Where the table is.
         writing: Whether a commit was under way, so that it may be there.
     """
     if isinstance(error, TxtopoError):
         return error
     text = str(error).strip().replace("\n", "; ")
-    if isinstance(error, UnicodeError | OverflowError) or any(part in text for part in _VALUES):
+    # A path may hold any word, and a failure of the disk says nothing of a value.
+    said = "" if isinstance(error, OSError) else text.replace(uri, "")
+    if isinstance(error, UnicodeError | OverflowError) or any(part in said for part in _VALUES):
         return ValueRefusedError(
             f"{place} cannot store a value exactly: {text}; nothing of its batch was written"
         )
-    if writing and any(part in text for part in _CONTENDED):
+    if writing and any(part in said for part in _CONTENDED):
         return Contended(f"{place} was changed by another writer: {text}; try again")
     if isinstance(error, TableNotFoundError):
         return LedgerGapError(f"{place} is gone: {text}; was its folder removed during the run?")

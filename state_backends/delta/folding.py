@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, write_deltalake
 
 from state_backends.delta.combining import combined_rows
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 
 def fold(table: DeltaTable, reader: Reader, layout: Layout, first: int, last: int) -> None:
     """Replace the rows of the txids *first* to *last* by their combination, in one version."""
+    # Rows, not files: one that others made (OPTIMIZE) may reach beyond the span.
+    between = (pc.field("txid") >= first) & (pc.field("txid") <= last)
     rows = reader.read(
-        table, wanted=lambda file: first <= file.first_txid and file.last_txid <= last
+        table, between, lambda file: file.first_txid <= last and first <= file.last_txid
     )
     folded = combined_rows(layout.state, rows)
     tags = pa.array([last] * folded.num_rows, pa.int64())

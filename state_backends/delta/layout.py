@@ -72,8 +72,9 @@ class Layout:
 
 
 def reserved(name: str) -> bool:
-    """Whether Delta takes no column of this name."""
-    return any(sign in name for sign in _COLUMN_RESERVED)
+    """Whether Delta takes no column of this name, or delta-rs has one of its own."""
+    own = name.lower().startswith(("txtopo_", "__delta_rs_"))
+    return own or any(sign in name for sign in _COLUMN_RESERVED)
 
 
 def without_negative_zero(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:

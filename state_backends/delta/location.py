@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from txtopo.errors import TopologyError
 from txtopo.state import hidden
 
+_REFUSED = "%[]\\#\0"
 _PLAIN = frozenset("_0123456789" + ascii_letters)
 
 
@@ -66,9 +67,15 @@ def location(url: str) -> Location:
         path = path[2:]
         if not path.startswith("/"):
             raise _unreadable(url)
-    if not path.strip("/"):
+    folder = unquote(path)
+    if not folder.strip("/"):
         raise _unreadable(url)
-    return _with_options(Location(os.path.realpath(unquote(path)), local=True), query)
+    if any(sign in folder for sign in _REFUSED):
+        raise TopologyError(
+            f"delta-rs cannot keep a table in this folder; got {folder!r}; expected a path without "
+            "percent signs, brackets, backslashes, # and NUL; choose another folder"
+        )
+    return _with_options(Location(os.path.realpath(folder), local=True), query)
 
 
 def absolute(url: str) -> str:

@@ -58,7 +58,7 @@ class DeltaSnapshot(Snapshot):
         try:
             found = self._reader.read(self._table, condition)
         except FAILURES as error:
-            raise translated(error, self._place) from error
+            raise translated(error, self._place, uri=self._table.table_uri) from error
         if self._layout.state.mode == "log":
             return combined_rows(self._layout.state, found)
         return found

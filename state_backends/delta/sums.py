@@ -6,12 +6,14 @@ Delta keeps the largest values of each file: they are the bound to begin with. S
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from state_backends.delta.combining import combined_rows
+from state_backends.delta.files import statistics
 from txtopo.state import StateTable, largest, limited_sums
 
 if TYPE_CHECKING:
@@ -52,14 +54,13 @@ class SumGuard:
 
 
 def _largest_in_files(table: DeltaTable, name: str) -> float:
-    actions = pa.table(table.get_add_actions(flatten=True))
-    if not actions.num_rows:
-        return 0.0
-    ends = [actions.column(f"{end}.{name}").to_pylist() for end in ("min", "max")]
-    records = actions.column("num_records").to_pylist()
-    return sum(
-        # A file of NULLs alone has no ends.
-        max((abs(float(end)) for end in (low, high) if end is not None), default=0.0)
-        for low, high, rows in zip(*ends, records, strict=True)
-        if rows
-    )
+    names = (f"min.{name}", f"max.{name}", f"null_count.{name}", "num_records")
+    rows = zip(*statistics(table, *names), strict=True)
+    return sum((_largest_in_file(*row) for row in rows), start=0.0)
+
+
+def _largest_in_file(low: Any, high: Any, nulls: int | None, rows: int | None) -> float:
+    if low is not None and high is not None:
+        return max(abs(float(low)), abs(float(high)))
+    # A file of NULLs alone has no ends; of one without statistics nothing is known.
+    return 0.0 if rows is not None and rows == nulls else math.inf

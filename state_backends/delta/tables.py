@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from state_backends.delta.failures import FAILURES
 from state_backends.delta.layout import DECLARATION, STATISTICS, Layout
 from state_backends.delta.location import Location, table_name
 from txtopo.errors import SchemaDrift
@@ -54,8 +55,11 @@ def create_table(place: Location, layout: Layout, name: str) -> None:
     _check(DeltaTable(uri, storage_options=options), layout, name)
 
 
-def stored_states(place: Location) -> tuple[StateTable, ...] | None:
-    """Return the states in a folder; None where folders cannot be listed."""
+def stored_states(place: Location, own: str) -> tuple[StateTable, ...] | None:
+    """Return the states in a folder; None where folders cannot be listed.
+
+    A table that cannot be read is passed over, unless it is *own*.
+    """
     if not place.local:
         return None
     folder = Path(place.root)
@@ -64,7 +68,12 @@ def stored_states(place: Location) -> tuple[StateTable, ...] | None:
     for path in paths:
         if not DeltaTable.is_deltatable(str(path)):
             continue
-        text = DeltaTable(str(path)).metadata().configuration.get(DECLARATION)
+        try:
+            text = DeltaTable(str(path)).metadata().configuration.get(DECLARATION)
+        except FAILURES:
+            if table_name(path.name) == own:
+                raise
+            continue
         if text is not None:
             found.append(declared(table_name(path.name), text))
     return tuple(found)

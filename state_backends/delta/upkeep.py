@@ -19,13 +19,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from state_backends.delta.failures import FAILURES
 from state_backends.delta.files import files_of
 from state_backends.delta.folding import fold
 from state_backends.delta.history import seconds_since
 from state_backends.delta.layout import RETENTION, Layout
 from state_backends.delta.reading import Reader
-from txtopo.errors import TxtopoError
 from txtopo.state import SEGMENTS_OF_A_TIER, span_to_fold
 
 if TYPE_CHECKING:
@@ -65,6 +63,7 @@ class Upkeep:
         self._layout = layout
         self._history_txids = history_txids
         self._commits = 0
+        self._closed = False
         self._lane: ThreadPoolExecutor | None = None
         self._running: Future[None] | None = None
 
@@ -74,18 +73,21 @@ class Upkeep:
         folds = self._layout.state.mode == "log" and self._commits % SEGMENTS_OF_A_TIER == 0
         if not folds and self._commits % RENEW_COMMITS:
             return
-        if self._running is not None and not self._running.done():
+        if self._closed or (self._running is not None and not self._running.done()):
             return
         if self._lane is None:
             self._lane = ThreadPoolExecutor(1, thread_name_prefix="txtopo-delta")
         vacuums = self._commits % VACUUM_COMMITS == 0
-        self._running = self._lane.submit(self._work, txid, folds, vacuums)
+        try:
+            self._running = self._lane.submit(self._work, txid, folds, vacuums)
+        except RuntimeError:
+            return  # the backend was closed meanwhile
 
     def close(self) -> None:
         """Wait for what is under way."""
+        self._closed = True
         if self._lane is not None:
             self._lane.shutdown()
-            self._lane = None
 
     def _work(self, txid: int, folds: bool, vacuums: bool) -> None:
         try:
@@ -99,11 +101,12 @@ class Upkeep:
                     remove_old_files(table, age_s)
                     table = self._open_table()
             self._renewed(table)
-        except (*FAILURES, TxtopoError) as error:
+        except Exception as error:  # noqa: BLE001 - nobody waits for this thread, and all of it may fail
             _log.warning(
-                "the table of state %r was not tidied: %s; readers see the same, and a later "
+                "the table of state %r was not tidied: %s: %s; readers see the same, and a later "
                 "commit tries again",
                 self._layout.state.name,
+                type(error).__name__,
                 error,
             )
 

@@ -35,6 +35,7 @@ from txtopo.state import (
 )
 
 _log = logging.getLogger(__name__)
+_FLOAT_MAX = {"float": 3.4e38, "double": 1.79e308}
 _MARGIN = 0.99  # the bounds are floats, and the limits have up to 38 digits
 
 
@@ -56,6 +57,17 @@ class PostgresqlLogDialect(PostgresqlDialect):
         super().__init__(url, state)
         self.columns = _columns(state)
         self._limits = limited_sums(state)
+        # PostgreSQL refuses a sum beyond the range of a float, where others have infinity.
+        self._floats = [
+            field.name
+            for field, aggregate in zip(state.value, state.aggregates, strict=True)
+            if aggregate.operator == "add" and field.type in _FLOAT_MAX
+        ]
+        self._tops = dict(self._limits) | {
+            field.name: _FLOAT_MAX[field.type]
+            for field in state.value
+            if field.name in self._floats
+        }
         self._bounds: dict[str, float] | None = None
         self._spans: list[LogSpan] | None = None
         self._lane: ThreadPoolExecutor | None = None
@@ -110,7 +122,7 @@ class PostgresqlLogDialect(PostgresqlDialect):
 
         tagged = rows.append_column("txid", pa.array([txid] * rows.num_rows, pa.int64()))
         copy_rows(connection, self.state.name, tagged)
-        self._check_sums(connection, {name: largest(rows.column(name)) for name in self._limits})
+        self._check_sums(connection, {name: largest(rows.column(name)) for name in self._tops})
 
     def after_commit(self, engine: sa.Engine, txid: int) -> None:
         """Fold beside the next commits, once there is enough to fold."""
@@ -128,24 +140,29 @@ class PostgresqlLogDialect(PostgresqlDialect):
 
     def _check_sums(self, connection: sa.Connection, added: dict[str, float]) -> None:
         """Refuse sums that do not fit; the rows are in the table, in this transaction."""
-        if not self._limits:
+        if not self._tops:
             return
         if self._bounds is not None:
             bounds = {name: self._bounds[name] + more for name, more in added.items()}
-            if all(bounds[name] < limit * _MARGIN for name, limit in self._limits.items()):
+            if all(bounds[name] < limit * _MARGIN for name, limit in self._tops.items()):
                 self._bounds = bounds
                 return
         self._bounds = self._exact_bounds(connection)
 
     def _exact_bounds(self, connection: sa.Connection) -> dict[str, float]:
         table = self.columns.table
-        sums = [sa.func.sum(table.c[name]).label(name) for name in self._limits]
+        sums = [sa.func.sum(table.c[name]).label(name) for name in self._tops]
         grouped = sa.select(*sums).group_by(*self.columns.keys).subquery()
-        ends = [(sa.func.min(grouped.c[n]), sa.func.max(grouped.c[n])) for n in self._limits]
+        ends = [(sa.func.min(grouped.c[n]), sa.func.max(grouped.c[n])) for n in self._tops]
         row = connection.execute(sa.select(*[end for pair in ends for end in pair])).one()
         bounds: dict[str, float] = {}
-        for at, (name, limit) in enumerate(self._limits.items()):
+        for at, name in enumerate(self._tops):
             low, high = (row[2 * at + side] or 0 for side in (0, 1))
+            if name in self._floats:
+                # A sum beyond the range has raised by now.
+                bounds[name] = float(max(abs(high), abs(low)))
+                continue
+            limit = self._limits[name]
             # A whole number may be one further below zero than above it.
             lowest = -limit if self.columns.table.c[name].type.python_type is int else 1 - limit
             if high >= limit or low < lowest:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from state_backends.delta import backend
+from state_backends.delta.failures import Contended, translated
 from state_backends.delta.packing import packed, unpacked
 from tests.state_backends.delta_tables import COUNTED, log_of, seen, table_of
 from txtopo.errors import (
@@ -20,7 +23,7 @@ from txtopo.errors import (
     UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.state import Ledger, State, open_state
+from txtopo.state import Fields, Ledger, State, open_state
 from txtopo.testing.conformance.driver import StateDriver, partials
 
 pytestmark = pytest.mark.integration
@@ -220,6 +223,35 @@ def test_what_does_not_fit_into_a_version_is_refused() -> None:
     ):
         with pytest.raises(ValueRefusedError, match="does not fit"):
             packed(ledger)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (DeltaError("Cast error: Can't cast value 9 to type Int64"), ValueRefusedError),
+        (DeltaError("Commit failed: a concurrent transaction deleted data"), Contended),
+        (DeltaError("Generic error at /overflow/conflict: lost"), UnknownOutcomeError),
+        (OSError(5, "overflow of a conflict that already exists"), UnknownOutcomeError),
+    ],
+)
+def test_an_error_is_told_by_what_it_says_and_not_by_a_path(
+    error: Exception, kind: type[Exception]
+) -> None:
+    found = translated(error, "state", uri="/overflow/conflict", writing=True)
+
+    assert type(found) is kind
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a[1]", "a\\b", "a#b"])
+def test_a_folder_that_delta_rs_cannot_name_is_refused(name: str) -> None:
+    with pytest.raises(TopologyError, match="cannot keep a table in this folder"):
+        open_state(f"delta:///tmp/{quote(name)}", table="t").open()
+
+
+@pytest.mark.parametrize("name", ["txtopo_deleted", "__delta_rs_source"])
+def test_a_column_that_delta_rs_or_txtopo_has_is_refused(url: str, name: str) -> None:
+    with pytest.raises(TopologyError, match="bad column name"):
+        open_state(url, table="t", key=Fields(f"{name} string")).open()
 
 
 @pytest.mark.parametrize("url", ["delta:", "delta:///", "delta://host/path", "s3:///folder"])

@@ -141,6 +141,19 @@ def test_sums_are_watched_over_folds_and_restarts(url: str) -> None:
     assert again.contents() == {"a": 2**63 - 1, "b": -(2**63)}
 
 
+def test_a_sum_of_floats_beyond_their_range_is_refused_before_it_is_there(url: str) -> None:
+    """PostgreSQL has no infinity for it; every reading and every fold would fail."""
+    state = open_state(url, table="log", mode="log")
+    state = state.with_columns(Fields("key string"), Fields("total double"), (Sum("x"),))
+    store = StateDriver(state)
+    store.merge(1, [("a", 1.7e308), ("b", 1.0)])
+
+    with pytest.raises(ValueRefusedError):
+        store.merge(2, [("a", 1.7e308)])
+    store.merge(2, [("a", -1.7e308), ("b", float("inf"))])
+    assert store.contents() == {"a": 0.0, "b": float("inf")}
+
+
 def test_final_values_are_refused(log: State) -> None:
     store = StateDriver(log)
 

@@ -47,4 +47,4 @@ def span_to_fold(segments: Sequence[Segment], txid: int) -> tuple[int, int] | No
         newest.append(segment)
     if len(newest) < SEGMENTS_OF_A_TIER:
         return None
-    return newest[-1].first_txid, newest[0].last_txid
+    return min(each.first_txid for each in newest), newest[0].last_txid

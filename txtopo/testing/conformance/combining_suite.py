@@ -58,6 +58,21 @@ class CombiningSuite(Subject):
             assert reader.get("b") == {"n": None, "d": cost}
 
     @proves(Rule.COMBINE)
+    def test_nan_is_the_largest_number(self, url: str, drive: Drive) -> None:
+        """Whatever comes first, and whoever folds it."""
+        if "nan" in self.refused:
+            pytest.skip("the store refuses NaN")
+        fields, extremes = Fields("low double, high double"), (Min("x"), Max("x"))
+        store = drive(self.aggregated(url, "x", Fields("k string"), fields, extremes))
+        nan = float("nan")
+
+        store.merge(1, [("a", 5.0, 5.0), ("b", nan, nan), ("c", nan, nan)])
+        store.merge(2, [("a", nan, nan), ("b", 5.0, 5.0), ("c", nan, nan), ("d", None, None)])
+        found = {key: (value["low"], value["high"]) for key, value in store.contents().items()}
+        expected = {"a": (5.0, nan), "b": (5.0, nan), "c": (nan, nan), "d": (None, None)}
+        assert exactly(found) == exactly(expected)
+
+    @proves(Rule.COMBINE)
     def test_extremes_of_each_type_are_pythons(self, url: str, drive: Drive) -> None:
         """Text is ordered by its code points, not by a language; NULL is passed over."""
         names = [f"{end}{at}" for end in ("low", "high") for at in range(len(_ORDERED))]

@@ -1,4 +1,4 @@
-"""Folds, history and the end of old files of Delta tables."""
+"""History of Delta tables, and the end of their old files."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from state_backends.delta import upkeep
-from state_backends.delta.backend import DeltaBackend
-from state_backends.delta.files import files_of
-from state_backends.delta.folding import fold
-from state_backends.delta.history import seconds_since
-from state_backends.delta.layout import RETENTION, Layout
+from state_backends.delta.history import seconds_since, version_of
+from state_backends.delta.layout import RETENTION
 from state_backends.delta.upkeep import fit_log, remove_old_files
-from tests.state_backends.delta_tables import COUNTED, log_of, table_of
-from txtopo.errors import StateUsageError, TopologyError, ValueRefusedError
-from txtopo.state import SEGMENTS_OF_A_TIER, Fields, Ledger, State, Sum, open_state, span_to_fold
+from tests.state_backends.delta_tables import COUNTED, log_of, seen, table_of
+from txtopo.errors import StateUsageError, StoreUnavailable, TopologyError
+from txtopo.state import (
+    State,
+    open_state,
+)
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.integration
@@ -35,79 +36,6 @@ def counts(url: str) -> State:
 @pytest.fixture
 def log(url: str) -> State:
     return open_state(url, table="log", mode="log").with_columns(*COUNTED)
-
-
-def test_a_log_is_folded_while_commits_go_on(log: State) -> None:
-    store = StateDriver(log)
-    txids = SEGMENTS_OF_A_TIER * 5
-    for txid in range(1, txids + 1):
-        store.merge(txid, [("a", 1), (f"k{txid}", 1)])
-    store.close()
-
-    files = files_of(table_of(store))
-    assert len(files) < SEGMENTS_OF_A_TIER * 2
-    assert store.contents() == {"a": txids, **{f"k{n}": 1 for n in range(1, txids + 1)}}
-
-
-def test_the_last_txid_is_never_folded_and_can_be_redone_after_a_fold(log: State) -> None:
-    store = StateDriver(log)
-    for txid in range(1, SEGMENTS_OF_A_TIER + 1):
-        store.merge(txid, [("a", 1)])
-    files = files_of(table_of(store))
-    assert span_to_fold(files, SEGMENTS_OF_A_TIER) is None
-
-    assert isinstance(store.backend, DeltaBackend)
-    fold(table_of(store), store.backend._reader, Layout(log.layout()), 1, SEGMENTS_OF_A_TIER - 1)
-    spans = [(file.first_txid, file.last_txid) for file in files_of(table_of(store))]
-    assert spans == [(SEGMENTS_OF_A_TIER - 1,) * 2, (SEGMENTS_OF_A_TIER,) * 2]
-    store.merge(SEGMENTS_OF_A_TIER, [("b", 1)], attempt=1)
-
-    assert store.contents() == {"a": SEGMENTS_OF_A_TIER - 1, "b": 1}
-    assert store.held() == Ledger("topology", 1, SEGMENTS_OF_A_TIER, 1, 1)
-
-
-def test_a_fold_of_a_zombie_changes_no_answer(log: State) -> None:
-    zombie = StateDriver(log, epoch=1)
-    for txid in range(1, 9):
-        zombie.merge(txid, [("a", 1)])
-    old = table_of(zombie)
-    successor = StateDriver(log, epoch=2)
-    successor.merge(8, [("b", 1)])
-    assert isinstance(successor.backend, DeltaBackend)
-    reader, layout = successor.backend._reader, Layout(log.layout())
-    fold(table_of(successor), reader, layout, 1, 4)
-
-    with pytest.raises(Exception, match=r"[Cc]onflict|[Cc]oncurrent|deleted"):
-        fold(old, reader, layout, 1, 5)
-    assert successor.contents() == {"a": 7, "b": 1}
-
-
-def test_sums_of_a_log_are_watched_over_folds_and_restarts(url: str) -> None:
-    state = open_state(url, table="sums", mode="log")
-    state = state.with_columns(Fields("key string"), Fields("total long"), (Sum("x"),))
-    store = StateDriver(state)
-    half = 2**62
-    store.merge(1, [("a", half)])
-    store.merge(2, [("b", -half)])  # the bound is reached; the sums are not
-    store.merge(3, [("a", half - 1)])
-
-    again = StateDriver(state, epoch=2)
-    with pytest.raises(ValueRefusedError):
-        again.merge(4, [("a", 1)])
-    again.merge(4, [("b", -half)])
-    assert again.contents() == {"a": 2**63 - 1, "b": -(2**63)}
-
-
-def test_the_log_of_a_version_names_its_txid_for_people(counts: State) -> None:
-    store = StateDriver(counts)
-    store.merge(1, [("a", 1)])
-
-    newest = max(log_of(store).glob("*.json")).read_text().splitlines()
-    (commit,) = (json.loads(line)["commitInfo"] for line in newest if "commitInfo" in line)
-    assert commit["txtopo.txid"] == "1"
-
-
-# ---------------------------------------------------------------- history
 
 
 @pytest.mark.parametrize("mode", ["table", "log"])
@@ -202,3 +130,28 @@ def test_a_table_that_grows_is_tidied_and_stays_right(
 def test_a_bad_length_of_history_is_refused(url: str) -> None:
     with pytest.raises(TopologyError, match="bad history_txids"):
         open_state(f"{url}?history_txids=-1", table="t").open()
+
+
+def test_versions_that_come_meanwhile_do_not_shift_those_that_are_found(counts: State) -> None:
+    store = StateDriver(counts)
+    for txid in range(1, 9):
+        store.merge(txid, [("a", 1)])
+    old = table_of(store)
+    for txid in range(9, 12):
+        store.merge(txid, [("a", 1)])
+
+    found = version_of(5, old, lambda v: DeltaTable(old.table_uri, version=v), "topology", "counts")
+    assert found is not None
+    assert seen(found) == {"a": 5}
+
+
+def test_a_torn_table_does_not_hide_the_others(url: str, counts: State) -> None:
+    StateDriver(counts).merge(1, [("a", 1)])
+    torn = StateDriver(open_state(url, table="torn").with_columns(*COUNTED))
+    for entry in log_of(torn).glob("*.json"):
+        entry.write_text("{")
+
+    with open_state(url, table="counts").reader() as reader:
+        assert reader.get("a") == 1
+    with pytest.raises(StoreUnavailable, match="'torn'"):
+        open_state(url, table="torn").reader().__enter__()
