@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -90,6 +91,30 @@ TOLD: dict[str, list[int]] = {}
 
 def note_clean(txid: int) -> None:
     TOLD["clean"].append(txid)
+
+
+def test_the_emitter_is_told_only_what_is_durable() -> None:
+    """What a source forgets before that is lost, if the process dies in between."""
+    ENSEMBLES["durable"] = MemoryEnsemble()
+    DURABLE.clear()
+
+    state = memory_state()
+    with running(ranges(state, cleanup_before=note_durable), ENSEMBLES["durable"]) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert DURABLE
+    assert all(durable >= told for told, durable in DURABLE)
+
+
+ENSEMBLES: dict[str, MemoryEnsemble] = {}
+DURABLE: list[tuple[int, int]] = []
+"""What the emitter was told, and what ZooKeeper held then."""
+
+
+def note_durable(txid: int) -> None:
+    nodes = ENSEMBLES["durable"].nodes
+    (current,) = [json.loads(nodes[p][0])["value"] for p in nodes if p.endswith("/current")]
+    DURABLE.append((txid, int(current["current"])))
 
 
 def test_a_spout_that_hangs_when_it_is_closed_holds_up_no_successor(
