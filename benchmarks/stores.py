@@ -54,10 +54,6 @@ class Store:
         return f"{self.name}, {self.mode}"
 
 
-def _memory(_: ExitStack, __: Path) -> str:
-    return "memory://benchmark"
-
-
 def _sqlite(_: ExitStack, folder: Path) -> str:
     return f"sqlite:///{folder}/states.db"
 
@@ -79,14 +75,13 @@ def _redis(stack: ExitStack, _: Path) -> str:
 
 
 STORES = (
-    Store("memory", "table", _memory),
     Store("sqlite", "table", _sqlite),
     Store("postgresql", "table", _postgresql),
     Store("postgresql", "log", _postgresql),
-    Store("mariadb", "table", _mariadb),
-    Store("redis", "table", _redis),
     Store("delta", "table", _delta),
     Store("delta", "log", _delta),
+    Store("redis", "table", _redis),
+    Store("mariadb", "table", _mariadb),
 )
 
 
