@@ -15,8 +15,7 @@ from deltalake import write_deltalake
 from state_backends.delta.layout import Layout, without_negative_zero
 from state_backends.delta.reading import Reader
 from state_backends.delta.sums import SumGuard
-from txtopo.errors import StateUsageError
-from txtopo.state import Merges, Puts, Standing, Writes, checked_partials
+from txtopo.state import Standing, Writes, log_rows
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -41,7 +40,7 @@ class Appender:
         properties: CommitProperties,
     ) -> None:
         """Commit the partials of *txid* and its transaction in one version."""
-        rows = self._rows(txid, writes)
+        rows = without_negative_zero(log_rows(self.layout.state, txid, writes), self.layout.keys)
         if found is Standing.APPLY or self._redone:
             self._guard.check(table, rows, lambda: self._before(table, txid))
         if found is Standing.APPLY:
@@ -61,17 +60,3 @@ class Appender:
 
     def _before(self, table: DeltaTable, txid: int) -> pa.Table:
         return self._reader.read(table, pc.field("txid") < txid)
-
-    def _rows(self, txid: int, writes: Writes) -> pa.Table:
-        schema = self.layout.schema
-        if isinstance(writes, Merges):
-            rows = checked_partials(self.layout.state, writes.partials)
-            rows = without_negative_zero(rows, self.layout.keys)
-            return rows.append_column("txid", pa.array([txid] * rows.num_rows, pa.int64()))
-        if isinstance(writes, Puts) and writes.rows:
-            raise StateUsageError(
-                f"state {self.layout.state.name!r} is in mode 'log' and takes partial aggregates "
-                "only; got final values; use it in a PersistentAggregate",
-                state=self.layout.state.name,
-            )
-        return schema.empty_table()

@@ -7,16 +7,13 @@
   each commit lists the log, 1 to 3 ms for a hundred entries.
 * The table is opened anew: one that made a thousand commits takes ten times as long for the next.
 
-All of it runs beside the commits, one at a time, on a thread of its own: delta-rs works outside
-Python's lock. What fails is dropped; a later commit asks again.
+All of it runs beside the commits, on a lane of its own: delta-rs works outside Python's lock.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from state_backends.delta.files import files_of
@@ -24,12 +21,11 @@ from state_backends.delta.folding import fold
 from state_backends.delta.history import seconds_since
 from state_backends.delta.layout import RETENTION, Layout
 from state_backends.delta.reading import Reader
-from txtopo.state import SEGMENTS_OF_A_TIER, span_to_fold
+from txtopo.state import SEGMENTS_OF_A_TIER, Lane, span_to_fold
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-_log = logging.getLogger(__name__)
 RENEW_COMMITS = 48
 """After so many commits the table is opened anew."""
 VACUUM_COMMITS = 240
@@ -63,9 +59,7 @@ class Upkeep:
         self._layout = layout
         self._history_txids = history_txids
         self._commits = 0
-        self._closed = False
-        self._lane: ThreadPoolExecutor | None = None
-        self._running: Future[None] | None = None
+        self._lane = Lane(f"the table of state {layout.state.name!r}")
 
     def after(self, txid: int) -> None:
         """Look after a commit of *txid* whether there is something to do."""
@@ -73,42 +67,24 @@ class Upkeep:
         folds = self._layout.state.mode == "log" and self._commits % SEGMENTS_OF_A_TIER == 0
         if not folds and self._commits % RENEW_COMMITS:
             return
-        if self._closed or (self._running is not None and not self._running.done()):
-            return
-        if self._lane is None:
-            self._lane = ThreadPoolExecutor(1, thread_name_prefix="txtopo-delta")
         vacuums = self._commits % VACUUM_COMMITS == 0
-        try:
-            self._running = self._lane.submit(self._work, txid, folds, vacuums)
-        except RuntimeError:
-            return  # the backend was closed meanwhile
+        self._lane.submit(lambda: self._work(txid, folds=folds, vacuums=vacuums))
 
     def close(self) -> None:
         """Wait for what is under way."""
-        self._closed = True
-        if self._lane is not None:
-            self._lane.shutdown()
+        self._lane.close()
 
-    def _work(self, txid: int, folds: bool, vacuums: bool) -> None:
-        try:
-            if folds:
-                self._fold(txid)
-            table = self._open_table()
-            if vacuums:
-                age_s = seconds_since(table, txid - self._history_txids)
-                if age_s is not None:
-                    fit_log(table, age_s)
-                    remove_old_files(table, age_s)
-                    table = self._open_table()
-            self._renewed(table)
-        except Exception as error:  # noqa: BLE001 - nobody waits for this thread, and all of it may fail
-            _log.warning(
-                "the table of state %r was not tidied: %s: %s; readers see the same, and a later "
-                "commit tries again",
-                self._layout.state.name,
-                type(error).__name__,
-                error,
-            )
+    def _work(self, txid: int, *, folds: bool, vacuums: bool) -> None:
+        if folds:
+            self._fold(txid)
+        table = self._open_table()
+        if vacuums:
+            age_s = seconds_since(table, txid - self._history_txids)
+            if age_s is not None:
+                fit_log(table, age_s)
+                remove_old_files(table, age_s)
+                table = self._open_table()
+        self._renewed(table)
 
     def _fold(self, txid: int) -> None:
         while True:

@@ -9,8 +9,6 @@ a zombie's too, wait for each other, and the second one finds nothing left.
 
 from __future__ import annotations
 
-import logging
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,21 +18,20 @@ from state_backends.sql.postgresql import PostgresqlDialect
 from state_backends.sql.postgresql_rows import copy_rows
 from state_backends.sql.postgresql_types import column_type
 from state_backends.sql.tables import StateColumns
-from txtopo.errors import StateUsageError, ValueRefusedError
+from txtopo.errors import ValueRefusedError
 from txtopo.state import (
     SEGMENTS_OF_A_TIER,
     Aggregate,
-    Merges,
+    Lane,
     StateMode,
     StateTable,
     Writes,
-    checked_partials,
     largest,
     limited_sums,
+    log_rows,
     span_to_fold,
 )
 
-_log = logging.getLogger(__name__)
 _FLOAT_MAX = {"float": 3.4e38, "double": 1.79e308}
 _MARGIN = 0.99  # the bounds are floats, and the limits have up to 38 digits
 
@@ -69,9 +66,7 @@ class PostgresqlLogDialect(PostgresqlDialect):
             if field.name in self._floats
         }
         self._bounds: dict[str, float] | None = None
-        self._spans: list[LogSpan] | None = None
-        self._lane: ThreadPoolExecutor | None = None
-        self._running: Future[None] | None = None
+        self._lane = Lane(f"the log of state {state.name!r}")
 
     @property
     def redone(self) -> bool:
@@ -107,36 +102,20 @@ class PostgresqlLogDialect(PostgresqlDialect):
 
     def apply(self, connection: sa.Connection, txid: int, writes: Writes) -> None:
         """Append the partials of *txid*."""
-        if not isinstance(writes, Merges):
-            if writes.rows:
-                raise StateUsageError(
-                    f"state {self.state.name!r} is in mode 'log' and takes partial aggregates "
-                    "only; got final values; use it in a PersistentAggregate",
-                    state=self.state.name,
-                )
-            return
-        rows = checked_partials(self.state, writes.partials)
+        rows = log_rows(self.state, txid, writes)
         if not rows.num_rows:
             return
-        import pyarrow as pa
-
-        tagged = rows.append_column("txid", pa.array([txid] * rows.num_rows, pa.int64()))
-        copy_rows(connection, self.state.name, tagged)
+        copy_rows(connection, self.state.name, rows)
         self._check_sums(connection, {name: largest(rows.column(name)) for name in self._tops})
 
     def after_commit(self, engine: sa.Engine, txid: int) -> None:
         """Fold beside the next commits, once there is enough to fold."""
-        if txid % SEGMENTS_OF_A_TIER or (self._running is not None and not self._running.done()):
-            return
-        if self._lane is None:
-            self._lane = ThreadPoolExecutor(1, thread_name_prefix="txtopo-fold")
-        self._running = self._lane.submit(self._fold, engine, txid)
+        if txid % SEGMENTS_OF_A_TIER == 0:
+            self._lane.submit(lambda: self._fold(engine, txid))
 
     def close(self) -> None:
         """Wait for a fold that is under way."""
-        if self._lane is not None:
-            self._lane.shutdown()
-            self._lane = None
+        self._lane.close()
 
     def _check_sums(self, connection: sa.Connection, added: dict[str, float]) -> None:
         """Refuse sums that do not fit; the rows are in the table, in this transaction."""
@@ -177,22 +156,14 @@ class PostgresqlLogDialect(PostgresqlDialect):
         return bounds
 
     def _fold(self, engine: sa.Engine, txid: int) -> None:
-        try:
-            with engine.connect() as connection:
-                connection.execution_options(**self.write_options())
-                while True:
-                    with connection.begin():
-                        span = span_to_fold(self._segments(connection), txid)
-                        if span is None:
-                            return
-                        connection.execute(self.fold_statement(*span))
-        except sa.exc.SQLAlchemyError as error:
-            _log.warning(
-                "the log of state %r was not folded: %s; readers see the same, and a later commit "
-                "tries again",
-                self.state.name,
-                error,
-            )
+        with engine.connect() as connection:
+            connection.execution_options(**self.write_options())
+            while True:
+                with connection.begin():
+                    span = span_to_fold(self._segments(connection), txid)
+                    if span is None:
+                        return
+                    connection.execute(self.fold_statement(*span))
 
     def _segments(self, connection: sa.Connection) -> list[LogSpan]:
         txid = self.columns.txid

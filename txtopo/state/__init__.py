@@ -25,12 +25,13 @@ from txtopo.state.declaration import declaration, declared
 from txtopo.state.final_values import combines_in_store, final_values
 from txtopo.state.first_last import First, Last
 from txtopo.state.folding import SEGMENTS_OF_A_TIER, span_to_fold
+from txtopo.state.lane import Lane
 from txtopo.state.ledger import Ledger, Standing, claimed, standing
 from txtopo.state.map_factory import MapFactory, backing_map_factory
 from txtopo.state.opaque_map import OpaqueMap
 from txtopo.state.outcome import commit_resolved
 from txtopo.state.own_aggregate import OwnAggregate
-from txtopo.state.partials import checked_partials
+from txtopo.state.partials import checked_partials, log_rows
 from txtopo.state.reader import StateReader
 from txtopo.state.registry import State, hidden, open_state, register_backend
 from txtopo.state.row_backend import Contents, RowBackend, changed_rows, written_keys
@@ -56,6 +57,7 @@ __all__ = [
     "Fields",
     "First",
     "Key",
+    "Lane",
     "Last",
     "Ledger",
     "MapFactory",
@@ -100,6 +102,7 @@ __all__ = [
     "is_exact",
     "largest",
     "limited_sums",
+    "log_rows",
     "means",
     "open_state",
     "register_backend",

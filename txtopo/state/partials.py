@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from txtopo.errors import ValueRefusedError
-from txtopo.state.backend import StateTable
+from txtopo.errors import StateUsageError, ValueRefusedError
+from txtopo.state.backend import Merges, StateTable, Writes
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -48,6 +48,28 @@ def checked_partials(table: StateTable, partials: pa.Table) -> pa.Table:
     exact = exact.sort_by([(name, "ascending") for name in table.key.names])
     _check_distinct(table, exact)
     return exact
+
+
+def log_rows(table: StateTable, txid: int, writes: Writes) -> pa.Table:
+    """Return what a txid appends to a state in mode ``log``: its partials, and the txid.
+
+    Raises:
+        StateUsageError: The writes are final values; use a ``PersistentAggregate``.
+        ValueRefusedError: As :func:`checked_partials` says.
+    """
+    import pyarrow as pa
+
+    if isinstance(writes, Merges):
+        rows = checked_partials(table, writes.partials)
+    elif writes.rows:
+        raise StateUsageError(
+            f"state {table.name!r} is in mode 'log' and takes partial aggregates only; got final "
+            "values; use it in a PersistentAggregate",
+            state=table.name,
+        )
+    else:
+        rows = Fields.of([*table.key, *table.value]).arrow_schema().empty_table()
+    return rows.append_column("txid", pa.array([txid] * rows.num_rows, pa.int64()))
 
 
 def _check_distinct(table: StateTable, partials: pa.Table) -> None:
