@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import signal
 import socket
@@ -11,8 +10,9 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
+
+from tests.services.private import PrivateServer, account, free_port
 
 # MariaDB refuses to run as root; these accounts exist where its package is installed, or always.
 _ACCOUNTS = ("mysql", "nobody")
@@ -34,7 +34,7 @@ def find_program(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS]))
 
 
-class MariaServer:
+class MariaServer(PrivateServer):
     """A server with a data folder of its own; a context manager that starts and stops it.
 
     Durable as in production (each commit is flushed to disk), so that what a test kills and reads
@@ -54,9 +54,9 @@ class MariaServer:
         self._server = server
         self._settings = _SETTINGS | (settings or {})
         self._process: subprocess.Popen[bytes] | None = None
-        self._account = _account()
+        self._account = account(_ACCOUNTS, "MariaDB")
         self.folder = Path(tempfile.mkdtemp(prefix="txtopo-mariadb-"))
-        self.port = _free_port()
+        self.port = free_port()
         if self._account:
             os.chown(self.folder, self._account.pw_uid, self._account.pw_gid)
         self._initialise(install)
@@ -112,18 +112,9 @@ class MariaServer:
         assert self._process is not None
         self._process.send_signal(number)
 
-    def __enter__(self) -> MariaServer:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def end(self) -> None:
+        """End the server, however it stands."""
         self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _initialise(self, install: str) -> None:
         users = self.folder / "users.sql"
@@ -162,20 +153,3 @@ class MariaServer:
                 return len(connection.recv(5)) == 5
         except OSError:
             return False
-
-
-def _account() -> pwd.struct_passwd | None:
-    if os.geteuid() != 0:
-        return None
-    for name in _ACCOUNTS:
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            continue
-    raise RuntimeError(f"MariaDB must not run as root; none of {_ACCOUNTS} exists")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import glob
 import os
-import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
-from types import TracebackType
+
+from tests.services.private import PrivateServer, account, free_port
 
 # PostgreSQL refuses to run as root; these accounts exist where its package is installed, or always.
 _ACCOUNTS = ("postgres", "nobody")
@@ -32,7 +31,7 @@ def find_binaries() -> Path | None:
     return max(folders, key=lambda folder: float(folder.parent.name), default=None)
 
 
-class PostgresServer:
+class PostgresServer(PrivateServer):
     """A cluster in a temporary folder; a context manager that starts and stops it.
 
     Durable as in production (fsync is on), so that what a test kills and reads again means
@@ -51,9 +50,9 @@ class PostgresServer:
         if binaries is None:
             raise FileNotFoundError("no initdb found; install PostgreSQL or run make services")
         self._binaries = binaries
-        self._account = _account()
+        self._account = account(_ACCOUNTS, "PostgreSQL")
         self.folder = Path(tempfile.mkdtemp(prefix="txtopo-postgresql-"))
-        self.port = _free_port()
+        self.port = free_port()
         if self._account:
             os.chown(self.folder, self._account.pw_uid, self._account.pw_gid)
         self._initialise()
@@ -88,18 +87,9 @@ class PostgresServer:
         """Send a signal to the postmaster, e.g. SIGSTOP and SIGCONT."""
         os.kill(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]), number)
 
-    def __enter__(self) -> PostgresServer:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def end(self) -> None:
+        """End the server, however it stands."""
         self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _initialise(self) -> None:
         secret = self.folder / "password"
@@ -130,20 +120,3 @@ class PostgresServer:
         if done.returncode:
             text = (done.stdout or b"").decode(errors="replace")
             raise RuntimeError(f"{program} failed with status {done.returncode}: {text}")
-
-
-def _account() -> pwd.struct_passwd | None:
-    if os.geteuid() != 0:
-        return None
-    for name in _ACCOUNTS:
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            continue
-    raise RuntimeError(f"PostgreSQL must not run as root; none of {_ACCOUNTS} exists")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

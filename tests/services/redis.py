@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
+
+from tests.services.private import PrivateServer, free_port
 
 # Debian's package redis-tools has the server under this name, without a service that starts it.
 _PROGRAMS = ("redis-server", "redis-check-rdb")
@@ -27,7 +27,7 @@ def find_server() -> str | None:
     return next((path for name in _PROGRAMS if (path := shutil.which(name))), None)
 
 
-class RedisServer:
+class RedisServer(PrivateServer):
     """A server with a folder of its own; a context manager that starts and stops it.
 
     Durable as in production (each write is flushed to disk), so that what a test kills and reads
@@ -50,9 +50,7 @@ class RedisServer:
         self._program.symlink_to(found)
         self._settings = _SETTINGS | {name.replace("_", "-"): v for name, v in settings.items()}
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
 
     def url(self, scheme: str = "redis", database: int = 0, port: int | None = None) -> str:
         """Return the URL of a database of this server."""
@@ -90,18 +88,9 @@ class RedisServer:
         self._process.kill()
         self._process.wait()
 
-    def __enter__(self) -> RedisServer:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def end(self) -> None:
+        """End the server, however it stands."""
         self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _wait(self) -> None:
         from redis import Redis

@@ -11,7 +11,8 @@ import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
+
+from tests.services.private import PrivateServer, free_port
 
 STARTED_S_MAX = 30.0
 
@@ -35,7 +36,7 @@ _JVM = (
 )
 
 
-class ZooKeeperProcess:
+class ZooKeeperProcess(PrivateServer):
     """A standalone server on a free loopback port; a context manager that starts and stops it.
 
     Attributes:
@@ -47,7 +48,7 @@ class ZooKeeperProcess:
 
     def __init__(self, *, tick_ms: int = 500) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="txtopo-zookeeper-"))
-        self.port = _free_port()
+        self.port = free_port()
         self.hosts = f"127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
         (self.folder / "zoo.cfg").write_text(
@@ -88,18 +89,9 @@ class ZooKeeperProcess:
         """Let it go on."""
         self._signal(signal.SIGCONT)
 
-    def __enter__(self) -> ZooKeeperProcess:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def end(self) -> None:
+        """End the server, however it stands."""
         self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is not None:
@@ -138,9 +130,3 @@ def _answers(port: int) -> bool:
             return b"Mode" in connection.recv(4096)
     except OSError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -14,7 +14,7 @@ from deltalake.exceptions import DeltaError
 from state_backends.delta import backend
 from state_backends.delta.failures import Contended, translated
 from state_backends.delta.packing import packed, unpacked
-from tests.state_backends.delta_tables import COUNTED, log_of, seen, table_of
+from tests.state_backends.delta.tables import COUNTED, log_of, seen, table_of
 from txtopo.errors import (
     FencedError,
     ForeignStateError,
@@ -27,21 +27,6 @@ from txtopo.state import Fields, Ledger, State, open_state
 from txtopo.testing.conformance.driver import StateDriver, partials
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"delta://{tmp_path}/states"
-
-
-@pytest.fixture
-def counts(url: str) -> State:
-    return open_state(url, table="counts").with_columns(*COUNTED)
-
-
-@pytest.fixture
-def log(url: str) -> State:
-    return open_state(url, table="log", mode="log").with_columns(*COUNTED)
 
 
 @pytest.mark.parametrize("mode", ["table", "log"])

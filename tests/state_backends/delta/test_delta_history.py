@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -12,7 +11,7 @@ from state_backends.delta import upkeep
 from state_backends.delta.history import seconds_since, version_of
 from state_backends.delta.layout import RETENTION
 from state_backends.delta.upkeep import fit_log, remove_old_files
-from tests.state_backends.delta_tables import COUNTED, log_of, seen, table_of
+from tests.state_backends.delta.tables import COUNTED, log_of, seen, table_of
 from txtopo.errors import StateUsageError, StoreUnavailable, TopologyError
 from txtopo.state import (
     State,
@@ -21,21 +20,6 @@ from txtopo.state import (
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"delta://{tmp_path}/states"
-
-
-@pytest.fixture
-def counts(url: str) -> State:
-    return open_state(url, table="counts").with_columns(*COUNTED)
-
-
-@pytest.fixture
-def log(url: str) -> State:
-    return open_state(url, table="log", mode="log").with_columns(*COUNTED)
 
 
 @pytest.mark.parametrize("mode", ["table", "log"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from state_backends.delta.backend import DeltaBackend
 from state_backends.delta.files import files_of
 from state_backends.delta.folding import fold
 from state_backends.delta.layout import Layout
-from tests.state_backends.delta_tables import COUNTED, log_of, table_of
+from tests.state_backends.delta.tables import log_of, table_of
 from txtopo.errors import ValueRefusedError
 from txtopo.state import (
     SEGMENTS_OF_A_TIER,
@@ -26,21 +25,6 @@ from txtopo.state import (
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"delta://{tmp_path}/states"
-
-
-@pytest.fixture
-def counts(url: str) -> State:
-    return open_state(url, table="counts").with_columns(*COUNTED)
-
-
-@pytest.fixture
-def log(url: str) -> State:
-    return open_state(url, table="log", mode="log").with_columns(*COUNTED)
 
 
 def test_a_log_is_folded_while_commits_go_on(log: State) -> None:

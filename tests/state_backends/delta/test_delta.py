@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from txtopo.errors import TopologyError
@@ -12,11 +10,6 @@ from txtopo.testing.conformance import AggregateStateSuite, StateBackendSuite
 from txtopo.testing.conformance.subject import Drive, Subject
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"delta://{tmp_path}/states"
 
 
 class DeltaNames(Subject):
