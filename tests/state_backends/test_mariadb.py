@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import datetime
 import itertools
-from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import ClassVar
 
 import pytest
 import sqlalchemy as sa
 
 from tests.services.mariadb import MariaServer
 from tests.services.tcp_proxy import TcpProxy
+from tests.state_backends.connection_suite import ConnectionSuite
 from tests.state_backends.schema_suite import SchemaSuite
 from txtopo.errors import (
     AuthError,
     StoreUnavailable,
     TopologyError,
-    UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.state import Count, Fields, Min, Puts, State, open_state
+from txtopo.state import Count, Fields, Min, State, open_state
 from txtopo.testing.conformance import MillionKeysSuite, StateBackendSuite
 from txtopo.testing.conformance.driver import StateDriver
 
@@ -35,21 +36,6 @@ def url(mariadb: MariaServer) -> str:
 @pytest.fixture
 def state(url: str) -> State:
     return open_state(url, table="counts")
-
-
-@pytest.fixture
-def proxy(mariadb: MariaServer) -> Iterator[TcpProxy]:
-    with TcpProxy(mariadb.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def distant(url: str, proxy: TcpProxy) -> StateDriver:
-    parsed = sa.make_url(url).set(port=proxy.port)
-    state = open_state(parsed.render_as_string(hide_password=False), table="counts")
-    store = StateDriver(state)
-    store.puts(1, {"a": 1})
-    return store
 
 
 @pytest.mark.slow
@@ -72,77 +58,27 @@ class TestSchema(SchemaSuite):
     pass
 
 
-def test_row_36_a_commit_that_landed_is_found_in_the_ledger(
-    distant: StateDriver, proxy: TcpProxy
-) -> None:
-    proxy.lose(b"\x03COMMIT", landed=True)
+class TestConnection(ConnectionSuite):
+    commit_marker = b"\x03COMMIT"
+    lock_settings: ClassVar[Mapping[str, object]] = {
+        "state_backends.sql.mariadb_server._LOCK_TIMEOUT_S": 1,
+        "state_backends.sql.backend._TRIES_MAX": 1,
+    }
 
-    assert distant.puts(2, {"a": 2}).txid == 2
-    assert distant.contents() == {"a": 2}
+    @pytest.fixture
+    def server(self, mariadb: MariaServer) -> MariaServer:
+        return mariadb
 
+    @pytest.mark.parametrize("marker", [b"FOR UPDATE", b"counts_touched", b"JSON_TABLE"])
+    def test_a_connection_lost_before_the_commit_writes_nothing(
+        self, distant: StateDriver, proxy: TcpProxy, marker: bytes
+    ) -> None:
+        proxy.lose(marker, landed=True)
 
-def test_row_36_without_the_ledger_the_outcome_is_unknown(
-    distant: StateDriver, proxy: TcpProxy
-) -> None:
-    proxy.lose(b"\x03COMMIT", landed=True)
-
-    with pytest.raises(UnknownOutcomeError):
-        distant.backend.commit(distant.attempt(2), Puts({("a",): (2,)}))
-
-
-def test_row_37_a_commit_that_was_lost_is_tried_again(
-    distant: StateDriver, proxy: TcpProxy
-) -> None:
-    proxy.lose(b"\x03COMMIT", landed=False)
-
-    with pytest.raises(StoreUnavailable, match="try again"):
-        distant.puts(2, {"a": 2})
-    assert distant.contents() == {"a": 1}
-    assert distant.puts(2, {"a": 2}, attempt=1).txid == 2
-
-
-@pytest.mark.parametrize("marker", [b"FOR UPDATE", b"counts_touched", b"JSON_TABLE"])
-def test_a_connection_lost_before_the_commit_writes_nothing(
-    distant: StateDriver, proxy: TcpProxy, marker: bytes
-) -> None:
-    proxy.lose(marker, landed=True)
-
-    with pytest.raises(StoreUnavailable):
-        distant.puts(2, {"a": 2, "b": 2})
-    assert distant.contents() == {"a": 1}
-    assert distant.puts(2, {"a": 2, "b": 2}).txid == 2
-
-
-def test_row_28_a_store_that_is_down_is_unavailable(distant: StateDriver, proxy: TcpProxy) -> None:
-    proxy.cut()
-
-    with pytest.raises(StoreUnavailable):
-        distant.puts(2, {"a": 2})
-    proxy.mend()
-    assert distant.puts(2, {"a": 2}).txid == 2
-
-
-def test_row_30_a_lock_that_stays_is_an_unavailable_store(
-    state: State, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("state_backends.sql.mariadb_server._LOCK_TIMEOUT_S", 1)
-    monkeypatch.setattr("state_backends.sql.backend._TRIES_MAX", 1)
-    store = StateDriver(state)
-    with sa.create_engine(url).connect() as zombie:
-        zombie.execute(sa.text("SELECT 1 FROM txtopo_ledger FOR UPDATE"))
-
-        with pytest.raises(StoreUnavailable, match="locked by another transaction"):
-            store.puts(1, {"a": 1})
-    assert store.puts(1, {"a": 1}).txid == 1
-
-
-def test_row_2_a_wrong_password_is_refused_without_showing_it(mariadb: MariaServer) -> None:
-    mariadb.create_database("closed")
-    state = open_state(mariadb.url_of("closed", "not-the-word"), table="counts")
-
-    with pytest.raises(AuthError) as caught:
-        state.open().create()
-    assert "not-the-word" not in f"{caught.value} {state!r}"
+        with pytest.raises(StoreUnavailable):
+            distant.puts(2, {"a": 2, "b": 2})
+        assert distant.contents() == {"a": 1}
+        assert distant.puts(2, {"a": 2, "b": 2}).txid == 2
 
 
 def test_a_database_that_is_not_there_is_refused(mariadb: MariaServer) -> None:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 import pytest
 import sqlalchemy as sa
 
 from tests.services.postgresql import PostgresServer
 from tests.services.tcp_proxy import TcpProxy
+from tests.state_backends.connection_suite import ConnectionSuite
 from tests.state_backends.schema_suite import SchemaSuite
 from txtopo.errors import (
-    AuthError,
     StoreUnavailable,
     TopologyError,
-    UnknownOutcomeError,
 )
-from txtopo.state import Puts, State, open_state
+from txtopo.state import State, open_state
 from txtopo.testing.conformance import MillionKeysSuite, StateBackendSuite
 from txtopo.testing.conformance.driver import StateDriver
 
@@ -48,21 +48,6 @@ def state(url: str) -> State:
     return open_state(url, table="counts")
 
 
-@pytest.fixture
-def proxy(postgresql: PostgresServer) -> Iterator[TcpProxy]:
-    with TcpProxy(postgresql.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def distant(url: str, proxy: TcpProxy) -> StateDriver:
-    parsed = sa.make_url(url).set(port=proxy.port)
-    state = open_state(parsed.render_as_string(hide_password=False), table="counts")
-    store = StateDriver(state)
-    store.puts(1, {"a": 1})
-    return store
-
-
 class TestStateBackend(StateBackendSuite):
     refused = frozenset(
         {
@@ -86,81 +71,31 @@ class TestSchema(SchemaSuite):
     pass
 
 
-def test_row_36_a_commit_that_landed_is_found_in_the_ledger(
-    distant: StateDriver, proxy: TcpProxy
-) -> None:
-    proxy.lose(b"COMMIT\0", landed=True)
+class TestConnection(ConnectionSuite):
+    commit_marker = b"COMMIT\0"
+    lock_settings: ClassVar[Mapping[str, object]] = {
+        "state_backends.sql.postgresql._LOCK_TIMEOUT": "20ms"
+    }
 
-    assert distant.puts(2, {"a": 2}).txid == 2
-    assert distant.contents() == {"a": 2}
+    @pytest.fixture
+    def server(self, postgresql: PostgresServer) -> PostgresServer:
+        return postgresql
 
+    @pytest.mark.parametrize("rows", [1, 2_500])
+    @pytest.mark.parametrize("marker", [b"MERGE", b"COPY", b"FOR UPDATE"])
+    def test_a_connection_lost_before_the_commit_writes_nothing(
+        self, distant: StateDriver, proxy: TcpProxy, marker: bytes, rows: int
+    ) -> None:
+        proxy.lose(marker, landed=True)
+        batch = {str(n): n for n in range(rows)}
 
-def test_row_36_without_the_ledger_the_outcome_is_unknown(
-    distant: StateDriver, proxy: TcpProxy
-) -> None:
-    proxy.lose(b"COMMIT\0", landed=True)
-
-    with pytest.raises(UnknownOutcomeError):
-        distant.backend.commit(distant.attempt(2), Puts({("a",): (2,)}))
-
-
-def test_row_37_a_commit_that_was_lost_is_tried_again(
-    distant: StateDriver, proxy: TcpProxy
-) -> None:
-    proxy.lose(b"COMMIT\0", landed=False)
-
-    with pytest.raises(StoreUnavailable, match="try again"):
-        distant.puts(2, {"a": 2})
-    assert distant.contents() == {"a": 1}
-    assert distant.puts(2, {"a": 2}, attempt=1).txid == 2
-
-
-@pytest.mark.parametrize("rows", [1, 2_500])
-@pytest.mark.parametrize("marker", [b"MERGE", b"COPY", b"FOR UPDATE"])
-def test_a_connection_lost_before_the_commit_writes_nothing(
-    distant: StateDriver, proxy: TcpProxy, marker: bytes, rows: int
-) -> None:
-    proxy.lose(marker, landed=True)
-    batch = {str(n): n for n in range(rows)}
-
-    if marker == b"COPY" and rows == 1:
+        if marker == b"COPY" and rows == 1:
+            assert distant.puts(2, batch).txid == 2
+            return
+        with pytest.raises(StoreUnavailable):
+            distant.puts(2, batch)
+        assert distant.contents() == {"a": 1}
         assert distant.puts(2, batch).txid == 2
-        return
-    with pytest.raises(StoreUnavailable):
-        distant.puts(2, batch)
-    assert distant.contents() == {"a": 1}
-    assert distant.puts(2, batch).txid == 2
-
-
-def test_row_28_a_store_that_is_down_is_unavailable(distant: StateDriver, proxy: TcpProxy) -> None:
-    proxy.cut()
-
-    with pytest.raises(StoreUnavailable):
-        distant.puts(2, {"a": 2})
-    proxy.mend()
-    assert distant.puts(2, {"a": 2}).txid == 2
-
-
-def test_row_30_a_lock_that_stays_is_an_unavailable_store(
-    state: State, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("state_backends.sql.postgresql._LOCK_TIMEOUT", "20ms")
-    store = StateDriver(state)
-    with sa.create_engine(url).connect() as zombie:
-        zombie.execute(sa.text("SELECT 1 FROM txtopo_ledger FOR UPDATE"))
-
-        with pytest.raises(StoreUnavailable, match="lock"):
-            store.puts(1, {"a": 1})
-    assert store.puts(1, {"a": 1}).txid == 1
-
-
-def test_row_2_a_wrong_password_is_refused_without_showing_it(postgresql: PostgresServer) -> None:
-    state = open_state(postgresql.url_of("postgres", "not-the-word"), table="counts")
-
-    with pytest.raises(AuthError) as caught:
-        state.open().create()
-    assert "not-the-word" not in str(caught.value)
-    assert "not-the-word" not in repr(state)
 
 
 def test_a_server_that_is_not_there_is_unavailable() -> None:

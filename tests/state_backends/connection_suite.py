@@ -1,0 +1,100 @@
+"""What a store on a server does when its connection goes, at the moments that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+import pytest
+import sqlalchemy as sa
+
+from tests.services.mariadb import MariaServer
+from tests.services.postgresql import PostgresServer
+from tests.services.tcp_proxy import TcpProxy
+from txtopo.errors import AuthError, StoreUnavailable, UnknownOutcomeError
+from txtopo.state import Puts, State, open_state
+from txtopo.testing.conformance.driver import StateDriver
+
+Server = MariaServer | PostgresServer
+
+
+class ConnectionSuite:
+    """To be subclassed, with fixtures ``server``, ``url`` and ``state``.
+
+    Attributes:
+        commit_marker: What the client sends with COMMIT, and with nothing else.
+        lock_settings: By name in its module, what makes waits for locks short.
+    """
+
+    commit_marker: bytes
+    lock_settings: ClassVar[Mapping[str, object]]
+
+    @pytest.fixture
+    def proxy(self, server: Server) -> Iterator[TcpProxy]:
+        with TcpProxy(server.port) as proxy:
+            yield proxy
+
+    @pytest.fixture
+    def distant(self, url: str, proxy: TcpProxy) -> StateDriver:
+        parsed = sa.make_url(url).set(port=proxy.port)
+        state = open_state(parsed.render_as_string(hide_password=False), table="counts")
+        store = StateDriver(state)
+        store.puts(1, {"a": 1})
+        return store
+
+    def test_row_36_a_commit_that_landed_is_found_in_the_ledger(
+        self, distant: StateDriver, proxy: TcpProxy
+    ) -> None:
+        proxy.lose(self.commit_marker, landed=True)
+
+        assert distant.puts(2, {"a": 2}).txid == 2
+        assert distant.contents() == {"a": 2}
+
+    def test_row_36_without_the_ledger_the_outcome_is_unknown(
+        self, distant: StateDriver, proxy: TcpProxy
+    ) -> None:
+        proxy.lose(self.commit_marker, landed=True)
+
+        with pytest.raises(UnknownOutcomeError):
+            distant.backend.commit(distant.attempt(2), Puts({("a",): (2,)}))
+
+    def test_row_37_a_commit_that_was_lost_is_tried_again(
+        self, distant: StateDriver, proxy: TcpProxy
+    ) -> None:
+        proxy.lose(self.commit_marker, landed=False)
+
+        with pytest.raises(StoreUnavailable, match="try again"):
+            distant.puts(2, {"a": 2})
+        assert distant.contents() == {"a": 1}
+        assert distant.puts(2, {"a": 2}, attempt=1).txid == 2
+
+    def test_row_28_a_store_that_is_down_is_unavailable(
+        self, distant: StateDriver, proxy: TcpProxy
+    ) -> None:
+        proxy.cut()
+
+        with pytest.raises(StoreUnavailable):
+            distant.puts(2, {"a": 2})
+        proxy.mend()
+        assert distant.puts(2, {"a": 2}).txid == 2
+
+    def test_row_30_a_lock_that_stays_is_an_unavailable_store(
+        self, state: State, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in self.lock_settings.items():
+            monkeypatch.setattr(name, value)
+        store = StateDriver(state)
+        with sa.create_engine(url).connect() as zombie:
+            zombie.execute(sa.text("SELECT 1 FROM txtopo_ledger FOR UPDATE"))
+
+            with pytest.raises(StoreUnavailable, match="lock"):
+                store.puts(1, {"a": 1})
+        assert store.puts(1, {"a": 1}).txid == 1
+
+    def test_row_2_a_wrong_password_is_refused_without_showing_it(self, server: Server) -> None:
+        server.create_database("closed")
+        state = open_state(server.url_of("closed", "not-the-word"), table="counts")
+
+        with pytest.raises(AuthError) as caught:
+            state.open().create()
+        assert "not-the-word" not in f"{caught.value} {state!r}"
