@@ -83,8 +83,9 @@ def aggregate(
     aggregates: Aggregate | Mapping[str, Aggregate],
     *inputs: Subscription,
     parallelism: int = 1,
+    retracted: str | None = None,
 ) -> Component:
-    prototype = PersistentAggregate(State("memory:"), key, aggregates)
+    prototype = PersistentAggregate(State("memory:"), key, aggregates, retracted=retracted)
     return Component(
         id, Role.PERSISTENT_AGGREGATE, prototype, parallelism, {}, inputs, committer=True
     )

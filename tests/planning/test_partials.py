@@ -49,11 +49,12 @@ def totals(
     parallelism: int = 1,
     tasks: int = 1,
     slots: int = 1,
+    retracted: str | None = None,
 ) -> dict[Any, Any]:
     how = grouped(grouping or ShuffleGrouping())
     topology = Topology(
         spout(RowsSpout([rows], fields), tasks),
-        aggregate("total", key, aggregates, how, parallelism=parallelism),
+        aggregate("total", key, aggregates, how, parallelism=parallelism, retracted=retracted),
         slots=slots,
     )
     ran = topology.run(run_of(1))

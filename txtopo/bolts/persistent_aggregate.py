@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from txtopo.bolts.committer import Committer
-from txtopo.errors import TopologyError
+from txtopo.errors import FieldsError, TopologyError
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.registry import State
 from txtopo.tuples import Field, Fields
@@ -27,6 +27,10 @@ class PersistentAggregate(Committer):
         aggregates: One aggregate, several, or a mapping of column name to aggregate: ``Count``,
             ``Sum``, ``Min``, ``Max``, ``Mean``, ``CountDistinct``, ``First``, ``Last``, ``TopN``,
             or an ``OwnAggregate``.
+        retracted: Name of a boolean input field: a row where it is true takes an earlier one back,
+            as a deletion in a change feed does. ``Count``, ``Sum``, ``Mean`` and an
+            ``OwnAggregate`` with ``remove`` can; for others it is refused. A key whose rows are all
+            taken back stays, with a count of 0.
 
     Example:
         >>> PersistentAggregate(open_state("sqlite:///c.db"), "word", Count())
@@ -41,6 +45,8 @@ class PersistentAggregate(Committer):
         state: State,
         key: str | Sequence[str] = (),
         aggregates: Aggregate | Sequence[Aggregate] | Mapping[str, Aggregate] = (),
+        *,
+        retracted: str | None = None,
     ) -> None:
         self.state = state
         self.key: tuple[str, ...] = (key,) if isinstance(key, str) else tuple(key)
@@ -51,6 +57,13 @@ class PersistentAggregate(Committer):
         if not aggregates:
             raise TopologyError("PersistentAggregate has no aggregates; expected e.g. Count()")
         self.aggregates: dict[str, Aggregate] = _by_column(aggregates)
+        self.retracted = retracted
+        fixed = [name for name, each in self.aggregates.items() if not each.takes_back]
+        if retracted is not None and fixed:
+            raise TopologyError(
+                f"rows cannot be taken back from {self.aggregates[fixed[0]]!r}; got retracted="
+                f"{retracted!r}; expected Count, Sum, Mean, or an OwnAggregate with remove()"
+            )
 
     def key_fields(self, inputs: Fields) -> Fields:
         """Return the key columns for inputs of these fields."""
@@ -58,6 +71,13 @@ class PersistentAggregate(Committer):
 
     def value_fields(self, inputs: Fields) -> Fields:
         """Return the value columns for inputs of these fields."""
+        if self.retracted is not None:
+            (gone,) = inputs.select([self.retracted])
+            if gone.type != "boolean":
+                raise FieldsError(
+                    f"the field that says which rows are taken back is no boolean; got "
+                    f"{gone.name!r}, {gone.type}; expected e.g. Fields('{gone.name} boolean')"
+                )
         fields: list[Field] = [
             aggregate.value_field(name, inputs) for name, aggregate in self.aggregates.items()
         ]

@@ -39,6 +39,7 @@ class Aggregation:
         schema: Key columns, then the columns of partial results: one for each value column, and
             behind it more for some that are combined in Python.
         foldings: How those are combined, by the name of their value column.
+        retracted: Name of the input field that says which rows are taken back; None if none are.
     """
 
     key: tuple[str, ...]
@@ -46,12 +47,13 @@ class Aggregation:
     aggregates: tuple[Aggregate, ...]
     schema: pa.Schema
     foldings: Mapping[str, Folding]
+    retracted: str | None = None
 
     @classmethod
     def of(cls, bolt: PersistentAggregate, inputs: Fields) -> Aggregation:
         """Return what *bolt* combines from inputs of these fields."""
         foldings = {
-            name: Folding.of(name, aggregate, inputs)
+            name: Folding.of(name, aggregate, inputs, bolt.retracted)
             for name, aggregate in bolt.aggregates.items()
             if isinstance(aggregate, PythonAggregate)
         }
@@ -60,7 +62,8 @@ class Aggregation:
             columns += foldings[field.name].columns.fields if field.name in foldings else [field]
         aggregates = tuple(bolt.aggregates.values())
         schema = pa.schema([one for field in columns for one in Fields.of([field]).arrow_schema()])
-        return cls(bolt.key, tuple(bolt.aggregates), aggregates, schema, foldings)
+        names = tuple(bolt.aggregates)
+        return cls(bolt.key, names, aggregates, schema, foldings, bolt.retracted)
 
     @property
     def ordered(self) -> bool:
@@ -92,7 +95,7 @@ class Aggregation:
                 folding = self.foldings[name]
                 columns |= zip(folding.gathered, folding.inputs_of(batch), strict=True)
             else:
-                columns[name] = self._input_of(batch, name, aggregate)
+                columns[name] = self._signed(batch, self._input_of(batch, name, aggregate), name)
         if self.foldings:
             table = pa.Table.from_pydict(columns)
             return self._combined(table, lambda folding: folding.gathered, Folding.folded)
@@ -124,6 +127,16 @@ class Aggregation:
         if isinstance(aggregate, Count):
             return batch.column(aggregate.field).is_valid().cast(kind)
         return batch.column(aggregate.field).cast(kind)
+
+    def _signed(self, batch: pa.RecordBatch, column: pa.Array, name: str) -> pa.Array:
+        """Return a column of what is added, negative in the rows that are taken back."""
+        if self.retracted is None:
+            return column
+        gone = batch.column(self.retracted).fill_null(False)
+        try:
+            return pc.if_else(gone, pc.negate_checked(pc.if_else(gone, column, None)), column)
+        except pa.ArrowInvalid as error:
+            raise self._unfit(name) from error
 
     def _combined(
         self,
@@ -178,11 +191,15 @@ class Aggregation:
         try:
             return column.combine_chunks().cast(kind)
         except pa.ArrowInvalid as error:
-            raise ValueRefusedError(
-                f"a sum does not fit value column {name!r}; got more than {kind} holds; "
-                "expected smaller values; aggregate a wider type, such as decimal(38,0)",
-                column=name,
-            ) from error
+            raise self._unfit(name) from error
+
+    def _unfit(self, name: str) -> ValueRefusedError:
+        return ValueRefusedError(
+            f"a sum does not fit value column {name!r}; got more than "
+            f"{self.schema.field(name).type} holds; "
+            "expected smaller values; aggregate a wider type, such as decimal(38,0)",
+            column=name,
+        )
 
 
 def _plain(column: pa.Array) -> pa.Array:

@@ -28,37 +28,53 @@ class Folding:
         name: Name of the value column.
         aggregate: How it is combined.
         columns: The columns of a partial result.
+        retracted: Name of the input field that says which rows are taken back; None if none are.
     """
 
     name: str
     aggregate: PythonAggregate
     columns: Columns
+    retracted: str | None = None
 
     @classmethod
-    def of(cls, name: str, aggregate: PythonAggregate, inputs: Fields) -> Folding:
+    def of(
+        cls, name: str, aggregate: PythonAggregate, inputs: Fields, retracted: str | None
+    ) -> Folding:
         """Return what is combined from inputs of these fields."""
         partial = Fields.of(aggregate.partial_fields(name, inputs))
-        return cls(name, aggregate, Columns(name, "value", partial))
+        return cls(name, aggregate, Columns(name, "value", partial), retracted)
 
     @property
     def gathered(self) -> list[str]:
         """Names for the columns of input fields, while they are gathered; one at the least."""
-        return [f"{self.name} input {at}" for at in range(len(self.aggregate.inputs) or 1)]
+        return [f"{self.name} input {at}" for at in range(len(self._read) or 1)]
 
     def inputs_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the columns of input fields; without any there is one, so that rows are there."""
-        names = self.aggregate.inputs
-        return [batch.column(name) for name in names] or [pa.repeat(True, batch.num_rows)]
+        columns = [batch.column(name) for name in self._read]
+        return columns or [pa.repeat(True, batch.num_rows)]
 
     def folded(self, lists: Sequence[pa.ChunkedArray]) -> list[pa.Array]:
         """Return partial results, in columns, of the input rows of each key."""
-        width = len(self.aggregate.inputs)
-        return self._reduced(lists, lambda rows: self.aggregate.folded([r[:width] for r in rows]))
+        return self._reduced(lists, self._partial)
 
     def merged(self, lists: Sequence[pa.ChunkedArray]) -> list[pa.Array]:
         """Return partial results, in columns, of the partial results of each key."""
         opened = self.columns.opened
         return self._reduced(lists, lambda rows: self.aggregate.merged([opened(r) for r in rows]))
+
+    @property
+    def _read(self) -> tuple[str, ...]:
+        """Names of the input fields; the one that says what is taken back is the last."""
+        inputs = self.aggregate.inputs
+        return inputs if self.retracted is None else (*inputs, self.retracted)
+
+    def _partial(self, rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+        width = len(self.aggregate.inputs)
+        if self.retracted is None:
+            return self.aggregate.folded([row[:width] for row in rows])
+        added = self.aggregate.folded([row[:width] for row in rows if not row[width]])
+        return self.aggregate.without(added, [row[:width] for row in rows if row[width]])
 
     def _reduced(self, lists: Sequence[pa.ChunkedArray], reduce: Reduce) -> list[pa.Array]:
         partials = [

@@ -38,6 +38,11 @@ class Aggregate(ABC):
     operator: ClassVar[Operator | None] = "add"
 
     @property
+    def takes_back(self) -> bool:
+        """Whether a row can be taken back when the others are not known any more."""
+        return self.operator == "add"
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the input fields that it reads."""
         return () if self.field is None else (self.field,)

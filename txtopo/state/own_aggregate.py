@@ -35,6 +35,10 @@ class PythonAggregate(Aggregate):
     def folded(self, rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
         """Return the partial result of rows of one key; a row has the values of ``inputs``."""
 
+    def without(self, partial: tuple[Any, ...], rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+        """Return a partial result that takes rows back; asked only where it can."""
+        raise NotImplementedError(f"{type(self).__name__} takes no rows back")
+
     @abstractmethod
     def merged(self, partials: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
         """Return one partial result for those of one key."""
@@ -46,6 +50,10 @@ class PythonAggregate(Aggregate):
 
 class OwnAggregate(PythonAggregate):
     """An aggregate of your own: ``zero``, ``add`` and ``combine``, and the type of its value.
+
+    One that has ``remove(value, *items)``, too, can be kept over rows that take earlier ones back
+    (``PersistentAggregate(…, retracted=field)``): it returns *value* without that row. The row may
+    have been added in an earlier batch, so a value must be able to owe something, as -1 owes one.
 
     Delivery: exactly once, as with every aggregate; a batch that is replayed otherwise is undone
     first. Derive a class, and give its instance to a ``PersistentAggregate``.
@@ -91,6 +99,11 @@ class OwnAggregate(PythonAggregate):
         return self.fields
 
     @property
+    def takes_back(self) -> bool:
+        """Whether the class has ``remove``."""
+        return callable(getattr(self, "remove", None))
+
+    @property
     def name(self) -> str:
         """What a store keeps of it, beside its fields."""
         return f"{type(self).__module__}:{type(self).__qualname__}"
@@ -118,6 +131,13 @@ class OwnAggregate(PythonAggregate):
         value = self.zero()
         for row in rows:
             value = self.add(value, *row)
+        return (value,)
+
+    def without(self, partial: tuple[Any, ...], rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+        """Remove the rows, one by one."""
+        (value,) = partial
+        for row in rows:
+            value = getattr(self, "remove")(value, *row)  # noqa: B009 - a method of some only
         return (value,)
 
     def merged(self, partials: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
