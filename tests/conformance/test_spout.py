@@ -1,0 +1,36 @@
+"""Every spout of ours keeps the rules of its kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.spout_sources import FilesSource, MemorySource, OpaqueMemorySource
+from txtopo.testing.conformance import SpoutSource, SpoutSuite
+
+
+class TestMemory(SpoutSuite):
+    @pytest.fixture
+    def source(self) -> SpoutSource:
+        return MemorySource()
+
+
+class TestOpaqueMemory(SpoutSuite):
+    @pytest.fixture
+    def source(self) -> SpoutSource:
+        return OpaqueMemorySource()
+
+
+class TestFiles(SpoutSuite):
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> SpoutSource:
+        return FilesSource(tmp_path)
+
+
+class TestFilesInPartitions(SpoutSuite):
+    """Each batch is cut into parts of files, one for each task."""
+
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> SpoutSource:
+        return FilesSource(tmp_path, partitions=3)
