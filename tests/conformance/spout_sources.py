@@ -13,6 +13,7 @@ from txtopo.spouts import (
     OpaqueMemoryTransactionalSpout,
     Outage,
 )
+from txtopo.testing import ScriptedSpout, ScriptedTransactionalSpout
 from txtopo.testing.conformance import SpoutSource
 from txtopo.testing.conformance.spout_source import Spout
 
@@ -55,6 +56,32 @@ class OpaqueMemorySource(MemorySource):
     def spout(self) -> Spout:
         script = [Outage(p, txid) for p in self.down for txid in range(TXIDS_MAX)]
         return OpaqueMemoryTransactionalSpout(self.rows, FIELDS, self.batch_records_max, script)
+
+    def take_down(self, partition: int) -> None:
+        self.down.add(partition)
+
+    def bring_up(self, partition: int) -> None:
+        self.down.remove(partition)
+
+
+class ScriptedSource(MemorySource):
+    """The script is cut as the memory spouts cut their lists."""
+
+    kind: type[ScriptedSpout | ScriptedTransactionalSpout] = ScriptedTransactionalSpout
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down: set[int] = set()
+
+    def spout(self) -> Spout:
+        most = max(len(rows) for rows in self.rows.values())
+        steps = range(0, most, self.batch_records_max)
+        cut = [
+            {p: rows[at : at + self.batch_records_max] for p, rows in self.rows.items()}
+            for at in steps
+        ]
+        script = [Outage(p, txid) for p in self.down for txid in range(TXIDS_MAX)]
+        return self.kind(FIELDS, cut or [{p: [] for p in self.rows}], script)
 
     def take_down(self, partition: int) -> None:
         self.down.add(partition)

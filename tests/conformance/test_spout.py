@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.spout_sources import FilesSource, MemorySource, OpaqueMemorySource
+from tests.conformance.spout_sources import (
+    FilesSource,
+    MemorySource,
+    OpaqueMemorySource,
+    ScriptedSource,
+)
+from txtopo.testing import ScriptedSpout
 from txtopo.testing.conformance import SpoutSource, SpoutSuite
 
 
@@ -34,3 +40,17 @@ class TestFilesInPartitions(SpoutSuite):
     @pytest.fixture
     def source(self, tmp_path: Path) -> SpoutSource:
         return FilesSource(tmp_path, partitions=3)
+
+
+class TestScripted(SpoutSuite):
+    @pytest.fixture
+    def source(self) -> SpoutSource:
+        return ScriptedSource()
+
+
+class TestOpaqueScripted(SpoutSuite):
+    @pytest.fixture
+    def source(self) -> SpoutSource:
+        source = ScriptedSource()
+        source.kind = ScriptedSpout
+        return source
