@@ -4,6 +4,9 @@ from txtopo.testing.conformance.assertions import Rule
 from txtopo.testing.conformance.backing_map import BackingMapSuite
 from txtopo.testing.conformance.refusable import REFUSABLE, Refusable
 from txtopo.testing.conformance.size_suite import MillionKeysSuite
+from txtopo.testing.conformance.spout import SpoutSuite
+from txtopo.testing.conformance.spout_rules import SpoutRule
+from txtopo.testing.conformance.spout_source import SpoutSource
 from txtopo.testing.conformance.state_backend import AggregateStateSuite, StateBackendSuite
 
 __all__ = [
@@ -13,5 +16,8 @@ __all__ = [
     "REFUSABLE",
     "Refusable",
     "Rule",
+    "SpoutRule",
+    "SpoutSource",
+    "SpoutSuite",
     "StateBackendSuite",
 ]

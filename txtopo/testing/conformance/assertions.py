@@ -1,4 +1,4 @@
-"""How a test of a suite says which rule of a store's contract was broken.
+"""How a test of a suite says which rule of a contract was broken.
 
 This module is imported before the suites, so that their assertions show what was compared.
 """
@@ -9,9 +9,12 @@ from collections.abc import Callable
 from enum import Enum
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import pytest
+
+if TYPE_CHECKING:
+    from txtopo.testing.conformance.spout_rules import SpoutRule
 
 for _module in sorted(Path(__file__).parent.glob("*_*.py")):
     if not _module.stem.startswith("_"):
@@ -41,9 +44,14 @@ class Rule(Enum):
     COMBINE = "Merges: partials meet what is stored as Aggregate.combine_values says"
     OUTCOME = "UnknownOutcomeError: after a lost answer the ledger tells what was written"
 
+    @property
+    def broken(self) -> str:
+        """What to say when a test finds it broken."""
+        return f"the store broke {self.value}; read txtopo/state/backend.py"
 
-def proves(rule: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a test name the rule that a store broke when it fails."""
+
+def proves(rule: Rule | SpoutRule) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a test name the rule that was broken when it fails."""
 
     def decorate(test: Callable[P, R]) -> Callable[P, R]:
         @wraps(test)
@@ -54,7 +62,7 @@ def proves(rule: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
             except pytest.skip.Exception:
                 raise
             except BaseException as error:
-                error.add_note(f"the store broke {rule.value}; read txtopo/state/backend.py")
+                error.add_note(rule.broken)
                 raise
 
         return proof

@@ -1,0 +1,115 @@
+"""The sources of our own spouts, as the suite wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from txtopo import Fields
+from txtopo.spouts import (
+    FilesTransactionalSpout,
+    MemoryTransactionalSpout,
+    OpaqueMemoryTransactionalSpout,
+    Outage,
+)
+from txtopo.testing import ScriptedSpout, ScriptedTransactionalSpout
+from txtopo.testing.conformance import SpoutSource
+from txtopo.testing.conformance.spout_source import Spout
+
+FIELDS = Fields("partition long, n long")
+# More than any test of the suite processes.
+TXIDS_MAX = 100
+
+
+class MemorySource(SpoutSource):
+    live = False
+
+    def __init__(self) -> None:
+        self.rows: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
+        self.written = 0
+
+    def spout(self) -> Spout:
+        return MemoryTransactionalSpout(self.rows, FIELDS, self.batch_records_max)
+
+    def append(self, partition: int, count: int) -> Sequence[tuple[int, int]]:
+        rows = [(partition, self.written + at) for at in range(count)]
+        self.written += count
+        self.rows[partition] += rows
+        return rows
+
+    def add_partition(self) -> None:
+        self.rows[len(self.rows)] = []
+
+    def remove_partition(self) -> None:
+        del self.rows[len(self.rows) - 1]
+
+    def lose(self, partition: int) -> None:
+        self.rows[partition] = []
+
+
+class OpaqueMemorySource(MemorySource):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down: set[int] = set()
+
+    def spout(self) -> Spout:
+        script = [Outage(p, txid) for p in self.down for txid in range(TXIDS_MAX)]
+        return OpaqueMemoryTransactionalSpout(self.rows, FIELDS, self.batch_records_max, script)
+
+    def take_down(self, partition: int) -> None:
+        self.down.add(partition)
+
+    def bring_up(self, partition: int) -> None:
+        self.down.remove(partition)
+
+
+class ScriptedSource(MemorySource):
+    """The script is cut as the memory spouts cut their lists."""
+
+    kind: type[ScriptedSpout | ScriptedTransactionalSpout] = ScriptedTransactionalSpout
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down: set[int] = set()
+
+    def spout(self) -> Spout:
+        most = max(len(rows) for rows in self.rows.values())
+        steps = range(0, most, self.batch_records_max)
+        cut = [
+            {p: rows[at : at + self.batch_records_max] for p, rows in self.rows.items()}
+            for at in steps
+        ]
+        script = [Outage(p, txid) for p in self.down for txid in range(TXIDS_MAX)]
+        return self.kind(FIELDS, cut or [{p: [] for p in self.rows}], script)
+
+    def take_down(self, partition: int) -> None:
+        self.down.add(partition)
+
+    def bring_up(self, partition: int) -> None:
+        self.down.remove(partition)
+
+
+class FilesSource(SpoutSource):
+    """Every append is a file. A batch is so many rows, and the files are one partition."""
+
+    partitions = 1
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.options = {"batch_rows_max": self.batch_records_max, **options}
+        self.written = 0
+
+    def spout(self) -> Spout:
+        return FilesTransactionalSpout(self.folder, Fields("n long"), "csv", **self.options)
+
+    def append(self, partition: int, count: int) -> Sequence[tuple[int]]:
+        numbers = range(self.written, self.written + count)
+        lines = "".join(f"{n}\n" for n in numbers)
+        (self.folder / f"{self.written:05}.csv").write_text(f"n\n{lines}")
+        self.written += count
+        return [(n,) for n in numbers]
+
+    def lose(self, partition: int) -> None:
+        for path in self.folder.iterdir():
+            path.unlink()

@@ -1,0 +1,56 @@
+"""Every spout of ours keeps the rules of its kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.spout_sources import (
+    FilesSource,
+    MemorySource,
+    OpaqueMemorySource,
+    ScriptedSource,
+)
+from txtopo.testing import ScriptedSpout
+from txtopo.testing.conformance import SpoutSource, SpoutSuite
+
+
+class TestMemory(SpoutSuite):
+    @pytest.fixture
+    def source(self) -> SpoutSource:
+        return MemorySource()
+
+
+class TestOpaqueMemory(SpoutSuite):
+    @pytest.fixture
+    def source(self) -> SpoutSource:
+        return OpaqueMemorySource()
+
+
+class TestFiles(SpoutSuite):
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> SpoutSource:
+        return FilesSource(tmp_path)
+
+
+class TestFilesInPartitions(SpoutSuite):
+    """Each batch is cut into parts of files, one for each task."""
+
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> SpoutSource:
+        return FilesSource(tmp_path, partitions=3)
+
+
+class TestScripted(SpoutSuite):
+    @pytest.fixture
+    def source(self) -> SpoutSource:
+        return ScriptedSource()
+
+
+class TestOpaqueScripted(SpoutSuite):
+    @pytest.fixture
+    def source(self) -> SpoutSource:
+        source = ScriptedSource()
+        source.kind = ScriptedSpout
+        return source
