@@ -18,7 +18,7 @@ demo: java $(READY)  ## NYC flights of 2013, killed at random moments, against p
 	$(PYTHON) -m examples.demo $(ARGS)
 
 test: java services $(READY)  ## all tests but the long ones, with the servers that are there
-	$(PYTHON) -m pytest -m "not slow" $(ARGS)
+	@.ci/test $(ARGS)
 
 check: $(READY)  ## format, lint, types, layers and fast tests; needs no Java
 	.venv/bin/ruff format --check .
