@@ -16,6 +16,7 @@ from txtopo.spouts.partitioned import (
     PartitionedTransactionalEmitter,
     PartitionedTransactionalSpout,
 )
+from txtopo.spouts.stream import StreamSpout
 from txtopo.spouts.transactional import (
     LastBatch,
     TransactionalCoordinator,
@@ -35,6 +36,7 @@ __all__ = [
     "PartitionedTransactionalEmitter",
     "PartitionedTransactionalSpout",
     "Recut",
+    "StreamSpout",
     "TransactionalCoordinator",
     "TransactionalEmitter",
     "TransactionalSpout",
