@@ -1,5 +1,6 @@
 """Where batches come from."""
 
+from txtopo.spouts.datasource import DataSourceSpout
 from txtopo.spouts.files import FilesTransactionalSpout
 from txtopo.spouts.memory import (
     MemoryTransactionalSpout,
@@ -25,6 +26,7 @@ from txtopo.spouts.transactional import (
 )
 
 __all__ = [
+    "DataSourceSpout",
     "FilesTransactionalSpout",
     "LastBatch",
     "MemoryTransactionalSpout",

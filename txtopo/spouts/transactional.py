@@ -92,7 +92,13 @@ class TransactionalSpout(ABC):
 
     Delivery: transactional. Every attempt of a txid has the same tuples, so both kinds of state are
     exactly once. If its data is gone before a txid is committed, the run stands still.
+
+    Attributes:
+        repeatable: False for a spout that is opaque after all: its metadata is fixed, but stands
+            for other tuples at times. Transactional states are then refused.
     """
+
+    repeatable: bool = True
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
