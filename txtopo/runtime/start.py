@@ -13,6 +13,7 @@ from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import Carrier
 from txtopo.runtime.closing import close_backends, close_parts, close_spout
 from txtopo.runtime.driver import TopologyDriver
+from txtopo.runtime.executor_probe import probe_executors
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.local import LocalCarrier
 from txtopo.runtime.parts import Parts
@@ -55,7 +56,7 @@ def start_topology(
         ensemble: What ``zookeeper="memory"`` uses, to outlive the run; by default one of its own.
 
     Raises:
-        ConfigError: A setting does not fit; nothing has run.
+        ConfigError: A setting does not fit, or executors lack a module; nothing has run.
         CoordinatorUnavailable: ZooKeeper cannot be reached; nothing was written.
         PromiseError: A state's table cannot be used; nothing was written.
     """
@@ -64,6 +65,8 @@ def start_topology(
             f"config is of the wrong type; got {type(config).__name__}; expected a Config(…)"
         )
     session = None if config.carrier == "local" else _session(spark)
+    if session is not None and is_classic(session):
+        probe_executors(session.sparkContext, topology.graph.spout)
     carrier = open_carrier(config, session)
     opened = partial(open_transactional_state, config, topology.id, _jvm(session), ensemble)
     scheduler = scheduler or ThreadScheduler(f"txtopo-{topology.id}")

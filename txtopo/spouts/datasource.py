@@ -19,7 +19,7 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError
 from txtopo.metadata import Json
-from txtopo.spouts.readers import StreamReader, made, opener, takes_limit
+from txtopo.spouts.readers import StreamReader, made, modules_of, opener, takes_limit
 from txtopo.spouts.transactional import (
     LastBatch,
     TransactionalCoordinator,
@@ -85,6 +85,7 @@ class DataSourceSpout(TransactionalSpout):
             )
         self._open, self.output_fields = opener(source, dict(options or {}), fields)
         self.repeatable = repeatable
+        self.client_modules = ("pyspark.sql.datasource", *modules_of(source))
         self._rows_max = batch_rows_max
 
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:

@@ -115,6 +115,13 @@ def opener(
     return _FromDataSource(source, dict(options), declared), declared
 
 
+def modules_of(source: object) -> tuple[str, ...]:
+    """Return the module that a source comes from; what is in the main script travels by value."""
+    kind = _named(source) if isinstance(source, str) else source
+    module = (kind if isinstance(kind, type) else type(kind)).__module__
+    return () if module == "__main__" else (module,)
+
+
 def made(open_reader: Callable[[], Any]) -> StreamReader:
     """Return a reader, the simple kind behind the other face."""
     from pyspark.sql.datasource import SimpleDataSourceStreamReader
