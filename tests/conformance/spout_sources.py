@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.spouts.data_sources import write
 from txtopo import Fields
 from txtopo.spouts import (
+    DataSourceSpout,
     FilesTransactionalSpout,
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
@@ -113,3 +117,42 @@ class FilesSource(SpoutSource):
     def lose(self, partition: int) -> None:
         for path in self.folder.iterdir():
             path.unlink()
+
+
+class LinesOfFiles(SpoutSource):
+    """Files of lines behind a Python Data Source."""
+
+    def __init__(self, folder: Path, source: Any, **options: Any) -> None:
+        self.folder, self.source, self.options = folder, source, options
+        self.written = 0
+        self.files = self.partitions
+
+    def spout(self) -> Spout:
+        return DataSourceSpout(self.source, {"path": str(self.folder)}, **self.options)
+
+    def append(self, partition: int, count: int) -> Sequence[tuple[int, int]]:
+        numbers = range(self.written, self.written + count)
+        self.written += count
+        write(self.folder / f"p{partition}", *numbers)
+        return [(partition, n) for n in numbers]
+
+    def add_partition(self) -> None:
+        self.files += 1
+        (self.folder / f"p{self.files - 1}").touch()
+
+    def remove_partition(self) -> None:
+        self.files -= 1
+        (self.folder / f"p{self.files}").unlink()
+
+    def lose(self, partition: int) -> None:
+        (self.folder / f"p{partition}").write_text("")
+
+
+class SimpleLines(LinesOfFiles):
+    partitions = 1
+
+    def add_partition(self) -> None:
+        pytest.skip("add_partition: a simple reader has one partition")
+
+    def remove_partition(self) -> None:
+        pytest.skip("remove_partition: a simple reader has one partition")

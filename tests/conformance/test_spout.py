@@ -8,10 +8,13 @@ import pytest
 
 from tests.conformance.spout_sources import (
     FilesSource,
+    LinesOfFiles,
     MemorySource,
     OpaqueMemorySource,
     ScriptedSource,
+    SimpleLines,
 )
+from tests.spouts.data_sources import LinesSource, SimpleLinesSource
 from txtopo.testing import ScriptedSpout
 from txtopo.testing.conformance import SpoutSource, SpoutSuite
 
@@ -54,3 +57,16 @@ class TestOpaqueScripted(SpoutSuite):
         source = ScriptedSource()
         source.kind = ScriptedSpout
         return source
+
+
+class TestDataSource(SpoutSuite):
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> SpoutSource:
+        rows_max = SpoutSource.batch_records_max
+        return LinesOfFiles(tmp_path, LinesSource, repeatable=True, batch_rows_max=rows_max)
+
+
+class TestSimpleDataSource(SpoutSuite):
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> SpoutSource:
+        return SimpleLines(tmp_path, SimpleLinesSource)

@@ -12,6 +12,7 @@ from txtopo.topology.graph import Graph
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from txtopo.runtime.foreach_batch import ForeachBatch
     from txtopo.runtime.progress import TopologyListener
     from txtopo.runtime.start import TopologyRun
 
@@ -51,3 +52,41 @@ class Topology:
         from txtopo.runtime.start import start_topology
 
         return start_topology(self, spark, config or Config(), listeners)
+
+    def foreach_batch(
+        self,
+        config: Config | None = None,
+        *,
+        continues: str | None = None,
+        after_txid: int = 0,
+    ) -> ForeachBatch:
+        """Return what a Structured Streaming query gives its micro-batches to.
+
+        Guarantee: a micro-batch counts exactly once in each state, whatever crashes, as long as the
+        query keeps its checkpoint; also when the checkpoint's last commit entry is lost, since the
+        batch is then undone and done again (opaque states) or not done again (transactional ones).
+        Batches are committed one at a time, in order; a start of the query that was replaced by a
+        later one changes nothing. There is one attempt a call: an error ends the query.
+
+        Limits: classic Spark, no asynchronous progress tracking (refused). The query's id is part
+        of the topology id in the ledgers, so a query with a new checkpoint is refused on the tables
+        of an old one, unless *continues* says otherwise. Two drivers that start one checkpoint at
+        the same instant are kept apart by Spark's own checkpoint, not by the ledgers.
+
+        Args:
+            config: How to run; carrier (``"auto"``, ``"dataframe"``, or ``"local"``: all in the
+                driver) and slots are used.
+            continues: Id of an earlier query with another checkpoint, behind whose last batch this
+                query begins; its tables are taken over. Say it at each start.
+            after_txid: The txid that those tables held then.
+
+        Raises:
+            TopologyError: The topology has no ``StreamSpout``.
+            ConfigError: A setting does not fit.
+
+        Example:
+            ``query = stream.writeStream.foreachBatch(topology.foreach_batch()).start()``
+        """
+        from txtopo.runtime.foreach_batch import ForeachBatch
+
+        return ForeachBatch(self.graph, config or Config(), continues, after_txid)

@@ -15,6 +15,7 @@ from txtopo.builders.topology import Topology
 from txtopo.errors import TopologyError, TopologyWarning
 from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
 from txtopo.spouts.partitioned import PartitionedTransactionalSpout
+from txtopo.spouts.stream import StreamSpout
 from txtopo.spouts.transactional import TransactionalSpout
 from txtopo.topology.advice import advice
 from txtopo.topology.checks import check_parallelism
@@ -23,7 +24,12 @@ from txtopo.topology.graph import Graph
 from txtopo.topology.ids import check_id
 from txtopo.topology.roles import bolt_role, checked_streams, not_a_committer, spout_role
 
-Spout = TransactionalSpout | PartitionedTransactionalSpout | OpaquePartitionedTransactionalSpout
+Spout = (
+    TransactionalSpout
+    | PartitionedTransactionalSpout
+    | OpaquePartitionedTransactionalSpout
+    | StreamSpout
+)
 Bolt = BasicBolt | BatchBolt | ArrowBolt | PersistentAggregate
 
 
@@ -59,6 +65,12 @@ class TransactionalTopologyBuilder:
         check_id("spout", spout_id)
         role = spout_role(spout_id, spout)
         check_parallelism(spout_id, parallelism)
+        if role is Role.STREAM_SPOUT and parallelism != 1:
+            raise TopologyError(
+                f"stream spout {spout_id!r} has no parallelism of its own; got {parallelism}; "
+                "expected none: its tasks are Spark partitions, one for each of Config.slots",
+                component=spout_id,
+            )
         streams = checked_streams(spout_id, spout)
         if not streams:
             raise TopologyError(

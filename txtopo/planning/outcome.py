@@ -181,7 +181,7 @@ def _first_failure(run: Run, failures: list[TaskFailure]) -> FailedBatch | None:
 
 def _metadata(program: Program, run: Run, control: Control) -> list[BatchMetadata]:
     """Return the metadata of each attempt, with where its emitters ended."""
-    if program.components[program.spout_id].role is Role.TRANSACTIONAL_SPOUT:
+    if program.components[program.spout_id].role in (Role.TRANSACTIONAL_SPOUT, Role.STREAM_SPOUT):
         return list(run.metadata)
     opaque = program.components[program.spout_id].role is Role.OPAQUE_SPOUT
     cut = dict(run.previous.cut or {}) if run.previous is not None else {}

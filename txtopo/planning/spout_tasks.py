@@ -7,9 +7,9 @@ same task, so several batches fit into one job although nobody knew before where
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
@@ -24,12 +24,29 @@ from txtopo.spouts.partitioned import PartitionedTransactionalEmitter
 from txtopo.spouts.transactional import TransactionalEmitter
 from txtopo.topology.component import Role
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 class SpoutTask:
-    """One task of a spout, with one emitter for the whole run."""
+    """One task of a spout, with one emitter for the whole run.
 
-    def __init__(self, channel: Channel, component: PlannedComponent, task: int) -> None:
+    Args:
+        channel: Where to emit.
+        component: The spout.
+        task: Number of the task.
+        rows: What the only batch of a stream spout has in this slot.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        component: PlannedComponent,
+        task: int,
+        rows: Iterable[pa.RecordBatch] = (),
+    ) -> None:
         self._channel = channel
+        self._rows = rows
         self._component = component
         self._task = task
         self._emitter: Any = None
@@ -40,10 +57,14 @@ class SpoutTask:
 
     def steps(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> Iterator[None]:
         """Emit this task's share of a batch; stops where the outbox may be emptied."""
-        if self._emitter is None:
-            self._emitter = self._open()
         component, emission = self._component, self._emission(attempt)
-        if component.role is Role.TRANSACTIONAL_SPOUT:
+        if self._emitter is None and component.role is not Role.STREAM_SPOUT:
+            self._emitter = self._open()
+        if component.role is Role.STREAM_SPOUT:
+            for batch in self._rows:
+                emission.collector.emit_batch(batch)
+                yield
+        elif component.role is Role.TRANSACTIONAL_SPOUT:
             emitter = cast("TransactionalEmitter", self._emitter)
             emitter.emit_batch(attempt, _copy(metadata.planned), emission.collector)
             yield

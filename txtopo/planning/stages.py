@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.context import TaskContext
@@ -31,6 +32,9 @@ from txtopo.planning.spout_tasks import SpoutTask
 from txtopo.planning.stamps import Control, fault_of, raise_fault
 from txtopo.planning.states import StateOpener, TaskStates, open_in_task
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 Address = int
 Output = Iterator[tuple[Address, bytes]]
 
@@ -44,6 +48,7 @@ def run_stage(
     task_id: int,
     records: Iterable[bytes],
     states: StateOpener | None = None,
+    rows: Iterable[pa.RecordBatch] = (),
 ) -> Output:
     """Run one level of a chain in one slot.
 
@@ -56,6 +61,7 @@ def run_stage(
         task_id: Id of the Spark task attempt: another one for each time that the task is run.
         records: What was sent to this slot, in any order.
         states: Opens the states of committers; without it each task opens their stores itself.
+        rows: At the first level of a topology with a stream spout: what comes in at this slot.
 
     Yields:
         (address, record).
@@ -63,14 +69,18 @@ def run_stage(
     with ExitStack() as closing:
         if states is None:
             states = open_in_task(program, closing)
-        yield from _Stage(Site(program, chain, run, level, slot, task_id), states).run(records)
+        site = Site(program, chain, run, level, slot, task_id)
+        yield from _Stage(site, states, rows).run(records)
 
 
 class _Stage:
     """One call of a stage function."""
 
-    def __init__(self, site: Site, states: StateOpener) -> None:
+    def __init__(
+        self, site: Site, states: StateOpener, rows: Iterable[pa.RecordBatch] = ()
+    ) -> None:
         self._site = site
+        self._rows = rows
         self._states = states
         self._control = Control()
         self._channel = Channel(site, self._control)
@@ -134,8 +144,9 @@ class _Stage:
         arrivals = inbox.arrivals(attempt.txid, component)
         for task in self._site.tasks(component.tasks):
             if component.role.spout:
-                spout = self._spouts.get(task) or SpoutTask(self._channel, component, task)
-                self._spouts[task] = spout
+                if task not in self._spouts:
+                    self._spouts[task] = SpoutTask(self._channel, component, task, self._rows)
+                spout = self._spouts[task]
                 steps = spout.steps(attempt, metadata)
             else:
                 steps = self._bolt(component, attempt, task, arrivals.pop(task))

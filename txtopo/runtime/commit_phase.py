@@ -32,7 +32,7 @@ from txtopo.state.outcome import commit_resolved
 from txtopo.state.transaction import StateHandle
 
 if TYPE_CHECKING:
-    from txtopo.runtime.parts import Parts
+    from txtopo.runtime.parts import CommitParts
     from txtopo.runtime.takeover import StateName
 
 logger = logging.getLogger("txtopo")
@@ -59,7 +59,7 @@ class CommitPhase:
     After a timeout two calls may overlap; the ledgers then refuse the older attempt.
     """
 
-    def __init__(self, parts: Parts, backends: Mapping[StateName, StateBackend]) -> None:
+    def __init__(self, parts: CommitParts, backends: Mapping[StateName, StateBackend]) -> None:
         self._parts = parts
         self._backends = backends
 

@@ -18,7 +18,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.planning.program import Chain, Program
 from txtopo.planning.run import Run
 from txtopo.runtime.carrier import Processed
-from txtopo.runtime.spark_jobs import ClassicLabels, ConnectLabels, SparkJobs
+from txtopo.runtime.spark_jobs import ClassicLabels, ConnectLabels, Labels, SparkJobs
 from txtopo.runtime.stage_task import PackedProgram, StageTask
 
 if TYPE_CHECKING:
@@ -35,12 +35,18 @@ _BATCH_BYTES = 4 << 20
 
 
 class DataFrameCarrier:
-    """Moves envelopes through queries; see the module's text."""
+    """Moves envelopes through queries; see the module's text.
+
+    Args:
+        session: The session.
+        labels: How its jobs are labelled; by default as the session can.
+    """
 
     keeps_cut_in_driver = True
 
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, labels: Labels | None = None) -> None:
         self._session = session
+        self._labels = labels
         self._connect = "connect" in type(session).__module__
 
     def default_slots(self) -> int:
@@ -53,11 +59,11 @@ class DataFrameCarrier:
         """Pack the program; it travels with every query, since Connect has no broadcasts."""
         self._program = program
         self._packed = PackedProgram.of(program)
-        labels = (
-            ConnectLabels(self._session)
-            if self._connect
-            else ClassicLabels(self._session.sparkContext)
-        )
+        labels = self._labels
+        if labels is None and self._connect:
+            labels = ConnectLabels(self._session)
+        elif labels is None:
+            labels = ClassicLabels(self._session.sparkContext)
         self._jobs = SparkJobs(labels, program.topology_id)
 
     def process(self, run: Run) -> Processed:
@@ -65,7 +71,16 @@ class DataFrameCarrier:
         slots = self._program.slots
         with self._jobs.labelled(run, "processing"):
             start = self._session.range(0, slots, 1, slots).selectExpr("int(id) as address")
-            kept = self._query(start, "processing", run, len(self._program.processing))
+            kept = self._query(start, "processing", run, range(len(self._program.processing)))
+        return Processed(run, kept.pop(_DRIVER, []), kept=kept)
+
+    def process_frame(self, run: Run, frame: DataFrame) -> Processed:
+        """Run one query over a frame whose rows are what the stream spout emits."""
+        with self._jobs.labelled(run, "processing"):
+            spread = frame.repartition(self._program.slots)
+            first = _first_stage(self._packed, StageTask("processing", run, 0))
+            levels = range(1, len(self._program.processing))
+            kept = self._query(spread.mapInArrow(first, _COLUMNS), "processing", run, levels)
         return Processed(run, kept.pop(_DRIVER, []), kept=kept)
 
     def commit(self, processed: Processed, attempt: TransactionAttempt) -> list[bytes]:
@@ -76,7 +91,7 @@ class DataFrameCarrier:
         with self._jobs.labelled(part, "commit"):
             table = _table({slot: cut.get(1 + number * slots + slot, []) for slot in range(slots)})
             frame = self._session.createDataFrame(table).repartitionById(slots, "address")
-            records = self._query(frame, "commit", part, len(self._program.commit))
+            records = self._query(frame, "commit", part, range(len(self._program.commit)))
         return records.get(_DRIVER, [])
 
     def release(self, processed: Processed) -> None:
@@ -91,9 +106,9 @@ class DataFrameCarrier:
         """Cancel everything."""
         self._jobs.cancel_all()
 
-    def _query(self, frame: DataFrame, chain: Chain, run: Run, levels: int) -> Cut:
-        """Run all levels of a chain over a frame that is spread over the slots."""
-        for level in range(levels):
+    def _query(self, frame: DataFrame, chain: Chain, run: Run, levels: range) -> Cut:
+        """Run levels of a chain over a frame that is spread over the slots."""
+        for level in levels:
             if level:
                 frame = frame.repartitionById(self._program.slots, "address")
             stage = _stage(self._packed, StageTask(chain, run, level))
@@ -115,6 +130,19 @@ def _stage(packed: PackedProgram, task: StageTask) -> Callable[[Batches], Batche
         context = TaskContext.get()
         assert context is not None
         yield from _batches(task.records(packed, context.partitionId(), _payloads(batches)))
+
+    return stage
+
+
+def _first_stage(packed: PackedProgram, task: StageTask) -> Callable[[Batches], Batches]:
+    """Return the first stage of a stream spout, whose input is no envelopes but rows."""
+
+    def stage(batches: Batches) -> Batches:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        yield from _batches(task.records(packed, context.partitionId(), (), rows=batches))
 
     return stage
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
@@ -16,6 +17,12 @@ from txtopo.planning.program import Chain, Levels, Program
 from txtopo.planning.run import Run
 from txtopo.planning.stages import run_stage
 from txtopo.runtime.carrier import Processed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    Rows = Sequence[Sequence[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +35,7 @@ class Stage:
     level: int
     slot: int
     records: Sequence[bytes]
+    rows: Sequence[pa.RecordBatch] = ()
 
 
 class LocalCarrier:
@@ -58,6 +66,14 @@ class LocalCarrier:
         by_address = self._chain("processing", run, {}, run.tag)
         return Processed(run, list(by_address.pop(DRIVER, [])), kept=by_address)
 
+    def process_frame(self, run: Run, frame: DataFrame) -> Processed:
+        """Run the processing phase on a frame, whose rows come here and go round the slots."""
+        assert self._program is not None
+        batches, slots = frame.toArrow().to_batches(), self._program.slots
+        rows = [batches[slot::slots] for slot in range(slots)]
+        by_address = self._chain("processing", run, {}, run.tag, rows)
+        return Processed(run, list(by_address.pop(DRIVER, [])), kept=by_address)
+
     def commit(self, processed: Processed, attempt: TransactionAttempt) -> list[bytes]:
         """Run the commit phase of one attempt of a processed run."""
         assert self._program is not None
@@ -82,19 +98,30 @@ class LocalCarrier:
         self._cancelled |= self._running
 
     def _chain(
-        self, chain: Chain, run: Run, records: Mapping[int, list[bytes]], tag: str
+        self,
+        chain: Chain,
+        run: Run,
+        records: Mapping[int, list[bytes]],
+        tag: str,
+        rows: Rows = (),
     ) -> dict[int, list[bytes]]:
         self._running.add(tag)
         try:
             for level in range(len(self._levels(chain))):
-                records = self._level(chain, run, level, records, tag)
+                records = self._level(chain, run, level, records, tag, () if level else rows)
         finally:
             self._running.discard(tag)
             self._cancelled.discard(tag)
         return dict(records)
 
     def _level(
-        self, chain: Chain, run: Run, level: int, records: Mapping[int, list[bytes]], tag: str
+        self,
+        chain: Chain,
+        run: Run,
+        level: int,
+        records: Mapping[int, list[bytes]],
+        tag: str,
+        rows: Rows,
     ) -> dict[int, list[bytes]]:
         program = self._program
         assert program is not None
@@ -104,7 +131,8 @@ class LocalCarrier:
                 raise RunLostError(
                     f"the job {tag} was cancelled", tag=tag, counted=False, cancelled=True
                 )
-            stage = Stage(program, chain, run, level, slot, records.get(slot, []))
+            here = rows[slot] if rows else ()
+            stage = Stage(program, chain, run, level, slot, records.get(slot, []), here)
             for address, record in self.compute(stage, next(self._task_ids)):
                 sent.setdefault(address, []).append(record)
         return sent
@@ -119,6 +147,7 @@ class LocalCarrier:
             stage.slot,
             task_id,
             stage.records,
+            rows=stage.rows,
         )
 
     def _levels(self, chain: Chain) -> Levels:

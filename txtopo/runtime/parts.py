@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from txtopo.attempt import TransactionAttempt
     from txtopo.config import Config
+    from txtopo.metadata import BatchMetadata
     from txtopo.planning.program import Program
     from txtopo.runtime.batch_planner import BatchPlanner
     from txtopo.runtime.carrier import Carrier
@@ -36,3 +40,44 @@ class Parts:
     transactional_state: TransactionalState
     planner: BatchPlanner
     scheduler: Scheduler
+
+
+class CommittingSpout(Protocol):
+    """The driver's side of a spout, as far as commits go: a ``BatchPlanner``."""
+
+    def commit(self, attempt: TransactionAttempt) -> None:
+        """Tell an emitter that takes part in the commit phase."""
+        ...
+
+    def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
+        """Return the records behind a batch, by partition, where the spout knows it."""
+        ...
+
+
+class CommitParts(Protocol):
+    """What commits need of the parts, with a coordinator or without one."""
+
+    @property
+    def graph(self) -> Graph:
+        """The checked topology."""
+        ...
+
+    @property
+    def program(self) -> Program:
+        """The same, compiled for the stages."""
+        ...
+
+    @property
+    def carrier(self) -> Carrier:
+        """What moves envelopes."""
+        ...
+
+    @property
+    def planner(self) -> CommittingSpout:
+        """The driver's side of the spout."""
+        ...
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Where durable steps are marked."""
+        ...

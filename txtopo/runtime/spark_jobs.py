@@ -158,6 +158,19 @@ class ConnectLabels:
         self._session.interruptTag(tag)
 
 
+class NoLabels:
+    """Leaves the jobs of a streaming query in its own group: who stops the query stops them."""
+
+    def put_on(self, tag: str, description: str, pool: str) -> None:
+        """Do nothing."""
+
+    def take_off(self, tag: str) -> None:
+        """Do nothing."""
+
+    def cancel(self, tag: str) -> None:
+        """Do nothing."""
+
+
 def _description(topology_id: str, run: Run, chain: Chain) -> str:
     first, last = run.attempts[0].txid, run.attempts[-1].txid
     txids = f"txid {first}" if first == last else f"txids {first} to {last}"

@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from txtopo.planning.pickling import dumps, loads
 from txtopo.planning.program import Chain, Program
 from txtopo.planning.run import Run
 from txtopo.planning.stages import run_stage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # The one state in a module of txtopo: a worker process outlives its tasks, and the program is the
 # same for all jobs of a topology. Keyed by its digest, so topologies that share workers do not
@@ -61,7 +65,11 @@ class StageTask:
     level: int
 
     def records(
-        self, packed: PackedProgram, slot: int, payloads: Iterable[bytes]
+        self,
+        packed: PackedProgram,
+        slot: int,
+        payloads: Iterable[bytes],
+        rows: Iterable[pa.RecordBatch] = (),
     ) -> Iterator[tuple[int, bytes]]:
         """Run the stage of a slot in this Spark task; yield (address, payload).
 
@@ -74,4 +82,6 @@ class StageTask:
         assert context is not None
         task_id = context.taskAttemptId()
         program = packed.unpack()
-        return run_stage(program, self.chain, self.run, self.level, slot, task_id, payloads)
+        return run_stage(
+            program, self.chain, self.run, self.level, slot, task_id, payloads, rows=rows
+        )

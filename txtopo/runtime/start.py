@@ -13,6 +13,7 @@ from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import Carrier
 from txtopo.runtime.closing import close_backends, close_parts, close_spout
 from txtopo.runtime.driver import TopologyDriver
+from txtopo.runtime.executor_probe import probe_executors
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.local import LocalCarrier
 from txtopo.runtime.parts import Parts
@@ -20,6 +21,7 @@ from txtopo.runtime.progress import TopologyListener
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.takeover import StateName, open_states
 from txtopo.state.backend import StateBackend
+from txtopo.topology.component import Role
 from txtopo.transactional_state.candidate import this_process
 from txtopo.transactional_state.opening import open_transactional_state
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from txtopo.builders.topology import Topology
     from txtopo.metadata import Json
+    from txtopo.topology.graph import Graph
     from txtopo.transactional_state.memory import MemoryEnsemble
     from txtopo.transactional_state.store import TransactionalState
 
@@ -53,7 +56,7 @@ def start_topology(
         ensemble: What ``zookeeper="memory"`` uses, to outlive the run; by default one of its own.
 
     Raises:
-        ConfigError: A setting does not fit; nothing has run.
+        ConfigError: A setting does not fit, or executors lack a module; nothing has run.
         CoordinatorUnavailable: ZooKeeper cannot be reached; nothing was written.
         PromiseError: A state's table cannot be used; nothing was written.
     """
@@ -62,6 +65,8 @@ def start_topology(
             f"config is of the wrong type; got {type(config).__name__}; expected a Config(…)"
         )
     session = None if config.carrier == "local" else _session(spark)
+    if session is not None and is_classic(session):
+        probe_executors(session.sparkContext, topology.graph.spout)
     carrier = open_carrier(config, session)
     opened = partial(open_transactional_state, config, topology.id, _jvm(session), ensemble)
     scheduler = scheduler or ThreadScheduler(f"txtopo-{topology.id}")
@@ -93,9 +98,16 @@ def open_driver(
         candidate: Who asks for the leadership, shown to others.
     """
     graph = topology.graph
+    if graph.spout.role is Role.STREAM_SPOUT:
+        raise TopologyError(
+            f"topology {graph.id!r} has a StreamSpout, so a streaming query drives it; got "
+            "start(); expected stream.writeStream.foreachBatch(topology.foreach_batch()); or give "
+            "it a spout that reads by itself",
+            component=graph.spout.id,
+        )
     slots = config.slots or carrier.default_slots()
     program = compile_program(graph, config, slots)
-    _check_states(topology, config, commit_in_driver=program.commit_in_driver)
+    check_states(graph, config, commit_in_driver=program.commit_in_driver)
     opened = open_state()
     try:
         parts = Parts(
@@ -134,7 +146,7 @@ def open_carrier(config: Config, session: SparkSession | None) -> Carrier:
     """Return the carrier that the configuration names."""
     if session is None:
         return LocalCarrier(config.slots)
-    classic = _is_classic(session)
+    classic = is_classic(session)
     kind = config.carrier
     if kind == "auto":
         kind = "rdd" if classic else "dataframe"
@@ -159,18 +171,24 @@ def _session(spark: SparkSession | None) -> SparkSession:
     return session
 
 
-def _is_classic(session: SparkSession) -> bool:
+def is_classic(session: SparkSession) -> bool:
+    """Return whether a session has a JVM of its own, unlike that of Spark Connect."""
     return hasattr(session, "_jvm") and type(session).__module__.startswith("pyspark.sql.session")
 
 
 def _jvm(session: SparkSession | None) -> Any:
-    return session._jvm if session is not None and _is_classic(session) else None
+    return session._jvm if session is not None and is_classic(session) else None
 
 
-def _check_states(topology: Topology, config: Config, *, commit_in_driver: bool) -> None:
+def check_states(graph: Graph, config: Config, *, commit_in_driver: bool) -> None:
+    """Check that committers that run in other processes can reach their states.
+
+    Raises:
+        TopologyError: A state lives in this process.
+    """
     if commit_in_driver or config.carrier == "local":
         return
-    for component in topology.graph.components.values():
+    for component in graph.components.values():
         for name, state in component.states.items():
             if component.parallelism > 1 and not state.shared_by_processes:
                 raise TopologyError(

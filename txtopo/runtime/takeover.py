@@ -29,7 +29,7 @@ from txtopo.topology.component import Role
 
 if TYPE_CHECKING:
     from txtopo.metadata import Json
-    from txtopo.runtime.parts import Parts
+    from txtopo.runtime.parts import CommitParts, Parts
     from txtopo.transactional_state.journal import Journal
 
 StateName = tuple[str, str]
@@ -128,7 +128,7 @@ def _coordinator(
     return Coordinator(settings, epoch=epoch, current=current, stored=metadata), adopted
 
 
-def open_states(parts: Parts) -> dict[StateName, StateBackend]:
+def open_states(parts: CommitParts) -> dict[StateName, StateBackend]:
     """Open a backend for each state of each committer, in topological order."""
     backends = {}
     for component in parts.graph.components.values():
@@ -139,7 +139,7 @@ def open_states(parts: Parts) -> dict[StateName, StateBackend]:
     return backends
 
 
-def _mark(parts: Parts, state: str, step: str) -> None:
+def _mark(parts: CommitParts, state: str, step: str) -> None:
     parts.scheduler.point(f"{step}:{state}")
 
 

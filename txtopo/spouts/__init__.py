@@ -1,5 +1,6 @@
 """Where batches come from."""
 
+from txtopo.spouts.datasource import DataSourceSpout
 from txtopo.spouts.files import FilesTransactionalSpout
 from txtopo.spouts.memory import (
     MemoryTransactionalSpout,
@@ -16,6 +17,7 @@ from txtopo.spouts.partitioned import (
     PartitionedTransactionalEmitter,
     PartitionedTransactionalSpout,
 )
+from txtopo.spouts.stream import StreamSpout
 from txtopo.spouts.transactional import (
     LastBatch,
     TransactionalCoordinator,
@@ -24,6 +26,7 @@ from txtopo.spouts.transactional import (
 )
 
 __all__ = [
+    "DataSourceSpout",
     "FilesTransactionalSpout",
     "LastBatch",
     "MemoryTransactionalSpout",
@@ -35,6 +38,7 @@ __all__ = [
     "PartitionedTransactionalEmitter",
     "PartitionedTransactionalSpout",
     "Recut",
+    "StreamSpout",
     "TransactionalCoordinator",
     "TransactionalEmitter",
     "TransactionalSpout",

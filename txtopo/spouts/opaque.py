@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
@@ -51,7 +51,12 @@ class OpaquePartitionedTransactionalSpout(ABC):
 
     Delivery: opaque. Each record counts in exactly one committed txid, though an attempt that fails
     may be followed by another batch of the same txid; needs opaque states.
+
+    Attributes:
+        client_modules: What its tasks import; see ``TransactionalSpout``.
     """
+
+    client_modules: Sequence[str] = ()
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
@@ -83,7 +83,12 @@ class PartitionedTransactionalSpout(ABC):
 
     Delivery: transactional, as ``TransactionalSpout``. A replay never touches partitions that were
     added after the batch was planned.
+
+    Attributes:
+        client_modules: What its tasks import; see ``TransactionalSpout``.
     """
+
+    client_modules: Sequence[str] = ()
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from txtopo.attempt import TransactionAttempt
@@ -92,7 +92,16 @@ class TransactionalSpout(ABC):
 
     Delivery: transactional. Every attempt of a txid has the same tuples, so both kinds of state are
     exactly once. If its data is gone before a txid is committed, the run stands still.
+
+    Attributes:
+        repeatable: False for a spout that is opaque after all: its metadata is fixed, but stands
+            for other tuples at times. Transactional states are then refused.
+        client_modules: What its tasks import, such as the source's client; each executor of a
+            cluster is asked for them before anything runs.
     """
+
+    repeatable: bool = True
+    client_modules: Sequence[str] = ()
 
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}

@@ -17,6 +17,7 @@ class Role(Enum):
     TRANSACTIONAL_SPOUT = "transactional spout"
     PARTITIONED_SPOUT = "partitioned transactional spout"
     OPAQUE_SPOUT = "opaque partitioned transactional spout"
+    STREAM_SPOUT = "stream spout"
     BASIC_BOLT = "basic bolt"
     BATCH_BOLT = "batch bolt"
     ARROW_BOLT = "arrow bolt"
@@ -25,7 +26,17 @@ class Role(Enum):
     @property
     def spout(self) -> bool:
         """Whether it is a spout."""
-        return self in (Role.TRANSACTIONAL_SPOUT, Role.PARTITIONED_SPOUT, Role.OPAQUE_SPOUT)
+        return self in _SPOUTS
+
+
+_SPOUTS = frozenset(
+    {
+        Role.TRANSACTIONAL_SPOUT,
+        Role.PARTITIONED_SPOUT,
+        Role.OPAQUE_SPOUT,
+        Role.STREAM_SPOUT,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

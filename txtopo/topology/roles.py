@@ -13,6 +13,7 @@ from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.errors import TopologyError
 from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
 from txtopo.spouts.partitioned import PartitionedTransactionalSpout
+from txtopo.spouts.stream import StreamSpout
 from txtopo.spouts.transactional import TransactionalSpout
 from txtopo.topology.component import Role, declared_streams
 from txtopo.tuples import Fields, Stream
@@ -21,6 +22,7 @@ SPOUTS: dict[type, Role] = {
     TransactionalSpout: Role.TRANSACTIONAL_SPOUT,
     PartitionedTransactionalSpout: Role.PARTITIONED_SPOUT,
     OpaquePartitionedTransactionalSpout: Role.OPAQUE_SPOUT,
+    StreamSpout: Role.STREAM_SPOUT,
 }
 BOLTS: dict[type, Role] = {
     BasicBolt: Role.BASIC_BOLT,
@@ -39,6 +41,7 @@ CALLS: dict[type, dict[str, tuple[str, ...]]] = {
         "coordinator": ("config", "context"),
         "emitter": ("config", "context"),
     },
+    StreamSpout: {},
     BasicBolt: {"prepare": ("config", "context"), "execute": ("tuple", "collector")},
     BatchBolt: {
         "prepare": ("config", "context", "collector", "attempt"),

@@ -93,7 +93,8 @@ def _check_committer(component: Component, name: str) -> None:
 
 
 def _check_kind(spout: Component, component: Component, name: str, state: State) -> None:
-    if spout.role is not Role.OPAQUE_SPOUT or state.kind != "transactional":
+    repeatable = getattr(spout.prototype, "repeatable", spout.role is not Role.OPAQUE_SPOUT)
+    if repeatable or state.kind != "transactional":
         return
     raise TopologyError(
         f"state {name!r} of {component.id!r} is transactional and the spout {spout.id!r} is "

@@ -1,0 +1,113 @@
+"""ForeachBatch: a Structured Streaming query drives a topology, one micro-batch a txid.
+
+Theory of operation
+-------------------
+Spark writes into its checkpoint what batch *b* consists of, calls ``foreachBatch``, and then notes
+that *b* is done. If it dies in between it calls again with the same *b*. So *b* + 1 is a txid, and
+the states' ledgers say whether it is in them. There is no coordinator, window or ZooKeeper: the
+query calls one batch at a time.
+
+Each start of the query claims an epoch above all that the ledgers hold, in all states, before it
+writes anything: whatever an earlier start still has on its way is refused. The query's id, which
+lives in its checkpoint, is part of the ledgers' topology id: another checkpoint would number other
+batches from 0, so it is another topology.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from txtopo.config import Config
+from txtopo.errors import ConfigError, TopologyError
+from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
+from txtopo.runtime.stream_run import StreamRun
+from txtopo.runtime.streaming_query import StreamingQueryFacts
+from txtopo.topology.component import Role
+from txtopo.topology.graph import Graph
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class ForeachBatch:
+    """What ``topology.foreach_batch()`` returns: a function of (micro-batch, batch id).
+
+    Who calls it: Spark, in the driver, on the thread of the query, one batch at a time. What a bolt
+    or a store raises ends the query with it; start the query again, and the batch comes again.
+
+    Args:
+        graph: A topology with a ``StreamSpout``.
+        config: Its carrier and slots are used.
+        continues: Id of the query whose ledgers this one takes over.
+        after_txid: The txid that they held then.
+        scheduler: Where durable steps are marked; one that does nothing by default.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        config: Config,
+        continues: str | None = None,
+        after_txid: int = 0,
+        scheduler: Scheduler | None = None,
+    ) -> None:
+        spout = graph.spout
+        if spout.role is not Role.STREAM_SPOUT:
+            raise TopologyError(
+                f"topology {graph.id!r} has a spout that reads by itself; got "
+                f"{spout.role.value} {spout.id!r}; expected StreamSpout(fields), which a query "
+                "drives; or use start()",
+                component=spout.id,
+            )
+        if config.carrier == "rdd":
+            raise ConfigError(
+                "a micro-batch is a DataFrame; got carrier 'rdd'; expected 'auto', 'dataframe' or "
+                "'local'"
+            )
+        if type(after_txid) is not int or after_txid < 0 or (after_txid and continues is None):
+            raise ConfigError(
+                f"after_txid is wrong; got {after_txid!r} with continues={continues!r}; expected "
+                "the txid that the ledgers of the query that is continued hold"
+            )
+        self._graph = graph
+        self._config = config
+        self._continues = continues
+        self._after_txid = after_txid
+        self._scheduler = scheduler or ThreadScheduler(f"txtopo-{graph.id}")
+        self._query: StreamingQueryFacts | None = None
+        self._run: StreamRun | None = None
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Process and commit one micro-batch.
+
+        Raises:
+            ConfigError: The query cannot be used; mend its options.
+            TopologyError: The stream lacks a column; mend the query or the spout's fields.
+            PromiseError: Checkpoint and stores do not fit together; a person decides.
+            InfrastructureError: A store or Spark failed; start the query again.
+            Exception: What a bolt raised.
+        """
+        query = StreamingQueryFacts.of(frame.sparkSession)
+        txid = batch_id + 1 + self._after_txid
+        try:
+            if self._run is None or query != self._query:
+                self.close()
+                owner = self._owner(query)
+                self._run = StreamRun(self._graph, self._config, owner, frame, self._scheduler)
+                self._query = query
+                self._run.claim(txid, first_txid=self._after_txid + 1)
+            self._run.commit(frame, txid)
+        except BaseException:
+            # Another call claims anew, and reads the ledgers again.
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the stores; a call after it opens them again."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.close()
+
+    def _owner(self, query: StreamingQueryFacts) -> str:
+        id = self._continues or query.id
+        return self._graph.id if id is None else f"{self._graph.id}@{id}"
