@@ -16,6 +16,7 @@ import shutil
 import sqlite3
 import uuid
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -268,10 +269,11 @@ def start_until_it_ends(place: Place, config: Config) -> None:
         run.process_all_available(LIMIT_S)
 
 
-def sources() -> Iterator[tuple[Path, ast.Module]]:
-    for folder in ("txtopo", "state_backends"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield path, ast.parse(path.read_text())
+@cache
+def sources() -> list[tuple[Path, ast.Module]]:
+    folders = (ROOT / "txtopo", ROOT / "state_backends")
+    paths = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    return [(path, ast.parse(path.read_text())) for path in paths]
 
 
 def imported(node: ast.AST) -> set[str]:

@@ -10,6 +10,8 @@ from tests.integration.running import LOCAL, Place, on, running
 from tests.security.ear import Ear
 from tests.services.postgresql import PostgresServer
 
+pytestmark = pytest.mark.spark
+
 
 def test_a_run_on_spark_tells_no_password(
     spark: SparkSession,
