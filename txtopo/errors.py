@@ -16,6 +16,10 @@ from __future__ import annotations
 
 from typing import Any
 
+TEXT_CHARACTERS_MAX = 8_000
+"""Enough for whatever a person reads. A text may be as long as a value that a message repeats, and
+travels to the driver, the log, listeners and pages, with each attempt again."""
+
 
 class TxtopoError(Exception):
     """The base of every exception of txtopo.
@@ -25,7 +29,7 @@ class TxtopoError(Exception):
     """
 
     def __init__(self, message: str = "", **facts: object) -> None:
-        super().__init__(message)
+        super().__init__(shortened(message))
         self.facts = facts
 
     def __getattr__(self, name: str) -> object:
@@ -36,6 +40,14 @@ class TxtopoError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), str(self), self.facts))
+
+
+def shortened(text: str) -> str:
+    """Return a text, without its middle if it is longer than a person reads."""
+    if len(text) <= TEXT_CHARACTERS_MAX:
+        return text
+    half = TEXT_CHARACTERS_MAX // 2
+    return f"{text[:half]}\n[…]\n{text[-half:]}"
 
 
 def _rebuild(kind: type[TxtopoError], message: str, facts: dict[str, object]) -> TxtopoError:

@@ -33,9 +33,19 @@ def json_flaw(value: object) -> str | None:
     """
     try:
         json.dumps(value, allow_nan=False)
+        return _changed_key(value)
+    except RecursionError:
+        return "it is nested too deep"
     except (TypeError, ValueError) as error:
         return str(error)
-    return _changed_key(value)
+
+
+def shown(value: object) -> str:
+    """Return the beginning of a value for a message; what is nested too deep has no text."""
+    try:
+        return f"{value!r:.200}"
+    except RecursionError:
+        return f"a {type(value).__name__}"
 
 
 def _changed_key(value: object) -> str | None:

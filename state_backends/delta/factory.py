@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from state_backends.delta.layout import Layout, reserved
-from state_backends.delta.location import absolute, location
+from state_backends.delta.location import absolute, folder_name, location
 from txtopo.errors import TopologyError
 from txtopo.state import StateTable
 
 if TYPE_CHECKING:
     from state_backends.delta.backend import DeltaBackend
+
+
+_FOLDER_BYTES_MAX = 255
+"""What file systems take."""
 
 
 class DeltaFactory:
@@ -36,6 +40,13 @@ class DeltaFactory:
 
 
 def _check_names(table: StateTable) -> None:
+    if len(folder_name(table.name)) > _FOLDER_BYTES_MAX:
+        raise TopologyError(
+            f"bad name of a state's table; got {table.name[:80]!r}…; its folder would have more "
+            f"than {_FOLDER_BYTES_MAX} characters, where others than letters, digits and _ take "
+            "three; choose a shorter one",
+            state=table.name,
+        )
     names = Layout(table).schema.names
     for name in names:
         if reserved(name):

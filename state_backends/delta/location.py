@@ -27,7 +27,7 @@ class Location:
     """
 
     root: str
-    options: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict, repr=False)
     local: bool = False
     history_txids: int = 100
 

@@ -34,6 +34,8 @@ def create_table(place: Location, layout: Layout, name: str) -> None:
         SchemaDrift: What is there does not fit the state.
     """
     uri, options = place.table(layout.state.name), place.options or None
+    if place.local:
+        _check_folder(uri, name)
     if not DeltaTable.is_deltatable(uri, options):
         if place.local:
             Path(uri).mkdir(parents=True, exist_ok=True)
@@ -55,6 +57,21 @@ def create_table(place: Location, layout: Layout, name: str) -> None:
     _check(DeltaTable(uri, storage_options=options), layout, name)
 
 
+def _check_folder(uri: str, name: str) -> None:
+    """Refuse a place where something else is, which a table would be mixed with."""
+    folder = Path(uri)
+    strangers = [folder.name] if folder.exists() and not folder.is_dir() else []
+    if folder.is_dir():
+        # The log may be there without a version: somebody died, or is at it now.
+        strangers = sorted(path.name for path in folder.iterdir() if path.name != "_delta_log")
+    if strangers and not (folder.is_dir() and DeltaTable.is_deltatable(uri)):
+        raise SchemaDrift(
+            f"{name} cannot be made: its place is taken and is no Delta table; got "
+            f"{', '.join(strangers[:5])}; expected nothing there; nothing was written; move it "
+            "away, or give the state another table or folder"
+        )
+
+
 def stored_states(place: Location, own: str) -> tuple[StateTable, ...] | None:
     """Return the states in a folder; None where folders cannot be listed.
 
@@ -66,7 +83,7 @@ def stored_states(place: Location, own: str) -> tuple[StateTable, ...] | None:
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     found = []
     for path in paths:
-        if not DeltaTable.is_deltatable(str(path)):
+        if not (path.is_dir() and DeltaTable.is_deltatable(str(path))):
             continue
         try:
             text = DeltaTable(str(path)).metadata().configuration.get(DECLARATION)

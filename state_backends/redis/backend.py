@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError, WatchError
 
 from state_backends.redis.client import check_promises, client_of
-from state_backends.redis.failures import lost_while_watching, translated
+from state_backends.redis.failures import FAILURES, lost_while_watching, translated
 from state_backends.redis.layout import STATES, Head, head_of, names_of
 from state_backends.redis.snapshot import RedisSnapshot
 from txtopo.errors import SchemaDrift, StoreUnavailable
@@ -120,7 +120,13 @@ class RedisBackend(StateBackend):
         """Return the states that the server holds."""
         with self._translating():
             found: Any = self._client.smembers(STATES)
-            names = sorted(map(json.loads, found))
+            try:
+                names = sorted(str(json.loads(name)) for name in found)
+            except ValueError as error:
+                raise SchemaDrift(
+                    f"the names of the states in {STATES!r} cannot be read; got {found!r:.200}; "
+                    "was it changed by hand, or by another program?"
+                ) from error
             heads = {name: self._head(self._client, names_of(name).head) for name in names}
         return tuple(declared(name, head.columns) for name, head in heads.items() if head)
 
@@ -145,7 +151,7 @@ class RedisBackend(StateBackend):
                     lost = error.__context__
                     assert isinstance(lost, RedisError)
                     raise translated(lost, self._place, during_write=sent) from error
-            except RedisError as error:
+            except FAILURES as error:
                 raise translated(error, self._place, during_write=sent) from error
         raise StoreUnavailable(
             f"{self._place} was changed by others {_TRIES_MAX} times in a row; nothing was "
@@ -207,7 +213,7 @@ class RedisBackend(StateBackend):
     def _translating(self) -> Iterator[None]:
         try:
             yield
-        except RedisError as error:
+        except FAILURES as error:
             raise translated(error, self._place) from error
 
 

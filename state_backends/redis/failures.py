@@ -13,6 +13,8 @@ from txtopo.errors import (
     UnknownOutcomeError,
 )
 
+FAILURES = (redis_errors.RedisError, UnicodeDecodeError)
+"""What redis-py raises; the second for a value that is no text."""
 _LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError)
 _REFUSED = (
     redis_errors.AuthenticationError,
@@ -31,7 +33,7 @@ _PASSING = (
 
 
 def translated(
-    error: redis_errors.RedisError, place: str, *, during_write: bool = False
+    error: redis_errors.RedisError | UnicodeDecodeError, place: str, *, during_write: bool = False
 ) -> TxtopoError:
     """Return the error of txtopo that *error* amounts to.
 
@@ -53,6 +55,11 @@ def translated(
         )
     if isinstance(error, _LOST) or passing:
         return StoreUnavailable(f"cannot use {place}: {text}; nothing was written; try again")
+    if isinstance(error, UnicodeDecodeError):
+        return SchemaDrift(
+            f"{place} holds a value that is no text: {text}; nothing was written; was it changed "
+            "by hand, or by another program?"
+        )
     if "WRONGTYPE" in str(error):
         return SchemaDrift(
             f"{place} has a key of another type: {text}; nothing was written; does another "

@@ -38,16 +38,14 @@ class RedisMap(BackingMap):
         self._client.close()
 
     def _asked(self, ask: Callable[[], Result]) -> Result:
-        from redis.exceptions import RedisError
-
-        from state_backends.redis.failures import translated
+        from state_backends.redis.failures import FAILURES, translated
 
         try:
             if not self._checked:
                 check_promises(self._client, self._place)
                 self._checked = True
             return ask()
-        except RedisError as error:
+        except FAILURES as error:
             raise translated(error, self._place) from error
 
 

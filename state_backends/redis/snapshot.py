@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import RedisError
-
-from state_backends.redis.failures import translated
+from state_backends.redis.failures import FAILURES, translated
 from state_backends.redis.layout import Names, head_of
 from txtopo.errors import StoreUnavailable
 from txtopo.state import Key, Ledger, Row, RowText, Snapshot
@@ -64,7 +62,7 @@ class RedisSnapshot(Snapshot):
     def _fetched(self, command: str, *arguments: Any) -> Any:
         try:
             head, answer = self._asked(command, *arguments)
-        except RedisError as error:
+        except FAILURES as error:
             raise translated(error, self._place) from error
         if head_of(head, self._place) != self._head:
             raise StoreUnavailable(

@@ -36,6 +36,7 @@ from txtopo.state import (
     claimed,
     combines_in_store,
     final_values,
+    hidden,
     standing,
 )
 
@@ -57,7 +58,7 @@ class SqlBackend(StateBackend):
             *(sa.exc.SQLAlchemyError, UnicodeError, OverflowError),
             *dialect.driver_errors,
         )
-        where = self._engine.url.render_as_string(hide_password=True)
+        where = hidden(self._engine.url.render_as_string(hide_password=True))
         self._place = f"state {dialect.state.name!r} in {where}"
 
     def create(self) -> None:

@@ -30,6 +30,7 @@ _DIALECTS: dict[str, type[MariadbDialect] | type[PostgresqlDialect] | type[Sqlit
 # PostgreSQL cuts names at 63 bytes without a word; "_touched" and "prev_" are added to them.
 _TABLE_BYTES_MAX = 50
 _COLUMN_BYTES_MAX = 58
+_MARIADB_SIGN_MAX = 0xFFFF
 
 
 class SqlFactory:
@@ -51,6 +52,8 @@ class SqlFactory:
         """
         parsed = _parsed(url)
         kind = _DIALECTS[parsed.drivername]
+        if kind is MariadbDialect:
+            _check_for_mariadb(table)
         if table.mode == "log" and kind is PostgresqlDialect:
             kind = PostgresqlLogDialect
         dialect: SqlDialect = kind(parsed, _checked(table))
@@ -95,6 +98,15 @@ def _checked(table: StateTable) -> StateTable:
                 "databases do not tell them apart; rename one"
             )
     return table
+
+
+def _check_for_mariadb(table: StateTable) -> None:
+    for name in (table.name, *table.key.names, *table.value.names):
+        if name != name.rstrip() or any(ord(sign) > _MARIADB_SIGN_MAX for sign in name):
+            raise TopologyError(
+                f"bad name in state {table.name!r}; got {name!r}; MariaDB and MySQL take no blank "
+                "at the end of a name and no sign beyond U+FFFF, such as emoji; rename it"
+            )
 
 
 open_backend = SqlFactory()

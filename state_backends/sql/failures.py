@@ -55,6 +55,10 @@ def translated(error: Exception, place: str, *, during_commit: bool = False) -> 
         during_commit: Whether COMMIT had been sent.
     """
     cause = error.orig if isinstance(error, sa_exc.DBAPIError) else error
+    if "_pgconn" in vars(cause):
+        # psycopg keeps all options of a connection that failed in the error, the password too,
+        # and reporters of errors show what is in one.
+        vars(cause)["_pgconn"] = None
     text = str(cause).strip().replace("\n", "; ").replace("\t", " ")
     found = _by_value(cause, text, place) or _by_state(cause, text, place)
     if found is not None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.services.private import PrivateServer, account, free_port
@@ -45,7 +46,8 @@ class PostgresServer(PrivateServer):
     user = "txtopo"
     password = "secret-of-the-tests"
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = _SETTINGS | dict(settings or {})
         binaries = find_binaries()
         if binaries is None:
             raise FileNotFoundError("no initdb found; install PostgreSQL or run make services")
@@ -99,7 +101,7 @@ class PostgresServer(PrivateServer):
             *("initdb", "-D", str(self.folder / "data"), "-U", self.user, "-E", "UTF8"),
             *("--locale=C", "--auth=scram-sha-256", f"--pwfile={secret}"),
         )
-        settings = _SETTINGS | {"port": str(self.port), "unix_socket_directories": ""}
+        settings = self._settings | {"port": str(self.port), "unix_socket_directories": ""}
         with (self.folder / "data" / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
 

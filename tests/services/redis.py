@@ -70,11 +70,17 @@ class RedisServer(PrivateServer):
         settings = self._settings | {
             "port": str(self.port),
             "dir": str(self.folder),
-            "requirepass": self.password,
         }
+        # A word on its command line could be read by every user of this machine.
+        secret = self.folder / "redis.conf"
+        secret.write_text(f"requirepass {self.password}\n")
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [str(self._program), *(w for n, v in settings.items() for w in (f"--{n}", v))],
+                [
+                    str(self._program),
+                    str(secret),
+                    *(w for n, v in settings.items() for w in (f"--{n}", v)),
+                ],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -20,6 +21,12 @@ from txtopo.transactional_state import Journal, TransactionalState, open_transac
 pytestmark = pytest.mark.spark
 
 PROGRAM = "tests.transactional_state.embedded_process"
+LISTEN = "0A"
+READABLE = dict.fromkeys(("0100007F", "0000000000000000FFFF00000100007F"), "127.0.0.1")
+WORDS = (
+    *("conf", "cons", "crst", "dump", "envi", "gtmk", "hash", "isro", "mntr"),
+    *("ruok", "srst", "srvr", "stat", "stmk", "wchc", "wchp", "wchs"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +54,19 @@ def is_served(directory: Path) -> bool:
         return probe.connect_ex(("127.0.0.1", port_of(directory))) == 0
 
 
+def listening(pid: int) -> set[tuple[str, int]]:
+    """Return the addresses and ports that a process listens on."""
+    sockets = {os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir() if file.is_symlink()}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == LISTEN and f"socket:[{inode}]" in sockets:
+                address, _, port = local.partition(":")
+                found.add((READABLE.get(address, address), int(port, 16)))
+    return found
+
+
 def test_what_is_stored_outlives_the_server_and_its_port_stays(jvm: Any, tmp_path: Path) -> None:
     ports = set()
     for epoch in (1, 2, 3):
@@ -71,16 +91,30 @@ def test_topologies_of_one_jvm_share_a_server_until_the_last_one_closes(
     assert not is_served(tmp_path)
 
 
-def test_only_the_loopback_is_served(jvm: Any, tmp_path: Path) -> None:
+def test_only_the_loopback_is_served_and_nothing_but_clients(jvm: Any, tmp_path: Path) -> None:
+    """No AdminServer, which would listen on port 8080 of every address."""
+    pid = int(jvm.java.lang.ProcessHandle.current().pid())
+    before = listening(pid)
     state = opened(jvm, tmp_path)
-    listening = Path("/proc/net/tcp6").read_text() + Path("/proc/net/tcp").read_text()
-    state_of_port = [
-        line for line in listening.splitlines() if f":{port_of(tmp_path):04X} 00" in line
-    ]
+
+    assert listening(pid) - before == {("127.0.0.1", port_of(tmp_path))}
+    assert not [address for address, _ in listening(pid) if address != "127.0.0.1"]
+    state.close()
+    assert listening(pid) == before
+
+
+def test_four_letter_words_are_off(jvm: Any, tmp_path: Path) -> None:
+    """``srvr`` alone cannot be turned off: the server itself puts it on its list."""
+    state = opened(jvm, tmp_path)
+    answered = set()
+    for word in WORDS:
+        with socket.create_connection(("127.0.0.1", port_of(tmp_path)), 10) as connection:
+            connection.sendall(word.encode())
+            if b"not in the whitelist" not in connection.recv(4096):
+                answered.add(word)
     state.close()
 
-    assert state_of_port
-    assert all("0100007F:" in line for line in state_of_port)
+    assert answered == {"srvr"}
 
 
 def test_a_port_that_a_stranger_took_is_left_to_it(jvm: Any, tmp_path: Path) -> None:

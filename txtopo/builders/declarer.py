@@ -20,7 +20,7 @@ from txtopo.groupings import (
     PartialKeyGrouping,
     ShuffleGrouping,
 )
-from txtopo.state.registry import State
+from txtopo.state.registry import State, hidden
 from txtopo.topology.component import Component, Role, Subscription
 from txtopo.topology.ids import check_id
 from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
@@ -113,8 +113,8 @@ class BoltDeclarer:
             )
         if not isinstance(state, State):
             raise TopologyError(
-                f"state {name!r} of bolt {self._id!r} is of the wrong type; got {state!r}; "
-                "expected what open_state(url) returns",
+                f"state {name!r} of bolt {self._id!r} is of the wrong type; got "
+                f"{hidden(repr(state))}; expected what open_state(url) returns",
                 component=self._id,
                 state=name,
             )

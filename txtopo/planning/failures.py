@@ -1,21 +1,28 @@
 """Failures: exceptions of user code, as data.
 
 They never fail a Spark task, which Spark would run again: they travel with their txid to the
-driver, which knows what to do. An exception that cannot be pickled keeps what it means to the
-coordinator and its text.
+driver, which knows what to do. An exception that cannot be pickled, or is too large, keeps what it
+means to the coordinator and its text.
 """
 
 from __future__ import annotations
 
 import traceback
 
-from txtopo.errors import BoltError, FailedException, InfrastructureError, TopologyError
+from txtopo.errors import (
+    BoltError,
+    FailedException,
+    InfrastructureError,
+    TopologyError,
+    shortened,
+)
 from txtopo.planning.outbox import Site
 from txtopo.planning.pickling import dumps, loads
 from txtopo.planning.stamps import TaskFailure
 
-# Enough for any traceback that a person reads; an endless recursion has thousands of lines.
-NOTE_CHARACTERS_MAX = 8_000
+PICKLED_BYTES_MAX = 100_000
+"""A larger exception keeps what it means and the ends of its text. Each attempt brings it again to
+the driver, which passes it on to the log and to every listener."""
 # Too large, or compiled, to be shipped as a file: they belong to the workers' installation.
 _INSTALLED = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "txtopo"})
 
@@ -24,10 +31,7 @@ def failure_of(
     error: BaseException, site: Site, component: str, *, txid: int, task: int
 ) -> TaskFailure:
     """Return an exception of a task as data."""
-    text = "".join(traceback.format_exception(error))
-    if len(text) > NOTE_CHARACTERS_MAX:
-        half = NOTE_CHARACTERS_MAX // 2
-        text = f"{text[:half]}\n[…]\n{text[-half:]}"
+    text = shortened("".join(traceback.format_exception(error)))
     note = (
         f"in task {task} of {component!r} of topology {site.program.topology_id!r}, "
         f"txid {txid}, {site.chain} phase:\n{text}"
@@ -68,7 +72,8 @@ def _pickled(error: BaseException, component: str) -> bytes:
     if isinstance(error, Exception):
         try:
             pickled = dumps(error)
-            if type(loads(pickled)).__name__ == type(error).__name__:
+            same = type(loads(pickled)).__name__ == type(error).__name__
+            if same and len(pickled) <= PICKLED_BYTES_MAX:
                 return pickled
         except Exception:  # noqa: BLE001 - a class of the user's may raise anything
             pass
@@ -79,4 +84,4 @@ def _in_words(error: BaseException, component: str) -> Exception:
     for kind in (FailedException, InfrastructureError):
         if isinstance(error, kind):
             return kind(str(error))
-    return BoltError(f"{component!r} raised {type(error).__name__}: {error}")
+    return BoltError(f"{component!r} raised {type(error).__name__}: {shortened(str(error))}")

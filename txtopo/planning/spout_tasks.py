@@ -15,7 +15,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
 from txtopo.errors import EmitError
-from txtopo.metadata import BatchMetadata, Json, json_flaw
+from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
 from txtopo.planning.emission import Channel, Emission
 from txtopo.planning.pickling import loads
 from txtopo.planning.program import PlannedComponent
@@ -151,7 +151,7 @@ class SpoutTask:
         flaw = json_flaw(end)
         if flaw is not None:
             raise EmitError(
-                f"{who} metadata of partition {partition} that is no JSON; got {end!r:.200} "
+                f"{who} metadata of partition {partition} that is no JSON; got {shown(end)} "
                 f"({flaw}); expected numbers, strings, lists and objects with string keys",
                 partition=partition,
             )

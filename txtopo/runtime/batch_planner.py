@@ -14,7 +14,7 @@ from txtopo.context import TaskContext
 from txtopo.coordinator.actions import PlanBatch
 from txtopo.coordinator.events import NotReady, Planned
 from txtopo.errors import EmitError
-from txtopo.metadata import BatchMetadata, Json, json_flaw
+from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
 from txtopo.runtime.journaling import check_size
 from txtopo.spouts.transactional import LastBatch
 from txtopo.topology.component import Component, Role
@@ -94,7 +94,7 @@ class BatchPlanner:
         flaw = json_flaw(metadata)
         if flaw is not None:
             raise EmitError(
-                f"the metadata of spout {self._spout_id!r} is not JSON; got {metadata!r:.200} "
+                f"the metadata of spout {self._spout_id!r} is not JSON; got {shown(metadata)} "
                 f"({flaw}); expected numbers, strings, lists and objects with string keys"
             )
         return json.loads(json.dumps(metadata))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from txtopo.errors import FieldsError, TopologyError
+from txtopo.errors import FieldsError, SchemaDrift, TopologyError
 from txtopo.state.own_aggregate import PythonAggregate
 from txtopo.tuples import Fields
 
@@ -88,7 +88,13 @@ class CountDistinct(PythonAggregate):
         library = _library()
         union = library.hll_union(self.precision)
         for sketch in sketches:
-            union.update(library.hll_sketch.deserialize(sketch))
+            try:
+                union.update(library.hll_sketch.deserialize(sketch))
+            except (ValueError, TypeError, RuntimeError, IndexError, OverflowError) as error:
+                raise SchemaDrift(
+                    f"a column of CountDistinct holds something that is no sketch: {error}; got "
+                    f"{sketch!r:.80}; was it changed by hand?"
+                ) from error
         return union
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import json
 from typing import Any
 
+from txtopo.errors import SchemaDrift
 from txtopo.state.aggregates import Aggregate, Count, Max, MeanCount, MeanSum, Min, Sum
 from txtopo.state.backend import StateTable
 from txtopo.state.count_distinct import CountDistinct
@@ -39,16 +40,27 @@ def declaration(state: StateTable) -> str:
 
 
 def declared(name: str, text: str) -> StateTable:
-    """Return the state that a declaration describes."""
-    found = json.loads(text)
-    return StateTable(
-        name,
-        found["kind"],
-        Fields.of([Field(*column) for column in found["key"]]),
-        Fields.of([Field(*column) for column in found["value"]]),
-        tuple(_read(*parts) for parts in found["aggregates"]),
-        found.get("mode", "table"),
-    )
+    """Return the state that a declaration describes.
+
+    Raises:
+        SchemaDrift: The text is none that txtopo wrote.
+    """
+    try:
+        found = json.loads(text)
+        return StateTable(
+            name,
+            found["kind"],
+            Fields.of([Field(*column) for column in found["key"]]),
+            Fields.of([Field(*column) for column in found["value"]]),
+            tuple(_read(*parts) for parts in found["aggregates"]),
+            found.get("mode", "table"),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SchemaDrift(
+            f"the columns of state {name!r} cannot be read from its store; got {text!r:.200}; "
+            "expected what txtopo wrote there; was it changed by hand?",
+            state=name,
+        ) from error
 
 
 def _written(aggregate: Aggregate) -> list[Any]:

@@ -10,6 +10,8 @@ import json
 import math
 from typing import Any
 
+from txtopo.errors import SchemaDrift
+
 _LIMIT = 2**63
 # Made once: json.dumps would make one for each text.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -34,8 +36,18 @@ def json_text(value: Any) -> str:
 
 
 def json_value(text: str) -> Any:
-    """Return the value that has this text."""
-    return json.loads(text)
+    """Return the value that has this text.
+
+    Raises:
+        SchemaDrift: It has no value; somebody else wrote it.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise SchemaDrift(
+            f"a column of json holds something else: {error}; got {text!r:.80}; was it changed by "
+            "hand?"
+        ) from error
 
 
 def _check(value: Any) -> None:

@@ -63,17 +63,19 @@ def opened(factory: BackendFactory, url: str, table: StateTable, shown: str) -> 
         backend: object = factory(url, table)
     except TxtopoError:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - raised again as an error of txtopo
         text = f"{type(error).__name__}: {str(error).replace(url, shown)}"
+        # Where it repeats the URL, its traceback would show the password.
+        cause = None if url in str(error) else error
         if isinstance(error, ConnectionError | TimeoutError):
             raise StoreUnavailable(
                 f"cannot open state {table.name!r} in {shown}: {text}; nothing was written"
-            ) from error
+            ) from cause
         raise TopologyError(
             f"the plug-in of state {table.name!r} in {shown} cannot be opened; got {text}; "
             "expected a StateBackend; look at what makes it",
             state=table.name,
-        ) from error
+        ) from cause
     if not isinstance(backend, StateBackend):
         raise TopologyError(
             f"the plug-in of state {table.name!r} in {shown} made no backend; got "

@@ -34,7 +34,14 @@ KINDS = ("opaque", "transactional")
 MODES = ("table", "log")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)(?:\+[A-Za-z0-9_.-]+)?:")
 # The last @ ends the password: one that was not encoded may have any other character.
-_PASSWORD = re.compile(r"(?<=//)([^:@/]*:).*(?=@)|(?<=[?&]password)(=)[^&]*", re.I)
+_PASSWORD = re.compile(
+    r"((?<=//)[^:@/]*:).*(?=@)"
+    # Somebody forgot the slashes.
+    r"|(?<=:)((?!//)[^:@?]*:).*(?=@)"
+    # Of the query: passwords of drivers, and the credentials of object stores.
+    r"|((?<=[?&])[^=&]*(?:pass|pwd|secret|token|key|credential|signature|sas)[^=&]*=)[^&]*",
+    re.I | re.S,
+)
 _DEFAULT_KEY = Fields("key string")
 _DEFAULT_VALUE = Fields("value long")
 # What register_backend was told. It belongs to the program, as installed entry points do, and not
@@ -230,8 +237,8 @@ def register_backend(scheme: str, factory: BackendFactory) -> None:
 
 
 def hidden(url: str) -> str:
-    """Return the URL without its password."""
-    return _PASSWORD.sub(lambda found: f"{found.group(1) or found.group(2)}***", url)
+    """Return the URL without its password, nor what its query has of credentials."""
+    return _PASSWORD.sub(lambda found: f"{found[1] or found[2] or found[3]}***", url)
 
 
 def _find_factory(url: str) -> BackendFactory:

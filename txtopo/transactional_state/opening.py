@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from txtopo.config import Config
+from txtopo.errors import ConfigError
 from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.transactional_state.paths import check_topology_id
 from txtopo.transactional_state.store import TransactionalState
@@ -59,6 +60,14 @@ def _open_embedded(config: Config, topology_id: str, jvm: object | None) -> Tran
     from txtopo.transactional_state.embedded import EmbeddedServer
     from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
+    for name in ("zookeeper_sasl", "zookeeper_tls"):
+        if getattr(config, name) is not None:
+            raise ConfigError(
+                f"{name} is for a ZooKeeper of your own; got it with zookeeper='embedded', which "
+                "listens on the loopback interface only, without TLS and SASL; leave it out, use "
+                "zookeeper_digest, or give 'host:port'",
+                setting=name,
+            )
     server = EmbeddedServer(jvm, config.zookeeper_dir)
     hosts = server.attach()
     try:

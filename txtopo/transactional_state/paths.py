@@ -11,8 +11,9 @@ ROOT = "/txtopo"
 
 ID_CHARACTERS_MAX = 255
 
-# What ZooKeeper refuses in a path: control characters, surrogates, private use, specials.
-_REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff/]")
+# What ZooKeeper refuses in a path: control characters, surrogates, private use, specials; and what
+# is made of surrogates in UTF-16, in which it counts.
+_REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff/]")
 
 
 def check_topology_id(topology_id: str) -> str:

@@ -16,7 +16,7 @@ from txtopo.errors import (
     EmitError,
     SchemaVersionError,
 )
-from txtopo.metadata import json_flaw
+from txtopo.metadata import json_flaw, shown
 from txtopo.transactional_state.store import CompareAndSet, Json, Put, Step
 
 SCHEMA = 1
@@ -57,7 +57,7 @@ def encode(path: str, value: Json, write: str) -> bytes:
     flaw = json_flaw(value)
     if flaw is not None:
         raise EmitError(
-            f"metadata for {path} is not JSON; got {value!r:.200} ({flaw}); expected None, bool, "
+            f"metadata for {path} is not JSON; got {shown(value)} ({flaw}); expected None, bool, "
             "int, float, str, list or dict with keys that are strings; return plain values from "
             "the spout",
             path=path,
@@ -75,7 +75,7 @@ def decode(path: str, data: bytes) -> Record | None:
     """
     try:
         record = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise corrupt(path, data) from error
     schema = record.get("schema") if isinstance(record, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:

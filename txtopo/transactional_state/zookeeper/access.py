@@ -5,17 +5,15 @@ from __future__ import annotations
 import importlib.util
 import ipaddress
 import logging
+import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from txtopo.errors import ConfigError
-
-TLS_SETTINGS = frozenset(
-    {"use_ssl", "ca", "certfile", "keyfile", "keyfile_password", "verify_certs", "check_hostname"}
-)
+from txtopo.transactional_state.zookeeper.tls import complete, context_of, warn_if_unverified
 
 _log = logging.getLogger("txtopo.transactional_state")
 
@@ -32,21 +30,16 @@ class Access:
         tls: kazoo's TLS arguments. Certificates and host names are verified unless it says not to.
     """
 
-    digest: str | None = None
-    sasl: Mapping[str, str] | None = None
-    tls: Mapping[str, str | bool] | None = None
+    digest: str | None = field(default=None, repr=False)
+    sasl: Mapping[str, str] | None = field(default=None, repr=False)
+    tls: Mapping[str, str | bool] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.digest is not None and not all(self.digest.partition(":")):
             raise ConfigError("zookeeper_digest cannot be read; expected 'user:password'")
         if self.sasl is not None:
             _check_sasl(self.sasl)
-        unknown = sorted(set(self.tls or ()) - TLS_SETTINGS)
-        if unknown:
-            raise ConfigError(
-                f"unknown setting {unknown[0]!r} in zookeeper_tls; expected some of "
-                f"{', '.join(sorted(TLS_SETTINGS))}"
-            )
+        self.tls_context()
 
     @property
     def scheme(self) -> str:
@@ -68,13 +61,30 @@ class Access:
         if self.sasl is not None:
             arguments["sasl_options"] = dict(self.sasl)
         if self.tls is not None:
-            verify = self.tls.get("verify_certs", True)
-            arguments |= {"use_ssl": True, "check_hostname": verify, **self.tls}
+            arguments |= complete(self.tls)
         return arguments
 
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return what each connection is made with; None without TLS.
+
+        Raises:
+            ConfigError: A setting or a file cannot be used.
+        """
+        return None if self.tls is None else context_of(complete(self.tls))
+
     def warn_if_open(self, hosts: str) -> None:
-        """Say it once when anyone who reaches the hosts may change the nodes."""
-        if self.scheme == "world" and not all(_is_loopback(host) for host in hosts.split(",")):
+        """Say it once when others may change the nodes, listen, or pass for the server."""
+        if self.tls is not None:
+            warn_if_unverified(complete(self.tls), hosts)
+        if all(_is_loopback(host) for host in hosts.split(",")):
+            return
+        if self.scheme == "digest" and self.tls_context() is None:
+            _log.warning(
+                "zookeeper_digest travels to %s as it is, so that whoever listens has the "
+                "password; set zookeeper_tls",
+                hosts,
+            )
+        if self.scheme == "world":
             _log.warning(
                 "anyone who reaches %s may change the transactional state there; "
                 "set zookeeper_digest or zookeeper_sasl",
@@ -89,7 +99,7 @@ def _check_sasl(options: Mapping[str, str]) -> None:
             "username=…, password=…"
         )
     if importlib.util.find_spec("puresasl") is None:
-        raise ConfigError("zookeeper_sasl needs the package pure-sasl; pip install pure-sasl")
+        raise ConfigError("zookeeper_sasl needs the package pure-sasl; pip install 'txtopo[sasl]'")
 
 
 def _is_loopback(host_port: str) -> bool:

@@ -7,6 +7,7 @@ listens, a web server and an ensemble without a quorum look alike to it, but not
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Sequence
 
 ANSWER_S = 1.0
@@ -15,13 +16,21 @@ ANSWER_S = 1.0
 _QUESTION = b"srvr\n"
 """ZooKeeper's four-letter word that is allowed by default; the newline is for others."""
 
-
-def why_unreachable(hosts: Sequence[tuple[str, int]], *, tls: bool) -> str:
-    """Return what each host does with a connection, as parts of a sentence."""
-    return "; ".join(f"{host}:{port} {_found(host, int(port), tls=tls)}" for host, port in hosts)
+_TLS_ALERT = b"\x15\x03"
+"""How a server answers that expects TLS, unless it hangs up, as zookeeper does."""
 
 
-def _found(host: str, port: int, *, tls: bool) -> str:
+def why_unreachable(hosts: Sequence[tuple[str, int]], tls: ssl.SSLContext | None) -> str:
+    """Return what each host does with a connection, as parts of a sentence.
+
+    Args:
+        hosts: Host and port of each server.
+        tls: What connections are made with, if they are to be secure.
+    """
+    return "; ".join(f"{host}:{port} {_found(host, int(port), tls)}" for host, port in hosts)
+
+
+def _found(host: str, port: int, tls: ssl.SSLContext | None) -> str:
     try:
         connection = socket.create_connection((host, port), ANSWER_S)
     except (socket.gaierror, UnicodeError):
@@ -31,14 +40,28 @@ def _found(host: str, port: int, *, tls: bool) -> str:
     except OSError as error:
         return f"cannot be connected to ({error})"
     with connection:
-        if tls:
-            return "listens, but no session came about under these TLS settings"
         try:
-            connection.sendall(_QUESTION)
-            answer = connection.recv(4096)
+            if tls is None:
+                return _meaning(_answer(connection))
+            with tls.wrap_socket(connection, server_hostname=host) as secure:
+                return _meaning(_answer(secure))
+        except ssl.SSLCertVerificationError as error:
+            return (
+                f"has a certificate that is not trusted ({error.verify_message}); look at 'ca' in "
+                "zookeeper_tls, and at the names in the certificate"
+            )
+        except ssl.SSLError as error:
+            return (
+                f"speaks no TLS that fits ({error.reason}); is it the secure port, and does it ask "
+                "for 'certfile' and 'keyfile'?"
+            )
         except OSError as error:
             return f"listens, but does not answer as zookeeper does ({error})"
-    return _meaning(answer)
+
+
+def _answer(connection: socket.socket) -> bytes:
+    connection.sendall(_QUESTION)
+    return connection.recv(4096)
 
 
 def _meaning(answer: bytes) -> str:
@@ -46,4 +69,6 @@ def _meaning(answer: bytes) -> str:
         return "has no quorum: it is read-only or serves nobody; bring back the other servers"
     if answer.startswith(b"Zookeeper version") or b"whitelist" in answer:
         return "is zookeeper, but opened no session in time"
+    if not answer or answer.startswith(_TLS_ALERT):
+        return "takes no question in clear text; does it speak TLS? set zookeeper_tls"
     return f"is not zookeeper; it answers {answer[:40]!r}"

@@ -204,8 +204,7 @@ class ZooKeeperSession:
     def _unreachable(self, limit_s: float, *, first: bool) -> CoordinatorUnavailable:
         found = ""
         if first:
-            tls = bool(self._client.use_ssl)
-            found = why_unreachable(self._client.hosts, tls=tls) + "; "
+            found = why_unreachable(self._client.hosts, self._access.tls_context()) + "; "
         return CoordinatorUnavailable(
             f"zookeeper cannot be reached; tried {self._hosts} for {limit_s:g} s; {found}"
             "check that it runs and that hosts, ports and TLS are right",
