@@ -1,0 +1,88 @@
+"""States and source go back to what they were after an earlier txid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.operations.conftest import Make
+from tests.operations.places import ALL, BATCHES, Place, apply_with_deaths, both
+from txtopo.errors import StateUsageError
+from txtopo.operations import rewind, show, verify
+from txtopo.state import open_state
+
+LAST = 8 + 9
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+def test_the_last_txid_is_undone_and_its_records_come_again(make: Make, opaque: bool) -> None:
+    place = make(opaque)
+    place.run()
+
+    deaths = apply_with_deaths(
+        lambda access: rewind(place.topology(), BATCHES - 1, place.config, access=access), place
+    )
+
+    assert deaths >= 8
+    assert place.held() == both(BATCHES, ALL - LAST)
+    assert verify(place.topology(), place.config, access=place.access()) == []
+    place.run()
+    assert place.held() == both(BATCHES + 1, ALL)
+
+
+def test_a_rewind_is_told_before_anything_is_written(memory: Make) -> None:
+    place = memory()
+    place.run()
+    before = dict(place.ensemble.nodes)
+
+    plan = rewind(place.topology(), BATCHES - 1, place.config, access=place.access())
+
+    assert "undo txid 5 in state 'b.totals'" in str(plan)
+    assert place.ensemble.nodes == before
+    assert place.held() == both(BATCHES, ALL)
+
+
+def test_a_state_without_earlier_values_is_refused_by_name(memory: Make) -> None:
+    place = memory(kind="transactional")
+    place.run()
+
+    with pytest.raises(StateUsageError, match=r"'a.totals' is transactional .* 'b.totals'"):
+        rewind(place.topology(), BATCHES - 1, place.config, access=place.access())
+
+
+@pytest.mark.parametrize("txid", [BATCHES, BATCHES + 1, -1])
+def test_only_committed_txids_before_the_last_can_be_gone_back_to(memory: Make, txid: int) -> None:
+    place = memory()
+    place.run()
+
+    with pytest.raises(StateUsageError, match="expected one from 0 to 4"):
+        rewind(place.topology(), txid, place.config, access=place.access())
+
+
+def test_further_back_than_a_store_keeps_is_refused_with_its_reason(memory: Make) -> None:
+    place = memory()
+    place.run()
+
+    with pytest.raises(StateUsageError, match="keeps txid 4 only: MemoryBackend keeps no history"):
+        rewind(place.topology(), 2, place.config, access=place.access())
+
+
+@pytest.mark.integration
+def test_delta_goes_back_as_far_as_its_history(tmp_path: Path) -> None:
+    first, second = (open_state(f"delta:///{tmp_path}/{at}") for at in range(2))
+    place = Place((first, second), opaque=True, id="history")
+    place.run(batches=2)
+    end = show(place.topology(), place.config, access=place.access()).batches[2]
+    place.run()
+    with pytest.raises(StateUsageError, match="not known where the source stood after txid 2"):
+        rewind(place.topology(), 2, place.config, access=place.access())
+
+    deaths = apply_with_deaths(
+        lambda access: rewind(place.topology(), 2, place.config, metadata=end, access=access), place
+    )
+
+    assert deaths >= 8
+    assert place.held() == both(BATCHES, sum(range(4)))
+    place.run()
+    assert place.held() == both(BATCHES + 3, ALL)
