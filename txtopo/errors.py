@@ -187,6 +187,10 @@ class SourceDataLost(PromiseError):
     """Data of a planned batch is gone or changed, so the batch cannot be brought again."""
 
 
+class OffsetRegression(SourceDataLost):
+    """The source ends before the place up to which it was read (deleted and made again?)."""
+
+
 class PoisonBatchError(PromiseError):
     """A batch failed ``attempts_max`` times; names txid, component and the last cause."""
 
