@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.operations.conftest import Make
-from tests.operations.places import ALL, BATCHES, Place, apply_with_deaths, both
-from txtopo.errors import StateUsageError
+from tests.operations.places import ALL, BATCHES, POISON, Place, apply_with_deaths, both
+from txtopo.errors import PoisonBatchError, StateUsageError
 from txtopo.operations import rewind, show, verify
 from txtopo.state import open_state
 
@@ -27,6 +27,19 @@ def test_the_last_txid_is_undone_and_its_records_come_again(make: Make, opaque: 
     assert deaths >= 8
     assert place.held() == both(BATCHES, ALL - LAST)
     assert verify(place.topology(), place.config, access=place.access()) == []
+    place.run()
+    assert place.held() == both(BATCHES + 1, ALL)
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+def test_what_was_planned_after_the_last_txid_is_planned_anew(memory: Make, opaque: bool) -> None:
+    """It was cut from where that one ended; the records between would be left out."""
+    place = memory(opaque)
+    with pytest.raises(PoisonBatchError):
+        place.run(POISON)
+
+    rewind(place.topology(), 1, place.config, access=place.access()).apply()
+
     place.run()
     assert place.held() == both(BATCHES + 1, ALL)
 
@@ -84,5 +97,8 @@ def test_delta_goes_back_as_far_as_its_history(tmp_path: Path) -> None:
 
     assert deaths >= 8
     assert place.held() == both(BATCHES, sum(range(4)))
+    rewind(place.topology(), 0, place.config, access=place.access()).apply()
+    with first.named("totals_a").reader() as reader:
+        assert list(reader.items()) == []
     place.run()
-    assert place.held() == both(BATCHES + 3, ALL)
+    assert place.held() == both(2 * BATCHES, ALL)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.operations.conftest import Make
-from tests.operations.places import BATCHES, Place
+from tests.operations.places import ALL, BATCHES, Place, both
 from tests.runtime.loop_world import LIMIT_S
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConfigError, CoordinatorActive, FencedError, StateUsageError
@@ -63,11 +63,35 @@ def test_a_coordinator_that_wakes_up_later_changes_nothing(memory: Make) -> None
 def test_a_plan_is_not_applied_to_what_has_changed_since(memory: Make) -> None:
     place = memory()
     place.run(batches=3)
-    plan = rewind(place.topology(), 2, place.config, access=place.access())
+    plan = forget(place.topology(), place.config, access=place.access())
     place.run()
+    before = dict(place.ensemble.nodes)
 
-    with pytest.raises(StateUsageError, match=r"cannot rewind|has changed since"):
+    with pytest.raises(StateUsageError, match="has changed since it was planned"):
         plan.apply()
+    assert place.ensemble.nodes == before
+    assert place.held() == both(BATCHES, ALL)
+
+
+def test_a_coordinator_of_a_zookeeper_that_was_wiped_never_meets_its_own_version_again(
+    memory: Make,
+) -> None:
+    """Versions of a node that was made anew begin at 0, and its epoch left no trace in a ledger."""
+    place = memory()
+    place.run(batches=3)
+    kept = show(place.topology(), place.config, access=place.access()).batches
+    sleeper = Journal(MemoryTransactionalState(place.id, place.ensemble))
+    epoch = sleeper.claim_epoch("sleeper")
+    place.ensemble.nodes = {}
+
+    rebuild(place.topology(), place.config, metadata={3: kept[3]}, access=place.access()).apply()
+
+    for _ in range(3):
+        with pytest.raises(FencedError):
+            sleeper.advance(9, drop_before=1)
+        Journal(MemoryTransactionalState(place.id, place.ensemble)).claim_epoch("next")
+    with pytest.raises(FencedError):
+        place.states[0].named("totals_a").open().claim(place.id, epoch)
 
 
 def test_rows_beyond_the_ledger_are_found(memory: Make) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from txtopo.config import Config
 from txtopo.errors import StateUsageError
 from txtopo.metadata import BatchMetadata, Json
-from txtopo.operations.batches import BEGINNING, carried, checked_metadata, dropped, stored
+from txtopo.operations.batches import BEGINNING, carried, checked_metadata, stored
 from txtopo.operations.plan import Plan, Step, Work, check_turn, note, planned
 from txtopo.operations.site import Access, Claim, Site
 from txtopo.runtime.journaling import from_json, to_json
@@ -88,7 +88,7 @@ class _Quarantine:
         ledgers = site.ledgers()
         for name, ledger in ledgers.items():
             self._check(site, contents, name, ledger)
-        end, changed = self._end(site, contents)
+        end = self._end(site, contents)
         return Work(
             [
                 Step(
@@ -105,9 +105,8 @@ class _Quarantine:
                 ),
                 Step(
                     f"let txid {self.txid} end at {to_json(end)!r:.300}, go on at txid "
-                    f"{self.txid + 1}"
-                    + (" which is planned anew, with all after it" if changed else ""),
-                    partial(self._end_it, contents, end, changed),
+                    f"{self.txid + 1}",
+                    partial(self._end_it, end),
                 ),
             ],
             ledgers,
@@ -133,14 +132,18 @@ class _Quarantine:
                 state=name,
             )
 
-    def _end(self, site: Site, contents: JournalContents) -> tuple[BatchMetadata, bool]:
-        """Return where the batch ends, and whether later batches were planned from elsewhere."""
+    def _end(self, site: Site, contents: JournalContents) -> BatchMetadata:
+        """Return where the batch ends.
+
+        No later batch has to be planned anew when that is given: those of an opaque spout are cut
+        anew anyway, and one of a partitioned spout is not cut before this one is.
+        """
         batch = contents.batches.get(self.txid)
         known = None if batch is None else from_json(self.txid, batch.metadata)
         complete = known is not None and (known.cut is not None or not site.chained)
         if self.end is None:
             if known is not None and complete:
-                return known, False
+                return known
             raise StateUsageError(
                 f"it is not known where txid {self.txid} ends; "
                 + ("it was never planned" if known is None else "it was never processed, and ")
@@ -158,7 +161,7 @@ class _Quarantine:
             )
         before = contents.batches.get(self.txid - 1)
         last = BEGINNING if before is None else from_json(self.txid - 1, before.metadata)
-        return carried(last, given), True
+        return carried(last, given)
 
     def _begin(self, contents: JournalContents, claim: Claim) -> None:
         batch = contents.batches.get(self.txid)
@@ -178,12 +181,5 @@ class _Quarantine:
     def _commit(self, name: str, claim: Claim) -> None:
         claim.commit(name, self.txid, Puts({}))
 
-    def _end_it(
-        self, contents: JournalContents, end: BatchMetadata, changed: bool, claim: Claim
-    ) -> None:
-        later = [txid for txid in contents.batches if txid > self.txid] if changed else []
-        claim.write(
-            stored(claim.attempt(self.txid), end),
-            *dropped(later),
-            Put(CURRENT, {"current": self.txid + 1}),
-        )
+    def _end_it(self, end: BatchMetadata, claim: Claim) -> None:
+        claim.write(stored(claim.attempt(self.txid), end), Put(CURRENT, {"current": self.txid + 1}))

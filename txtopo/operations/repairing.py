@@ -31,6 +31,7 @@ from txtopo.transactional_state.nodes import (
     BATCHES,
     CURRENT,
     EPOCH,
+    EPOCH_ROOM,
     REWRITES_MAX,
     batch_of,
     batch_path,
@@ -112,7 +113,7 @@ class _RepairNode:
 
     def _epoch(self, reading: Reading) -> Work:
         highest = reading.known_epoch
-        epoch = highest + 1
+        epoch = highest + EPOCH_ROOM
         if self.value is not None:
             epoch = epoch_of(Node(self.value, 0))
             if epoch < highest:

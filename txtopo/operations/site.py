@@ -22,6 +22,7 @@ from txtopo.state.plug_in import checked_ledger
 from txtopo.topology.component import Role
 from txtopo.transactional_state.candidate import this_process
 from txtopo.transactional_state.journal import Journal
+from txtopo.transactional_state.nodes import EPOCH, EPOCH_ROOM
 from txtopo.transactional_state.opening import open_transactional_state
 from txtopo.transactional_state.store import Step, TransactionalState
 
@@ -133,6 +134,8 @@ class Site:
             StoreUnavailable: A store cannot be reached; call the verb again.
         """
         above = max((each.epoch for each in ledgers.values() if each is not None), default=0)
+        if above and self.state.get(EPOCH) is None:
+            above += EPOCH_ROOM
         self.point("operator.before-epoch")
         epoch = self.journal.claim_epoch({**this_process(), "operator": True}, above=above)
         self.point("operator.after-epoch")

@@ -31,6 +31,10 @@ CURRENT = "/current"
 BATCHES = "/batches"
 QUARANTINE = "/quarantine"
 
+EPOCH_ROOM = 100
+"""How far an epoch that replaces a lost one is above those that are known: coordinators that claimed
+one in ZooKeeper and were stopped before they claimed a ledger have left no trace of it."""
+
 REWRITES_MAX = 1_000
 """How many writes of one small node fit into one step."""
 
