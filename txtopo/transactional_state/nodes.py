@@ -32,8 +32,8 @@ BATCHES = "/batches"
 QUARANTINE = "/quarantine"
 
 EPOCH_ROOM = 100
-"""How far an epoch that replaces a lost one is above those that are known: coordinators that claimed
-one in ZooKeeper and were stopped before they claimed a ledger have left no trace of it."""
+"""How far an epoch that replaces a lost one is above those that are known: coordinators that
+claimed one in ZooKeeper and were stopped before they claimed a ledger have left no trace of it."""
 
 REWRITES_MAX = 1_000
 """How many writes of one small node fit into one step."""
