@@ -15,6 +15,7 @@ PACKAGES = [
     "txtopo",
     "txtopo.bolts",
     "txtopo.builders",
+    "txtopo.operations",
     "txtopo.spouts",
     "txtopo.state",
     "txtopo.topology",

@@ -44,6 +44,10 @@ class Config:
         keep_processed: Keep later batches of a transactional spout when one fails, instead of
             computing them again.
         driver_bytes_max: Cap on processed envelopes that wait in the driver for their commit.
+        history_txids: How many committed txids before the last keep their metadata in ZooKeeper;
+            an operator can rewind to those without saying where the source stood.
+        allow_change: Start although the topology of this id had other components, streams or
+            states before; what is stored must fit it.
     """
 
     carrier: Carrier = "auto"
@@ -65,6 +69,8 @@ class Config:
     backoff_max_s: float = 10.0
     keep_processed: bool = True
     driver_bytes_max: int = 1 << 30
+    history_txids: int = 1
+    allow_change: bool = False
 
     def __new__(cls, *_: object, **settings: object) -> Config:
         """Refuse settings that there are not; called before the settings are taken."""
@@ -99,6 +105,11 @@ class Config:
         self._check_type("zookeeper_sasl", Mapping | None, "a mapping or None")
         self._check_type("zookeeper_tls", Mapping | None, "a mapping or None")
         self._check_type("keep_processed", bool, "True or False")
+        self._check_type("allow_change", bool, "True or False")
+        if type(self.history_txids) is not int or self.history_txids < 0:
+            raise ConfigError(
+                f"history_txids must be a whole number of at least 0; got {self.history_txids!r}"
+            )
         if not self.zookeeper:
             raise ConfigError(
                 "zookeeper is empty; expected 'embedded', 'memory' or 'host:port,…/chroot'"

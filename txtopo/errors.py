@@ -171,8 +171,24 @@ class PlugInError(PromiseError):
     """A state plug-in did not keep its interface, so it is not known what it wrote; mend it."""
 
 
+class TopologyChanged(PromiseError):
+    """The topology of an id has other components or states than before; ``changes`` says which."""
+
+
+class OperationUnfinished(PromiseError):
+    """An operator's verb was begun and has not ended; call the same verb again."""
+
+
+class CoordinatorActive(PromiseError):
+    """A coordinator leads, so an operator's verb must not run; stop its run first."""
+
+
 class SourceDataLost(PromiseError):
     """Data of a planned batch is gone or changed, so the batch cannot be brought again."""
+
+
+class OffsetRegression(SourceDataLost):
+    """The source ends before the place up to which it was read (deleted and made again?)."""
 
 
 class PoisonBatchError(PromiseError):

@@ -139,6 +139,10 @@ class DeltaBackend(StateBackend):
                     table.alter.set_table_properties({OWNER: topology}, raise_if_not_exists=False)
                 properties = transaction(ledger, self._state.name)
                 commit_nothing(table, self._layout, properties)
+                if held is not None and held.topology != topology:
+                    # The new owner's transaction is there before its name says where to look.
+                    self._written(table, held)
+                    table.alter.set_table_properties({OWNER: topology}, raise_if_not_exists=False)
                 self._written(table, ledger)
             except FAILURES as error:
                 raise translated(error, self._place, uri=self._uri, writing=True) from error

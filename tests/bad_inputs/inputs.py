@@ -94,6 +94,6 @@ INPUTS: dict[int, tuple[str, str]] = {
     80: ("an environment variable that is not set", _NOTHING_YET),
     81: ("a topology file that is not there", _NOTHING_YET),
     82: ("`kill` of an unknown id", _NOTHING_YET),
-    83: ("a rewind beyond what is kept", _NOTHING_YET),
+    83: ("a rewind beyond what is kept", "`StateUsageError`: each state's reason"),
     84: ("Ctrl-C twice", _NOTHING_YET),
 }

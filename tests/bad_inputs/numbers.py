@@ -24,6 +24,7 @@ _EMBEDDED = "tests/transactional_state/test_embedded.py::test_"
 _DELTA = "tests/state_backends/delta/test_delta_table.py::test_"
 _EXISTING = "tests/state_backends/existing_suite.py::ExistingSuite::test_"
 _MARIADB = "tests/state_backends/test_existing.py::TestMariadb::test_"
+_REWIND = "tests/operations/test_rewind.py::test_"
 _SCHEMA = "tests/state_backends/schema_suite.py::SchemaSuite::test_"
 
 ELSEWHERE: dict[int, tuple[str, ...]] = {
@@ -78,6 +79,10 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
     59: ("tests/state_backends/test_sqlite.py::test_a_file_in_memory_is_refused",),
     66: (f"{_DELTA}properties_that_break_the_promise_are_refused",),
     67: (f"{_DELTA}a_table_of_another_topology_is_refused",),
+    83: (
+        f"{_REWIND}further_back_than_a_store_keeps_is_refused_with_its_reason",
+        f"{_REWIND}only_committed_txids_before_the_last_can_be_gone_back_to",
+    ),
 }
 """Numbers whose tests stand with the part that they are about."""
 
@@ -94,7 +99,6 @@ OPEN: dict[int, str] = {
     **dict.fromkeys((73, 74, 75), _DATA_SOURCE),
     **dict.fromkeys((79, 80, 81, 82, 84), _COMMANDS),
     15: "the list has no input of this number",
-    83: "nothing rewinds yet; issue 8 brings it",
 }
 """Why there is no test of a number."""
 

@@ -64,8 +64,16 @@ def refused(place: Place, error: type[Exception], match: str) -> Any:
 @pytest.mark.parametrize(
     ("data", "error", "match"),
     [
-        (b'{"schema":1,"wri', CorruptNodeError, "cannot be read; got .*; restore the value"),
-        (b"\x80\x04\x95", CorruptNodeError, "cannot be read; got .*; restore the value"),
+        (
+            b'{"schema":1,"wri',
+            CorruptNodeError,
+            "cannot be read; got .*; .*repair_node",
+        ),
+        (
+            b"\x80\x04\x95",
+            CorruptNodeError,
+            "cannot be read; got .*; .*repair_node",
+        ),
         (b'{"schema":2}', SchemaVersionError, "newer txtopo; got schema 2; .* upgrade txtopo"),
     ],
 )

@@ -14,7 +14,7 @@ from tests.bad_inputs.topologies import ROWS, Keep, keeping
 from tests.integration.running import Place, run_to_end
 from txtopo import Config, Topology, TransactionalTopologyBuilder
 from txtopo.context import TaskContext
-from txtopo.errors import EmitError, SourceDataLost, ValueRefusedError
+from txtopo.errors import EmitError, OffsetRegression, SourceDataLost, ValueRefusedError
 from txtopo.metadata import Json
 from txtopo.spouts import (
     FilesTransactionalSpout,
@@ -49,7 +49,7 @@ def test_a_replay_of_rows_that_are_gone_is_refused() -> None:
     with (
         nothing_committed(place),
         pytest.raises(
-            SourceDataLost,
+            OffsetRegression,
             match="partition 0 of the memory spout has 1 rows, but a planned batch ends at 2; "
             "expected at least 2 rows; start with the rows that were there before",
         ) as caught,

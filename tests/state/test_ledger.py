@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import FencedError, ForeignStateError, LedgerGapError, StaleBatchError
-from txtopo.state.ledger import Ledger, Standing, claimed, standing
+from txtopo.state.ledger import RELEASED, Ledger, Standing, claimed, standing
 
 HELD = Ledger("topology", epoch=3, txid=7, writer_epoch=3, attempt=2)
 
@@ -54,6 +56,15 @@ def test_a_claim_of_an_earlier_epoch_or_another_topology_is_refused() -> None:
         claimed(HELD, topology="topology", epoch=2)
     with pytest.raises(ForeignStateError):
         claimed(HELD, topology="other", epoch=4)
+
+
+def test_a_released_state_belongs_to_whoever_claims_it_next_with_a_later_epoch() -> None:
+    released = claimed(HELD, topology=RELEASED, epoch=4)
+
+    assert released == replace(HELD, topology=RELEASED, epoch=4)
+    assert claimed(released, topology="other", epoch=5) == replace(HELD, topology="other", epoch=5)
+    with pytest.raises(FencedError):
+        claimed(released, topology="other", epoch=3)
 
 
 def test_an_unclaimed_state_takes_no_writes() -> None:

@@ -33,7 +33,7 @@ def test_a_node_that_only_has_children_has_no_record() -> None:
     ],
 )
 def test_row_3_other_bytes_are_an_error_and_never_empty(data: bytes) -> None:
-    with pytest.raises(CorruptNodeError, match=r"node /t/epoch .* restore the value") as error:
+    with pytest.raises(CorruptNodeError, match=r"node /t/epoch .* .*repair_node") as error:
         decode("/t/epoch", data)
 
     assert error.value.path == "/t/epoch"

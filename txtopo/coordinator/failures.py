@@ -62,7 +62,8 @@ def poison(transaction: Transaction, failure: Failure) -> PoisonBatchError:
         f"batch of txid {transaction.txid} failed {transaction.failures} times; "
         f"the last time in {where}, with {type(cause).__name__}: {cause}; "
         "expected it to pass before attempts_max is reached; "
-        "mend the cause and start again: nothing is lost, it goes on at this txid",
+        "mend the cause and start again: nothing is lost, it goes on at this txid; or take the "
+        "batch out of the order with txtopo.operations.quarantine",
         txid=transaction.txid,
         component=failure.component,
         attempts=transaction.failures,

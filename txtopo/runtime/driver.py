@@ -169,7 +169,8 @@ class TopologyDriver:
             else:
                 self._confirm()
 
-        journal = self._journal = Journal(self._parts.transactional_state)
+        kept = self._parts.config.history_txids
+        journal = self._journal = Journal(self._parts.transactional_state, kept)
         self._scheduler.submit(lambda: take_over(self._parts, journal, self._candidate), done)
 
     def _contend_again(self) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from txtopo.coordinator.actions import Advance, StoreBatches
 from txtopo.errors import BatchMetadataTooLarge, CorruptNodeError
 from txtopo.metadata import BatchMetadata, Json
-from txtopo.transactional_state.journal import Journal, StoredBatch
+from txtopo.transactional_state.journal import Journal
+from txtopo.transactional_state.nodes import StoredBatch
 from txtopo.transactional_state.records import STEP_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -84,6 +85,6 @@ def from_json(txid: int, value: Json) -> BatchMetadata:
             return BatchMetadata(value["planned"], cut)
     raise CorruptNodeError(
         f"the stored metadata of txid {txid} cannot be read; got {value!r:.200}; expected an "
-        "object with 'planned' and 'cut'; restore the node",
+        "object with 'planned' and 'cut'; put it back with txtopo.operations.repair_node",
         txid=txid,
     )

@@ -26,6 +26,7 @@ from txtopo.state.backend import StateBackend
 from txtopo.state.ledger import Ledger
 from txtopo.state.plug_in import checked_ledger
 from txtopo.topology.component import Role
+from txtopo.topology.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from txtopo.metadata import Json
@@ -69,7 +70,11 @@ def take_over(parts: Parts, journal: Journal, candidate: Json) -> Takeover:
     """
     point = parts.scheduler.point
     point("P0.before-epoch")
-    epoch = journal.claim_epoch(candidate)
+    epoch = journal.claim_epoch(
+        candidate,
+        fingerprint=fingerprint(parts.graph),
+        allow_change=parts.config.allow_change,
+    )
     point("P0.after-epoch")
     backends = open_states(parts)
     try:
@@ -99,8 +104,8 @@ def _claim(
             raise StoreAheadOfCoordinator(
                 f"state {name!r} was claimed by epoch {error.facts.get('successor')}, but the "
                 f"newest epoch that ZooKeeper knows is {epoch}; was ZooKeeper's data wiped, or is "
-                "this another ensemble? point to the right one, or begin with a new topology id "
-                "and a new table",
+                "this another ensemble? point to the right one, or call txtopo.operations.rebuild, "
+                "which fits ZooKeeper to the states",
                 state=name,
             ) from error
         ledgers[name] = checked_ledger(backend, answer, epoch=epoch)

@@ -15,7 +15,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.errors import SourceDataLost, TopologyError
+from txtopo.errors import OffsetRegression, TopologyError
 from txtopo.metadata import Json
 from txtopo.spouts.opaque import (
     OpaquePartitionedTransactionalEmitter,
@@ -70,7 +70,7 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
 
     Delivery: transactional. A batch takes the same number of rows from each partition until all
     are used up; then the spout is not ready any more. If a later start brings fewer rows than were
-    planned, the run ends with ``SourceDataLost``.
+    planned, the run ends with ``OffsetRegression``.
 
     Args:
         partitions: Rows by number of the partition, from 0; a row has a value for each field.
@@ -225,11 +225,11 @@ def _emit(collector: BatchOutputCollector, rows: Rows, start: int, take: int) ->
     return [start, len(taken)]
 
 
-def _lost(partition: int, rows: Rows, end: int) -> SourceDataLost:
-    return SourceDataLost(
+def _lost(partition: int, rows: Rows, end: int) -> OffsetRegression:
+    return OffsetRegression(
         f"partition {partition} of the memory spout has {len(rows)} rows, but a planned batch ends "
         f"at {end}; expected at least {end} rows; start with the rows that were there before, or "
-        "begin with a new topology id",
+        "see docs/operations.md, 'A source that went back'",
         partition=partition,
     )
 

@@ -26,7 +26,7 @@ from txtopo.state.final_values import combines_in_store, final_values
 from txtopo.state.first_last import First, Last
 from txtopo.state.folding import SEGMENTS_OF_A_TIER, span_to_fold
 from txtopo.state.lane import Lane
-from txtopo.state.ledger import Ledger, Standing, claimed, standing
+from txtopo.state.ledger import RELEASED, Ledger, Standing, claimed, standing
 from txtopo.state.map_factory import MapFactory, backing_map_factory
 from txtopo.state.opaque_map import OpaqueMap
 from txtopo.state.outcome import commit_resolved
@@ -68,6 +68,7 @@ __all__ = [
     "OpaqueMap",
     "OwnAggregate",
     "Puts",
+    "RELEASED",
     "Row",
     "RowBackend",
     "RowText",

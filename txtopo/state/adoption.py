@@ -41,7 +41,8 @@ def _check(name: str, ledger: Ledger, current: int, stored: TransactionAttempt |
         raise StoreBehindCoordinator(
             f"state {name!r} holds txid {ledger.txid}, but ZooKeeper says that txid {current - 1} "
             "is committed; expected the same; was the store restored from a backup, or its table "
-            "dropped? bring back the newer data, or begin with a new topology id",
+            "dropped? bring back the newer data, or call txtopo.operations.rebuild, which takes "
+            f"ZooKeeper back to txid {ledger.txid}, and the source with it",
             state=name,
             ledger_txid=ledger.txid,
             committed_txid=current - 1,
@@ -53,7 +54,7 @@ def _check(name: str, ledger: Ledger, current: int, stored: TransactionAttempt |
             f"state {name!r} holds txid {ledger.txid}, but ZooKeeper knows txid {current - 1} as "
             f"committed and {'nothing' if stored is None else 'the metadata'} of txid {current}; "
             "was ZooKeeper's data wiped, or is this another ensemble? point to the right one, or "
-            "begin with a new topology id and a new table",
+            "call txtopo.operations.rebuild, which fits ZooKeeper to the states",
             state=name,
             ledger_txid=ledger.txid,
             committed_txid=current - 1,

@@ -14,6 +14,10 @@ from enum import Enum
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import FencedError, ForeignStateError, LedgerGapError, StaleBatchError
 
+RELEASED = ""
+"""What a ledger names as its topology when an operator has released the state: whoever comes next
+may claim it. A topology's id is never empty."""
+
 
 class Standing(Enum):
     """What an attempt may do to a state."""
@@ -32,7 +36,7 @@ class Ledger:
     """What a state holds, and who may write to it.
 
     Attributes:
-        topology: Id of the topology that owns the state.
+        topology: Id of the topology that owns the state; :data:`RELEASED` for none any more.
         epoch: The epoch that may write; only grows.
         txid: The last txid that the state holds; 0 for none.
         writer_epoch: Epoch of the attempt that wrote *txid*; 0 for none.
@@ -58,22 +62,26 @@ class Ledger:
 def claimed(ledger: Ledger | None, *, topology: str, epoch: int) -> Ledger:
     """Return the ledger after *epoch* of *topology* claims it; the txid is left unchanged.
 
+    Claiming it for :data:`RELEASED` gives it up; whoever does that has claimed it for its owner
+    before.
+
     Raises:
         ForeignStateError: Another topology owns the state; give this one a table of its own.
         FencedError: A later epoch has claimed it; this coordinator must stop.
     """
     if ledger is None:
         return Ledger(topology, epoch)
-    if ledger.topology != topology:
+    if ledger.topology != topology and RELEASED not in (ledger.topology, topology):
         raise ForeignStateError(
             f"the state belongs to another topology; got {topology!r}; its ledger names "
-            f"{ledger.topology!r}; give each topology a table of its own",
+            f"{ledger.topology!r}; give each topology a table of its own, or release this one with "
+            f"txtopo.operations.forget of {ledger.topology!r}",
             topology=topology,
             owner=ledger.topology,
         )
     if ledger.epoch > epoch:
         raise _fenced(ledger, epoch)
-    return replace(ledger, epoch=epoch)
+    return replace(ledger, topology=topology, epoch=epoch)
 
 
 def standing(ledger: Ledger | None, attempt: TransactionAttempt) -> Standing:

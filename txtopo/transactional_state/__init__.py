@@ -1,8 +1,9 @@
 """What survives the coordinator."""
 
 from txtopo.transactional_state.candidate import this_process
-from txtopo.transactional_state.journal import Journal, JournalContents, StoredBatch
+from txtopo.transactional_state.journal import Journal, JournalContents
 from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
+from txtopo.transactional_state.nodes import StoredBatch
 from txtopo.transactional_state.opening import open_transactional_state
 from txtopo.transactional_state.store import (
     Check,

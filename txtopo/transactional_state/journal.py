@@ -1,16 +1,6 @@
 """Journal: what the coordinator stores, as steps on the transactional state.
 
-Layout
-------
-``/epoch``
-    ``{"epoch": n, "leader": candidate}``: who may write. Its version is the fence: every other
-    write is one step with a check of it, so a deposed coordinator writes nothing.
-``/current``
-    ``{"current": txid}``: the lowest txid that is not committed. Written together with the first
-    epoch, so that its absence later is damage and never "nothing committed yet".
-``/batches/<txid as 20 digits>``
-    ``{"attempt": [epoch, attempt], "metadata": …}``: how to emit the batch of the txid again, and
-    which attempt that belongs to.
+Which nodes there are and what they hold is in :mod:`txtopo.transactional_state.nodes`.
 
 Order of durability: the metadata of a txid before its commit begins; ``current`` after its last
 committer has written; older metadata goes in the same step as ``current``.
@@ -21,8 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from txtopo.attempt import TransactionAttempt
-from txtopo.errors import FencedError
+from txtopo.errors import FencedError, OperationUnfinished, TopologyChanged
+from txtopo.transactional_state.nodes import (
+    BATCHES,
+    CURRENT,
+    EPOCH,
+    REWRITES_MAX,
+    StoredBatch,
+    batch_of,
+    batch_path,
+    changed_parts,
+    current_of,
+    epoch_of,
+    operation_of,
+    txid_of,
+)
 from txtopo.transactional_state.records import (
     STEP_BYTES_MAX,
     STEP_OVERHEAD_BYTES,
@@ -35,29 +38,11 @@ from txtopo.transactional_state.store import (
     CompareAndSet,
     Delete,
     Json,
-    Node,
     Put,
     Step,
     TransactionalState,
     VersionConflict,
 )
-
-EPOCH = "/epoch"
-CURRENT = "/current"
-BATCHES = "/batches"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
-    """How to emit the batch of a txid again.
-
-    Attributes:
-        attempt: The attempt that the metadata belongs to.
-        metadata: What the spout needs.
-    """
-
-    attempt: TransactionAttempt
-    metadata: Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +52,12 @@ class JournalContents:
     Attributes:
         current: The lowest txid that is not committed.
         batches: What is stored, by txid.
+        operation: The operator's verb that was begun and has not ended, if any.
     """
 
     current: int
     batches: dict[int, StoredBatch]
+    operation: dict[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +74,39 @@ class Journal:
     Call :meth:`claim_epoch` first, then :meth:`load`. After ``CoordinatorUnavailable`` the same
     call may be made again. Each term of leadership has a journal of its own: a write of an earlier
     term that comes late then finds the epoch that it belongs to, and is refused.
+
+    Args:
+        state: Where it is kept.
+        history_txids: How many txids before the last committed one keep their metadata.
     """
 
-    def __init__(self, state: TransactionalState) -> None:
+    def __init__(self, state: TransactionalState, history_txids: int = 0) -> None:
         self._state = state
+        self._history_txids = history_txids
         self._claim: _Claim | None = None
         self._stored: set[int] = set()
 
-    def claim_epoch(self, candidate: Json) -> int:
+    def claim_epoch(
+        self,
+        candidate: Json,
+        *,
+        fingerprint: dict[str, Json] | None = None,
+        allow_change: bool = False,
+        above: int = 0,
+    ) -> int:
         """Become the coordinator that may write, and return its epoch.
 
         Args:
             candidate: Who claims, shown to whoever is deposed by it.
+            fingerprint: What the topology looks like, kept beside the epoch; None leaves what is
+                there.
+            allow_change: Take the fingerprint although another one is there.
+            above: An epoch that a ledger holds; the new one is larger.
 
         Raises:
             FencedError: Another coordinator claimed at the same time; contend again.
             CorruptNodeError: The epoch cannot be read; it is never started anew.
+            TopologyChanged: The fingerprint is another one; nothing was written.
         """
         self._state.synchronize()
         # In this order: both are written at once, perhaps by somebody else in between.
@@ -110,19 +114,25 @@ class Journal:
         node = self._state.get(EPOCH)
         if node is None and begun:
             raise corrupt(EPOCH, None)
-        epoch = 1 if node is None else _epoch_of(node) + 1
-        claim: list[Step] = [
-            CompareAndSet(
-                EPOCH, {"epoch": epoch, "leader": candidate}, node.version if node else None
-            )
-        ]
+        epoch = 1 if node is None else epoch_of(node) + 1
+        epoch = max(epoch, above + 1)
+        value: dict[str, Json] = {"epoch": epoch, "leader": candidate}
+        known = node.value.get("topology") if node and isinstance(node.value, dict) else None
+        if fingerprint is not None and not allow_change:
+            _check_unchanged(known, fingerprint)
+        if (kept := known if fingerprint is None else fingerprint) is not None:
+            value["topology"] = kept
+        claim: list[Step] = [CompareAndSet(EPOCH, value, node.version if node else None)]
+        # A node made anew must not get a version that a coordinator of a lost one may hold.
+        rewrites = min(above, REWRITES_MAX) if node is None else 0
+        claim.extend([Put(EPOCH, value)] * rewrites)
         if node is None:
             claim.append(CompareAndSet(CURRENT, {"current": 1}, None))
         try:
             self._state.apply(claim)
         except VersionConflict as conflict:
             raise self._fenced(epoch) from conflict
-        self._claim = _Claim(epoch, Check(EPOCH, node.version + 1 if node else 0))
+        self._claim = _Claim(epoch, Check(EPOCH, node.version + 1 if node else rewrites))
         return epoch
 
     def confirm(self) -> None:
@@ -140,23 +150,45 @@ class Journal:
     def holder(self) -> Json:
         """Return who claimed last, as ``{"epoch": …, "leader": candidate}``; None if nobody has."""
         node = self._state.get(EPOCH)
-        return None if node is None else node.value
+        if node is None or not isinstance(node.value, dict):
+            return None if node is None else node.value
+        return {name: part for name, part in node.value.items() if name != "topology"}
 
     def load(self) -> JournalContents:
-        """Read what earlier coordinators stored.
+        """Read what earlier coordinators stored, to go on from it.
+
+        Raises:
+            CorruptNodeError: A node is missing or cannot be read.
+            OperationUnfinished: An operator's verb was begun and has not ended.
+        """
+        contents = self.read()
+        if contents.operation is not None:
+            raise unfinished(contents.operation)
+        return contents
+
+    def read(self) -> JournalContents:
+        """Read what is stored, also while an operator's verb has not ended.
 
         Raises:
             CorruptNodeError: A node is missing or cannot be read.
         """
-        current = _current_of(self._state.get(CURRENT))
+        node = self._state.get(CURRENT)
+        current = current_of(node)
         batches = {}
         for name in self._state.children(BATCHES):
             path = f"{BATCHES}/{name}"
-            if len(name) != 20 or not name.isascii() or not name.isdigit():
-                raise corrupt(path, name)
-            batches[int(name)] = _batch_of(path, int(name), self._state.get(path))
+            txid = txid_of(path)
+            batches[txid] = batch_of(path, txid, self._state.get(path))
         self._stored = set(batches)
-        return JournalContents(current, batches)
+        return JournalContents(current, batches, operation_of(node))
+
+    def write(self, steps: Sequence[Step]) -> None:
+        """Do the steps of an operator's verb, or none of them.
+
+        Raises:
+            FencedError: A coordinator has taken over; nothing was written.
+        """
+        self._apply(self._claimed(), steps)
 
     def store_batches(self, batches: Sequence[StoredBatch]) -> None:
         """Make the metadata of batches durable, in order; one write unless they are large.
@@ -166,7 +198,7 @@ class Journal:
             BatchMetadataTooLarge: One batch alone does not fit.
         """
         claim, stored = self._claimed(), self._stored
-        for group in _groups([_put(batch) for batch in batches]):
+        for group in _groups([put_batch(batch) for batch in batches]):
             self._apply(claim, group)
         stored.update(batch.attempt.txid for batch in batches)
 
@@ -177,6 +209,7 @@ class Journal:
             FencedError: Another coordinator has taken over; nothing was written.
         """
         claim, stored = self._claimed(), self._stored
+        drop_before -= self._history_txids
         old = sorted(txid for txid in stored if txid < drop_before)
         drops = [Delete(batch_path(txid)) for txid in old]
         self._apply(claim, [Put(CURRENT, {"current": current}), *drops])
@@ -202,7 +235,7 @@ class Journal:
                 successor=None,
                 leader=None,
             )
-        successor = _epoch_of(node)
+        successor = epoch_of(node)
         leader = node.value.get("leader") if isinstance(node.value, dict) else None
         return FencedError(
             f"epoch {epoch} of this coordinator was deposed; epoch {successor} of {leader} leads "
@@ -213,16 +246,37 @@ class Journal:
         )
 
 
-def batch_path(txid: int) -> str:
-    """Return the path of a batch; 20 digits, so that names sort as numbers do."""
-    return f"{BATCHES}/{txid:020d}"
-
-
-def _put(batch: StoredBatch) -> Put:
+def put_batch(batch: StoredBatch) -> Put:
+    """Return the step that stores a batch."""
     attempt = batch.attempt
     return Put(
         batch_path(attempt.txid),
         {"attempt": [attempt.epoch, attempt.attempt], "metadata": batch.metadata},
+    )
+
+
+def unfinished(operation: dict[str, Json]) -> OperationUnfinished:
+    """Return the error for a verb that was begun and has not ended."""
+    verb, arguments = operation.get("verb"), operation.get("arguments")
+    return OperationUnfinished(
+        f"an operator began {verb} with {arguments!r:.300} and it did not end, so the stores may "
+        f"hold a part of it; expected nothing to be under way; call txtopo.operations.{verb} with "
+        "the same arguments again: it goes on where it stopped",
+        verb=verb,
+        arguments=arguments,
+    )
+
+
+def _check_unchanged(known: Json, fingerprint: dict[str, Json]) -> None:
+    if not isinstance(known, dict) or known == fingerprint:
+        return
+    changes = changed_parts(known, fingerprint)
+    raise TopologyChanged(
+        f"the topology is not the one that ran under this id; {'; '.join(changes)}; expected the "
+        "same components, streams and states, since what is planned and stored belongs to them; "
+        "start the old one, or give this one another id; if the change is meant, and you know that "
+        "what is stored fits it, start once with Config(allow_change=True)",
+        changes=tuple(changes),
     )
 
 
@@ -241,29 +295,3 @@ def _groups(puts: Sequence[Put]) -> Iterator[list[Step]]:
         group_bytes += put_bytes
     if group:
         yield group
-
-
-def _epoch_of(node: Node) -> int:
-    epoch = node.value.get("epoch") if isinstance(node.value, dict) else None
-    if not _is_count(epoch):
-        raise corrupt(EPOCH, node.value)
-    return epoch  # type: ignore[return-value]
-
-
-def _current_of(node: Node | None) -> int:
-    current = node.value.get("current") if node and isinstance(node.value, dict) else None
-    if not _is_count(current):
-        raise corrupt(CURRENT, node and node.value)
-    return current  # type: ignore[return-value]
-
-
-def _batch_of(path: str, txid: int, node: Node | None) -> StoredBatch:
-    match node.value if node else None:
-        case {"attempt": [int(epoch), int(attempt)], "metadata": metadata}:
-            return StoredBatch(TransactionAttempt(txid, attempt, epoch), metadata)
-        case other:
-            raise corrupt(path, other)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -28,7 +28,7 @@ cannot tell from a network fault and would retry for ever. The rest is room for 
 STEP_OVERHEAD_BYTES = 128
 """What one operation takes in a packet besides its path and value: headers, ACL, flags."""
 
-BEGIN_ANEW = "to begin anew from txid 1, delete all nodes of the topology and its states' tables"
+BEGIN_ANEW = "to begin anew from txid 1, call txtopo.operations.forget and drop its states' tables"
 """What is left to a person when a node is lost for good."""
 
 INNER_NODE = json.dumps({"schema": SCHEMA}).encode()
@@ -100,8 +100,8 @@ def corrupt(path: str, got: object) -> CorruptNodeError:
     return CorruptNodeError(
         f"node {path} of the transactional state cannot be read; got "
         f"{shown if len(shown) <= 80 else shown[:80] + '…'}; expected a record of txtopo; "
-        "it is not taken as empty; restore the value of this node from a backup or a snapshot of "
-        f"zookeeper; or, {BEGIN_ANEW}",
+        "it is not taken as empty; call txtopo.operations.repair_node, which puts back what is "
+        "known or what you give it",
         path=path,
     )
 

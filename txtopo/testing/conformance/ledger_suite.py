@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from txtopo.errors import ForeignStateError, LedgerGapError, PromiseError, StaleBatchError
-from txtopo.state import Ledger, State, TransactionAttempt
+from txtopo.errors import (
+    FencedError,
+    ForeignStateError,
+    LedgerGapError,
+    PromiseError,
+    StaleBatchError,
+)
+from txtopo.state import RELEASED, Ledger, State, TransactionAttempt
 from txtopo.testing.conformance.assertions import Rule, proves
 from txtopo.testing.conformance.driver import StateDriver, partials
 from txtopo.testing.conformance.subject import Drive, Subject
@@ -43,6 +49,23 @@ class LedgerSuite(Subject):
             drive(counts, epoch=2, topology="other")
         assert caught.value.owner == "topology"
         assert store.held() == Ledger("topology", 1)
+
+    @proves(Rule.CLAIM)
+    def test_a_released_state_goes_on_under_another_topology(
+        self, counts: State, drive: Drive
+    ) -> None:
+        old = drive(counts)
+        old.merge(1, [("a", 1)])
+        assert old.backend.claim(RELEASED, 2) == Ledger(RELEASED, 2, 1, 1, 0)
+        with pytest.raises(FencedError):
+            old.merge(2, [("a", 1)])
+
+        new = drive(counts, epoch=3, topology="other")
+        assert new.ledger == new.held() == Ledger("other", 3, 1, 1, 0)
+        new.merge(2, [("a", 1)])
+        assert new.held() == Ledger("other", 3, 2, 3, 0)
+        with pytest.raises(ForeignStateError):
+            drive(counts, epoch=4)
 
     @proves(Rule.CLAIM)
     def test_a_claim_leaves_txid_and_rows_as_they_are(self, counts: State, drive: Drive) -> None:

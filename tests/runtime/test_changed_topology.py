@@ -1,0 +1,68 @@
+"""A topology that is another one than ran under its id before is told from ZooKeeper (row 56)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.runtime.loop_world import LIMIT_S, Total, expected, memory_state, running, stored
+from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder
+from txtopo.errors import ConfigError, TopologyChanged
+from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.state import State
+from txtopo.topology.fingerprint import fingerprint
+from txtopo.transactional_state.memory import MemoryEnsemble
+
+ROWS = [[amount] for amount in range(36)]
+
+
+def built(state: State, bolt: str = "total", table: str = "totals", tasks: int = 1) -> Topology:
+    spout = MemoryTransactionalSpout({0: ROWS}, Fields("amount long"), 3)
+    builder = TransactionalTopologyBuilder("totals", "spout", spout, tasks)
+    declarer = builder.set_bolt(bolt, Total())
+    declarer.global_grouping("spout").with_state("totals", state.named(table))
+    return builder.build_topology()
+
+
+@pytest.mark.parametrize("changed", [("sum", "totals"), ("total", "sums")])
+def test_row_56_another_bolt_or_table_is_an_error_before_anything_is_written(
+    changed: tuple[str, str],
+) -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    with running(built(state), ensemble) as run:
+        run.process_all_available(LIMIT_S)
+    before = dict(ensemble.nodes)
+
+    with (
+        running(built(state, *changed), ensemble) as run,
+        pytest.raises(
+            TopologyChanged, match=r"is gone; .* is new|was opaque table 'totals'"
+        ) as caught,
+    ):
+        run.process_all_available(LIMIT_S)
+    assert caught.value.changes
+    assert ensemble.nodes == before
+
+
+def test_row_56_a_change_that_is_meant_is_taken_once_and_remembered() -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    with running(built(state), ensemble) as run:
+        run.process_all_available(LIMIT_S)
+
+    with running(built(state, bolt="sum"), ensemble, allow_change=True) as run:
+        run.process_all_available(LIMIT_S)
+    with running(built(state, bolt="sum"), ensemble) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert stored(state) == (12, expected())
+
+
+def test_more_tasks_are_no_other_topology() -> None:
+    state = memory_state()
+
+    assert fingerprint(built(state).graph) == fingerprint(built(state, tasks=4).graph)
+
+
+@pytest.mark.parametrize("setting", [{"history_txids": -1}, {"history_txids": True}])
+def test_a_history_that_cannot_be_is_refused(setting: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="history_txids"):
+        Config(**setting)  # type: ignore[arg-type]

@@ -1,0 +1,199 @@
+"""Site: the ZooKeeper and the stores of one topology, opened for one verb.
+
+A verb leads while it looks and while it works, so that no coordinator does. Leading elects and does
+not protect, so a verb that writes to stores claims an epoch of its own, as a coordinator does: one
+that wakes up later is refused by ZooKeeper and by every ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.errors import ConfigError, CoordinatorActive
+from txtopo.metadata import Json
+from txtopo.state.backend import StateBackend, Writes
+from txtopo.state.ledger import Ledger
+from txtopo.state.outcome import commit_resolved
+from txtopo.state.plug_in import checked_ledger
+from txtopo.topology.component import Role
+from txtopo.transactional_state.candidate import this_process
+from txtopo.transactional_state.journal import Journal
+from txtopo.transactional_state.nodes import EPOCH, EPOCH_ROOM
+from txtopo.transactional_state.opening import open_transactional_state
+from txtopo.transactional_state.store import Step, TransactionalState
+
+if TYPE_CHECKING:
+    from txtopo.builders.topology import Topology
+    from txtopo.config import Config
+    from txtopo.topology.graph import Graph
+    from txtopo.transactional_state.memory import MemoryEnsemble
+
+# A place in the queue of candidates is seen at once; a dead process of this machine is passed by.
+LEAD_TIMEOUT_S = 0.5
+
+
+def _unmarked(name: str) -> None:
+    """Mark nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How ZooKeeper is reached where the ``Config`` alone does not say it.
+
+    Attributes:
+        spark: The session whose JVM hosts the embedded server; ``zookeeper="embedded"`` needs it.
+        ensemble: What ``zookeeper="memory"`` uses.
+        point: Called at each durable step, for whoever kills processes on purpose.
+    """
+
+    spark: object | None = None
+    ensemble: MemoryEnsemble | None = None
+    point: Callable[[str], None] = field(default=_unmarked, repr=False)
+
+
+class Site:
+    """What a verb looks at and works on; made by :func:`open_site`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        config: Config,
+        access: Access,
+        state: TransactionalState,
+        backends: Mapping[str, StateBackend],
+    ) -> None:
+        self.graph = graph
+        self.config = config
+        self.state = state
+        self.backends = backends
+        self.point = access.point
+        self.journal = Journal(state, config.history_txids)
+
+    @property
+    def chained(self) -> bool:
+        """Whether a batch starts where the emitters of its predecessor said that it ended."""
+        return self.graph.spout.role is not Role.TRANSACTIONAL_SPOUT
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a replay brings the same batch."""
+        return self.graph.spout.role is not Role.OPAQUE_SPOUT
+
+    def kind(self, name: str) -> str:
+        """Return the kind of a state."""
+        component, _, state = name.partition(".")
+        return self.graph.components[component].states[state].kind
+
+    def ledgers(self) -> dict[str, Ledger | None]:
+        """Read the ledger of every state.
+
+        Raises:
+            StoreUnavailable: A store cannot be reached; try again later.
+        """
+        found = {}
+        for name, backend in self.backends.items():
+            with backend.snapshot() as snapshot:
+                found[name] = snapshot.ledger
+        return found
+
+    @contextmanager
+    def leading(self) -> Iterator[None]:
+        """Keep coordinators out.
+
+        Raises:
+            CoordinatorActive: One leads; stop it first.
+        """
+        candidate = {**this_process(), "operator": True}
+        leadership = self.state.lead(
+            candidate, timeout_s=LEAD_TIMEOUT_S, on_lost=lambda: self.point("leadership-lost")
+        )
+        if leadership is None:
+            raise CoordinatorActive(
+                f"a coordinator of topology {self.graph.id!r} leads: {self.state.leader()}; "
+                "expected none while an operator works; stop that run first; if it was killed on "
+                f"another machine, wait {self.config.session_timeout_s:g} s until its session ends",
+                leader=self.state.leader(),
+            )
+        try:
+            yield
+        finally:
+            leadership.release()
+
+    def claim(self, ledgers: Mapping[str, Ledger | None]) -> Claim:
+        """Claim an epoch above all that are known, in ZooKeeper and then in these ledgers.
+
+        Args:
+            ledgers: What was read of the states that the verb writes to.
+
+        Raises:
+            ForeignStateError: Another topology owns a state.
+            StoreUnavailable: A store cannot be reached; call the verb again.
+        """
+        above = max((each.epoch for each in ledgers.values() if each is not None), default=0)
+        if above and self.state.get(EPOCH) is None:
+            above += EPOCH_ROOM
+        self.point("operator.before-epoch")
+        epoch = self.journal.claim_epoch({**this_process(), "operator": True}, above=above)
+        self.point("operator.after-epoch")
+        for name in ledgers:
+            backend = self.backends[name]
+            backend.create()
+            checked_ledger(backend, backend.claim(self.graph.id, epoch), epoch=epoch)
+            self.point(f"operator.claimed:{name}")
+        return Claim(self, epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to write, until a later epoch is claimed.
+
+    Attributes:
+        site: What is written to.
+        epoch: The epoch of the verb.
+    """
+
+    site: Site
+    epoch: int
+
+    def attempt(self, txid: int) -> TransactionAttempt:
+        """Return the attempt by which the verb writes a txid."""
+        return TransactionAttempt(txid, 0, self.epoch)
+
+    def write(self, *steps: Step) -> None:
+        """Write to ZooKeeper, all or nothing."""
+        self.site.journal.write(steps)
+
+    def commit(self, name: str, txid: int, writes: Writes) -> None:
+        """Give a state a txid; an earlier attempt of it is undone first."""
+        commit_resolved(self.site.backends[name], self.attempt(txid), writes)
+
+
+@contextmanager
+def open_site(topology: Topology, config: Config, access: Access) -> Iterator[Site]:
+    """Open what a verb needs, and close it.
+
+    Raises:
+        CoordinatorUnavailable: ZooKeeper cannot be reached.
+        ConfigError: The configuration does not say where ZooKeeper is.
+    """
+    if config.zookeeper == "memory" and access.ensemble is None:
+        raise ConfigError(
+            "zookeeper='memory' ends with the process of a run, so there is nothing to operate on; "
+            "expected the ensemble of that run in Access(ensemble=…), or a real ZooKeeper"
+        )
+    graph = topology.graph
+    jvm: Json | object = None if access.spark is None else getattr(access.spark, "_jvm", None)
+    with ExitStack() as stack:
+        state = open_transactional_state(config, graph.id, jvm, access.ensemble)
+        stack.callback(state.close)
+        backends: dict[str, StateBackend] = {}
+        for component in graph.components.values():
+            for name, declared in component.states.items():
+                backend = declared.open()
+                stack.callback(backend.close)
+                backends[f"{component.id}.{name}"] = backend
+        yield Site(graph, config, access, state, backends)

@@ -1,0 +1,181 @@
+"""verify: ZooKeeper against ledgers against tables. Changes nothing; each finding says what to do.
+
+It leads while it looks, so that what it compares is of one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from txtopo.config import Config
+from txtopo.errors import InfrastructureError, PromiseError, TxtopoError
+from txtopo.operations.reading import Reading, read
+from txtopo.operations.site import Access, Site, open_site
+from txtopo.runtime.journaling import from_json
+from txtopo.state.adoption import adopts
+from txtopo.state.ledger import RELEASED, Ledger
+from txtopo.topology.fingerprint import fingerprint
+from txtopo.transactional_state.nodes import (
+    BATCHES,
+    CURRENT,
+    EPOCH,
+    StoredBatch,
+    batch_of,
+    batch_path,
+    changed_parts,
+)
+from txtopo.transactional_state.store import Node
+
+if TYPE_CHECKING:
+    from txtopo.builders.topology import Topology
+
+WAIT = "bring it back, then verify again"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be.
+
+    Attributes:
+        where: The node or state.
+        what: What is wrong with it.
+        remedy: What to do.
+    """
+
+    where: str
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}; {self.remedy}"
+
+
+def verify(
+    topology: Topology,
+    config: Config = Config(),
+    *,
+    rows: bool = True,
+    access: Access = Access(),
+) -> list[Finding]:
+    """Compare ZooKeeper, ledgers and tables; an empty list means that they fit together.
+
+    Args:
+        topology: The topology, which must not run.
+        config: As for ``start``.
+        rows: Also read every row of every state.
+        access: How ZooKeeper is reached.
+
+    Raises:
+        CoordinatorActive: A coordinator leads; stop it first.
+        CoordinatorUnavailable: ZooKeeper cannot be reached.
+    """
+    with open_site(topology, config, access) as site, site.leading():
+        reading = read(site)
+        findings = [*_nodes(site, reading), *_batches(site, reading), *_ledgers(site, reading)]
+        return [*findings, *(_rows(site, reading) if rows else ())]
+
+
+def _nodes(site: Site, reading: Reading) -> Iterator[Finding]:
+    for path, node in reading.nodes.items():
+        if isinstance(node, TxtopoError):
+            yield Finding(path, str(node), f"call repair_node({path!r})")
+    epoch, current = reading.nodes[EPOCH], reading.nodes[CURRENT]
+    if (epoch is None) != (current is None):
+        path = EPOCH if epoch is None else CURRENT
+        yield Finding(path, "is missing", f"call repair_node({path!r})")
+    if (operation := reading.operation) is not None:
+        yield Finding(
+            CURRENT,
+            f"{operation.get('verb')} was begun with {operation.get('arguments')!r:.300}",
+            "call it again with the same arguments: it goes on where it stopped",
+        )
+    if isinstance(epoch, Node) and isinstance(epoch.value, dict):
+        known = epoch.value.get("topology")
+        if isinstance(known, dict) and (parts := changed_parts(known, fingerprint(site.graph))):
+            yield Finding(
+                EPOCH,
+                f"the topology is another one: {'; '.join(parts)}",
+                "start the old one, or, if the change is meant, once with allow_change=True",
+            )
+
+
+def _batches(site: Site, reading: Reading) -> Iterator[Finding]:
+    current = reading.current
+    if current is None:
+        return
+    there = {txid for txid in reading.values(BATCHES) if txid >= current - 1}
+    for txid in range(max(1, current - 1), max(there, default=current - 1) + 1):
+        path = batch_path(txid)
+        if path not in reading.nodes:
+            yield Finding(path, "is missing", f"call repair_node({path!r})")
+    last = _stored(reading, current - 1)
+    if last is not None and site.chained and from_json(current - 1, last.metadata).cut is None:
+        yield Finding(
+            batch_path(current - 1),
+            "does not say where its batch ended",
+            f"call rebuild with metadata={{{current - 1}: …}}",
+        )
+
+
+def _ledgers(site: Site, reading: Reading) -> Iterator[Finding]:
+    for name, ledger in reading.ledgers.items():
+        if isinstance(ledger, InfrastructureError):
+            yield Finding(name, f"its store cannot be reached: {ledger}", WAIT)
+        elif isinstance(ledger, TxtopoError):
+            yield Finding(name, f"its ledger cannot be read: {ledger}", WAIT)
+        else:
+            yield from _ledger(site, reading, name, ledger or Ledger(site.graph.id, 0))
+
+
+def _ledger(site: Site, reading: Reading, name: str, ledger: Ledger) -> Iterator[Finding]:
+    if ledger.topology == RELEASED:
+        yield Finding(name, "was released by the topology that had it", "call rebuild")
+        return
+    if ledger.topology != site.graph.id:
+        yield Finding(
+            name,
+            f"belongs to topology {ledger.topology!r}",
+            "use another table, or release it with forget of that topology",
+        )
+        return
+    if ledger.epoch > (reading.epoch or 0) and not isinstance(reading.nodes[EPOCH], TxtopoError):
+        yield Finding(
+            name,
+            f"was claimed by epoch {ledger.epoch}; ZooKeeper knows {reading.epoch or 'none'}",
+            "point to the right ZooKeeper, or call rebuild",
+        )
+    if isinstance(reading.nodes[CURRENT], TxtopoError):
+        return
+    current = reading.current or 1
+    stored = _stored(reading, current)
+    unreadable = isinstance(reading.nodes.get(batch_path(current)), TxtopoError)
+    try:
+        if not (unreadable and ledger.txid == current):
+            adopts({name: ledger}, current, stored.attempt if stored else None)
+    except PromiseError as error:
+        yield Finding(name, str(error), "restore the newer side, or call rebuild")
+
+
+def _rows(site: Site, reading: Reading) -> Iterator[Finding]:
+    for name, ledger in reading.ledgers.items():
+        if isinstance(ledger, TxtopoError):
+            continue
+        with site.backends[name].snapshot() as snapshot:
+            held = snapshot.ledger.txid if snapshot.ledger is not None else 0
+            beyond = [(key, row.txid) for key, row in snapshot.items() if (row.txid or 0) > held]
+        if beyond:
+            key, txid = beyond[0]
+            yield Finding(
+                name,
+                f"{len(beyond)} rows are of later txids than its ledger, which holds {held}; the "
+                f"first is {key!r:.100} of txid {txid}",
+                "somebody writes past the ledger, or the ledger alone was restored; restore table "
+                "and ledger from one backup, then call rebuild",
+            )
+
+
+def _stored(reading: Reading, txid: int) -> StoredBatch | None:
+    value = reading.values(BATCHES).get(txid)
+    return None if value is None else batch_of(batch_path(txid), txid, Node(value, 0))
