@@ -19,7 +19,7 @@ from txtopo.transactional_state import (
     StoredBatch,
     TransactionalState,
 )
-from txtopo.transactional_state.journal import batch_path
+from txtopo.transactional_state.nodes import batch_path
 from txtopo.transactional_state.store import Node, Step
 
 
