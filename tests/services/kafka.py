@@ -31,7 +31,11 @@ _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "listener.security.protocol.map": (
+        "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT"
+    ),
+    "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
+    "inter.broker.listener.name": "PLAINTEXT",
     "num.partitions": "1",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
@@ -66,7 +70,10 @@ class KafkaBroker(PrivateServer):
 
     Attributes:
         servers: ``127.0.0.1:port``; the same after :meth:`start` again.
+        sasl_servers: The same broker, where user ``reader`` has to show :attr:`password`.
     """
+
+    password = "secret-of-the-tests"
 
     def __init__(self) -> None:
         found = jars()
@@ -76,13 +83,19 @@ class KafkaBroker(PrivateServer):
         self.folder = Path(tempfile.mkdtemp(prefix="txtopo-kafka-"))
         self.port = free_port()
         self.servers = f"127.0.0.1:{self.port}"
+        self.sasl_servers = f"127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
-        controller = free_port()
+        controller = f"127.0.0.1:{free_port()}"
+        advertised = f"PLAINTEXT://{self.servers},SASL://{self.sasl_servers}"
         settings = _SETTINGS | {
             "log.dirs": str(self.folder / "data"),
-            "listeners": f"PLAINTEXT://{self.servers},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.servers}",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"{advertised},CONTROLLER://{controller}",
+            "advertised.listeners": advertised,
+            "controller.quorum.voters": f"1@{controller}",
+            "listener.name.sasl.plain.sasl.jaas.config": (
+                "org.apache.kafka.common.security.plain.PlainLoginModule required "
+                f'user_reader="{self.password}";'
+            ),
         }
         (self.folder / "settings").write_text("".join(f"{n}={v}\n" for n, v in settings.items()))
         self._run("kafka.tools.StorageTool", "format", "--ignore-formatted")

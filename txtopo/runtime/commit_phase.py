@@ -98,9 +98,7 @@ class CommitPhase:
         """Close the states of the term."""
         close_backends(self._backends)
 
-    def _behind_and_lost(
-        self, result: BatchResult
-    ) -> tuple[Mapping[str, int], Mapping[str, str]]:
+    def _behind_and_lost(self, result: BatchResult) -> tuple[Mapping[str, int], Mapping[str, str]]:
         """Ask the spout; what it only shows must not fail a batch that is written."""
         planner, metadata = self._parts.planner, result.outcome.metadata
         try:

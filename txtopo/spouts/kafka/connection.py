@@ -8,6 +8,7 @@ librdkafka (SASL, TLS, sizes of fetches) pass through as they are.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,9 @@ from txtopo.errors import AuthError, ConfigError, InfrastructureError, TxtopoErr
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
+Heard = deque["KafkaError"]
+"""The latest troubles that a client heard of in the background."""
+HEARD_MAX = 8
 Isolation = Literal["read_committed", "read_uncommitted"]
 Setting = str | int | float | bool | Callable[..., object]
 ISOLATIONS = ("read_committed", "read_uncommitted")
@@ -86,32 +90,39 @@ class Connection:
                 f"setting {name!r} of Kafka is not for you to set; use {_OURS[name]}", setting=name
             )
 
-    def of_consumer(self) -> dict[str, Any]:
-        """Return the configuration of a consumer."""
+    def of_consumer(self, heard: Heard) -> dict[str, Any]:
+        """Return the configuration of a consumer that tells *heard* of its troubles."""
         return {
-            **self._common(),
+            **self._common(heard),
             **_CONSUMER,
             "isolation.level": self.isolation,
             **self.settings,
         }
 
-    def of_client(self) -> dict[str, Any]:
+    def of_client(self, heard: Heard) -> dict[str, Any]:
         """Return the configuration of a client that does not consume."""
         settings = self.settings.items()
-        return self._common() | {n: v for n, v in settings if not n.startswith(_OF_CONSUMERS)}
+        return self._common(heard) | {n: v for n, v in settings if not n.startswith(_OF_CONSUMERS)}
 
     def key(self) -> tuple[object, ...]:
         """Return what tells this connection from others."""
         settings = sorted((name, repr(value)) for name, value in self.settings.items())
         return (self.servers, self.isolation, *settings)
 
-    def _common(self) -> dict[str, Any]:
-        # What librdkafka has to say comes with the exceptions; on stderr it comes for each broker.
-        return {**_ALL, "bootstrap.servers": self.servers, "log_level": 0}
+    def _common(self, heard: Heard) -> dict[str, Any]:
+        # What librdkafka has to say is told by the errors; on stderr it comes again and again.
+        return {
+            **_ALL,
+            "bootstrap.servers": self.servers,
+            "log_level": 0,
+            "error_cb": heard.append,
+        }
 
     @contextmanager
-    def named_errors(self, doing: str) -> Iterator[None]:
+    def named_errors(self, doing: str, heard: Heard) -> Iterator[None]:
         """Turn the exceptions of confluent-kafka into ours.
+
+        A call that met refused credentials only times out; what the client heard says why.
 
         Raises:
             AuthError: The credentials are refused.
@@ -122,10 +133,11 @@ class Connection:
         try:
             yield
         except KafkaException as error:
-            raise self.fault(doing, error.args[0]) from error
+            raise self.fault(doing, error.args[0], heard) from error
 
-    def fault(self, doing: str, error: KafkaError) -> TxtopoError:
+    def fault(self, doing: str, error: KafkaError, heard: Heard) -> TxtopoError:
         """Return our error for one of librdkafka's."""
+        error = next((e for e in heard if e.name() in _REFUSED), error)
         if error.name() in _REFUSED:
             return AuthError(
                 f"Kafka at {self.servers} refused to {doing}; got {error.str()}; expected "

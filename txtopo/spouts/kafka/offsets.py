@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txtopo.errors import ConfigError
-from txtopo.spouts.kafka.connection import Connection
+from txtopo.spouts.kafka.connection import HEARD_MAX, Connection, Heard
 from txtopo.spouts.kafka.positions import Place, Range, Start
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ Topics = str | Sequence[str] | re.Pattern[str]
 """Names of topics, or a pattern that whole names match."""
 # One for each process and cluster, since it takes 30 ms to connect; threads may share it. Keyed by
 # the process too: a client does not outlive a fork.
-_clients: dict[tuple[object, ...], AdminClient] = {}
+_clients: dict[tuple[object, ...], tuple[AdminClient, Heard]] = {}
 
 
 class Topic(NamedTuple):
@@ -82,10 +84,10 @@ class Offsets:
 
         names = self._matching()
         found = {}
-        with self._connection.named_errors("list the topics"):
+        with self._asking("list the topics") as client:
             if not names:
                 return {}
-            answers = self._client().describe_topics(
+            answers = client.describe_topics(
                 TopicCollection(names), request_timeout=self._connection.timeout_s
             )
             for name, answer in answers.items():
@@ -138,8 +140,8 @@ class Offsets:
         if not places:
             return {}
         level = self._connection.isolation.upper()
-        with self._connection.named_errors("list offsets"):
-            asked = self._client().list_offsets(
+        with self._asking("list offsets") as client:
+            asked = client.list_offsets(
                 {TopicPartition(*place): what for place in places},
                 isolation_level=IsolationLevel[level],
                 request_timeout=self._connection.timeout_s,
@@ -157,23 +159,34 @@ class Offsets:
             except KafkaException as error:
                 failed = error
         if failed is not None and not found:
-            raise self._connection.fault("list offsets", failed.args[0]) from failed
+            with self._asking("list offsets"):
+                raise failed
         return found
 
     def _matching(self) -> list[str]:
         if self._pattern is None:
             return list(self._names)
-        with self._connection.named_errors("list the topics"):
-            listed = self._client().list_topics(timeout=self._connection.timeout_s).topics
+        with self._asking("list the topics") as client:
+            listed = client.list_topics(timeout=self._connection.timeout_s).topics
         return sorted(name for name in listed if self._pattern.fullmatch(name))
 
-    def _client(self) -> AdminClient:
+    @contextmanager
+    def _asking(self, doing: str) -> Iterator[AdminClient]:
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
         key = (os.getpid(), *self._connection.key())
         if key not in _clients:
-            _clients[key] = AdminClient(self._connection.of_client())
-        return _clients[key]
+            heard: Heard = deque(maxlen=HEARD_MAX)
+            _clients[key] = AdminClient(self._connection.of_client(heard)), heard
+        client, heard = _clients[key]
+        with self._connection.named_errors(doing, heard):
+            try:
+                yield client
+            except KafkaException:
+                client.poll(0)  # tells what was heard
+                raise
+        heard.clear()
 
 
 def _checked(topics: Topics) -> tuple[tuple[str, ...], re.Pattern[str] | None]:

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from txtopo.errors import InfrastructureError, SourceDataLost
-from txtopo.spouts.kafka.connection import Connection
+from txtopo.errors import InfrastructureError, SourceDataLost, TxtopoError
+from txtopo.spouts.kafka.connection import HEARD_MAX, Connection, Heard
 from txtopo.spouts.kafka.loss import deleted
 from txtopo.spouts.kafka.positions import Place, Range
 
@@ -27,7 +27,7 @@ POLL_S = 0.02
 CONSUME_MAX = 10_000
 # Connecting takes 20 to 50 ms, and Spark keeps no slot on one worker process: so each process has
 # idle consumers of its own, by configuration. Keyed by the process too, for forks.
-_idle: dict[tuple[object, ...], deque[Consumer]] = {}
+_idle: dict[tuple[object, ...], deque[tuple[Consumer, Heard]]] = {}
 _IDLE_MAX = 4
 
 
@@ -46,13 +46,17 @@ def read_ranges(
     wanted = {place: each for place, each in ranges.items() if each.start < each.end}
     if not wanted:
         return {}
-    with _lent(connection) as consumer, connection.named_errors("read"):
-        return _Reading(connection, consumer, wanted).all()
+    with _lent(connection) as (consumer, heard), connection.named_errors("read", heard):
+        return _Reading(connection, consumer, heard, wanted).all()
 
 
 class _Reading:
     def __init__(
-        self, connection: Connection, consumer: Consumer, wanted: Mapping[Place, Range]
+        self,
+        connection: Connection,
+        consumer: Consumer,
+        heard: Heard,
+        wanted: Mapping[Place, Range],
     ) -> None:
         self._connection = connection
         self._consumer = consumer
@@ -60,7 +64,7 @@ class _Reading:
         self._next = {place: each.start for place, each in wanted.items()}
         self._records: dict[Place, list[Message]] = {place: [] for place in wanted}
         self._short: dict[Place, int] = {}
-        self._trouble: KafkaError | None = None
+        self._heard = heard
 
     def all(self) -> dict[Place, list[Message]]:
         """Read until every range is finished."""
@@ -96,8 +100,6 @@ class _Reading:
         place = Place(str(message.topic()), int(message.partition() or 0))
         error = message.error()
         if place not in self._next:
-            if error is not None:
-                self._trouble = error
             return False
         offset = int(message.offset() or 0)
         if error is not None:
@@ -118,7 +120,7 @@ class _Reading:
             )
             wanted = self._next[place]
             raise deleted(place, wanted, low) if wanted < low else self._beyond(place, high)
-        self._trouble = error
+        self._heard.append(error)
         return False
 
     def _reached(self, place: Place, offset: int) -> None:
@@ -129,12 +131,16 @@ class _Reading:
         else:
             self._next[place] = max(offset, self._next[place])
 
-    def _silence(self) -> InfrastructureError | SourceDataLost:
+    def _silence(self) -> TxtopoError:
         for place, end in self._short.items():
             if place in self._next:
                 return self._beyond(place, end)
         place, at = next(iter(self._next.items()))
-        heard = f"; last heard: {self._trouble.str()}" if self._trouble is not None else ""
+        for error in self._heard:
+            fault = self._connection.fault("read", error, self._heard)
+            if not isinstance(fault, InfrastructureError):
+                return fault
+        heard = f"; last heard: {self._heard[-1].str()}" if self._heard else ""
         return InfrastructureError(
             f"Kafka {self._connection.servers} sent nothing of {place} from offset {at} for "
             f"{self._connection.timeout_s} s{heard}; is the broker down?",
@@ -157,22 +163,24 @@ class _Reading:
 
 
 @contextmanager
-def _lent(connection: Connection) -> Iterator[Consumer]:
+def _lent(connection: Connection) -> Iterator[tuple[Consumer, Heard]]:
     """Lend a consumer of this process; one that met an error is not used again."""
     from confluent_kafka import Consumer
 
     idle = _idle.setdefault((os.getpid(), *connection.key()), deque())
     try:
-        consumer = idle.pop()
+        consumer, heard = idle.pop()
     except IndexError:
-        consumer = Consumer(connection.of_consumer())
+        heard = deque(maxlen=HEARD_MAX)
+        consumer = Consumer(connection.of_consumer(heard))
     try:
-        yield consumer
+        yield consumer, heard
     except BaseException:
         consumer.close()
         raise
     if len(idle) < _IDLE_MAX:
-        idle.append(consumer)
+        heard.clear()
+        idle.append((consumer, heard))
     else:
         consumer.close()
 
