@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txtopo.errors import ConfigError
-from txtopo.spouts.kafka.connection import HEARD_MAX, Connection, Heard
+from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
 from txtopo.spouts.kafka.positions import Place, Range, Start
 
 if TYPE_CHECKING:

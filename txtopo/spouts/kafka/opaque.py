@@ -12,8 +12,8 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, InfrastructureError, SourceDataLost
+from txtopo.kafka_connection import Connection, Isolation, Setting, require_client
 from txtopo.metadata import Json
-from txtopo.spouts.kafka.connection import Connection, Isolation, Setting, require_client
 from txtopo.spouts.kafka.loss import LossCheck, losses
 from txtopo.spouts.kafka.offsets import Look, Offsets, Topics
 from txtopo.spouts.kafka.planning import behind

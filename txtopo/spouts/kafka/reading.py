@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from txtopo.errors import InfrastructureError, SourceDataLost, TxtopoError
-from txtopo.spouts.kafka.connection import HEARD_MAX, Connection, Heard
+from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
 from txtopo.spouts.kafka.loss import deleted
 from txtopo.spouts.kafka.positions import Place, Range
 
