@@ -8,7 +8,7 @@ FAST := not integration and not spark and not service and not kills and not slow
 SEEDS := 10000
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo test check bench bench-stores stores delta-jar kafka kafka-try services simulate mutants faults test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-stores stores delta-jar kafka kafka-try services simulate mutants faults test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -16,6 +16,9 @@ help:  ## show this list
 
 demo: java $(READY)  ## NYC flights of 2013, killed at random moments, against plain pandas
 	$(PYTHON) -m examples.demo $(ARGS)
+
+demo-kafka: java kafka $(READY)  ## words of Kafka, with driver and broker killed, against plain Python
+	$(PYTHON) -m examples.kafka_demo $(ARGS)
 
 test: java services kafka-try $(READY)  ## all tests but the long ones, with the servers that are there
 	@.ci/test $(ARGS)
