@@ -53,6 +53,17 @@ class Log:
         self._produce(producer, values, partitions, **record)
         assert producer.flush(WAIT_S_MAX) == 0
 
+    def write_to(self, partition: int, values: Iterable[Any]) -> None:
+        """Write values as text to one partition."""
+        producer = Producer({"bootstrap.servers": self.kafka.servers, "linger.ms": 0})
+        for value in values:
+            producer.produce(self.name, str(value).encode(), partition=partition)
+        assert producer.flush(WAIT_S_MAX) == 0
+
+    def partitions(self) -> int:
+        """Return how many partitions the broker knows of."""
+        return len(self.kafka.admin.list_topics(self.name, timeout=5).topics[self.name].partitions)
+
     def transact(self, values: Iterable[Any], *, commit: bool, partitions: int = 2) -> None:
         """Write values in a transaction."""
         id = f"writer-{uuid.uuid4().hex}"

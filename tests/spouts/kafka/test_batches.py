@@ -146,9 +146,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(kafka: KafkaBro
     planner, run = Planner(spout), Partitioned(opaque)
     assert emit(spout, planner.plan()) == run.attempt(1) == []
     log.grow(3)
-    until(
-        lambda: len(kafka.admin.list_topics(log.name, timeout=5).topics[log.name].partitions) == 3
-    )
+    until(lambda: log.partitions() == 3)
     log.write(words(9, 5), partitions=3)
 
     assert sorted(values(read_all(spout, planner, 9))) == sorted(words(9, 5))
