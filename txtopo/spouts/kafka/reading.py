@@ -13,6 +13,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from txtopo.errors import InfrastructureError, SourceDataLost, TxtopoError
@@ -27,7 +28,7 @@ POLL_S = 0.02
 CONSUME_MAX = 10_000
 # Connecting takes 20 to 50 ms, and Spark keeps no slot on one worker process: so each process has
 # idle consumers of its own, by configuration. Keyed by the process too, for forks.
-_idle: dict[tuple[object, ...], deque[tuple[Consumer, Heard]]] = {}
+_idle: dict[tuple[object, ...], deque[_Lent]] = {}
 _IDLE_MAX = 4
 
 
@@ -46,8 +47,9 @@ def read_ranges(
     wanted = {place: each for place, each in ranges.items() if each.start < each.end}
     if not wanted:
         return {}
-    with _lent(connection) as (consumer, heard), connection.named_errors("read", heard):
-        return _Reading(connection, consumer, heard, wanted).all()
+    with _lent(connection) as lent, connection.named_errors("read", lent.heard):
+        lent.meet({place.topic for place in wanted}, connection.timeout_s)
+        return _Reading(connection, lent.consumer, lent.heard, wanted).all()
 
 
 class _Reading:
@@ -162,27 +164,47 @@ class _Reading:
         )
 
 
+@dataclass(slots=True)
+class _Lent:
+    """A consumer, what it heard of, and the topics that it has met."""
+
+    consumer: Consumer
+    heard: Heard
+    topics: set[str] = field(default_factory=set)
+
+    def meet(self, topics: set[str], timeout_s: float) -> None:
+        """Make the topics known to a consumer that has met others.
+
+        A new consumer asks for the first ones at once. One that is told of a topic later waits for
+        its next look at all topics, which comes once a second.
+        """
+        if self.topics:
+            for topic in topics - self.topics:
+                self.consumer.list_topics(topic, timeout=timeout_s)
+        self.topics |= topics
+
+
 @contextmanager
-def _lent(connection: Connection) -> Iterator[tuple[Consumer, Heard]]:
+def _lent(connection: Connection) -> Iterator[_Lent]:
     """Lend a consumer of this process; one that met an error is not used again."""
     from confluent_kafka import Consumer
 
     idle = _idle.setdefault((os.getpid(), *connection.key()), deque())
     try:
-        consumer, heard = idle.pop()
+        lent = idle.pop()
     except IndexError:
-        heard = deque(maxlen=HEARD_MAX)
-        consumer = Consumer(connection.of_consumer(heard))
+        heard: Heard = deque(maxlen=HEARD_MAX)
+        lent = _Lent(Consumer(connection.of_consumer(heard)), heard)
     try:
-        yield consumer, heard
+        yield lent
     except BaseException:
-        consumer.close()
+        lent.consumer.close()
         raise
     if len(idle) < _IDLE_MAX:
-        heard.clear()
-        idle.append((consumer, heard))
+        lent.heard.clear()
+        idle.append(lent)
     else:
-        consumer.close()
+        lent.consumer.close()
 
 
 def _at(place: Place, offset: int) -> TopicPartition:
