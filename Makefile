@@ -8,7 +8,7 @@ FAST := not integration and not spark and not service and not kills and not slow
 SEEDS := 10000
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-stores stores delta-jar kafka kafka-try services simulate mutants faults test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-stores stores delta-jar kafka kafka-try services simulate mutants faults test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ check: $(READY)  ## format, lint, types, layers and fast tests; needs no Java
 
 bench: java services $(READY)  ## txtopo, a bare Spark loop and Structured Streaming side by side
 	$(PYTHON) -m benchmarks $(ARGS)
+
+bench-kafka: java services kafka $(READY)  ## Kafka into PostgreSQL, against a plain loop; and how soon
+	$(PYTHON) -m benchmarks.kafka $(ARGS)
 
 bench-stores: services $(READY)  ## what a commit costs in each store, and in Delta by Spark's JVM
 	$(PYTHON) -m benchmarks.stores $(ARGS)
