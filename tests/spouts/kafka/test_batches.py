@@ -6,6 +6,8 @@ import json
 import re
 from datetime import UTC, datetime
 
+import pytest
+
 from tests.services.kafka import KafkaBroker
 from tests.spouts.driving import Partitioned, Planner, emit
 from tests.spouts.kafka.logs import Log, ranges, read_all, read_opaque, until, values
@@ -187,11 +189,12 @@ def test_a_start_may_be_a_time_or_an_offset(kafka: KafkaBroker) -> None:
     assert read == {"time": [["3", "4"]], "offset": [["4"]], "late": [[]]}
 
 
+@pytest.mark.parametrize("before", [0, 5])
 def test_a_start_that_depends_on_the_time_is_durable_before_records_come(
-    kafka: KafkaBroker,
+    kafka: KafkaBroker, before: int
 ) -> None:
     log = Log(kafka, partitions=1)
-    log.write(words(5), partitions=1)
+    log.write(words(before), partitions=1)
     metadata = Planner(log.transactional(start="latest")).plan()
     log.write(words(2, 5), partitions=1)
     spout = log.transactional(start="latest")

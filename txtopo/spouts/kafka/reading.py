@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from txtopo.errors import InfrastructureError, SourceDataLost, TxtopoError
@@ -87,16 +88,21 @@ class _Reading:
 
     def _take(self, got: Sequence[Message]) -> bool:
         """Take what came; return whether it brought a range on."""
-        if len(self._next) == 1 and got and not any(m.error() for m in got):
-            ((place, _),) = self._next.items()
-            # The usual case in one step: a stretch of the only range that is left.
-            last = got[-1].offset() or 0
-            ours = all(m.partition() == place.partition and m.topic() == place.topic for m in got)
-            if ours and last < self._wanted[place].end:
-                self._records[place] += got
+        moved = False
+        # A fetch brings a stretch of one partition, which is taken in one step if it fits: calls
+        # for single records cost more than all the rest of the reading.
+        for (topic, partition), records in groupby(got, _where):
+            stretch = list(records)
+            place = Place(str(topic), int(partition or 0))
+            last = int(stretch[-1].offset() or 0)
+            fits = place in self._next and last < self._wanted[place].end
+            if fits and not any(record.error() for record in stretch):
+                self._records[place] += stretch
                 self._reached(place, last + 1)
-                return True
-        return sum(map(self._take_one, got)) > 0
+                moved = True
+            else:
+                moved |= sum(map(self._take_one, stretch)) > 0
+        return moved
 
     def _take_one(self, message: Message) -> bool:
         place = Place(str(message.topic()), int(message.partition() or 0))
@@ -205,6 +211,10 @@ def _lent(connection: Connection) -> Iterator[_Lent]:
         idle.append(lent)
     else:
         lent.consumer.close()
+
+
+def _where(message: Message) -> tuple[str | None, int | None]:
+    return message.topic(), message.partition()
 
 
 def _at(place: Place, offset: int) -> TopicPartition:
