@@ -131,6 +131,7 @@ class KafkaBroker(PrivateServer):
 
     def end(self) -> None:
         """End the broker, however it stands."""
+        self.__dict__.pop("admin", None)
         self.kill()
 
     @cached_property

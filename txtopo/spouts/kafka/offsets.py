@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 from collections import deque
@@ -187,6 +188,13 @@ class Offsets:
                 client.poll(0)  # tells what was heard
                 raise
         heard.clear()
+
+
+@atexit.register
+def _forget_clients() -> None:
+    """Let go of the clients while Python still stands; their threads call into it."""
+    for key in [key for key in _clients if key[0] == os.getpid()]:
+        del _clients[key]
 
 
 def _checked(topics: Topics) -> tuple[tuple[str, ...], re.Pattern[str] | None]:

@@ -9,6 +9,7 @@ are all just silent.
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -211,6 +212,14 @@ def _lent(connection: Connection) -> Iterator[_Lent]:
         idle.append(lent)
     else:
         lent.consumer.close()
+
+
+@atexit.register
+def _close_idle() -> None:
+    """Close the consumers while Python still stands; their threads call into it."""
+    for (process, *_), idle in _idle.items():
+        while process == os.getpid() and idle:
+            idle.pop().consumer.close()
 
 
 def _where(message: Message) -> tuple[str | None, int | None]:
