@@ -19,6 +19,8 @@ VERSION = 1
 # markers and transactions that were aborted lie in between: look back further where there is none.
 _LOOK_BACK = (100, 10_000)
 _POLL_S = 0.02
+BOUND = b"txtopo-bound"
+"""Key of the records that are no ledger, but say how far to read."""
 
 
 class LedgerTopic:
@@ -82,8 +84,10 @@ class LedgerTopic:
         text = json.dumps({"version": VERSION, **dataclasses.asdict(ledger)})
         return {"key": self._topic.encode(), "value": text.encode()}
 
-    def read(self) -> Ledger | None:
-        """Return the last committed ledger; None if there is none.
+    def read(self, bound: int) -> Ledger | None:
+        """Return the last committed ledger before offset *bound*; None if there is none.
+
+        Waits until the record at *bound* is visible, so that no ledger before it is missed.
 
         Raises:
             CorruptNodeError: It cannot be read.
@@ -94,10 +98,10 @@ class LedgerTopic:
         consumer = Consumer(self._connection.of_consumer(deque(maxlen=HEARD_MAX)))
         try:
             place = TopicPartition(self.name, 0)
-            low, high = consumer.get_watermark_offsets(place, self._connection.timeout_s)
-            for back in (*_LOOK_BACK, high):
-                data = self._last(consumer, max(low, high - back), high)
-                if data is not None or high - back <= low:
+            low, _ = consumer.get_watermark_offsets(place, self._connection.timeout_s)
+            for back in (*_LOOK_BACK, bound):
+                data = self._last(consumer, max(low, bound - back), bound)
+                if data is not None or bound - back <= low:
                     return None if data is None else self._parsed(data)
         finally:
             consumer.close()
@@ -106,18 +110,19 @@ class LedgerTopic:
     def _last(self, consumer: Consumer, start: int, end: int) -> bytes | None:
         from confluent_kafka import TopicPartition
 
-        if start >= end:
-            return None
         last, idle_s = None, 0.0
         consumer.assign([TopicPartition(self.name, 0, start)])
         while True:
             got = consumer.consume(1000, _POLL_S)
             for message in got:
                 error = message.error()
-                if error is None:
-                    last, idle_s = message.value(), 0.0
-                elif error.name() == "_PARTITION_EOF":
+                if error is not None:
+                    continue
+                if int(message.offset() or 0) >= end:
                     return last
+                if message.key() != BOUND:
+                    last = message.value()
+                idle_s = 0.0
             idle_s += _POLL_S
             if idle_s > self._connection.timeout_s:
                 raise StoreUnavailable(

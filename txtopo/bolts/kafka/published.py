@@ -9,9 +9,10 @@ Rules
 1. The records of a txid and the ledger's record are written in one Kafka transaction. The ledger is
    a record in a compacted topic of one partition. (Offsets of a consumer group, Kafka's own way to
    keep a position in a transaction, expire seven days after the group was last used.)
-2. The ledger is read only after ``init_transactions``. It ends what a predecessor with the same
-   transactional id has open, so that nothing is still to become visible; and from then on the
-   broker refuses whatever that predecessor tries to commit (``_FENCED``).
+2. The ledger is read only after ``init_transactions``, and up to a record that was written after
+   it, since what is committed becomes visible a little later. ``init_transactions`` ends what a
+   predecessor with the same transactional id has open, so that nothing is still to become visible;
+   and from then on the broker refuses whatever that predecessor tries to commit (``_FENCED``).
 3. Who claims last holds the transactional id, though it may be a zombie that slept between its
    claim in ZooKeeper and this one. So the ledger's epoch decides: the zombie reads a later one and
    stops; its successor is fenced once, reads its own epoch, and takes the id back.
@@ -31,7 +32,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.bolts.kafka.ledger_topic import LedgerTopic
+from txtopo.bolts.kafka.ledger_topic import BOUND, LedgerTopic
 from txtopo.errors import (
     InfrastructureError,
     StateUsageError,
@@ -160,9 +161,29 @@ class PublishedRecords(StateBackend):
             | {"transactional.id": f"txtopo.{self._topic}", "linger.ms": 0}
         )
         producer.init_transactions(self._connection.timeout_s)
-        self._ledger = self._ledgers.read()
+        self._ledger = self._ledgers.read(self._bound(producer))
         self._producer = producer
         return self._ledger
+
+    def _bound(self, producer: Producer) -> int:
+        """Write a record behind all ledgers, and return its offset: to be read before the ledger.
+
+        What is committed becomes visible a little later, and after the crash of a broker even what
+        was visible may be missing for a moment. A reader that sees this record sees all before it.
+        """
+        offsets: list[int] = []
+        producer.begin_transaction()
+        producer.produce(
+            self._ledgers.name,
+            partition=0,
+            key=BOUND,
+            on_delivery=lambda error, record: offsets.append(int(record.offset() or 0)),
+        )
+        producer.flush(self._connection.timeout_s)
+        producer.commit_transaction(self._connection.timeout_s)
+        if not offsets:
+            raise StoreUnavailable(f"Kafka {self._connection.servers} took no record in time")
+        return offsets[0]
 
     def _write(self, ledger: Ledger, records: Sequence[tuple[Any, ...]]) -> None:
         from confluent_kafka import KafkaException
