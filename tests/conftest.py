@@ -19,6 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.services.kafka import KafkaBroker
     from tests.services.mariadb import MariaServer
     from tests.services.postgresql import PostgresServer
     from tests.services.redis import RedisServer
@@ -78,6 +79,15 @@ def redis_server() -> Iterator[RedisServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaBroker]:
+    """A private Kafka broker on a loopback port."""
+    from tests.services.kafka import KafkaBroker
+
+    with KafkaBroker() as broker:
+        yield broker
+
+
 @cache
 def missing(need: str) -> str | None:
     """Return why tests that need *need* cannot run here, or None if they can."""
@@ -97,13 +107,24 @@ def missing(need: str) -> str | None:
         if find_spec("redis") is None:
             return "no redis-py (try pip install txtopo[redis])"
         return None if find_server() else "no Redis (redis-server not found; try make services)"
+    if need == "kafka":
+        from tests.services.kafka import jars
+
+        if find_spec("confluent_kafka") is None:
+            return "no confluent-kafka (try pip install txtopo[kafka])"
+        if jars() is None:
+            return "no Kafka broker (jars not found; try make kafka)"
+        return None if _java() else "no Java"
     if need in ("spark", "zookeeper"):
-        home = os.environ.get("JAVA_HOME")
-        java = shutil.which(f"{home}/bin/java" if home else "java")
-        if java is None:
+        if not _java():
             return "no Java"
         return None if find_spec("pyspark") else "no PySpark"
-    return f"unknown service {need!r}; expected postgresql, mariadb, redis or zookeeper"
+    return f"unknown service {need!r}; expected postgresql, mariadb, redis, zookeeper or kafka"
+
+
+def _java() -> bool:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(f"{home}/bin/java" if home else "java") is not None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -143,7 +164,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures:
             item.add_marker(pytest.mark.spark)
-        for service in ("postgresql", "mariadb", "redis", "zookeeper"):
+        for service in ("postgresql", "mariadb", "redis", "zookeeper", "kafka"):
             if {service, f"{service}_server"} & set(fixtures):
                 item.add_marker(pytest.mark.service(service))
     items.sort(key=lambda item: max((RANKS.index(m) + 1 for m in marks(item)), default=0))

@@ -24,7 +24,7 @@ class BatchPlanner:
     """The driver's side of a spout. All calls block.
 
     Each of the spout's two parts is called by one thread at a time, in turn, also when a call of an
-    abandoned attempt or of an earlier term has not returned. Only ``lag`` does not wait.
+    abandoned attempt or of an earlier term has not returned. Only ``lag`` and ``lost`` do not wait.
     """
 
     def __init__(self, topology_id: str, spout: Component, config: Config) -> None:
@@ -62,6 +62,10 @@ class BatchPlanner:
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
         """Return the records behind a batch, by partition, where the spout knows it."""
         return dict(self._coordinator.lag(self._plain(self._metadata(metadata)) or {}))
+
+    def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
+        """Return what the source lost before a batch could read it, by partition."""
+        return dict(self._coordinator.lost(self._plain(self._metadata(metadata)) or {}))
 
     def commit(self, attempt: TransactionAttempt) -> None:
         """Tell an emitter that takes part in the commit phase."""

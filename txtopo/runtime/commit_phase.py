@@ -46,11 +46,13 @@ class CommitReport:
         failure: What user code raised; then nothing was written.
         tuples: How many tuples each component emitted.
         lag: Records behind the batch, by partition, where the spout knows it.
+        lost: What the source lost before the batch could read it, by partition.
     """
 
     failure: FailedBatch | None
     tuples: Mapping[str, int] = field(default_factory=dict)
     lag: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, str] = field(default_factory=dict)
 
 
 class CommitPhase:
@@ -90,19 +92,23 @@ class CommitPhase:
             backend.point("P5.before")
             commit_resolved(backend, attempt, writes)
             backend.point("P7.after")
-        return CommitReport(None, _tuples(result, outcome), self._lag(result))
+        return CommitReport(None, _tuples(result, outcome), *self._behind_and_lost(result))
 
     def close(self) -> None:
         """Close the states of the term."""
         close_backends(self._backends)
 
-    def _lag(self, result: BatchResult) -> Mapping[str, int]:
+    def _behind_and_lost(self, result: BatchResult) -> tuple[Mapping[str, int], Mapping[str, str]]:
         """Ask the spout; what it only shows must not fail a batch that is written."""
+        planner, metadata = self._parts.planner, result.outcome.metadata
         try:
-            return self._parts.planner.lag(result.outcome.metadata)
+            lost = planner.lost(metadata)
+            for partition, what in lost.items():
+                logger.warning("txid %d: lost of %s: %s", result.attempt.txid, partition, what)
+            return planner.lag(metadata), lost
         except Exception:
             logger.warning("the spout could not tell its lag", exc_info=True)
-            return {}
+            return {}, {}
 
     def _run_committers(self, result: BatchResult) -> CommitOutcome:
         program, carrier = self._parts.program, self._parts.carrier

@@ -58,6 +58,7 @@ class Notices:
             timestamp_s=scheduler.wall_clock(),
             pending={t.attempt.txid: t.phase.name for t in self._coordinator.transactions},
             lag=report.lag,
+            lost=report.lost,
             tuples=report.tuples,
             processing_s=result.processing_s,
             commit_s=commit_s,

@@ -53,6 +53,10 @@ class CommittingSpout(Protocol):
         """Return the records behind a batch, by partition, where the spout knows it."""
         ...
 
+    def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
+        """Return what the source lost before a batch could read it, by partition."""
+        ...
+
 
 class CommitParts(Protocol):
     """What commits need of the parts, with a coordinator or without one."""

@@ -23,6 +23,8 @@ class Progress:
         attempts_failed: Attempts that failed in this run, of all batches.
         pending: Phase of each batch in flight, by txid.
         lag: Records behind this batch, by partition, where the spout knows it.
+        lost: What the source lost before this batch could read it, by partition, where the spout
+            goes on without it.
         tuples: Tuples that each component emitted in this batch.
         processing_s: Time from the start of the batch's job to its end.
         commit_s: Time that the commit phase took.
@@ -37,6 +39,7 @@ class Progress:
     attempts_failed: int
     pending: Mapping[int, str] = field(default_factory=dict)
     lag: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, str] = field(default_factory=dict)
     tuples: Mapping[str, int] = field(default_factory=dict)
     processing_s: float = 0.0
     commit_s: float = 0.0

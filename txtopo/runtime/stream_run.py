@@ -46,6 +46,10 @@ class NoPlanner:
         """Know nothing: the query's own progress tells."""
         return {}
 
+    def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
+        """Return nothing; it is the query that knows what its source lost."""
+        return {}
+
 
 @dataclass(frozen=True, slots=True)
 class StreamParts:

@@ -2,6 +2,7 @@
 
 from txtopo.spouts.datasource import DataSourceSpout
 from txtopo.spouts.files import FilesTransactionalSpout
+from txtopo.spouts.kafka import KafkaOpaqueSpout, KafkaTransactionalSpout
 from txtopo.spouts.memory import (
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
@@ -28,6 +29,8 @@ from txtopo.spouts.transactional import (
 __all__ = [
     "DataSourceSpout",
     "FilesTransactionalSpout",
+    "KafkaOpaqueSpout",
+    "KafkaTransactionalSpout",
     "LastBatch",
     "MemoryTransactionalSpout",
     "OpaqueMemoryTransactionalSpout",

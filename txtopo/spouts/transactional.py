@@ -59,6 +59,14 @@ class TransactionalCoordinator(ABC):
         """
         return {}
 
+    def lost(self, metadata: Json) -> Mapping[str, str]:
+        """Return what was gone before the batch of this metadata could read it, by partition.
+
+        For spouts that go on all the same: it is logged and shown in the progress. Called as
+        ``lag`` is.
+        """
+        return {}
+
     def close(self) -> None:  # noqa: B027 - optional hook
         """Release what was opened."""
 

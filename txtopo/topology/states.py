@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from txtopo.bolts.kafka import KafkaSink
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.state.registry import State
@@ -15,12 +16,16 @@ from txtopo.tuples import Fields
 def with_aggregate_state(component: Component, components: Mapping[str, Component]) -> Component:
     """Return a PersistentAggregate with its state, whose columns follow from its inputs.
 
+    A KafkaSink brings its own state as well.
+
     Any other component is returned as it is.
 
     Raises:
         TopologyError: An input lacks a field, or two inputs have it with different types.
     """
     bolt = component.prototype
+    if isinstance(bolt, KafkaSink):
+        return replace(component, states={**component.states, component.id: bolt.state})
     if not isinstance(bolt, PersistentAggregate):
         return component
     columns: dict[tuple[Fields, Fields], str] = {}
@@ -94,6 +99,8 @@ def _check_committer(component: Component, name: str) -> None:
 
 def _check_kind(spout: Component, component: Component, name: str, state: State) -> None:
     repeatable = getattr(spout.prototype, "repeatable", spout.role is not Role.OPAQUE_SPOUT)
+    if isinstance(component.prototype, KafkaSink):
+        _check_sink(spout, component, repeatable=repeatable)
     if repeatable or state.kind != "transactional":
         return
     raise TopologyError(
@@ -104,6 +111,23 @@ def _check_kind(spout: Component, component: Component, name: str, state: State)
         component=component.id,
         state=name,
     )
+
+
+def _check_sink(spout: Component, component: Component, *, repeatable: bool) -> None:
+    if component.parallelism != 1:
+        raise TopologyError(
+            f"KafkaSink {component.id!r} has parallelism {component.parallelism}; expected 1: the "
+            "records of a txid are one transaction of one producer; do the work in bolts above it",
+            component=component.id,
+        )
+    if not repeatable:
+        raise TopologyError(
+            f"KafkaSink {component.id!r} hangs on the opaque spout {spout.id!r}; a replay of an "
+            "opaque spout may bring another batch under the same txid, and records that consumers "
+            "have seen cannot be taken back; use a transactional spout, or keep the results in a "
+            "state",
+            component=component.id,
+        )
 
 
 def _check_mode(component: Component, name: str, state: State) -> None:

@@ -1,0 +1,144 @@
+"""LedgerTopic: the ledger of a sink as the last record of a compacted topic."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from txtopo.errors import ConfigError, CorruptNodeError, SchemaDrift, StoreUnavailable
+from txtopo.kafka_connection import HEARD_MAX, Connection
+from txtopo.state.ledger import Ledger
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+VERSION = 1
+# Compaction runs now and then, so there may be a day's ledgers in front of the last. Control
+# markers and transactions that were aborted lie in between: look back further where there is none.
+_LOOK_BACK = (100, 10_000)
+_POLL_S = 0.02
+BOUND = b"txtopo-bound"
+"""Key of the records that are no ledger, but say how far to read."""
+
+
+class LedgerTopic:
+    """Where a sink's ledger is: topic ``<topic>.txtopo-ledger``, one partition, compacted.
+
+    Attributes:
+        name: Name of the topic.
+    """
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._connection = connection
+        self._topic = topic
+        self.name = f"{topic}.txtopo-ledger"
+
+    def create(self) -> None:
+        """Make the topic if it is missing.
+
+        Raises:
+            ConfigError: The topic of the records is not there.
+            SchemaDrift: The ledger's topic has several partitions, or is not compacted.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import (  # type: ignore[attr-defined]
+            AdminClient,
+            ConfigResource,
+            NewTopic,
+            ResourceType,
+        )
+
+        timeout_s = self._connection.timeout_s
+        admin = AdminClient(self._connection.of_client(deque(maxlen=HEARD_MAX)))
+        topics = admin.list_topics(timeout=timeout_s).topics
+        if self._topic not in topics:
+            raise ConfigError(
+                f"topic of a KafkaSink is not there; got {self._topic!r}; make it before the "
+                "topology starts",
+                topic=self._topic,
+            )
+        if self.name not in topics:
+            new = NewTopic(self.name, 1, config={"cleanup.policy": "compact"})
+            try:
+                admin.create_topics([new])[self.name].result(timeout_s)
+            except KafkaException as error:
+                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                    raise
+            return
+        resource = ConfigResource(ResourceType.TOPIC, self.name)
+        (told,) = admin.describe_configs([resource]).values()
+        policy = told.result(timeout_s)["cleanup.policy"].value
+        partitions = len(topics[self.name].partitions)
+        if partitions != 1 or policy != "compact":
+            raise SchemaDrift(
+                f"topic {self.name!r} cannot hold a ledger; got {partitions} partitions and "
+                f"cleanup.policy={policy}; expected one partition and compact; without that "
+                "retention may delete the ledger",
+                topic=self.name,
+            )
+
+    def record(self, ledger: Ledger) -> dict[str, Any]:
+        """Return the key and value of a ledger's record."""
+        text = json.dumps({"version": VERSION, **dataclasses.asdict(ledger)})
+        return {"key": self._topic.encode(), "value": text.encode()}
+
+    def read(self, bound: int) -> Ledger | None:
+        """Return the last committed ledger before offset *bound*; None if there is none.
+
+        Waits until the record at *bound* is visible, so that no ledger before it is missed.
+
+        Raises:
+            CorruptNodeError: It cannot be read.
+            StoreUnavailable: The broker does not answer.
+        """
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer(self._connection.of_consumer(deque(maxlen=HEARD_MAX)))
+        try:
+            place = TopicPartition(self.name, 0)
+            low, _ = consumer.get_watermark_offsets(place, self._connection.timeout_s)
+            for back in (*_LOOK_BACK, bound):
+                data = self._last(consumer, max(low, bound - back), bound)
+                if data is not None or bound - back <= low:
+                    return None if data is None else self._parsed(data)
+        finally:
+            consumer.close()
+        return None
+
+    def _last(self, consumer: Consumer, start: int, end: int) -> bytes | None:
+        from confluent_kafka import TopicPartition
+
+        last, idle_s = None, 0.0
+        consumer.assign([TopicPartition(self.name, 0, start)])
+        while True:
+            got = consumer.consume(1000, _POLL_S)
+            for message in got:
+                error = message.error()
+                if error is not None:
+                    continue
+                if int(message.offset() or 0) >= end:
+                    return last
+                if message.key() != BOUND:
+                    last = message.value()
+                idle_s = 0.0
+            idle_s += _POLL_S
+            if idle_s > self._connection.timeout_s:
+                raise StoreUnavailable(
+                    f"the ledger in topic {self.name!r} cannot be read; Kafka at "
+                    f"{self._connection.servers} sent nothing for {self._connection.timeout_s} s"
+                )
+
+    def _parsed(self, data: bytes) -> Ledger:
+        try:
+            parts = json.loads(data)
+            if parts.pop("version") != VERSION:
+                raise ValueError("it was written by another version of txtopo")
+            return Ledger(**parts)
+        except (ValueError, TypeError, KeyError) as error:
+            raise CorruptNodeError(
+                f"the last record of topic {self.name!r} is no ledger; got {data!r:.200} "
+                f"({error}); who else writes there? bring back the last one of txtopo's",
+                topic=self.name,
+            ) from error

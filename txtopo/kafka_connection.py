@@ -1,0 +1,165 @@
+"""Connection: how the clients of a cluster are configured, and what their errors mean.
+
+Everything that decides which records are read is set here and cannot be overridden: offsets are
+kept by txtopo, never by a consumer group, and an offset that is not there is an error, since with
+``earliest`` or ``latest`` deleted records would be skipped without a word. All other settings of
+librdkafka (SASL, TLS, sizes of fetches) pass through as they are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from txtopo.errors import AuthError, ConfigError, InfrastructureError, TxtopoError
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+Heard = deque["KafkaError"]
+"""The latest troubles that a client heard of in the background."""
+HEARD_MAX = 8
+Isolation = Literal["read_committed", "read_uncommitted"]
+Setting = str | int | float | bool | Callable[..., object]
+ISOLATIONS = ("read_committed", "read_uncommitted")
+# Whoever sets one of these would change what a batch is.
+_OURS = {
+    "bootstrap.servers": "servers",
+    "isolation.level": "isolation",
+    "auto.offset.reset": "start",
+    "enable.auto.commit": "nothing: the offsets are in the metadata of the batches",
+    "enable.auto.offset.store": "nothing: the offsets are in the metadata of the batches",
+    "enable.partition.eof": "nothing: a range is read to its end",
+}
+_CONSUMER = {
+    # librdkafka wants a name, but without a subscription no group is joined and nothing stored.
+    "group.id": "txtopo",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    # Only what is there already is read, so a broker need never wait for more; yet where a range
+    # ends with the marker of a transaction, its end is known by an empty answer.
+    "fetch.wait.max.ms": 10,
+}
+# A broker that is back is used within a second; librdkafka's own limit is ten.
+_ALL = {"reconnect.backoff.max.ms": 1000}
+# What only consumers know; an AdminClient warns of it on stderr.
+_OF_CONSUMERS = ("fetch.", "queued.", "max.partition.", "group.", "session.", "check.crcs")
+_REFUSED = (
+    *("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"),
+    *("GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"),
+    *("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "_SSL"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A cluster, and how to read from it. Picklable if the settings are.
+
+    Attributes:
+        servers: Bootstrap servers, ``host:port,…``.
+        settings: More settings of librdkafka; may hold secrets, so they are never shown.
+        isolation: What readers see of transactions.
+        timeout_s: After how long without an answer an attempt is given up.
+    """
+
+    servers: str
+    settings: Mapping[str, Setting] = field(default_factory=dict, repr=False)
+    isolation: Isolation = "read_committed"
+    timeout_s: float = 20.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.servers, str) or not self.servers:
+            raise ConfigError(
+                f"servers of Kafka are wrong; got {self.servers!r}; expected 'host:port,…'"
+            )
+        if self.isolation not in ISOLATIONS:
+            raise ConfigError(
+                f"unknown isolation; got {self.isolation!r}; expected {' or '.join(ISOLATIONS)}"
+            )
+        if type(self.timeout_s) not in (int, float) or not self.timeout_s > 0:
+            raise ConfigError(
+                f"timeout_s is wrong; got {self.timeout_s!r}; expected seconds, more than 0"
+            )
+        for name in _OURS.keys() & self.settings.keys():
+            raise ConfigError(
+                f"setting {name!r} of Kafka is not for you to set; use {_OURS[name]}", setting=name
+            )
+
+    def of_consumer(self, heard: Heard) -> dict[str, Any]:
+        """Return the configuration of a consumer that tells *heard* of its troubles."""
+        return {
+            **self._common(heard),
+            **_CONSUMER,
+            "isolation.level": self.isolation,
+            **self.settings,
+        }
+
+    def of_client(self, heard: Heard) -> dict[str, Any]:
+        """Return the configuration of a client that does not consume."""
+        settings = self.settings.items()
+        return self._common(heard) | {n: v for n, v in settings if not n.startswith(_OF_CONSUMERS)}
+
+    def key(self) -> tuple[object, ...]:
+        """Return what tells this connection from others."""
+        settings = sorted((name, repr(value)) for name, value in self.settings.items())
+        return (self.servers, self.isolation, *settings)
+
+    def _common(self, heard: Heard) -> dict[str, Any]:
+        # What librdkafka has to say is told by the errors; on stderr it comes again and again.
+        return {
+            **_ALL,
+            "bootstrap.servers": self.servers,
+            "log_level": 0,
+            "error_cb": heard.append,
+        }
+
+    @contextmanager
+    def named_errors(self, doing: str, heard: Heard) -> Iterator[None]:
+        """Turn the exceptions of confluent-kafka into ours.
+
+        A call that met refused credentials only times out; what the client heard says why.
+
+        Raises:
+            AuthError: The credentials are refused.
+            InfrastructureError: The cluster cannot be reached or could not do it; try again.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except KafkaException as error:
+            raise self.fault(doing, error.args[0], heard) from error
+
+    def fault(self, doing: str, error: KafkaError, heard: Heard) -> TxtopoError:
+        """Return our error for one of librdkafka's."""
+        error = next((e for e in heard if e.name() in _REFUSED), error)
+        if error.name() in _REFUSED:
+            return AuthError(
+                f"Kafka at {self.servers} refused to {doing}; got {error.str()}; expected "
+                "credentials that may do it; look at the settings security.protocol, sasl.*, ssl.*",
+                servers=self.servers,
+            )
+        return InfrastructureError(
+            f"cannot {doing} at Kafka {self.servers}: {error.name()}: {error.str()}",
+            servers=self.servers,
+        )
+
+
+def require_client() -> None:
+    """Check that confluent-kafka is there.
+
+    Raises:
+        ConfigError: It is not; install it.
+    """
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            "confluent-kafka is not installed, which reads and writes Kafka; install "
+            "txtopo[kafka], on the executors too",
+        ) from error

@@ -1,0 +1,278 @@
+"""KafkaOpaqueSpout: no record is lost or counted twice, though a replay may be cut anew."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.collector import BatchOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.errors import ConfigError, InfrastructureError, SourceDataLost
+from txtopo.kafka_connection import Connection, Isolation, Setting, require_client
+from txtopo.metadata import Json
+from txtopo.spouts.kafka.loss import LossCheck, losses
+from txtopo.spouts.kafka.offsets import Look, Offsets, Topics
+from txtopo.spouts.kafka.planning import behind
+from txtopo.spouts.kafka.positions import (
+    Lost,
+    Place,
+    Positions,
+    Range,
+    Start,
+    checked_start,
+    from_json,
+)
+from txtopo.spouts.kafka.records import COLUMNS, Decoder, RecordColumns
+from txtopo.spouts.kafka.transactional import (
+    BATCH_RECORDS_MAX,
+    check_topics,
+    checked_max,
+    emit_ranges,
+)
+from txtopo.spouts.opaque import (
+    OpaquePartitionedTransactionalEmitter,
+    OpaquePartitionedTransactionalSpout,
+)
+from txtopo.spouts.partitioned import PartitionedCoordinator
+from txtopo.spouts.transactional import LastBatch
+
+OnDataLoss = Literal["stop", "record"]
+# An opaque spout's partitions are numbers that must mean the same for good, while topics may come
+# to match a pattern at any time. So there are always as many, and each is a share of all partitions
+# of Kafka, found by their names. More tasks than this would have nothing to do.
+SHARES = 64
+logger = logging.getLogger("txtopo")
+
+
+class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
+    """Reads topics of Kafka in batches that a replay may cut anew; goes on where data has gone.
+
+    Delivery: opaque. Each record counts in exactly one committed txid, though an attempt that fails
+    may be followed by another batch of the same txid; needs opaque states. Where a batch ends is
+    decided in the tasks that read it. Use it for topics that are compacted, and where going on is
+    better than standing still when retention has deleted what was not read yet:
+    ``on_data_loss="record"`` then reads on from the first offset that is there, also in a topic
+    that was made again, and drops one that is gone; which offsets were lost stands in the
+    metadata of the batch (``lost``), in the log as a warning and in the progress. With ``"stop"``
+    the run stops with ``SourceDataLost``, as that of a ``KafkaTransactionalSpout`` does.
+
+    Everything else, and the other arguments, are as for ``KafkaTransactionalSpout``.
+
+    Args:
+        servers: Bootstrap servers.
+        topics: A name, several, or a pattern.
+        on_data_loss: ``"stop"`` or ``"record"``.
+        value: How a value is decoded.
+        key: How a key is decoded.
+        columns: Which columns are emitted.
+        start: Where the first batch starts. ``"latest"`` is where txid 1 found the ends when it was
+            first committed.
+        batch_records_max: Offsets that a batch takes of each partition at the most.
+        isolation: What is seen of transactions.
+        timeout_s: After how many seconds without an answer an attempt fails.
+        settings: More settings of librdkafka.
+
+    Raises:
+        ConfigError: An argument is wrong, or confluent-kafka is missing; mend it.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        topics: Topics,
+        *,
+        on_data_loss: OnDataLoss = "stop",
+        value: Decoder = "bytes",
+        key: str = "bytes",
+        columns: Sequence[str] = COLUMNS,
+        start: Start = "earliest",
+        batch_records_max: int = BATCH_RECORDS_MAX,
+        isolation: Isolation = "read_committed",
+        timeout_s: float = 20.0,
+        settings: Mapping[str, Setting] | None = None,
+    ) -> None:
+        require_client()
+        if on_data_loss not in ("stop", "record"):
+            raise ConfigError(
+                f"unknown on_data_loss; got {on_data_loss!r}; expected 'stop' or 'record'"
+            )
+        self._connection = Connection(servers, dict(settings or {}), isolation, timeout_s)
+        self._offsets = Offsets(self._connection, topics)
+        self._records = RecordColumns(tuple(columns), key, value)
+        self._cutting = _Cutting(
+            self._offsets,
+            checked_start(start),
+            checked_max(batch_records_max),
+            stop=on_data_loss == "stop",
+        )
+        self.output_fields = self._records.fields()
+
+    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
+        """Make the planning part.
+
+        Raises:
+            ConfigError: A topic that was named is not there; make it first.
+        """
+        check_topics(self._offsets)
+        return _SharesCoordinator(self._cutting)
+
+    def emitter(
+        self, config: Config, context: TaskContext
+    ) -> OpaquePartitionedTransactionalEmitter:
+        """Make an emitting part."""
+        return _ShareEmitter(self._connection, self._records, self._cutting, context)
+
+
+def share_of(place: Place) -> int:
+    """Return the number of the spout's partition that a partition of Kafka belongs to."""
+    return (zlib.crc32(place.topic.encode()) + place.partition) % SHARES
+
+
+class _Cutting:
+    """Where batches start and end. Picklable."""
+
+    def __init__(self, offsets: Offsets, start: Start, records_max: int, *, stop: bool) -> None:
+        self.offsets = offsets
+        self.start: Start = start
+        self.records_max = records_max
+        self.stop = stop
+
+    @property
+    def fixed_start(self) -> bool:
+        """Whether the start is the same whenever it is looked for."""
+        return self.start == "earliest" or isinstance(self.start, Mapping)
+
+    def cut(
+        self, before: Positions, look: Look, places: Sequence[Place], *, first: bool
+    ) -> Positions:
+        """Return the batch of *places* after *before*.
+
+        Raises:
+            SourceDataLost: Records that were not read are gone, and the run is to stop.
+            InfrastructureError: Where the first batch starts cannot be seen; try again.
+        """
+        lost: list[Lost] = []
+        ends = {place: each.end for place, each in before.ranges.items()}
+        if not self.stop:
+            lost = losses(before, look)
+            for each in lost:
+                del ends[each.place]
+                if each.end is not None:
+                    ends[each.place] = each.end
+        new = [place for place in places if place not in ends]
+        starts = self.offsets.starts(self.start if first else "earliest", look, new)
+        if first and len(starts) < len(new):
+            raise InfrastructureError(
+                f"partition {next(p for p in new if p not in starts)} has no leader, so the first "
+                "batch cannot start; try again"
+            )
+        ends |= starts
+        ranges = {
+            place: self._range(place, ends[place], look.bounds.get(place))
+            for place in places
+            if place in ends
+        }
+        ids = {place.topic: look.topics[place.topic].id for place in ranges}
+        return Positions(ids, ranges, tuple(lost))
+
+    def _range(self, place: Place, start: int, bounds: Range | None) -> Range:
+        if bounds is None:
+            return Range(start, start)
+        LossCheck.range(place, start, bounds)
+        return Range(start, min(bounds.end, start + self.records_max))
+
+
+class _SharesCoordinator(PartitionedCoordinator):
+    def __init__(self, cutting: _Cutting) -> None:
+        self._cutting = cutting
+        self._check = LossCheck()
+        self._look: Look | None = None
+        self._told: set[Lost] = set()
+
+    def is_ready(self, txid: int, last: LastBatch) -> bool:
+        """Be ready for as many batches after the last known one as the offsets will fill."""
+        self._look = look = self._cutting.offsets.look()
+        before = whole(last.metadata)
+        if self._cutting.stop:
+            self._check.topics(before, look)
+        if not before.ids and not self._cutting.fixed_start and look.bounds:
+            return txid == last.txid + 1
+        needed = 0
+        for place, bounds in look.bounds.items():
+            each = before.ranges.get(place)
+            same = each is not None and before.ids[place.topic] == look.topics[place.topic].id
+            at = each.end if each is not None and same else bounds.start
+            needed = max(needed, -(-(bounds.end - at) // self._cutting.records_max))
+        return txid - last.txid <= needed
+
+    def number_of_partitions(self) -> int:
+        return SHARES
+
+    def lag(self, metadata: Mapping[str, Json]) -> Mapping[str, int]:
+        return behind(self._look, whole(dict(metadata)))
+
+    def lost(self, metadata: Mapping[str, Json]) -> Mapping[str, str]:
+        return {str(e.place): f"{e.start} to {e.end}" for e in whole(dict(metadata)).lost}
+
+
+class _ShareEmitter(OpaquePartitionedTransactionalEmitter):
+    def __init__(
+        self,
+        connection: Connection,
+        columns: RecordColumns,
+        cutting: _Cutting,
+        context: TaskContext,
+    ) -> None:
+        self._connection = connection
+        self._columns = columns
+        self._cutting = cutting
+        self._context = context
+        self._check = LossCheck()
+        self._seen: tuple[TransactionAttempt, Look] | None = None
+
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Json,
+    ) -> Json:
+        look = self._look(attempt)
+        before = from_json(last_metadata)
+        places = [place for place in look.places if share_of(place) == partition]
+        if not places and not before.ids:
+            return None
+        if self._cutting.stop:
+            self._check.topics(before, look)
+        batch = self._cutting.cut(before, look, places, first=attempt.txid == 1)
+        for lost in batch.lost:
+            logger.warning("records of %s are lost: offsets %s to %s", *lost)
+        try:
+            emit_ranges(self._connection, self._columns, batch.ranges, collector)
+        except SourceDataLost as error:
+            if self._cutting.stop:
+                raise
+            # Deleted between the look and the reading: the next attempt looks again.
+            raise InfrastructureError(f"records went while they were read: {error}") from error
+        return batch.to_json()
+
+    def _look(self, attempt: TransactionAttempt) -> Look:
+        """Look once for all shares of a batch."""
+        if self._seen is None or self._seen[0] != attempt:
+            offsets, tasks = self._cutting.offsets, self._context.tasks
+            places = Look(offsets.topics(), {}).places
+            ours = [p for p in places if share_of(p) % tasks == self._context.task_index]
+            self._seen = (attempt, offsets.look(ours))
+        return self._seen[1]
+
+
+def whole(cut: Json) -> Positions:
+    """Return the positions of all shares."""
+    parts = [from_json(each) for each in (cut.values() if isinstance(cut, dict) else ())]
+    ids = {name: id for part in parts for name, id in part.ids.items()}
+    ranges = {place: each for part in parts for place, each in part.ranges.items()}
+    return Positions(ids, ranges, tuple(lost for part in parts for lost in part.lost))
