@@ -1,6 +1,7 @@
 """Where batches come from."""
 
 from txtopo.spouts.datasource import DataSourceSpout
+from txtopo.spouts.delta import DeltaTransactionalSpout
 from txtopo.spouts.files import FilesTransactionalSpout
 from txtopo.spouts.memory import (
     MemoryTransactionalSpout,
@@ -27,6 +28,7 @@ from txtopo.spouts.transactional import (
 
 __all__ = [
     "DataSourceSpout",
+    "DeltaTransactionalSpout",
     "FilesTransactionalSpout",
     "LastBatch",
     "MemoryTransactionalSpout",
