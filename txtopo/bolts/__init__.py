@@ -4,6 +4,14 @@ from txtopo.bolts.arrow import ArrowBolt
 from txtopo.bolts.basic import BasicBolt
 from txtopo.bolts.batch import BatchBolt
 from txtopo.bolts.committer import Committer
+from txtopo.bolts.dataframe import DataFrameBolt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 
-__all__ = ["ArrowBolt", "BasicBolt", "BatchBolt", "Committer", "PersistentAggregate"]
+__all__ = [
+    "ArrowBolt",
+    "BasicBolt",
+    "BatchBolt",
+    "Committer",
+    "DataFrameBolt",
+    "PersistentAggregate",
+]

@@ -1,5 +1,6 @@
 """Where batches come from."""
 
+from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.datasource import DataSourceSpout
 from txtopo.spouts.delta import DeltaTransactionalSpout
 from txtopo.spouts.files import FilesTransactionalSpout
@@ -27,6 +28,7 @@ from txtopo.spouts.transactional import (
 )
 
 __all__ = [
+    "DataFrameTransactionalSpout",
     "DataSourceSpout",
     "DeltaTransactionalSpout",
     "FilesTransactionalSpout",
