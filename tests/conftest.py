@@ -97,13 +97,19 @@ def missing(need: str) -> str | None:
         if find_spec("redis") is None:
             return "no redis-py (try pip install txtopo[redis])"
         return None if find_server() else "no Redis (redis-server not found; try make services)"
+    if need == "delta-spark":
+        from tests.spark_session import delta_conf
+
+        return None if delta_conf() else "no jars of delta-spark (try make delta-jar)"
     if need in ("spark", "zookeeper"):
         home = os.environ.get("JAVA_HOME")
         java = shutil.which(f"{home}/bin/java" if home else "java")
         if java is None:
             return "no Java"
         return None if find_spec("pyspark") else "no PySpark"
-    return f"unknown service {need!r}; expected postgresql, mariadb, redis or zookeeper"
+    return (
+        f"unknown service {need!r}; expected postgresql, mariadb, redis, zookeeper or delta-spark"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

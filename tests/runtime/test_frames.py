@@ -17,7 +17,7 @@ from txtopo.state import Count, State, Sum, open_state
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 
 
 def ran(topology: Topology, spark: SparkSession, **settings: Any) -> Any:

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.planning.pickling import dumps
+from txtopo.state.aggregates import Aggregate, Count
 from txtopo.topology.component import Component, Role
 from txtopo.tuples import DEFAULT_STREAM, Fields
 
 if TYPE_CHECKING:
     from txtopo.planning.program import TopologyGraph
+
+Kind = Literal["count", "add", "min", "max"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,13 @@ class FrameAggregate:
         id: Its id, which is the name of its state too.
         sources: Ids of the components whose frames it takes.
         key: Names of the key fields.
-        columns: Value column -> (kind of aggregate, input field, stored type).
+        columns: Value column -> (what is computed, input field, stored type).
     """
 
     id: str
     sources: tuple[str, ...]
     key: tuple[str, ...]
-    columns: Mapping[str, tuple[str, str | None, str]]
+    columns: Mapping[str, tuple[Kind, str | None, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,11 @@ def frame_plan(graph: TopologyGraph) -> FramePlan | None:
     return FramePlan(tuple(steps), tuple(emitting), aggregates)
 
 
+def _kind(aggregate: Aggregate) -> Kind:
+    assert aggregate.operator is not None
+    return "count" if isinstance(aggregate, Count) else aggregate.operator
+
+
 def _sources(component: Component) -> tuple[str, ...]:
     return tuple(subscription.source for subscription in component.subscriptions)
 
@@ -125,7 +133,6 @@ def _aggregates(components: Mapping[str, Component]) -> Iterator[FrameAggregate]
             continue
         types = {field.name: field.type for field in state.value}
         columns = {
-            name: (type(each).__name__, each.field, types[name])
-            for name, each in bolt.aggregates.items()
+            name: (_kind(each), each.field, types[name]) for name, each in bolt.aggregates.items()
         }
         yield FrameAggregate(component.id, _sources(component), bolt.key, columns)

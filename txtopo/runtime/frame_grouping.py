@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from txtopo.bolts.persistent_aggregate import GLOBAL_KEY
 from txtopo.errors import ConfigError
-from txtopo.planning.frame_plan import FrameAggregate
+from txtopo.planning.frame_plan import FrameAggregate, Kind
 from txtopo.state.aggregates import Operator
 from txtopo.state.frames import FrameWrites
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_OPERATORS: dict[str, Operator] = {"Min": "min", "Max": "max"}
 ANSI = "spark.sql.ansi.enabled"
 
 
@@ -34,26 +33,25 @@ def grouped(aggregate: FrameAggregate, frame: DataFrame) -> FrameWrites:
     if not keys:
         keys = [functions.lit(GLOBAL_KEY).alias("key")]
     columns = [
-        _column(kind, field).cast(_SPARK_TYPES.get(stored, stored)).alias(name)
+        _column(kind, field, _SPARK_TYPES.get(stored, stored)).alias(name)
         for name, (kind, field, stored) in aggregate.columns.items()
     ]
-    operators = tuple(_OPERATORS.get(kind, "add") for kind, _, _ in aggregate.columns.values())
-    return FrameWrites(frame.groupBy(*keys).agg(*columns), operators)
+    kinds = [kind for kind, _, _ in aggregate.columns.values()]
+    operators: list[Operator] = ["add" if kind == "count" else kind for kind in kinds]
+    return FrameWrites(frame.groupBy(*keys).agg(*columns), tuple(operators))
 
 
 _SPARK_TYPES = {"long": "bigint", "short": "smallint", "byte": "tinyint"}
 
 
-def _column(kind: str, field: str | None) -> Column:
+def _column(kind: Kind, field: str | None, stored: str) -> Column:
     from pyspark.sql import functions
 
     if field is None:
-        return functions.count(functions.lit(1))
+        return functions.count(functions.lit(1)).cast(stored)
     column = functions.col(f"`{field}`")
-    by_kind = {
-        "Count": functions.count,
-        "Sum": functions.sum,
-        "Min": functions.min,
-        "Max": functions.max,
-    }
-    return by_kind[kind](column)
+    if kind == "count":
+        return functions.count(column).cast(stored)
+    by_operator = {"add": functions.sum, "min": functions.min, "max": functions.max}
+    # The stored type may be wider: a sum of whole numbers that is kept for a mean has 38 digits.
+    return by_operator[kind](column.cast(stored)).cast(stored)
