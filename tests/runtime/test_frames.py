@@ -22,7 +22,7 @@ LIMIT_S = 240.0
 
 def ran(topology: Topology, spark: SparkSession, **settings: Any) -> Any:
     """Run a topology until its spout has nothing left; return its progress."""
-    config = Config(zookeeper="memory", slots=2, **settings)
+    config = Config(zookeeper="memory", slots=2, batch_timeout_s=LIMIT_S, **settings)
     with topology.start(spark, config) as run:
         run.process_all_available(LIMIT_S)
         return run.recent_progress

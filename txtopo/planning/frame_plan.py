@@ -128,6 +128,7 @@ def _aggregates(components: Mapping[str, Component]) -> Iterator[FrameAggregate]
         assert isinstance(bolt, PersistentAggregate)
         by_frames = all(components[source].role.frame for source in _sources(component))
         in_sql = all(each.operator is not None for each in bolt.aggregates.values())
+        in_sql = in_sql and bolt.retracted is None
         (state,) = component.states.values()
         if not by_frames or not in_sql or state.frames_refused() is not None:
             continue

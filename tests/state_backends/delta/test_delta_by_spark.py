@@ -34,7 +34,7 @@ def merge(store: StateDriver, txid: int, rows: list[tuple[str, int]], attempt: i
 
 
 class TestBySpark(Subject):
-    """Each merge of Spark's costs half a second and more, so each test tries several rules."""
+    """Each merge of Spark's costs a second and more, so each test tries several rules."""
 
     def test_replays_of_both_writers_undo_each_other(self, counts: State, drive: Drive) -> None:
         store = drive(counts)
@@ -124,6 +124,7 @@ class TestBySpark(Subject):
         )
         assert store.contents() == {"a": 1}
 
+    @pytest.mark.slow
     def test_what_cannot_be_stored_exactly_is_refused(self, counts: State, drive: Drive) -> None:
         store = drive(counts)
         store.merge(1, [("a", 2**63 - 1)])
