@@ -69,9 +69,9 @@ def test_plans_feed_bolts_and_aggregates(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_all_readers_of_a_plan_see_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
-    """The plan depends on chance; it is computed once."""
+    """The plan gives other rows whenever it is computed, unlike ``rand()``, whose seed is kept."""
     state = open_state(f"sqlite:///{tmp_path}/rows.db", table="rows")
-    chance = By("word", "CAST(rand() * 1000000 AS BIGINT) AS amount")
+    chance = By("word", "CAST(reflect('java.lang.System', 'nanoTime') AS BIGINT) AS amount")
     same = By("word", "amount")
     builder = to_aggregate(state, chance=chance, same=same)
     builder.set_bolt("negative", By("word", "-amount AS amount")).shuffle_grouping("chance")

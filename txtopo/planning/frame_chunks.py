@@ -14,8 +14,9 @@ import pyarrow as pa
 from txtopo.planning.emission import Emission
 
 CHUNK = 0x43
-# What it is, number of the component, Spark partition, number of the chunk.
-_HEADER = struct.Struct("<BIII")
+# What it is, number of the component, Spark partition, number of the chunk: 16 bytes, since Arrow
+# warns of columns behind it that are not aligned.
+_HEADER = struct.Struct("<IIII")
 Key = tuple[int, int, int]
 
 
