@@ -8,7 +8,7 @@ FAST := not integration and not spark and not service and not kills and not slow
 SEEDS := 10000
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-stores stores delta-jar kafka kafka-try services simulate mutants faults test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-stores stores delta-jar kafka jars-try services simulate mutants faults test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -20,7 +20,7 @@ demo: java $(READY)  ## NYC flights of 2013, killed at random moments, against p
 demo-kafka: java kafka $(READY)  ## words of Kafka, with driver and broker killed, against plain Python
 	$(PYTHON) -m examples.kafka_demo $(ARGS)
 
-test: java services kafka-try $(READY)  ## all tests but the long ones, with the servers that are there
+test: java services jars-try $(READY)  ## all tests but the long ones, with the servers that are there
 	@.ci/test $(ARGS)
 
 check: $(READY)  ## format, lint, types, layers and fast tests; needs no Java
@@ -49,8 +49,9 @@ delta-jar: $(READY)  ## fetch the jars with which Spark reads and writes Delta t
 kafka: java  ## fetch the Kafka broker that tests and make demo-kafka start
 	@.ci/kafka
 
-kafka-try:
+jars-try: java $(READY)
 	@.ci/kafka --try
+	@.ci/delta-jar --try
 
 services:  ## install the servers that tests use (as root on Debian; else says what is missing)
 	@.ci/services
@@ -65,7 +66,7 @@ mutants: $(READY)  ## break one rule after the other in a copy, and show what no
 faults: services $(READY)  ## a crash at every point of the protocol, two coordinators in every order
 	$(PYTHON) -m tests.simulation.crash_points $(ARGS)
 
-test-all: java services kafka-try $(READY)  ## every test, also those that take minutes
+test-all: java services jars-try $(READY)  ## every test, also those that take minutes
 	$(PYTHON) -m pytest $(ARGS)
 
 format: $(READY)  ## format the code and mend what can be mended

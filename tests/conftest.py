@@ -115,11 +115,16 @@ def missing(need: str) -> str | None:
         if jars() is None:
             return "no Kafka broker (jars not found; try make kafka)"
         return None if _java() else "no Java"
+    if need == "delta-spark":
+        from tests.spark_session import delta_conf
+
+        return None if delta_conf() else "no jars of delta-spark (try make delta-jar)"
     if need in ("spark", "zookeeper"):
         if not _java():
             return "no Java"
         return None if find_spec("pyspark") else "no PySpark"
-    return f"unknown service {need!r}; expected postgresql, mariadb, redis, zookeeper or kafka"
+    known = "postgresql, mariadb, redis, zookeeper, kafka or delta-spark"
+    return f"unknown service {need!r}; expected {known}"
 
 
 def _java() -> bool:

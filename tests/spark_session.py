@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from state_backends.delta import session_conf
+from txtopo.errors import ConfigError
 from txtopo.runtime.session import open_session
 
 if TYPE_CHECKING:
@@ -24,11 +26,19 @@ _SMALL = {
 }
 
 
+def delta_conf() -> dict[str, str] | None:
+    """Return what a session has to have to write Delta tables; None if the jars are missing."""
+    try:
+        return session_conf()
+    except ConfigError:
+        return None
+
+
 def open_test_session(
     master: str = "local[2]", conf: Mapping[str, str] | None = None
 ) -> SparkSession:
     """Return a new session; the caller stops it."""
-    settings = {**_SMALL, **(conf or {})}
+    settings = {**_SMALL, **(delta_conf() or {}), **(conf or {})}
     session, owned = open_session(master=master, conf=settings, app_name="txtopo-tests")
     assert owned, "another Spark session is active; stop it first"
     session.sparkContext.setLogLevel("OFF")

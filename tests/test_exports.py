@@ -56,7 +56,7 @@ def test_only_the_conformance_suites_need_pytest() -> None:
 def test_the_names_of_the_first_example_are_there() -> None:
     names = (
         "TransactionalTopologyBuilder Config Fields Stream Tuple TransactionAttempt BasicBolt "
-        "BatchBolt ArrowBolt Committer PersistentAggregate FailedException"
+        "BatchBolt ArrowBolt DataFrameBolt Committer PersistentAggregate FailedException"
     )
 
     assert set(names.split()) <= set(importlib.import_module("txtopo").__all__)

@@ -1,11 +1,18 @@
 """Transactional topologies on Spark: state that is right exactly once, whatever crashes."""
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.bolts import ArrowBolt, BasicBolt, BatchBolt, Committer, PersistentAggregate
+from txtopo.bolts import (
+    ArrowBolt,
+    BasicBolt,
+    BatchBolt,
+    Committer,
+    DataFrameBolt,
+    PersistentAggregate,
+)
 from txtopo.builders import Topology, TransactionalTopologyBuilder
 from txtopo.collector import ArrowOutputCollector, BatchOutputCollector
 from txtopo.config import Config
-from txtopo.context import TaskContext
+from txtopo.context import FrameContext, TaskContext
 from txtopo.errors import FailedException, TxtopoError
 from txtopo.groupings import CustomStreamGrouping
 from txtopo.runtime.progress import TopologyListener
@@ -20,8 +27,10 @@ __all__ = [
     "Committer",
     "Config",
     "CustomStreamGrouping",
+    "DataFrameBolt",
     "FailedException",
     "Fields",
+    "FrameContext",
     "PersistentAggregate",
     "Stream",
     "TaskContext",

@@ -23,7 +23,7 @@ class Config:
     Attributes:
         carrier: What moves tuples between stages: ``"local"`` (this process, no Spark), ``"rdd"``,
             ``"dataframe"``, or ``"auto"``, which takes ``rdd`` on classic Spark and ``dataframe``
-            on Spark Connect.
+            on Spark Connect and for topologies of DataFrames, which run one txid a job.
         zookeeper: ``"embedded"`` (the server inside PySpark's jars, in the driver's JVM),
             ``"memory"`` (nothing survives the process) or ``"host:port,host:port/chroot"``.
         zookeeper_dir: Directory of the embedded server.

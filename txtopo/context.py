@@ -1,4 +1,4 @@
-"""TaskContext: what a task of a spout or bolt knows about itself."""
+"""Contexts: what a task of a spout or bolt, or a bolt that is a plan, knows about itself."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from txtopo.errors import StateUsageError
 
 if TYPE_CHECKING:
+    from txtopo.state.frames import FrameStateHandle
     from txtopo.state.transaction import StateHandle
 
 
@@ -17,6 +18,41 @@ def _no_states(name: str) -> StateHandle:
         f"state {name!r} is not open here; only committers have states; give the bolt the marker "
         f"Committer and declare it with .with_state({name!r}, open_state(…))"
     )
+
+
+def _no_frame_states(name: str) -> FrameStateHandle:
+    raise StateUsageError(
+        f"state {name!r} is not open here; only committers have states, in their commit phase; "
+        "give the bolt the marker Committer, declare the state with "
+        f".with_state({name!r}, open_state(…)) and use it in commit()"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FrameContext:
+    """What a ``DataFrameBolt`` knows about itself; it has no tasks.
+
+    Attributes:
+        topology_id: Id of the topology.
+        component_id: Id of the bolt.
+    """
+
+    topology_id: str
+    component_id: str
+    states: Callable[[str], FrameStateHandle] = field(
+        default=_no_frame_states, repr=False, compare=False
+    )
+
+    def state(self, name: str) -> FrameStateHandle:
+        """Return the state that ``with_state(name, …)`` declared for this bolt.
+
+        Only in the commit phase: a ``prepare`` that runs before ``transform`` gets a state that
+        cannot be used.
+
+        Raises:
+            StateUsageError: No such state was declared, or the bolt is not a committer.
+        """
+        return self.states(name)
 
 
 @dataclass(frozen=True, slots=True)

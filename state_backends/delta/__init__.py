@@ -5,6 +5,9 @@ table, and with it the ledger, as the version of an application transaction. ``d
 names a folder with one Delta table for each state; ``s3://…`` and whatever else delta-rs opens
 stand for it too. A user reads plain columns: key, value, then the bookkeeping.
 
+With ``?writer=spark`` a state takes DataFrames as well, which Spark merges; both writers fence and
+redo each other. All other commits are still made from the driver.
+
 Not guaranteed on a local disk: delta-rs does not sync what it writes. It is synced here when a
 commit is there, before it counts; a power cut in between may leave a version whose files are torn,
 which is then an error and never a wrong value. A crash of processes does no harm.
@@ -13,5 +16,6 @@ which is then an error and never a wrong value. A crash of processes does no har
 from __future__ import annotations
 
 from state_backends.delta.factory import open_backend
+from state_backends.delta.spark_session import session_conf
 
-__all__ = ["open_backend"]
+__all__ = ["open_backend", "session_conf"]

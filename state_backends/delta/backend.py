@@ -17,7 +17,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from deltalake import DeltaTable
@@ -32,11 +32,15 @@ from state_backends.delta.location import Location
 from state_backends.delta.merging import Merger, commit_nothing
 from state_backends.delta.reading import Reader
 from state_backends.delta.snapshot import DeltaSnapshot
+from state_backends.delta.spark_failures import translated_of_spark
+from state_backends.delta.spark_merging import SparkMerger
 from state_backends.delta.tables import create_table, stored_states
 from state_backends.delta.upkeep import Upkeep
 from txtopo.errors import PromiseError, StateUsageError, StoreUnavailable
 from txtopo.state import (
+    FrameWrites,
     Ledger,
+    Puts,
     Snapshot,
     Standing,
     StateBackend,
@@ -85,21 +89,15 @@ class DeltaBackend(StateBackend):
 
     def claim(self, topology: str, epoch: int) -> Ledger:
         """Write *epoch* into the ledger, as ``StateBackend.claim`` says."""
-        for _ in range(_TRIES_MAX):
-            try:
-                return self._claim_once(topology, epoch)
-            except Contended:
-                continue
-        raise self._given_up()
+        return self._tried(lambda _: self._claim_once(topology, epoch))
 
     def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
         """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
-        for number in range(_TRIES_MAX):
-            try:
-                return self._commit_once(attempt, writes, newest=number > 0)
-            except Contended:
-                continue
-        raise self._given_up()
+        return self._tried(lambda number: self._commit_once(attempt, writes, newest=number > 0))
+
+    def apply_frame(self, attempt: TransactionAttempt, writes: FrameWrites) -> Ledger:
+        """Let Spark merge the rows of an attempt, as ``FrameBackend.apply_frame`` says."""
+        return self._tried(lambda _: self._apply_once(attempt, writes))
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -127,6 +125,18 @@ class DeltaBackend(StateBackend):
         """Forget the tables, and wait for a fold that is under way."""
         self._upkeep.close()
         self._idle.clear()
+
+    def _tried(self, once: Callable[[int], Ledger]) -> Ledger:
+        """Do it once, and again while others write in between."""
+        for number in range(_TRIES_MAX):
+            try:
+                return once(number)
+            except Contended:
+                continue
+        raise StoreUnavailable(
+            f"{self._place} was changed by others {_TRIES_MAX} times in a row; nothing was "
+            "written; try again"
+        )
 
     def _claim_once(self, topology: str, epoch: int) -> Ledger:
         with self._table(newest=True) as table:
@@ -174,6 +184,47 @@ class DeltaBackend(StateBackend):
                 raise translated(error, self._place, uri=self._uri, writing=True) from error
             self._upkeep.after(attempt.txid)
             return ledger
+
+    def _apply_once(self, attempt: TransactionAttempt, writes: FrameWrites) -> Ledger:
+        with self._table(newest=True) as table:
+            held = self._ledger(table)
+            found = standing(held, attempt)
+            assert held is not None
+            if found is Standing.HELD:
+                return held
+            if found is Standing.REDO and not self._layout.opaque:
+                return self._commit_once(attempt, Puts({}), newest=True)
+            self.point("P5.after")
+            self.point("P6.before")
+            assert isinstance(self._writer, Merger), "the factory refuses frames in mode 'log'"
+            merger = SparkMerger(self._layout, self._uri)
+            ledger, before = held.written_by(attempt), table.version()
+            tombstones = self._writer.tombstones or found is Standing.REDO
+            self.point("P6.after")
+            self.point("P7.before")
+            self._writer.tombstones = self._layout.opaque
+            try:
+                merger.write(attempt.txid, writes, ledger, tombstones=tombstones)
+            except Exception as error:
+                raise translated_of_spark(error, self._place) from error
+            self._writer.tombstones = self._layout.opaque and writes.deletes
+            return self._found(table, attempt, before)
+
+    def _found(self, table: DeltaTable, attempt: TransactionAttempt, before: int) -> Ledger:
+        """Read back what Spark wrote: that it skipped a merge looks like a success."""
+        try:
+            table.update_incremental()
+            ledger = self._ledger(table)
+            if standing(ledger, attempt) is not Standing.HELD:
+                raise Contended(f"Spark wrote nothing to {self._place}, which holds {ledger}")
+            if self._location.local:
+                for version in range(before + 1, table.version() + 1):
+                    sync_version(self._uri, version)
+        except FAILURES as error:
+            raise translated(error, self._place, uri=self._uri, writing=True) from error
+        assert ledger is not None
+        self._upkeep.after(attempt.txid)
+        return ledger
 
     def _combined(
         self, table: DeltaTable, held: Ledger, txid: int, writes: Writes, found: Standing
@@ -241,9 +292,3 @@ class DeltaBackend(StateBackend):
 
     def _open_at(self, version: int) -> DeltaTable:
         return DeltaTable(self._uri, version, self._location.options or None)
-
-    def _given_up(self) -> StoreUnavailable:
-        return StoreUnavailable(
-            f"{self._place} was changed by others {_TRIES_MAX} times in a row; nothing was "
-            "written; try again"
-        )

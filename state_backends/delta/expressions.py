@@ -6,13 +6,15 @@ of a txid and every later one: a row tagged with the txid starts from its previo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from state_backends.delta.layout import Layout
 from txtopo.state import Aggregate
 
 DELETED = "txtopo_deleted"
 """A column of the batch: whether the row deletes its key."""
+Combine = Callable[[int, str, str], str]
+"""(position of a value column, what was there, what comes) -> what it becomes."""
 _WHOLE = ("byte", "short", "int", "long")
 _SQL_TYPES = {"byte": "TINYINT", "short": "SMALLINT", "int": "INT", "long": "BIGINT"}
 
@@ -22,10 +24,20 @@ def same_key(layout: Layout) -> str:
     return " AND ".join(f"{stored(name)} = {given(name)}" for name in layout.keys)
 
 
-def updated(layout: Layout, txid: int, *, merging: bool) -> Mapping[str, str]:
-    """Return what each column of a stored row becomes when *txid* writes its key."""
+def updated(
+    layout: Layout, txid: int, *, merging: bool, combine: Combine | None = None
+) -> Mapping[str, str]:
+    """Return what each column of a stored row becomes when *txid* writes its key.
+
+    Args:
+        layout: The columns.
+        txid: The batch.
+        merging: Whether it brings partial aggregates; else final values.
+        combine: How those meet what is stored; by default in delta-rs' SQL.
+    """
+    combine = combine or _combining(layout)
     values = {
-        name: _new_value(layout, position, txid, merging=merging)
+        name: _new_value(layout, position, txid, combine if merging else None)
         for position, name in enumerate(layout.values)
     }
     if not layout.opaque:
@@ -79,11 +91,19 @@ def _before(name: str, layout: Layout, txid: int) -> str:
     )
 
 
-def _new_value(layout: Layout, position: int, txid: int, *, merging: bool) -> str:
+def _combining(layout: Layout) -> Combine:
+    def combine(position: int, old: str, new: str) -> str:
+        kind = layout.state.value[position].type
+        return combined(layout.state.aggregates[position], kind, old, new)
+
+    return combine
+
+
+def _new_value(layout: Layout, position: int, txid: int, combine: Combine | None) -> str:
     field = list(layout.state.value)[position]
     before, new = f"({_before(field.name, layout, txid)})", given(field.name)
-    if merging:
-        return combined(layout.state.aggregates[position], field.type, before, new)
+    if combine is not None:
+        return combine(position, before, new)
     # What a deleted row held is kept, though nobody sees it, as in every other store.
     return f"CASE WHEN s.{DELETED} THEN {before} ELSE {new} END"
 

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from state_backends.delta.layout import Layout, reserved
 from state_backends.delta.location import absolute, folder_name, location
+from state_backends.delta.spark_session import check_session, session_conf
 from txtopo.errors import TopologyError
 from txtopo.state import StateTable
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from state_backends.delta.backend import DeltaBackend
 
 
@@ -34,6 +37,28 @@ class DeltaFactory:
         from state_backends.delta.backend import DeltaBackend
 
         return DeltaBackend(location(url), table)
+
+    def frames_refused(self, url: str, table: StateTable) -> str | None:
+        """Return why a state takes no frames: it does if its URL says ``?writer=spark``."""
+        place = location(url)
+        if not place.frames:
+            return (
+                "its URL does not say that Spark writes; a commit by Spark costs 0.5 s and more, "
+                "one from this process some milliseconds; expected 'delta:///folder?writer=spark'"
+            )
+        if not place.local:
+            return "Spark writes frames to local folders only so far; use a PersistentAggregate"
+        if table.mode != "table":
+            return "it is in mode 'log'; expected mode='table'"
+        return None
+
+    def session_conf(self) -> dict[str, str]:
+        """Return the settings of a session that writes Delta tables."""
+        return session_conf()
+
+    def check_session(self, spark: SparkSession) -> None:
+        """Check that a session can write Delta tables."""
+        check_session(spark)
 
     def __reduce__(self) -> str:
         return "open_backend"

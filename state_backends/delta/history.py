@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from state_backends.delta.failures import FAILURES
-from state_backends.delta.ledgers import LEDGER
+from state_backends.delta.ledgers import LEDGER, notes_of
 from state_backends.delta.packing import application, unpacked
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def seconds_since(table: DeltaTable, txid: int) -> int | None:
 
 
 def _txid(commit: dict[str, Any]) -> int | None:
-    version = commit.get(LEDGER)
+    version = notes_of(commit).get(LEDGER)
     return None if version is None else unpacked(int(version))[1]
 
 

@@ -8,7 +8,9 @@ again, which is always right.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from deltalake import CommitProperties, Transaction
 
@@ -50,23 +52,38 @@ def ledger_of(table: DeltaTable, state: str) -> Ledger | None:
 
 def transaction(ledger: Ledger, state: str) -> CommitProperties:
     """Return what makes a commit set the ledger, or be refused."""
-    version = packed(ledger)
-    metadata = {
-        LEDGER: str(version),
+    return CommitProperties(
+        custom_metadata=noted(ledger),
+        app_transactions=[Transaction(application(ledger.topology, state), packed(ledger))],
+    )
+
+
+def noted(ledger: Ledger) -> dict[str, str]:
+    """Return what stands of a ledger in the metadata of a commit."""
+    return {
+        LEDGER: str(packed(ledger)),
         "txtopo.epoch": str(ledger.epoch),
         "txtopo.txid": str(ledger.txid),
         "txtopo.attempt": str(ledger.attempt),
         WRITER_EPOCH: str(ledger.writer_epoch),
     }
-    return CommitProperties(
-        custom_metadata=metadata,
-        app_transactions=[Transaction(application(ledger.topology, state), version)],
-    )
+
+
+def notes_of(commit: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the metadata of a commit: of delta-rs' beside the rest, of Spark's as a text."""
+    text = commit.get("userMetadata")
+    if LEDGER in commit or not isinstance(text, str):
+        return commit
+    try:
+        notes = json.loads(text)
+    except ValueError:
+        return commit  # a user's own
+    return notes if isinstance(notes, dict) else commit
 
 
 def _writer_epoch(table: DeltaTable, version: int) -> int:
     for limit in (1, _LOOKED_BACK_MAX):
-        for commit in table.history(limit):
+        for commit in map(notes_of, table.history(limit)):
             if commit.get(LEDGER) == str(version):
                 return int(commit[WRITER_EPOCH])
     return 0

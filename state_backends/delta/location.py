@@ -24,12 +24,14 @@ class Location:
             environment, where delta-rs looks for them too.
         local: Whether it is a folder of this machine.
         history_txids: How many txids back a reader may go; ``?history_txids=`` of the URL.
+        frames: Whether Spark may write frames into it; ``?writer=spark`` of the URL.
     """
 
     root: str
     options: dict[str, str] = field(default_factory=dict, repr=False)
     local: bool = False
     history_txids: int = 100
+    frames: bool = False
 
     def table(self, name: str) -> str:
         """Return where the table of a state is."""
@@ -95,7 +97,14 @@ def _with_options(place: Location, query: str) -> Location:
             f"bad history_txids in the URL of a state; got {text!r}; expected a whole number: how "
             "many txids back a reader may go"
         )
-    return replace(place, options=options, history_txids=int(text))
+    writer = options.pop("writer", "")
+    if writer not in ("", "spark"):
+        raise TopologyError(
+            f"bad writer in the URL of a state; got {writer!r}; expected 'spark', for DataFrame "
+            "committers, or none"
+        )
+    frames = writer == "spark"
+    return replace(place, options=options, history_txids=int(text), frames=frames)
 
 
 def _unreadable(url: str) -> TopologyError:

@@ -27,7 +27,7 @@ class Merger:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         # Whether there may be tombstones of earlier txids; only then is the whole table looked at.
-        self._tombstones = layout.opaque
+        self.tombstones = layout.opaque
 
     def write(
         self,
@@ -42,7 +42,7 @@ class Merger:
             commit_nothing(table, self.layout, properties)
             return
         rows = self._rows(writes)
-        if not rows.num_rows and found is not Standing.REDO and not self._tombstones:
+        if not rows.num_rows and found is not Standing.REDO and not self.tombstones:
             commit_nothing(table, self.layout, properties)
             return
         before = table.version()
@@ -50,7 +50,7 @@ class Merger:
         if table.version() == before:
             # A merge that changes nothing commits nothing.
             commit_nothing(table, self.layout, properties)
-        self._tombstones = self.layout.opaque and _deletes(writes)
+        self.tombstones = self.layout.opaque and _deletes(writes)
 
     def _merge(
         self,
@@ -74,7 +74,7 @@ class Merger:
             tagged = f"t.txid = {txid}"
             merge = merge.when_not_matched_by_source_delete(f"{tagged} AND t.prev_txid IS NULL")
             merge = merge.when_not_matched_by_source_update(dict(restored(layout)), tagged)
-        if self._tombstones:
+        if self.tombstones:
             old = f"t.deleted AND t.txid < {txid}"
             merge = merge.when_not_matched_by_source_delete(old)
         merge.execute()

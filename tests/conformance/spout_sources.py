@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from tests.spouts.data_sources import write
 from txtopo import Fields
 from txtopo.spouts import (
     DataSourceSpout,
+    DeltaTransactionalSpout,
     FilesTransactionalSpout,
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
@@ -156,3 +159,33 @@ class SimpleLines(LinesOfFiles):
 
     def remove_partition(self) -> None:
         pytest.skip("remove_partition: a simple reader has one partition")
+
+
+class DeltaSource(SpoutSource):
+    """Every row is a version of a table; a batch is one version, and all are one partition."""
+
+    partitions = 1
+    batch_records_max = 1
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.written = 0
+        self._write([])
+
+    def spout(self) -> Spout:
+        return DeltaTransactionalSpout(self.folder, Fields("n long"), batch_versions_max=1)
+
+    def append(self, partition: int, count: int) -> Sequence[tuple[int]]:
+        numbers = range(self.written, self.written + count)
+        for number in numbers:
+            self._write([number])
+        self.written += count
+        return [(n,) for n in numbers]
+
+    def lose(self, partition: int) -> None:
+        for path in self.folder.glob("*.parquet"):
+            path.unlink()
+
+    def _write(self, numbers: Sequence[int]) -> None:
+        rows = pa.table({"n": pa.array(numbers, pa.int64())})
+        write_deltalake(str(self.folder), rows, mode="append")

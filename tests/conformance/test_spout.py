@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.spout_sources import (
+    DeltaSource,
     FilesSource,
     LinesOfFiles,
     MemorySource,
@@ -43,6 +44,12 @@ class TestFilesInPartitions(SpoutSuite):
     @pytest.fixture
     def source(self, tmp_path: Path) -> SpoutSource:
         return FilesSource(tmp_path, partitions=3)
+
+
+class TestDelta(SpoutSuite):
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> SpoutSource:
+        return DeltaSource(tmp_path)
 
 
 class TestScripted(SpoutSuite):

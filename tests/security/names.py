@@ -17,7 +17,7 @@ ODD = {
     "comment": "a--/*b*/#c",
     "upwards": "..",
     "far upwards": "../../../evil",
-    "absolute": "/tmp/evil",
+    "absolute": "/etc/evil",
     "in the middle": "a/../../b",
     "backslashes": "..\\..\\evil",
     "encoded": "%2e%2e%2fevil",

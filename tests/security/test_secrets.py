@@ -222,7 +222,7 @@ def test_what_is_hidden_of_a_url(url: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["sqlite:////tmp/a.db", "delta:///tmp/a@b", "memory:", "redis://host:1/0?db=1", "sqlite://"],
+    ["sqlite:////srv/a.db", "delta:///srv/a@b", "memory:", "redis://host:1/0?db=1", "sqlite://"],
 )
 def test_a_url_without_secrets_is_shown_as_it_is(url: str) -> None:
     assert hidden(url) == url

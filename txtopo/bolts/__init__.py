@@ -4,6 +4,7 @@ from txtopo.bolts.arrow import ArrowBolt
 from txtopo.bolts.basic import BasicBolt
 from txtopo.bolts.batch import BatchBolt
 from txtopo.bolts.committer import Committer
+from txtopo.bolts.dataframe import DataFrameBolt
 from txtopo.bolts.kafka import KafkaSink
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 
@@ -12,6 +13,7 @@ __all__ = [
     "BasicBolt",
     "BatchBolt",
     "Committer",
+    "DataFrameBolt",
     "KafkaSink",
     "PersistentAggregate",
 ]

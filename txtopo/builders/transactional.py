@@ -8,11 +8,13 @@ from txtopo.bolts.arrow import ArrowBolt
 from txtopo.bolts.basic import BasicBolt
 from txtopo.bolts.batch import BatchBolt
 from txtopo.bolts.committer import Committer
+from txtopo.bolts.dataframe import DataFrameBolt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.builders.declarer import BoltDeclarer
 from txtopo.builders.prototypes import snapshot
 from txtopo.builders.topology import Topology
 from txtopo.errors import TopologyError, TopologyWarning
+from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
 from txtopo.spouts.partitioned import PartitionedTransactionalSpout
 from txtopo.spouts.stream import StreamSpout
@@ -29,8 +31,9 @@ Spout = (
     | PartitionedTransactionalSpout
     | OpaquePartitionedTransactionalSpout
     | StreamSpout
+    | DataFrameTransactionalSpout
 )
-Bolt = BasicBolt | BatchBolt | ArrowBolt | PersistentAggregate
+Bolt = BasicBolt | BatchBolt | ArrowBolt | DataFrameBolt | PersistentAggregate
 
 
 class TransactionalTopologyBuilder:

@@ -125,6 +125,15 @@ def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
     return RunOutcome(tuple(processed), failure)
 
 
+def frames_alone(run: Run) -> RunOutcome:
+    """Return what came of a run whose batches are in Spark alone: there are no envelopes."""
+    pairs = zip(run.attempts, run.metadata, strict=True)
+    return RunOutcome(
+        tuple(BatchOutcome(each, planned, (), {}, {}, {}, frozenset()) for each, planned in pairs),
+        None,
+    )
+
+
 def judge_commit(
     program: Program, batch: BatchOutcome, run: Run, records: Iterable[bytes]
 ) -> CommitOutcome:
@@ -181,7 +190,7 @@ def _first_failure(run: Run, failures: list[TaskFailure]) -> FailedBatch | None:
 
 def _metadata(program: Program, run: Run, control: Control) -> list[BatchMetadata]:
     """Return the metadata of each attempt, with where its emitters ended."""
-    if program.components[program.spout_id].role in (Role.TRANSACTIONAL_SPOUT, Role.STREAM_SPOUT):
+    if program.components[program.spout_id].role.plans_batches:
         return list(run.metadata)
     opaque = program.components[program.spout_id].role is Role.OPAQUE_SPOUT
     cut = dict(run.previous.cut or {}) if run.previous is not None else {}

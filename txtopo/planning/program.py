@@ -19,6 +19,7 @@ from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.config import Config
 from txtopo.groupings import CustomGrouping, Grouping
 from txtopo.planning.aggregation import Aggregation
+from txtopo.planning.frame_plan import FramePlan, frame_plan
 from txtopo.planning.pickling import dumps
 from txtopo.state.registry import State
 from txtopo.topology.component import Component, Role
@@ -49,11 +50,6 @@ class TopologyGraph(Protocol):
     @property
     def components(self) -> Mapping[str, Component]:
         """All components, sources before those who subscribe to them."""
-        ...
-
-    @property
-    def levels(self) -> Mapping[str, int]:
-        """Longest distance of each component from the spout."""
         ...
 
     @property
@@ -137,6 +133,7 @@ class Program:
         processing: Component ids by level, from the spout on.
         commit: Component ids by level of the commit phase; empty if there are only aggregates.
         commit_in_driver: Whether the commit phase runs in the driver, in one slot.
+        frames: What Spark computes as plans; None if the spout is no DataFrame spout.
     """
 
     topology_id: str
@@ -149,6 +146,7 @@ class Program:
     processing: Levels
     commit: Levels
     commit_in_driver: bool
+    frames: FramePlan | None = None
 
     def levels_of(self, chain: Chain) -> Levels:
         """Return the levels of a chain."""
@@ -161,23 +159,24 @@ class Program:
 
 def compile_program(graph: TopologyGraph, config: Config, slots: int) -> Program:
     """Compile a checked topology for a number of slots."""
-    working = {id: c for id, c in graph.components.items() if not _aggregate(c)}
+    frames = frame_plan(graph)
+    working = {id: c for id, c in graph.components.items() if _has_tasks(c, frames)}
     aggregations = {
         id: _aggregation(component, graph.components)
         for id, component in graph.components.items()
-        if _aggregate(component)
+        if _aggregate(component) and not (frames and frames.takes(id))
     }
     depths = _commit_depths(graph, working)
-    processing = {id: graph.levels[id] for id in working if id not in graph.committing}
+    processing = _processing_depths(graph, working)
     in_driver = all(working[id].parallelism == 1 for id in depths)
-    edges = _edges(graph, aggregations, processing, depths)
+    edges = _edges(graph, frames, aggregations, processing, depths)
     return Program(
         topology_id=graph.id,
         spout_id=graph.spout.id,
         config=replace(config, zookeeper_digest=None, zookeeper_sasl=None, zookeeper_tls=None),
         slots=slots,
         components={
-            id: _component(component, edges, with_states=not in_driver)
+            id: _component(component, edges, slots, with_states=not in_driver)
             for id, component in working.items()
         },
         aggregations=aggregations,
@@ -185,7 +184,25 @@ def compile_program(graph: TopologyGraph, config: Config, slots: int) -> Program
         processing=_levels(processing),
         commit=_levels(depths),
         commit_in_driver=in_driver,
+        frames=frames,
     )
+
+
+def _has_tasks(component: Component, frames: FramePlan | None) -> bool:
+    """Whether a component works on envelopes: a plan does where it emits into them."""
+    if frames is not None and component.role.frame:
+        return component.role.spout or component.id in frames.emitting
+    return not _aggregate(component)
+
+
+def _processing_depths(graph: TopologyGraph, working: Mapping[str, Component]) -> dict[str, int]:
+    """Return the level of each component: its distance from the spout, or from the plans."""
+    depths: dict[str, int] = {}
+    for id, component in working.items():
+        if id not in graph.committing:
+            above = [depths[s.source] for s in component.subscriptions if s.source in depths]
+            depths[id] = 1 + max(above) if above and not component.role.frame else 0
+    return depths
 
 
 def _aggregate(component: Component) -> bool:
@@ -215,12 +232,14 @@ def _levels(levels: Mapping[str, int]) -> Levels:
 
 def _edges(
     graph: TopologyGraph,
+    frames: FramePlan | None,
     aggregations: Mapping[str, Aggregation],
     processing: Mapping[str, int],
     depths: Mapping[str, int],
 ) -> tuple[PlannedEdge, ...]:
     order = {id: at for at, id in enumerate(graph.components)}
-    edges = sorted(graph.edges(), key=lambda e: (order[e.source], e.stream, order[e.target]))
+    edges = [each for each in graph.edges() if not (frames and frames.takes(each.target))]
+    edges.sort(key=lambda e: (order[e.source], e.stream, order[e.target]))
     planned = []
     for index, edge in enumerate(edges):
         fields = graph.components[edge.source].streams[edge.stream].fields
@@ -247,13 +266,14 @@ def _edges(
 
 
 def _component(
-    component: Component, edges: tuple[PlannedEdge, ...], *, with_states: bool
+    component: Component, edges: tuple[PlannedEdge, ...], slots: int, *, with_states: bool
 ) -> PlannedComponent:
     streams = component.streams
     return PlannedComponent(
         id=component.id,
         role=component.role,
-        tasks=component.parallelism,
+        # Each slot emits what it gets of a frame.
+        tasks=slots if component.role.frame else component.parallelism,
         prototype=dumps(component.prototype),
         streams=dict(streams),
         schemas={name: stream.fields.arrow_schema() for name, stream in streams.items()},

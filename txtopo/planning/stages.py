@@ -22,6 +22,7 @@ from txtopo.metadata import BatchMetadata
 from txtopo.planning.bolt_tasks import run_bolt
 from txtopo.planning.emission import Channel, Emission
 from txtopo.planning.failures import failure_of
+from txtopo.planning.frame_chunks import Chunks
 from txtopo.planning.inbox import Arrival, Inbox, Records, level_above, sender_at
 from txtopo.planning.outbox import Site
 from txtopo.planning.partials import AggregateFailed
@@ -85,6 +86,7 @@ class _Stage:
         self._control = Control()
         self._channel = Channel(site, self._control)
         self._spouts: dict[int, SpoutTask] = {}
+        self._chunks = Chunks(())
         self._failed_txid: int | None = None
 
     def run(self, records: Iterable[bytes]) -> Output:
@@ -102,7 +104,11 @@ class _Stage:
         )
 
     def _open(self, records: Iterable[bytes]) -> Inbox:
-        site, read = self._site, Records.read(records)
+        site = self._site
+        if site.program.frames is not None and site.chain == "processing" and not site.level:
+            self._chunks = Chunks(records)
+            records = ()
+        read = Records.read(records)
         raise_fault(read.stamps)
         if site.chain == "processing":
             slots = site.program.slots if site.level else 0
@@ -143,7 +149,9 @@ class _Stage:
         component = self._site.program.components[id]
         arrivals = inbox.arrivals(attempt.txid, component)
         for task in self._site.tasks(component.tasks):
-            if component.role.spout:
+            if component.role.frame:
+                steps = self._rows_of(component, attempt, task)
+            elif component.role.spout:
                 if task not in self._spouts:
                     self._spouts[task] = SpoutTask(self._channel, component, task, self._rows)
                 spout = self._spouts[task]
@@ -153,6 +161,16 @@ class _Stage:
             yield from self._guarded(steps, component, attempt, task)
             if self._failed_txid == attempt.txid:
                 return
+
+    def _rows_of(
+        self, component: PlannedComponent, attempt: TransactionAttempt, task: int
+    ) -> Iterator[None]:
+        """Emit the rows of a frame that this slot got."""
+        frames = self._site.program.frames
+        assert frames is not None
+        emission = Emission(self._channel, component, txid=attempt.txid, task=task)
+        if component.id in frames.emitting:
+            yield from self._chunks.steps(frames.emitting.index(component.id), emission)
 
     def _bolt(
         self,

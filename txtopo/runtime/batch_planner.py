@@ -17,7 +17,7 @@ from txtopo.errors import EmitError
 from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
 from txtopo.runtime.journaling import check_size
 from txtopo.spouts.transactional import LastBatch
-from txtopo.topology.component import Component, Role
+from txtopo.topology.component import Component
 
 
 class BatchPlanner:
@@ -29,11 +29,14 @@ class BatchPlanner:
 
     def __init__(self, topology_id: str, spout: Component, config: Config) -> None:
         self._spout_id = spout.id
-        self._generic = spout.role is Role.TRANSACTIONAL_SPOUT
+        self._generic = spout.role.plans_batches
         context = TaskContext(topology_id, spout.id, 0, spout.parallelism)
         prototype: Any = spout.prototype
         self._coordinator = prototype.coordinator(config, context)
-        self._make_emitter: Callable[[], Any] = lambda: prototype.emitter(config, context)
+        # A DataFrame spout has no part that emits.
+        self._make_emitter: Callable[[], Any] = lambda: (
+            None if spout.role.frame else prototype.emitter(config, context)
+        )
         self._emitter: Any = None
         self._cleaned_before = 0
         self._coordinator_turn, self._emitter_turn = _turn(), _turn()

@@ -13,12 +13,17 @@ envelope of the cut that belongs to the i-th attempt of the run and is committed
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.planning.outcome import FailedBatch
 from txtopo.planning.program import Program
 from txtopo.planning.run import Run
+
+if TYPE_CHECKING:
+    from txtopo.runtime.frames import Frames
 
 
 @dataclass(slots=True)
@@ -29,11 +34,15 @@ class Processed:
         run: The run.
         records: All payloads for the driver.
         kept: What the carrier needs to read the cut again for a commit in tasks; its own affair.
+        frames: What waits in Spark for DataFrame committers.
+        failure: What a plan of the user's failed with; then there is nothing else.
     """
 
     run: Run
     records: list[bytes]
     kept: object = field(default=None, repr=False)
+    frames: Frames | None = field(default=None, repr=False)
+    failure: FailedBatch | None = None
 
 
 class Carrier(Protocol):
@@ -45,6 +54,9 @@ class Carrier(Protocol):
 
     keeps_cut_in_driver: bool
     """Whether the cut of a commit in tasks waits in this process, and so counts towards its cap."""
+
+    carries_frames: bool
+    """Whether it computes plans of Spark's, so that it is a :class:`FrameCarrier`."""
 
     def default_slots(self) -> int:
         """Return how many slots fit: the session's default parallelism."""
@@ -81,4 +93,18 @@ class Carrier(Protocol):
 
     def close(self) -> None:
         """Cancel everything and release what was taken; never stops a session of the user's."""
+        ...
+
+
+class FrameCarrier(Carrier, Protocol):
+    """A carrier that computes plans of Spark's as well."""
+
+    def committing(
+        self, processed: Processed, attempt: TransactionAttempt
+    ) -> AbstractContextManager[None]:
+        """Label what Spark does in this thread as the commit of an attempt, to be cancelled so.
+
+        Raises:
+            RunLostError: It was cancelled, or a job failed without naming a batch.
+        """
         ...

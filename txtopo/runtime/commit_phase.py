@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from txtopo.errors import RunLostError
 from txtopo.planning.committing import commit_in_driver
@@ -26,12 +27,15 @@ from txtopo.planning.outcome import CommitOutcome, FailedBatch, judge_commit
 from txtopo.planning.partials import merge_partials
 from txtopo.planning.states import no_such_state
 from txtopo.runtime.closing import close_backends
+from txtopo.runtime.frame_commit import FrameOutcome, run_frame_committers
 from txtopo.runtime.jobs import BatchResult
 from txtopo.state.backend import Merges, Puts, StateBackend, Writes
+from txtopo.state.frames import FrameWrites
 from txtopo.state.outcome import commit_resolved
 from txtopo.state.transaction import StateHandle
 
 if TYPE_CHECKING:
+    from txtopo.runtime.carrier import FrameCarrier
     from txtopo.runtime.parts import CommitParts
     from txtopo.runtime.takeover import StateName
 
@@ -85,12 +89,16 @@ class CommitPhase:
         outcome = self._run_committers(result)
         if outcome.failure is not None:
             return CommitReport(outcome.failure)
+        frames = self._run_frame_committers(result)
+        if frames.failure is not None:
+            return CommitReport(frames.failure)
         for name, backend in self._backends.items():
-            writes = self._writes_of(name, result, outcome)
+            writes = frames.writes.get(name) or self._writes_of(name, result, outcome)
             if not wanted():
                 raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
             backend.point("P5.before")
-            commit_resolved(backend, attempt, writes)
+            with self._labelled(result, writes):
+                commit_resolved(backend, attempt, writes)
             backend.point("P7.after")
         return CommitReport(None, _tuples(result, outcome), *self._behind_and_lost(result))
 
@@ -117,6 +125,23 @@ class CommitPhase:
             return commit_in_driver(program, result.outcome, run, self._handle)
         records = carrier.commit(result.run, result.attempt)
         return judge_commit(program, result.outcome, run, records)
+
+    def _run_frame_committers(self, result: BatchResult) -> FrameOutcome:
+        frames = result.run.frames
+        if frames is None or not (frames.kept or frames.aggregated):
+            return FrameOutcome()
+        carrier = cast("FrameCarrier", self._parts.carrier)
+        with carrier.committing(result.run, result.attempt):
+            return run_frame_committers(self._parts, frames, result.attempt)
+
+    def _labelled(
+        self, result: BatchResult, writes: Writes | FrameWrites
+    ) -> AbstractContextManager[None]:
+        """Let Spark's jobs be cancelled that write a frame."""
+        if not isinstance(writes, FrameWrites):
+            return nullcontext()
+        carrier = cast("FrameCarrier", self._parts.carrier)
+        return carrier.committing(result.run, result.attempt)
 
     def _handle(self, component: str, name: str) -> StateHandle:
         backend = self._backends.get((component, name))

@@ -5,11 +5,14 @@ the columns address and payload. A DataFrame cannot read single partitions of a 
 where the committers run in tasks the cut comes to the driver with the rest, waits there, and is
 sent out again as the input of the commit's own query. Let committers work on little: aggregate
 before them, or use the carrier ``rdd``.
+
+Where the spout is a DataFrame the query begins with its plan; see :mod:`txtopo.runtime.frames`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,6 +21,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.planning.program import Chain, Program
 from txtopo.planning.run import Run
 from txtopo.runtime.carrier import Processed
+from txtopo.runtime.frames import RECORD, FrameFailed, Frames
 from txtopo.runtime.spark_jobs import ClassicLabels, ConnectLabels, Labels, SparkJobs
 from txtopo.runtime.stage_task import PackedProgram, StageTask
 
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
 Batches = Iterator[pa.RecordBatch]
 Cut = dict[int, list[bytes]]
 
-_COLUMNS = "address int, payload binary"
 _SCHEMA = pa.schema([("address", pa.int32()), ("payload", pa.binary())])
 _DRIVER = 0
 # Envelopes that leave a stage are handed on together up to this size; a chunk has up to 4 MiB.
@@ -42,6 +45,7 @@ class DataFrameCarrier:
         labels: How its jobs are labelled; by default as the session can.
     """
 
+    carries_frames = True
     keeps_cut_in_driver = True
 
     def __init__(self, session: SparkSession, labels: Labels | None = None) -> None:
@@ -70,6 +74,8 @@ class DataFrameCarrier:
         """Run one query over all levels of the processing phase."""
         slots = self._program.slots
         with self._jobs.labelled(run, "processing"):
+            if self._program.frames is not None:
+                return self._process_frames(run)
             start = self._session.range(0, slots, 1, slots).selectExpr("int(id) as address")
             kept = self._query(start, "processing", run, range(len(self._program.processing)))
         return Processed(run, kept.pop(_DRIVER, []), kept=kept)
@@ -80,7 +86,7 @@ class DataFrameCarrier:
             spread = frame.repartition(self._program.slots)
             first = _first_stage(self._packed, StageTask("processing", run, 0))
             levels = range(1, len(self._program.processing))
-            kept = self._query(spread.mapInArrow(first, _COLUMNS), "processing", run, levels)
+            kept = self._query(spread.mapInArrow(first, RECORD), "processing", run, levels)
         return Processed(run, kept.pop(_DRIVER, []), kept=kept)
 
     def commit(self, processed: Processed, attempt: TransactionAttempt) -> list[bytes]:
@@ -94,9 +100,17 @@ class DataFrameCarrier:
             records = self._query(frame, "commit", part, range(len(self._program.commit)))
         return records.get(_DRIVER, [])
 
+    @contextmanager
+    def committing(self, processed: Processed, attempt: TransactionAttempt) -> Iterator[None]:
+        """Label the jobs of DataFrame committers and of what writes their frames."""
+        with self._jobs.labelled(processed.run.only(attempt), "commit"):
+            yield
+
     def release(self, processed: Processed) -> None:
-        """Drop the cut."""
+        """Drop the cut, and what waits in Spark's cache."""
         processed.kept = None
+        if processed.frames is not None:
+            processed.frames.release()
 
     def cancel(self, tag: str) -> None:
         """Cancel the queries of a run."""
@@ -106,13 +120,33 @@ class DataFrameCarrier:
         """Cancel everything."""
         self._jobs.cancel_all()
 
+    def _process_frames(self, run: Run) -> Processed:
+        """Make and compute the plans of the only batch of a run, and emit what others read."""
+        frames = Frames(self._session, self._program, run)
+        kept: Cut = {}
+        try:
+            frames.make()
+            if frames.emits:
+                with frames.emitting():
+                    start = frames.records(self._program.slots)
+                    levels = range(len(self._program.processing))
+                    kept = self._query(start, "processing", run, levels)
+            frames.compute()
+        except FrameFailed as failed:
+            frames.release()
+            return Processed(run, [], failure=failed.batch)
+        except BaseException:
+            frames.release()
+            raise
+        return Processed(run, kept.pop(_DRIVER, []), kept=kept, frames=frames)
+
     def _query(self, frame: DataFrame, chain: Chain, run: Run, levels: range) -> Cut:
         """Run levels of a chain over a frame that is spread over the slots."""
         for level in levels:
             if level:
                 frame = frame.repartitionById(self._program.slots, "address")
             stage = _stage(self._packed, StageTask(chain, run, level))
-            frame = frame.mapInArrow(stage, _COLUMNS)
+            frame = frame.mapInArrow(stage, RECORD)
         table = frame.toArrow()
         records: Cut = {}
         columns = (table["address"].to_pylist(), table["payload"].to_pylist())
@@ -148,10 +182,10 @@ def _first_stage(packed: PackedProgram, task: StageTask) -> Callable[[Batches], 
 
 
 def _payloads(batches: Batches) -> Iterator[bytes]:
-    """Yield the payloads; the rows of the first stage have none."""
+    """Yield the payloads; there are rows without one, so that each slot has a row."""
     for batch in batches:
         if batch.num_columns > 1:
-            yield from batch.column(1).to_pylist()
+            yield from (payload for payload in batch.column(1).to_pylist() if payload is not None)
 
 
 def _batches(records: Iterable[tuple[int, bytes]]) -> Batches:

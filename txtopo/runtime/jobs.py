@@ -19,7 +19,7 @@ from txtopo.errors import (
     RunLostError,
     TxtopoError,
 )
-from txtopo.planning.outcome import BatchOutcome, RunOutcome, judge
+from txtopo.planning.outcome import BatchOutcome, RunOutcome, frames_alone, judge
 from txtopo.planning.program import Program
 from txtopo.planning.run import Run
 from txtopo.runtime.carrier import Carrier
@@ -151,10 +151,18 @@ class Jobs:
     def _process(self, run: Run) -> tuple[ProcessedRun, RunOutcome]:
         self._scheduler.point("P3.before")
         processed = self._carrier.process(run)
-        outcome = judge(self._program, run, processed.records)
+        outcome = self._judged(run, processed)
         processed.records = []
         self._scheduler.point("P3.after")
         return processed, outcome
+
+    def _judged(self, run: Run, processed: ProcessedRun) -> RunOutcome:
+        frames = self._program.frames
+        if processed.failure is not None:
+            return RunOutcome((), processed.failure)
+        if frames is not None and not frames.emitting:
+            return frames_alone(run)
+        return judge(self._program, run, processed.records)
 
     def _take(self, processed: ProcessedRun, outcome: RunOutcome, seconds: float) -> None:
         taken: list[BatchOutcome] = []

@@ -44,6 +44,7 @@ class LocalCarrier:
     ``cancel`` takes effect between two stages: user code that runs is not interrupted.
     """
 
+    carries_frames = False
     keeps_cut_in_driver = True
 
     def __init__(self, slots: int | None = None) -> None:

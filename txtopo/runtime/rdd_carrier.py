@@ -34,6 +34,7 @@ Record = tuple[int, bytes]
 class RddCarrier:
     """Moves envelopes through shuffles of RDDs; see the module's text."""
 
+    carries_frames = False
     keeps_cut_in_driver = False
 
     def __init__(self, session: SparkSession) -> None:

@@ -88,13 +88,14 @@ def open_session(
         conf: More settings of a session that is built; they win over the tuned ones.
         app_name: Name of a session that is built.
     """
-    session = spark if spark is not None else _active()
+    session = spark if spark is not None else active_session()
     if session is not None:
         return session, False
     return _build(master, conf or {}, app_name), True
 
 
-def _active() -> SparkSession | None:
+def active_session() -> SparkSession | None:
+    """Return the session that is active in this process, if there is one."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from txtopo.errors import RunLostError
+from txtopo.errors import RunLostError, TxtopoError
 from txtopo.planning.program import Chain
 from txtopo.planning.run import Run
 from txtopo.runtime.spark_failures import failure_of_job
@@ -70,8 +70,8 @@ class SparkJobs:
             self._refuse_cancelled(tag)
             yield
             self._refuse_cancelled(tag)
-        except RunLostError:
-            raise
+        except TxtopoError:
+            raise  # it says already what became of it
         except Exception as error:
             self._refuse_cancelled(tag, error)
             raise failure_of_job(error, tag) from error

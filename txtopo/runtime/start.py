@@ -14,6 +14,11 @@ from txtopo.runtime.carrier import Carrier
 from txtopo.runtime.closing import close_backends, close_parts, close_spout
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.executor_probe import probe_executors
+from txtopo.runtime.frame_start import (
+    check_frame_carrier,
+    check_frame_session,
+    frame_session_conf,
+)
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.local import LocalCarrier
 from txtopo.runtime.parts import Parts
@@ -64,10 +69,11 @@ def start_topology(
         raise ConfigError(
             f"config is of the wrong type; got {type(config).__name__}; expected a Config(…)"
         )
-    session = None if config.carrier == "local" else _session(spark)
+    check_frame_carrier(topology.graph, config.carrier)
+    session = None if config.carrier == "local" else _session(spark, topology)
     if session is not None and is_classic(session):
         probe_executors(session.sparkContext, topology.graph.spout)
-    carrier = open_carrier(config, session)
+    carrier = open_carrier(config, session, frames=topology.graph.spout.role.frame)
     opened = partial(open_transactional_state, config, topology.id, _jvm(session), ensemble)
     scheduler = scheduler or ThreadScheduler(f"txtopo-{topology.id}")
     recent = RecentProgress()
@@ -106,6 +112,8 @@ def open_driver(
             component=graph.spout.id,
         )
     slots = config.slots or carrier.default_slots()
+    if graph.spout.role.frame and not carrier.carries_frames:
+        check_frame_carrier(graph, "local")
     program = compile_program(graph, config, slots)
     check_states(graph, config, commit_in_driver=program.commit_in_driver)
     opened = open_state()
@@ -142,14 +150,14 @@ def _prepare(parts: Parts) -> None:
         close_backends(backends)
 
 
-def open_carrier(config: Config, session: SparkSession | None) -> Carrier:
-    """Return the carrier that the configuration names."""
+def open_carrier(config: Config, session: SparkSession | None, *, frames: bool = False) -> Carrier:
+    """Return the carrier that the configuration names, or that *frames* need."""
     if session is None:
         return LocalCarrier(config.slots)
     classic = is_classic(session)
     kind = config.carrier
     if kind == "auto":
-        kind = "rdd" if classic else "dataframe"
+        kind = "rdd" if classic and not frames else "dataframe"
     if kind == "rdd" and not classic:
         raise ConfigError(
             "carrier 'rdd' needs classic Spark; got a Spark Connect session, which has no RDDs; "
@@ -164,10 +172,13 @@ def open_carrier(config: Config, session: SparkSession | None) -> Carrier:
     return DataFrameCarrier(session)
 
 
-def _session(spark: SparkSession | None) -> SparkSession:
-    from txtopo.runtime.session import open_session
+def _session(spark: SparkSession | None, topology: Topology) -> SparkSession:
+    from txtopo.runtime.session import active_session, open_session
 
-    session, _ = open_session(spark)
+    given = spark if spark is not None else active_session()
+    conf = {} if given is not None else frame_session_conf(topology.graph)
+    session, _ = open_session(given, conf=conf)
+    check_frame_session(topology.graph, session)
     return session
 
 

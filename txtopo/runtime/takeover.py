@@ -153,10 +153,11 @@ def settings_of(parts: Parts) -> CoordinatorSettings:
     config, role = parts.config, parts.graph.spout.role
     return CoordinatorSettings(
         window_txids=config.window_txids,
-        run_txids_max=config.run_txids_max,
+        # A plan of Spark's brings the rows of one batch.
+        run_txids_max=1 if role.frame else config.run_txids_max,
         jobs_max=config.jobs_max,
         attempts_max=config.attempts_max,
         keep_processed=config.keep_processed,
         repeatable=role is not Role.OPAQUE_SPOUT,
-        chained=role is not Role.TRANSACTIONAL_SPOUT,
+        chained=not role.plans_batches,
     )

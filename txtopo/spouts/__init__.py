@@ -1,6 +1,8 @@
 """Where batches come from."""
 
+from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.datasource import DataSourceSpout
+from txtopo.spouts.delta import DeltaTransactionalSpout
 from txtopo.spouts.files import FilesTransactionalSpout
 from txtopo.spouts.kafka import KafkaOpaqueSpout, KafkaTransactionalSpout
 from txtopo.spouts.memory import (
@@ -27,7 +29,9 @@ from txtopo.spouts.transactional import (
 )
 
 __all__ = [
+    "DataFrameTransactionalSpout",
     "DataSourceSpout",
+    "DeltaTransactionalSpout",
     "FilesTransactionalSpout",
     "KafkaOpaqueSpout",
     "KafkaTransactionalSpout",

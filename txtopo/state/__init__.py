@@ -25,6 +25,13 @@ from txtopo.state.declaration import declaration, declared
 from txtopo.state.final_values import combines_in_store, final_values
 from txtopo.state.first_last import First, Last
 from txtopo.state.folding import SEGMENTS_OF_A_TIER, span_to_fold
+from txtopo.state.frames import (
+    FrameBackend,
+    FrameFactory,
+    FrameStateHandle,
+    FrameTransaction,
+    FrameWrites,
+)
 from txtopo.state.lane import Lane
 from txtopo.state.ledger import RELEASED, Ledger, Standing, claimed, standing
 from txtopo.state.map_factory import MapFactory, backing_map_factory
@@ -56,6 +63,11 @@ __all__ = [
     "Field",
     "Fields",
     "First",
+    "FrameBackend",
+    "FrameFactory",
+    "FrameStateHandle",
+    "FrameTransaction",
+    "FrameWrites",
     "Key",
     "Lane",
     "Last",

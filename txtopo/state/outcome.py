@@ -12,11 +12,14 @@ from __future__ import annotations
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import InfrastructureError, StoreUnavailable, UnknownOutcomeError
 from txtopo.state.backend import StateBackend, Writes
+from txtopo.state.frames import FrameBackend, FrameWrites
 from txtopo.state.ledger import Ledger, Standing, standing
 from txtopo.state.plug_in import checked_ledger
 
 
-def commit_resolved(backend: StateBackend, attempt: TransactionAttempt, writes: Writes) -> Ledger:
+def commit_resolved(
+    backend: StateBackend, attempt: TransactionAttempt, writes: Writes | FrameWrites
+) -> Ledger:
     """Commit, and decide from the ledger when the connection is lost during the write.
 
     Returns:
@@ -30,7 +33,11 @@ def commit_resolved(backend: StateBackend, attempt: TransactionAttempt, writes: 
             the ledger decides when it is there.
     """
     try:
-        answer = backend.commit(attempt, writes)
+        if isinstance(writes, FrameWrites):
+            assert isinstance(backend, FrameBackend), "checked when the topology was built"
+            answer = backend.apply_frame(attempt, writes)
+        else:
+            answer = backend.commit(attempt, writes)
     except UnknownOutcomeError as lost:
         return _read_back(backend, attempt, lost)
     return checked_ledger(backend, answer, epoch=attempt.epoch, written=attempt)

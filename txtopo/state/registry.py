@@ -25,6 +25,7 @@ from txtopo.state.backend import (
     StateTable,
     TableOrigin,
 )
+from txtopo.state.frames import FrameFactory
 from txtopo.state.plug_in import check_factory, loaded, opened
 from txtopo.state.reader import StateReader
 from txtopo.tuples import Fields
@@ -88,6 +89,23 @@ class State:
     def shared_by_processes(self) -> bool:
         """Whether other processes, such as Spark's, that open this state see the same one."""
         return bool(getattr(self._opener(), "shared_by_processes", True))
+
+    def frames_refused(self) -> str | None:
+        """Return why the backend takes no DataFrames, or None if it does. Opens nothing."""
+        factory = self._opener()
+        if not isinstance(factory, FrameFactory):
+            return (
+                f"{hidden(self.url)} is no store that Spark writes to; use a state in Delta "
+                "('delta:///folder?writer=spark'), or a BatchBolt or PersistentAggregate as the "
+                "committer"
+            )
+        return factory.frames_refused(self.url, self.layout("state"))
+
+    def frame_factory(self) -> FrameFactory:
+        """Return the factory of a state that takes frames, which knows what Spark needs for it."""
+        factory = self._opener()
+        assert isinstance(factory, FrameFactory)
+        return factory
 
     @property
     def location(self) -> str:

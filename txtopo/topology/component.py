@@ -18,25 +18,28 @@ class Role(Enum):
     PARTITIONED_SPOUT = "partitioned transactional spout"
     OPAQUE_SPOUT = "opaque partitioned transactional spout"
     STREAM_SPOUT = "stream spout"
+    DATAFRAME_SPOUT = "DataFrame transactional spout"
     BASIC_BOLT = "basic bolt"
     BATCH_BOLT = "batch bolt"
     ARROW_BOLT = "arrow bolt"
+    DATAFRAME_BOLT = "DataFrame bolt"
     PERSISTENT_AGGREGATE = "persistent aggregate"
 
     @property
     def spout(self) -> bool:
         """Whether it is a spout."""
-        return self in _SPOUTS
+        partitioned = (Role.PARTITIONED_SPOUT, Role.OPAQUE_SPOUT)
+        return self.plans_batches or self in partitioned
 
+    @property
+    def plans_batches(self) -> bool:
+        """Whether it is a spout whose tasks have no say in what a batch consists of."""
+        return self in (Role.TRANSACTIONAL_SPOUT, Role.DATAFRAME_SPOUT, Role.STREAM_SPOUT)
 
-_SPOUTS = frozenset(
-    {
-        Role.TRANSACTIONAL_SPOUT,
-        Role.PARTITIONED_SPOUT,
-        Role.OPAQUE_SPOUT,
-        Role.STREAM_SPOUT,
-    }
-)
+    @property
+    def frame(self) -> bool:
+        """Whether it is a plan of Spark's, without tasks."""
+        return self in (Role.DATAFRAME_SPOUT, Role.DATAFRAME_BOLT)
 
 
 @dataclass(frozen=True, slots=True)

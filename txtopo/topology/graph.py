@@ -15,6 +15,7 @@ from txtopo.errors import TopologyError
 from txtopo.groupings import Grouping
 from txtopo.topology.checks import check_components, check_inputs
 from txtopo.topology.component import Component
+from txtopo.topology.frames import check_frames
 from txtopo.topology.ids import check_id
 from txtopo.topology.states import check_states, with_aggregate_state
 
@@ -70,6 +71,7 @@ class Graph:
         ordered = _sources_first(by_id)
         ordered = {id: with_aggregate_state(one, ordered) for id, one in ordered.items()}
         check_states(spout, ordered)
+        check_frames(ordered)
         return cls(topology_id, spout, ordered, _levels(ordered), _committing(ordered))
 
     def edges(self) -> tuple[Edge, ...]:

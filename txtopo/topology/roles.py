@@ -9,8 +9,10 @@ from txtopo.bolts.arrow import ArrowBolt
 from txtopo.bolts.basic import BasicBolt
 from txtopo.bolts.batch import BatchBolt
 from txtopo.bolts.committer import Committer
+from txtopo.bolts.dataframe import DataFrameBolt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.errors import TopologyError
+from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
 from txtopo.spouts.partitioned import PartitionedTransactionalSpout
 from txtopo.spouts.stream import StreamSpout
@@ -23,11 +25,13 @@ SPOUTS: dict[type, Role] = {
     PartitionedTransactionalSpout: Role.PARTITIONED_SPOUT,
     OpaquePartitionedTransactionalSpout: Role.OPAQUE_SPOUT,
     StreamSpout: Role.STREAM_SPOUT,
+    DataFrameTransactionalSpout: Role.DATAFRAME_SPOUT,
 }
 BOLTS: dict[type, Role] = {
     BasicBolt: Role.BASIC_BOLT,
     BatchBolt: Role.BATCH_BOLT,
     ArrowBolt: Role.ARROW_BOLT,
+    DataFrameBolt: Role.DATAFRAME_BOLT,
     PersistentAggregate: Role.PERSISTENT_AGGREGATE,
 }
 # The methods of each kind with the arguments that the framework gives them.
@@ -42,6 +46,10 @@ CALLS: dict[type, dict[str, tuple[str, ...]]] = {
         "emitter": ("config", "context"),
     },
     StreamSpout: {},
+    DataFrameTransactionalSpout: {
+        "coordinator": ("config", "context"),
+        "read": ("spark", "attempt", "metadata"),
+    },
     BasicBolt: {"prepare": ("config", "context"), "execute": ("tuple", "collector")},
     BatchBolt: {
         "prepare": ("config", "context", "collector", "attempt"),
@@ -53,8 +61,11 @@ CALLS: dict[type, dict[str, tuple[str, ...]]] = {
         "execute": ("batch",),
         "finish_batch": (),
     },
+    DataFrameBolt: {"prepare": ("config", "context"), "transform": ("frame", "attempt")},
     PersistentAggregate: {},
 }
+COMMIT = {"commit": ("frame", "attempt")}
+"""What a ``DataFrameBolt`` has that is a committer."""
 
 
 def spout_role(id: str, spout: object) -> Role:
@@ -88,7 +99,7 @@ def not_a_committer(id: str, bolt: object) -> TopologyError:
     """Return the error for a basic bolt that shall be a committer."""
     return TopologyError(
         f"bolt {id!r} cannot be a committer; got the BasicBolt {type(bolt).__name__}, which sees "
-        "single tuples; expected a BatchBolt, ArrowBolt or PersistentAggregate",
+        "single tuples; expected a BatchBolt, ArrowBolt, DataFrameBolt or PersistentAggregate",
         component=id,
     )
 
@@ -152,7 +163,7 @@ def _role(what: str, id: str, component: object, kinds: Mapping[type, Role]) -> 
             f"{_names(kinds)}; {_lacking(component, kinds)}",
             component=id,
         )
-    _check_calls(what, id, component, found[0])
+    check_calls(what, id, component, CALLS[found[0]])
     return kinds[found[0]]
 
 
@@ -171,8 +182,15 @@ def _lacking(component: object, kinds: Mapping[type, Role]) -> str:
     return f"it has the methods of {near.__name__} but is not derived from it"
 
 
-def _check_calls(what: str, id: str, component: object, kind: type) -> None:
-    for name, arguments in CALLS[kind].items():
+def check_calls(
+    what: str, id: str, component: object, calls: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Check that the methods of an object take what the framework gives them.
+
+    Raises:
+        TopologyError: One does not; the message says what it has to take.
+    """
+    for name, arguments in calls.items():
         method = getattr(component, name)
         try:
             signature = inspect.signature(method)

@@ -1,0 +1,86 @@
+"""Delta states whose every commit is merged by Spark, so that the suites try that writer."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from state_backends.delta.backend import DeltaBackend
+from state_backends.delta.factory import DeltaFactory
+from state_backends.delta.location import location
+from txtopo.runtime.session import active_session
+from txtopo.state import (
+    FrameWrites,
+    Ledger,
+    Merges,
+    StateBackend,
+    StateTable,
+    TransactionAttempt,
+    Writes,
+    register_backend,
+)
+
+SCHEME = "delta-by-spark"
+
+
+class DeltaBySpark(DeltaBackend):
+    """Hands every commit to Spark; ``alternate`` every second one."""
+
+    alternate: ClassVar[bool] = False
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.commits = 0
+
+    def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
+        self.commits += 1
+        if self.alternate and self.commits % 2:
+            return super().commit(attempt, writes)
+        return self.apply_frame(attempt, framed(self._state, writes))
+
+
+class DeltaByBoth(DeltaBySpark):
+    alternate = True
+
+
+def framed(table: StateTable, writes: Writes) -> FrameWrites:
+    """Return writes as a frame of the active session."""
+    session = active_session()
+    assert session is not None
+    if isinstance(writes, Merges):
+        operators = tuple(aggregate.operator or "add" for aggregate in table.aggregates)
+        return FrameWrites(_frame(session, writes.partials), operators)
+    schema = pa.schema([*table.key.arrow_schema(), *table.value.arrow_schema()])
+    schema = schema.append(pa.field("deleted", pa.bool_()))
+    gone = (None,) * len(table.value)
+    rows = [(*k, *(gone if v is None else v), v is None) for k, v in writes.rows.items()]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = [pa.array(c, t) for c, t in zip(columns, schema.types, strict=True)]
+    return FrameWrites(_frame(session, pa.table(arrays, schema=schema)))
+
+
+def _frame(session: Any, rows: pa.Table) -> Any:
+    frame = session.createDataFrame(rows)
+    assert frame.columns == rows.column_names
+    return frame
+
+
+class _Factory(DeltaFactory):
+    def __init__(self, kind: type[DeltaBySpark]) -> None:
+        self._kind = kind
+
+    def anchor(self, url: str) -> tuple[str, object]:
+        return url, None
+
+    def __call__(self, url: str, table: StateTable) -> Any:
+        backend: StateBackend = self._kind(location(f"delta:{url.partition(':')[2]}"), table)
+        return backend
+
+    def __reduce__(self) -> Any:
+        return _Factory, (self._kind,)
+
+
+def register() -> None:
+    register_backend(SCHEME, _Factory(DeltaBySpark))
+    register_backend(f"{SCHEME}-and-rs", _Factory(DeltaByBoth))

@@ -1,0 +1,83 @@
+"""Without the jars Spark writes no Delta tables, and everything else works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from state_backends.delta.spark_session import JARS, check_session, session_conf
+from txtopo.errors import ConfigError, TopologyError
+from txtopo.state import State, open_state
+from txtopo.testing.conformance.subject import Drive, Subject
+
+pytestmark = pytest.mark.integration
+
+
+class Settings:
+    """A session, of which only the settings are asked for."""
+
+    def __init__(self, **settings: str) -> None:
+        self.conf = self
+        self._settings = settings
+
+    def get(self, name: str, default: str) -> str:
+        return self._settings.get(name, default)
+
+
+def test_the_error_names_the_command_that_fetches_the_jars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(JARS, str(tmp_path))
+
+    with pytest.raises(ConfigError, match="make delta-jar") as caught:
+        session_conf()
+    assert str(tmp_path) in str(caught.value)
+
+    (tmp_path / "delta-spark_4.2_2.13-4.4.0.jar").touch()
+    assert session_conf()["spark.driver.extraClassPath"].endswith("delta-spark_4.2_2.13-4.4.0.jar")
+
+
+def test_a_session_that_cannot_is_refused() -> None:
+    plain: Any = Settings()
+
+    with pytest.raises(ConfigError, match=r"DeltaSparkSessionExtension.*make delta-jar"):
+        check_session(plain)
+
+
+def test_a_writer_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TopologyError, match=r"bad writer.*'flink'"):
+        open_state(f"delta://{tmp_path}?writer=flink")
+
+
+@pytest.mark.parametrize(
+    ("query", "mode", "reason"),
+    [
+        ("", "table", "writer=spark"),
+        ("?writer=spark", "log", "mode 'log'"),
+        ("?writer=spark", "table", None),
+    ],
+)
+def test_frames_are_taken_where_the_url_says_so(
+    tmp_path: Path, query: str, mode: Any, reason: str | None
+) -> None:
+    state = open_state(f"delta://{tmp_path}{query}", table="counts", mode=mode)
+
+    refused = state.frames_refused()
+
+    assert refused is None if reason is None else reason in str(refused)
+
+
+class TestWithoutJars(Subject):
+    @pytest.fixture
+    def url(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+        monkeypatch.setenv(JARS, str(tmp_path))
+        return f"delta://{tmp_path}/states?writer=spark"
+
+    def test_rows_are_committed_without_spark(self, counts: State, drive: Drive) -> None:
+        store = drive(counts)
+
+        store.merge(1, [("a", 1)])
+
+        assert store.contents() == {"a": 1}

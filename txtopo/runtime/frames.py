@@ -1,0 +1,226 @@
+"""Frames: the plans of one batch, from what the spout reads to what committers and bolts get.
+
+They are made in the driver and computed by Spark. A frame that several read is kept in Spark's
+cache until the batch is done, so that all of them see the same rows; so is what waits for a commit:
+it is computed in the processing phase, with other batches, and only written in the commit phase.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from txtopo.context import FrameContext
+from txtopo.errors import EmitError, FieldsError
+from txtopo.planning.frame_chunks import seal_chunk
+from txtopo.planning.frame_plan import FramePlan, FrameStep
+from txtopo.planning.outcome import FailedBatch
+from txtopo.planning.pickling import loads
+from txtopo.planning.program import Program
+from txtopo.planning.run import Run
+from txtopo.runtime.frame_failures import failure_of_plan
+from txtopo.runtime.frame_grouping import grouped
+from txtopo.state.frames import FrameStateHandle, FrameWrites
+from txtopo.tuples import Fields
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RECORD = "address int, payload binary"
+logger = logging.getLogger("txtopo")
+
+
+class FrameFailed(Exception):
+    """A plan of the user's failed.
+
+    Attributes:
+        batch: Which, where and how.
+    """
+
+    def __init__(self, batch: FailedBatch) -> None:
+        super().__init__(batch)
+        self.batch = batch
+
+
+class Frames:
+    """The frames of one attempt. Used by one thread at a time.
+
+    Attributes:
+        kept: What waits for the DataFrame committers, by id.
+        aggregated: What waits for aggregates that Spark groups, by id.
+    """
+
+    def __init__(self, session: SparkSession, program: Program, run: Run) -> None:
+        assert program.frames is not None
+        (self._attempt,), (self._metadata,) = run.attempts, run.metadata
+        self._session = session
+        self._program = program
+        self._plan: FramePlan = program.frames
+        self._made: dict[str, DataFrame] = {}
+        self._cached: list[DataFrame] = []
+        self.kept: dict[str, DataFrame] = {}
+        self.aggregated: dict[str, FrameWrites] = {}
+
+    @property
+    def emits(self) -> bool:
+        """Whether rows go into envelopes, for bolts that are no plans."""
+        return bool(self._plan.emitting)
+
+    def make(self) -> None:
+        """Make all plans; nothing is computed yet.
+
+        Raises:
+            FrameFailed: Code of the user's failed, or made another frame than was declared.
+        """
+        for step in self._plan.steps:
+            with self._blaming(step.id):
+                frame = self._step(step)
+            if step.fields is None:
+                self.kept[step.id] = self._cache(frame)
+            else:
+                self._made[step.id] = self._cache(frame) if step.shared else frame
+        for aggregate in self._plan.aggregates:
+            with self._blaming(aggregate.id):
+                frames = [self._made[source] for source in aggregate.sources]
+                writes = grouped(aggregate, reduce(lambda a, b: a.unionByName(b), frames))
+            self._cache(writes.frame)
+            self.aggregated[aggregate.id] = writes
+
+    def records(self, slots: int) -> DataFrame:
+        """Return the rows that are emitted into envelopes, as chunks for the slots."""
+        # Each slot gets a row, without which PySpark would not call the stage at all.
+        start = self._session.range(0, slots, 1, slots)
+        records = start.selectExpr("int(id) AS address", "CAST(NULL AS binary) AS payload")
+        for at, id in enumerate(self._plan.emitting):
+            chunks = self._made[id].mapInArrow(_chunking(at, slots), RECORD)
+            records = records.unionAll(chunks)
+        return records.repartitionById(slots, "address")
+
+    @contextmanager
+    def emitting(self) -> Iterator[None]:
+        """Say whose plan failed, if one fails while its rows are emitted."""
+        with self._blaming(" and ".join(self._plan.emitting), computing=True):
+            yield
+
+    def compute(self) -> None:
+        """Compute what waits for the commit.
+
+        Raises:
+            FrameFailed: A plan of the user's failed.
+        """
+        waiting = {**self.kept, **{id: each.frame for id, each in self.aggregated.items()}}
+        for id, frame in waiting.items():
+            with self._blaming(id, computing=True):
+                frame.count()
+
+    def release(self) -> None:
+        """Let go of what is in Spark's cache; harmless twice, and when Spark was stopped."""
+        cached, self._cached = self._cached, []
+        for frame in cached:
+            try:
+                frame.unpersist()
+            except Exception:
+                logger.debug("a frame of %s was not released", self._attempt, exc_info=True)
+
+    def _step(self, step: FrameStep) -> DataFrame:
+        prototype: Any = loads(step.prototype)
+        if not step.sources:
+            metadata = json.loads(json.dumps(self._metadata.planned))
+            return _declared(step, prototype.read(self._session, self._attempt, metadata))
+        program = self._program
+        context = FrameContext(program.topology_id, step.id)
+        if step.fields is None:
+            context = FrameContext(program.topology_id, step.id, _closed)
+        prototype.prepare(program.config, context)
+        frames = [self._made[source] for source in step.sources]
+        frame = reduce(lambda left, right: left.unionByName(right), frames)
+        return _declared(step, prototype.transform(frame, self._attempt))
+
+    def _cache(self, frame: DataFrame) -> DataFrame:
+        frame.persist()
+        self._cached.append(frame)
+        return frame
+
+    @contextmanager
+    def _blaming(self, component: str, *, computing: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            failure = failure_of_plan(error, component, computing=computing)
+            if failure is None:
+                raise
+            where = f"{component!r} of topology {self._program.topology_id!r}"
+            failure.add_note(f"in {where}, txid {self._attempt.txid}, processing phase")
+            raise FrameFailed(FailedBatch(self._attempt, failure, component)) from error
+
+
+def _closed(name: str) -> FrameStateHandle:
+    """Return a state for a ``prepare`` in the processing phase, where nothing is written."""
+    return FrameStateHandle(name, None, open=False)
+
+
+def _declared(step: FrameStep, frame: DataFrame) -> DataFrame:
+    """Return the declared columns of a frame, in their order.
+
+    Raises:
+        EmitError: It is no frame, or a column is missing or of another type.
+    """
+    made = "read" if not step.sources else "transform"
+    columns = getattr(frame, "dtypes", None)
+    if not isinstance(columns, list):
+        raise EmitError(
+            f"{made} of {step.id!r} returned no DataFrame; got {type(frame).__name__}; "
+            "expected the DataFrame of the batch",
+            component=step.id,
+        )
+    if step.fields is None:
+        return frame
+    found = dict(columns)
+    for field in step.fields:
+        if field.name not in found:
+            raise EmitError(
+                f"{made} of {step.id!r} returned a frame without column {field.name!r}; got "
+                f"{', '.join(found) or 'none'}; expected {', '.join(step.fields.names)}",
+                component=step.id,
+                column=field.name,
+            )
+        if not _same(field.type, found[field.name]):
+            raise EmitError(
+                f"{made} of {step.id!r} returned a frame whose column {field.name!r} does not "
+                f"fit; got {found[field.name]}; expected {field.type}; cast it in the plan",
+                component=step.id,
+                column=field.name,
+            )
+    return frame.select(*(f"`{name}`" for name in step.fields.names))
+
+
+def _same(declared: str, found: str) -> bool:
+    try:
+        (field,) = Fields(f"it {found}")
+    except FieldsError:
+        return False  # arrays and the like, which are no types of fields
+    return field.type == declared
+
+
+def _chunking(component: int, slots: int) -> Any:
+    """Return what cuts a frame into records, as ``mapInArrow`` calls it."""
+
+    def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        partition = context.partitionId()
+        address = pa.array([partition % slots], pa.int32())
+        for number, batch in enumerate(batches):
+            if batch.num_rows:
+                payload = pa.array([seal_chunk(component, partition, number, batch)], pa.binary())
+                yield pa.RecordBatch.from_arrays([address, payload], ["address", "payload"])
+
+    return chunks

@@ -1,0 +1,5 @@
+"""Rows that are appended to a Delta table."""
+
+from txtopo.spouts.delta.spout import DeltaTransactionalSpout
+
+__all__ = ["DeltaTransactionalSpout"]
