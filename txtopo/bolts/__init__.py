@@ -3,6 +3,7 @@
 from txtopo.bolts.arrow import ArrowBolt
 from txtopo.bolts.basic import BasicBolt
 from txtopo.bolts.batch import BatchBolt
+from txtopo.bolts.bolt import Bolt
 from txtopo.bolts.committer import Committer
 from txtopo.bolts.kafka import KafkaSink
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
@@ -11,6 +12,7 @@ __all__ = [
     "ArrowBolt",
     "BasicBolt",
     "BatchBolt",
+    "Bolt",
     "Committer",
     "KafkaSink",
     "PersistentAggregate",

@@ -1,4 +1,4 @@
-"""Where batches come from."""
+"""Where batches and tuples come from."""
 
 from txtopo.spouts.datasource import DataSourceSpout
 from txtopo.spouts.files import FilesTransactionalSpout
@@ -18,6 +18,8 @@ from txtopo.spouts.partitioned import (
     PartitionedTransactionalEmitter,
     PartitionedTransactionalSpout,
 )
+from txtopo.spouts.reliable import Spout
+from txtopo.spouts.scripted import ScriptedSpout
 from txtopo.spouts.stream import StreamSpout
 from txtopo.spouts.transactional import (
     LastBatch,
@@ -41,6 +43,8 @@ __all__ = [
     "PartitionedTransactionalEmitter",
     "PartitionedTransactionalSpout",
     "Recut",
+    "ScriptedSpout",
+    "Spout",
     "StreamSpout",
     "TransactionalCoordinator",
     "TransactionalEmitter",

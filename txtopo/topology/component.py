@@ -18,6 +18,8 @@ class Role(Enum):
     PARTITIONED_SPOUT = "partitioned transactional spout"
     OPAQUE_SPOUT = "opaque partitioned transactional spout"
     STREAM_SPOUT = "stream spout"
+    SPOUT = "spout"
+    BOLT = "bolt"
     BASIC_BOLT = "basic bolt"
     BATCH_BOLT = "batch bolt"
     ARROW_BOLT = "arrow bolt"
@@ -35,6 +37,7 @@ _SPOUTS = frozenset(
         Role.PARTITIONED_SPOUT,
         Role.OPAQUE_SPOUT,
         Role.STREAM_SPOUT,
+        Role.SPOUT,
     }
 )
 
