@@ -3,6 +3,7 @@
 from txtopo.spouts.datasource import DataSourceSpout
 from txtopo.spouts.files import FilesTransactionalSpout
 from txtopo.spouts.kafka import KafkaOpaqueSpout, KafkaTransactionalSpout
+from txtopo.spouts.lines import FileSpout
 from txtopo.spouts.memory import (
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
@@ -30,6 +31,7 @@ from txtopo.spouts.transactional import (
 
 __all__ = [
     "DataSourceSpout",
+    "FileSpout",
     "FilesTransactionalSpout",
     "KafkaOpaqueSpout",
     "KafkaTransactionalSpout",

@@ -108,6 +108,21 @@ class SimulatedCluster:
         driver = self._live().driver
         return driver.meter.progress(len(driver.trees), driver.backlog)
 
+    @property
+    def slots(self) -> int:
+        """How many slots there are."""
+        return self._live().driver.slots
+
+    @property
+    def ackers(self) -> int:
+        """How many ackers there are."""
+        return self._live().driver.ackers
+
+    @property
+    def spouts(self) -> int:
+        """How many spout tasks there are."""
+        return self._live().driver.spouts
+
     def kill_slot(self, slot: int) -> None:
         """Lose a slot with its bolts' memory; it is back half a second later."""
         self._live().slots.kill(slot)

@@ -113,7 +113,7 @@ class WhichTask(BasicBolt):
 class Batcher(Bolt):
     """Holds tuples until a tick, emits them joined and anchored to all of them, then acks them."""
 
-    output_fields = Fields("words string")
+    output_fields = WORD
     tick_interval_s = 3.0
 
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, repeat
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from txtopo.bolts.basic import BasicBolt
 from txtopo.bolts.bolt import Bolt
 from txtopo.context import TaskContext
 from txtopo.errors import FailedException
-from txtopo.output_collector import BasicOutputCollector, InputTuple, OutputCollector
+from txtopo.output_collector import BasicOutputCollector, Inputs, InputTuple, OutputCollector
 from txtopo.planning.anchoring.anchors import Hanging
 from txtopo.planning.anchoring.links import Links, TreeInputs
 from txtopo.planning.anchoring.report import Complaint, Report
@@ -95,14 +95,14 @@ class BoltTask:
         for stream in self._component.streams:
             self._send(stream)
         collector, report = self._collector, self._report
-        report.acked = merged(*self._acked(collector.acked, report))
+        report.acked = merged(*self._acked(collector.answered, report))
         report.failed, report.renewed = (
             self._roots(collector.failed),
             self._roots(collector.renewed),
         )
         report.counts["failed", self._component.id] += len(collector.failed)
         report.complaints += [self.complaint(error) for error in collector.errors]
-        for listed in (collector.acked, collector.failed, collector.renewed, collector.errors):
+        for listed in (collector.answered, collector.failed, collector.renewed, collector.errors):
             listed.clear()
         sealed, self._sealed, self._report = self._sealed, [], Report()
         return sealed, report
@@ -154,15 +154,12 @@ class BoltTask:
         self._sealed += sealed
         self._report.counts["emitted", self._component.id] += len(rows)
 
-    def _acked(self, acked: Sequence[InputTuple], report: Report) -> Xors:
-        parts = [inputs.answer(rows) for inputs, rows in _grouped(acked)]
-        count = len(acked)
-        for inputs in self._executed:
-            rows = inputs.rest()
-            count += len(rows)
-            parts.append(inputs.answer(rows))
+    def _acked(self, answered: Sequence[Inputs], report: Report) -> Xors:
+        told = [(inputs, inputs.take_acked()) for inputs in cast("list[TreeInputs]", answered)]
+        told += [(inputs, inputs.rest()) for inputs in self._executed]
         self._executed.clear()
-        report.counts["acked", self._component.id] += count
+        report.counts["acked", self._component.id] += sum(len(rows) for _, rows in told)
+        parts = [inputs.answer(rows) for inputs, rows in told]
         # Not merged part by part: those of one root mostly stand side by side in other parts.
         parts = [part for part in parts if len(part.roots)]
         if not parts:

@@ -50,20 +50,27 @@ class TreeInputs:
 
     Attributes:
         done: For each of them whether it was acked or failed.
+        acked: Which of them were acked and not answered for yet.
         links: Their trees; the ids are XORed with those of all that was anchored to them.
     """
 
-    __slots__ = ("done", "links")
+    __slots__ = ("acked", "done", "links")
 
     def __init__(self, links: Links, tuples: int) -> None:
         # A copy of its own, since the ids change and the envelope is freed.
         self.links = links._replace(ids=links.ids.copy())
         self.done = bytearray(tuples)
+        self.acked: list[int] = []
 
     def answer(self, rows: Rows) -> Xors:
         """Return what the ackers are told when these tuples are acked; a root may stand twice."""
         _, link = self.links.of(rows)
         return Xors(self.links.roots[link], self.links.ids[link])
+
+    def take_acked(self) -> Rows:
+        """Return which tuples were acked, and forget it."""
+        rows, self.acked = np.array(self.acked, dtype=np.int64), []
+        return rows
 
     def rest(self) -> Rows:
         """Return the tuples that were neither acked nor failed, and mark them as done."""

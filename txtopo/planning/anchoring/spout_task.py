@@ -145,8 +145,9 @@ class SpoutTask:
         collector, next_tuple = self._collector, self._spout.next_tuple
         pending_max = None if room is None else collector.pending + room
         end_s = self._now() + TURN_S
+        emitted = self._emitted()
         while True:
-            before = self._emitted()
+            before = emitted
             next_tuple()
             emitted = self._emitted()
             if emitted == before:

@@ -56,11 +56,13 @@ class ReliableDriver:
         self._listeners = Listeners(listeners)
         spouts = [c for c in self._program.components.values() if c.role.spout]
         self._owners = [(spout, task) for spout in spouts for task in range(spout.tasks)]
-        self._ackers = 1 if self._config.ackers is None else self._config.ackers
-        self.trees = PendingTrees(len(self._owners), self._ackers, self._ended)
+        self.spouts = len(self._owners)
+        self.slots = self._program.slots
+        self.ackers = 1 if self._config.ackers is None else self._config.ackers
+        self.trees = PendingTrees(self.spouts, self.ackers, self._ended)
         self.meter = Meter(self._scheduler.now, self._scheduler.wall_clock)
-        self._backlog = [0] * self._program.slots
-        self._awaited = set(range(self._program.slots))
+        self._backlog = [0] * self.slots
+        self._awaited = set(range(self.slots))
         self._lanes: list[SpoutLane] = []
         self._waiters = Waiters()
         self._active = active
@@ -170,7 +172,7 @@ class ReliableDriver:
         if report.crash is not None:
             self.stop(report.crash.error)
             return
-        if self._ackers:
+        if self.ackers:
             self.trees.ack(report.acked)
             self.trees.fail(report.failed)
             self.trees.renew(report.renewed)
@@ -194,7 +196,7 @@ class ReliableDriver:
     def _open(self) -> None:
         self._opened = True
         self._carrier.start(self._program, self)
-        self._lanes = [self._lane(owner) for owner in range(len(self._owners))]
+        self._lanes = [self._lane(owner) for owner in range(self.spouts)]
         for lane in self._lanes:
             lane.open(self._go_on)
         self._scheduler.call_later(self._config.message_timeout_s, self._rotate)
@@ -208,7 +210,7 @@ class ReliableDriver:
             component,
             task,
             scheduler.seed(),
-            tracked=self._ackers > 0,
+            tracked=self.ackers > 0,
             now=scheduler.now,
         )
         pause_max_s = self._config.poll_interval_s
