@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -171,13 +170,3 @@ def test_a_tree_with_a_lost_or_failed_message_is_never_complete(
 
     assert max(ended.values()) == 1
     assert ended[failing] == 1
-
-
-@pytest.mark.parametrize("trees", [1_000_000])
-def test_a_million_pending_trees_take_less_than_a_hundred_bytes_each(trees: int) -> None:
-    acker, ids = Acker(), Ids(1)
-    for _ in range(trees // 10_000):
-        acker.init(Xors(ids.draw(10_000), ids.draw(10_000)))
-
-    assert len(acker) == trees
-    assert acker.nbytes < 100 * trees

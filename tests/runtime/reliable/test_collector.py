@@ -139,6 +139,35 @@ def test_held_tuples_are_joined_and_each_of_their_trees_waits_for_the_join() -> 
     assert sorted(feeder.acked) == [3, 4]
 
 
+class Pairs(Bolt):
+    """Holds two tuples, then emits each anchored to itself, one of them doubly."""
+
+    output_fields = WORD
+
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+        self._collector = collector
+        self._held: list[Tuple] = []
+
+    def execute(self, tuple: Tuple) -> None:
+        self._held.append(tuple)
+        if len(self._held) == 2:
+            for times, each in enumerate(self._held, 1):
+                self._collector.emit([each["word"]], [each] * times)
+                self._collector.ack(each)
+
+
+@pytest.mark.parametrize("refused", ["a", "b"])
+def test_a_tuple_hangs_on_its_own_anchors_only(refused: str) -> None:
+    feeder, cluster = started(Pairs(), Forward(refused))
+    feeder.feed(["a"], "a")
+    feeder.feed(["b"], "b")
+
+    cluster.advance(1)
+
+    assert feeder.failed == [refused]
+    assert feeder.acked == [{"a": "b", "b": "a"}[refused]]
+
+
 def test_trees_that_meet_again_and_again_are_complete() -> None:
     """A diamond of joins: each tuple hangs in all trees, by several inputs."""
 
@@ -229,6 +258,16 @@ def test_max_spout_pending_holds_the_spout_back() -> None:
     cluster.advance(20)
 
     assert (cluster.progress.emitted, feeder.failed) == (5, [0, 1, 2])
+
+
+def test_an_all_grouping_gives_each_task_each_tuple() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("words", FeederSpout(WORD))
+    builder.set_bolt("forward", Forward(), 3).all_grouping("words")
+
+    done = complete_topology(builder.build_topology(), {"words": rows("a", "b", "c")})
+
+    assert sorted(done["forward"]) == [("a",)] * 3 + [("b",)] * 3 + [("c",)] * 3
 
 
 def test_direct_and_named_streams() -> None:

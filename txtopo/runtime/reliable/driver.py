@@ -187,6 +187,7 @@ class ReliableDriver:
     def tell_progress(self) -> None:
         """Tell the listeners how far the run is."""
         self._listeners.tell(Progressed(self.meter.progress(len(self.trees), self.backlog)))
+        self.meter.begin_window()
 
     def _begin(self) -> None:
         self._listeners.tell(Started(self._program.topology_id))

@@ -31,7 +31,7 @@ class Meter:
         self._counts: Counter[Count] = Counter()
         self._latencies: list[npt.NDArray[np.float64]] = []
         self._failed_ids: dict[tuple[int, Any], None] = {}
-        self._last_s = now()
+        self._since_s = now()
         self.acked = self.failed = self.timed_out = self.replays = 0
         self.emitted = self.slots_lost = 0
 
@@ -65,10 +65,10 @@ class Meter:
                 self._failed_ids[owner, message] = None
 
     def progress(self, pending: int, backlog: int) -> ReliableProgress:
-        """Return the progress; rates and latencies are those since the one before."""
+        """Return the progress; rates and latencies are those since the window began."""
         now_s = self._now()
         latencies = np.concatenate(self._latencies) if self._latencies else np.empty(0)
-        elapsed_s, self._last_s, self._latencies = now_s - self._last_s, now_s, []
+        elapsed_s = now_s - self._since_s
         p50, p99 = np.percentile(latencies, (50, 99)).tolist() if len(latencies) else (None, None)
         return ReliableProgress(
             timestamp_s=self._wall_clock(),
@@ -86,6 +86,10 @@ class Meter:
             executed=self._by("executed"),
             emitted_by=self._by("emitted"),
         )
+
+    def begin_window(self) -> None:
+        """Forget the latencies so far: a progress was told."""
+        self._since_s, self._latencies = self._now(), []
 
     def _by(self, what: str) -> dict[str, int]:
         return {id: count for (kind, id), count in self._counts.items() if kind == what}

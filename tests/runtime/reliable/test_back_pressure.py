@@ -1,0 +1,71 @@
+"""Spouts wait while a slot has more than enough to do, and no longer than that."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.runtime.reliable.bolts import WORD, Count, Forward, rows
+from txtopo import Config, TopologyBuilder
+from txtopo.planning.anchoring.spout_task import Ends, SpoutTask
+from txtopo.planning.program import compile_program
+from txtopo.runtime.reliable import driver
+from txtopo.spouts import ScriptedSpout
+from txtopo.testing import SimulatedCluster
+
+ROWS = 20_000
+BACKLOG = 100
+# A turn that was begun is not cut short.
+TURN = 2_100
+
+
+def started() -> SimulatedCluster:
+    builder = TopologyBuilder()
+    builder.set_spout("words", ScriptedSpout(rows("a", "b", "c", "d"), WORD, ROWS // 4))
+    builder.set_bolt("forward", Forward(), 2).shuffle_grouping("words")
+    builder.set_bolt("count", Count(), 2).fields_grouping("forward", "word")
+    cluster = SimulatedCluster()
+    cluster.start(builder.build_topology(), Config(slots=2, message_timeout_s=5))
+    return cluster
+
+
+def test_the_backlog_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "BACKLOG_TUPLES_MAX", BACKLOG)
+    cluster = started()
+    largest = 0
+    while cluster.progress.acked < ROWS:
+        cluster.advance(0.001)
+        largest = max(largest, cluster.progress.backlog)
+
+    # In each of two slots: what a turn brings, and what comes of what the other slot had.
+    assert BACKLOG < largest < 2 * (BACKLOG + 2 * TURN)
+
+
+def test_what_was_on_its_way_to_a_lost_slot_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver, "BACKLOG_TUPLES_MAX", BACKLOG)
+    cluster = started()
+    lost = 0
+    for at in range(6):
+        cluster.advance(0.01)
+        lost += cluster.progress.backlog
+        cluster.kill_slot(at % 2)
+
+    cluster.process_all_available()
+
+    assert lost > BACKLOG
+    assert cluster.progress.acked == ROWS
+    assert cluster.progress.slots_lost >= 2
+
+
+@pytest.mark.parametrize(("room", "emitted"), [(0, 0), (1, 1), (7, 7)])
+def test_a_turn_emits_no_more_than_there_is_room_for(room: int, emitted: int) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("words", ScriptedSpout(rows("a"), WORD, 10))
+    program = compile_program(builder.build_topology().graph, Config(), 1)
+    spout = SpoutTask(program, program.components["words"], 0, 1, tracked=True, now=lambda: 0.0)
+    spout.open()
+
+    turn = spout.turn(Ends(), active=True, room=room)
+
+    assert (turn.emitted, len(turn.messages)) == (emitted, emitted)
