@@ -23,7 +23,7 @@ from txtopo import (
 )
 from txtopo.collector import BatchOutputCollector
 from txtopo.runtime import Change, Progressed
-from txtopo.spouts import ScriptedSpout
+from txtopo.spouts import MemorySpout
 
 SENTENCES = [
     ["the cow jumped over the moon"],
@@ -88,7 +88,7 @@ def main(
 ) -> None:
     """Count until every sentence is acked."""
     builder = TopologyBuilder("reliable-word-count")
-    builder.set_spout("sentences", ScriptedSpout(SENTENCES, Fields("sentence string"), TIMES))
+    builder.set_spout("sentences", MemorySpout(SENTENCES, Fields("sentence string"), TIMES))
     builder.set_bolt("split", Split(), 2).shuffle_grouping("sentences")
     builder.set_bolt("count", Count(), 2).fields_grouping("split", "word")
 

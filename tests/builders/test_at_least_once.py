@@ -15,12 +15,12 @@ from txtopo import (
 )
 from txtopo.config import Config
 from txtopo.errors import ConfigError, TopologyError
-from txtopo.spouts import MemoryTransactionalSpout, ScriptedSpout
+from txtopo.spouts import MemorySpout, MemoryTransactionalSpout
 from txtopo.state import Count, open_state
 
 
-def words() -> ScriptedSpout:
-    return ScriptedSpout([["a"]], WORD)
+def words() -> MemorySpout:
+    return MemorySpout([["a"]], WORD)
 
 
 def test_a_topology_without_a_spout_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""FileSpout and ScriptedSpout bring everything, and again what failed."""
+"""FileSpout and MemorySpout bring everything, and again what failed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.runtime.reliable.bolts import WORD, Forward, Seen
 from txtopo import BasicBolt, Config, FailedException, TopologyBuilder, Tuple
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import FieldsError, SourceDataLost
-from txtopo.spouts import FileSpout, ScriptedSpout
+from txtopo.spouts import FileSpout, MemorySpout
 from txtopo.testing import SimulatedCluster
 
 
@@ -28,7 +28,7 @@ class Second(BasicBolt):
         raise FailedException("once more")
 
 
-def run(spout: FileSpout | ScriptedSpout, seen: Seen, tasks: int) -> SimulatedCluster:
+def run(spout: FileSpout | MemorySpout, seen: Seen, tasks: int) -> SimulatedCluster:
     builder = TopologyBuilder()
     builder.set_spout("lines", spout, tasks)
     assert spout.output_fields is not None
@@ -67,9 +67,9 @@ def test_a_line_of_another_encoding_ends_the_run_and_names_itself(tmp_path: Path
 
 
 @pytest.mark.parametrize("tasks", [1, 3])
-def test_a_scripted_spout_goes_through_its_rows_and_repeats_them(tasks: int) -> None:
+def test_a_memory_spout_goes_through_its_rows_and_repeats_them(tasks: int) -> None:
     builder = TopologyBuilder()
-    builder.set_spout("words", ScriptedSpout([["a"], ["b"]], WORD, repeat=3), tasks)
+    builder.set_spout("words", MemorySpout([["a"], ["b"]], WORD, repeat=3), tasks)
     builder.set_bolt("forward", Forward()).shuffle_grouping("words")
     cluster = SimulatedCluster()
     cluster.start(builder.build_topology())
@@ -81,4 +81,4 @@ def test_a_scripted_spout_goes_through_its_rows_and_repeats_them(tasks: int) -> 
 
 def test_a_row_that_does_not_fit_is_refused() -> None:
     with pytest.raises(FieldsError, match="expected 1 values: word"):
-        ScriptedSpout([["a", 1]], WORD)
+        MemorySpout([["a", 1]], WORD)

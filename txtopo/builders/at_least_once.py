@@ -86,13 +86,13 @@ class TopologyBuilder:
 
     Example:
         >>> from txtopo import BasicBolt, Fields, TopologyBuilder
-        >>> from txtopo.spouts import ScriptedSpout
+        >>> from txtopo.spouts import MemorySpout
         >>> class Shout(BasicBolt):
         ...     output_fields = Fields("word string")
         ...     def execute(self, tuple, collector):
         ...         collector.emit([tuple["word"].upper()])
         >>> builder = TopologyBuilder("shouting")
-        >>> builder.set_spout("words", ScriptedSpout([["a"], ["b"]], Fields("word string")))
+        >>> builder.set_spout("words", MemorySpout([["a"], ["b"]], Fields("word string")))
         >>> _ = builder.set_bolt("shout", Shout(), 2).shuffle_grouping("words")
         >>> builder.build_topology().id
         'shouting'

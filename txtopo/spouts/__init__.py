@@ -20,7 +20,7 @@ from txtopo.spouts.partitioned import (
     PartitionedTransactionalSpout,
 )
 from txtopo.spouts.reliable import Spout
-from txtopo.spouts.scripted import ScriptedSpout
+from txtopo.spouts.rows import MemorySpout
 from txtopo.spouts.stream import StreamSpout
 from txtopo.spouts.transactional import (
     LastBatch,
@@ -36,6 +36,7 @@ __all__ = [
     "KafkaOpaqueSpout",
     "KafkaTransactionalSpout",
     "LastBatch",
+    "MemorySpout",
     "MemoryTransactionalSpout",
     "OpaqueMemoryTransactionalSpout",
     "OpaquePartitionedTransactionalEmitter",
@@ -45,7 +46,6 @@ __all__ = [
     "PartitionedTransactionalEmitter",
     "PartitionedTransactionalSpout",
     "Recut",
-    "ScriptedSpout",
     "Spout",
     "StreamSpout",
     "TransactionalCoordinator",

@@ -24,7 +24,7 @@ from txtopo.builders import ReliableTopology
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import ConfigError, StateUsageError
 from txtopo.runtime import Change, ErrorReported, Progressed, Started, Stopped, TreesFailed
-from txtopo.spouts import ScriptedSpout
+from txtopo.spouts import MemorySpout
 from txtopo.testing import FeederSpout
 
 # Generous: the machine may be busy, and nothing below waits for it to pass.
@@ -54,7 +54,7 @@ class Kept(TopologyListener):
 
 def test_a_run_processes_all_and_says_so() -> None:
     kept = Kept()
-    spout = ScriptedSpout(rows("a", "b", "c"), WORD, repeat=1000)
+    spout = MemorySpout(rows("a", "b", "c"), WORD, repeat=1000)
 
     with topology(spout, Forward(), Count(), tasks=2).start(LOCAL, [kept]) as run:
         run.process_all_available(WAIT_S)
@@ -176,7 +176,7 @@ class Broken(Bolt):
             raise ZeroDivisionError(where)
 
 
-class BrokenSpout(ScriptedSpout):
+class BrokenSpout(MemorySpout):
     """Raises where it is told to."""
 
     def __init__(self, where: str) -> None:
@@ -209,7 +209,7 @@ def test_an_exception_of_user_code_ends_the_run_with_it(where: str) -> None:
 
 
 def test_process_all_available_gives_up_when_its_time_is_up() -> None:
-    with topology(ScriptedSpout(rows("a"), WORD), Broken("never")).start(LOCAL) as run:
+    with topology(MemorySpout(rows("a"), WORD), Broken("never")).start(LOCAL) as run:
         with pytest.raises(TimeoutError, match="has not processed all"):
             run.process_all_available(0.2)
 
@@ -236,7 +236,7 @@ class Impatient(TopologyListener):
 def test_a_listener_may_not_wait_for_the_loop_that_calls_it() -> None:
     impatient = Impatient()
 
-    with topology(ScriptedSpout(rows("a"), WORD), Count()).start(LOCAL, [impatient]) as run:
+    with topology(MemorySpout(rows("a"), WORD), Count()).start(LOCAL, [impatient]) as run:
         impatient.run = run
         assert impatient.told.wait(WAIT_S)
 
@@ -246,4 +246,4 @@ def test_a_listener_may_not_wait_for_the_loop_that_calls_it() -> None:
 @pytest.mark.parametrize("carrier", ["rdd", "dataframe"])
 def test_a_carrier_of_jobs_is_refused(carrier: Any) -> None:
     with pytest.raises(ConfigError, match="cannot carry an at-least-once topology"):
-        topology(ScriptedSpout(rows("a"), WORD), Count()).start(Config(carrier=carrier))
+        topology(MemorySpout(rows("a"), WORD), Count()).start(Config(carrier=carrier))

@@ -101,6 +101,11 @@ class SpoutTask:
         """(id of the spout, index of the task)."""
         return self._component.id, self._task
 
+    @property
+    def pending(self) -> int:
+        """How many of its trees have not ended, as far as it was told."""
+        return self._collector.pending
+
     def open(self) -> None:
         """Open the spout."""
         component, program = self._component, self._program

@@ -1,4 +1,4 @@
-"""ScriptedSpout: a list of rows, replayed until each is acked. For tests and examples."""
+"""MemorySpout: a list of rows, replayed until each is acked. For tests and examples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txtopo.spouts.reliable import Spout
 from txtopo.tuples import Fields
 
 
-class ScriptedSpout(Spout):
+class MemorySpout(Spout):
     """Emits each row of a list with its index as message id, and again when it failed.
 
     Delivery: at least once. With several tasks, task i of n emits the rows i, i + n, …
@@ -32,7 +32,7 @@ class ScriptedSpout(Spout):
         for row in rows:
             if len(row) != len(fields):
                 raise FieldsError(
-                    f"a row of a ScriptedSpout does not fit; got {list(row)!r:.200}; expected "
+                    f"a row of a MemorySpout does not fit; got {list(row)!r:.200}; expected "
                     f"{len(fields)} values: {', '.join(fields.names)}"
                 )
         self.output_fields = fields
