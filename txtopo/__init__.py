@@ -1,21 +1,30 @@
-"""Transactional topologies on Spark: state that is right exactly once, whatever crashes."""
+"""Storm's topologies on Spark: state that is right exactly once, and tuples at least once."""
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts import (
     ArrowBolt,
     BasicBolt,
     BatchBolt,
+    Bolt,
     Committer,
     DataFrameBolt,
     PersistentAggregate,
 )
-from txtopo.builders import Topology, TransactionalTopologyBuilder
+from txtopo.builders import (
+    ReliableTopology,
+    Topology,
+    TopologyBuilder,
+    TransactionalTopologyBuilder,
+)
 from txtopo.collector import ArrowOutputCollector, BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import FrameContext, TaskContext
 from txtopo.errors import FailedException, TxtopoError
 from txtopo.groupings import CustomStreamGrouping
+from txtopo.output_collector import OutputCollector, SpoutOutputCollector
 from txtopo.runtime.progress import TopologyListener
+from txtopo.spouts.reliable import Spout
+from txtopo.ticks import is_tick
 from txtopo.tuples import Fields, Stream, Tuple
 
 __all__ = [
@@ -24,6 +33,7 @@ __all__ = [
     "BasicBolt",
     "BatchBolt",
     "BatchOutputCollector",
+    "Bolt",
     "Committer",
     "Config",
     "CustomStreamGrouping",
@@ -31,13 +41,19 @@ __all__ = [
     "FailedException",
     "Fields",
     "FrameContext",
+    "OutputCollector",
     "PersistentAggregate",
+    "ReliableTopology",
+    "Spout",
+    "SpoutOutputCollector",
     "Stream",
     "TaskContext",
     "Topology",
+    "TopologyBuilder",
     "TopologyListener",
     "TransactionAttempt",
     "TransactionalTopologyBuilder",
     "Tuple",
     "TxtopoError",
+    "is_tick",
 ]

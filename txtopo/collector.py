@@ -98,20 +98,11 @@ class BatchOutputCollector:
             self._targets[stream] = []
 
     def _refuse(self, values: Sequence[Any], stream: str, *, direct: bool) -> None:
-        who = f"{self._component!r}"
         if not self._open:
-            raise EmitError(f"{who} emitted after its batch was finished; emit in finish_batch")
-        declared = self._streams.get(stream)
-        if declared is None:
-            known = ", ".join(sorted(self._streams)) or "none"
-            raise EmitError(f"{who} emitted to undeclared stream {stream!r}; declared are {known}")
-        if declared.direct != direct:
-            need = "emit_direct(task, values)" if declared.direct else "emit(values)"
-            raise EmitError(f"{who} must use {need} for stream {stream!r}, as it is declared")
-        raise EmitError(
-            f"{who} emitted {len(values)} values to stream {stream!r}; got {list(values)!r:.200}; "
-            f"expected {len(declared.fields)}: {', '.join(declared.fields.names)}"
-        )
+            raise EmitError(
+                f"{self._component!r} emitted after its batch was finished; emit in finish_batch"
+            )
+        raise refusal(self._component, self._streams, values, stream, direct=direct)
 
 
 class ArrowOutputCollector:
@@ -123,3 +114,28 @@ class ArrowOutputCollector:
     def emit(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
         """Emit many tuples as one record batch; columns are matched by name."""
         self._collector.emit_batch(batch, stream)
+
+
+def refusal(
+    component: str,
+    streams: Mapping[str, Stream],
+    values: Sequence[Any],
+    stream: str,
+    *,
+    direct: bool,
+) -> EmitError:
+    """Return the error for values that do not fit the stream that they were emitted to."""
+    declared = streams.get(stream)
+    if declared is None:
+        known = ", ".join(sorted(streams)) or "none"
+        return EmitError(
+            f"{component!r} emitted to undeclared stream {stream!r}; declared are {known}"
+        )
+    if declared.direct != direct:
+        need = "emit_direct(task, values)" if declared.direct else "emit(values)"
+        return EmitError(f"{component!r} must use {need} for stream {stream!r}, as it is declared")
+    return EmitError(
+        f"{component!r} emitted {len(values)} values to stream {stream!r}; got "
+        f"{list(values)!r:.200}; "
+        f"expected {len(declared.fields)}: {', '.join(declared.fields.names)}"
+    )

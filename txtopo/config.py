@@ -32,7 +32,8 @@ class Config:
         zookeeper_tls: kazoo's TLS arguments (``use_ssl``, ``ca``, ``certfile``, ``keyfile`` …).
         session_timeout_s: ZooKeeper session; a leader that is silent for longer is deposed.
         connect_timeout_s: How long the first connection to ZooKeeper is tried.
-        max_spout_pending: Batches in flight; default ``run_txids_max * (jobs_max + 1)``.
+        max_spout_pending: Batches in flight; default ``run_txids_max * (jobs_max + 1)``. In an
+            at-least-once topology: pending trees of each spout task; by default any number.
         slots: Spark partitions that host the tasks; default: the session's parallelism.
         run_txids_max: Batches that one Spark job processes at the most.
         jobs_max: Spark jobs that process at the same time at the most.
@@ -43,6 +44,10 @@ class Config:
         backoff_max_s: Longest such pause.
         keep_processed: Keep later batches of a transactional spout when one fails, instead of
             computing them again.
+        message_timeout_s: At-least-once topologies: a tree of tuples that is not complete fails
+            between one and two of these after it was emitted.
+        ackers: At-least-once topologies: among how many ackers the trees are shared; None means
+            one; with 0 nothing is tracked, and a spout's tuple is acked while it is emitted.
         driver_bytes_max: Cap on processed envelopes that wait in the driver for their commit.
         history_txids: How many committed txids before the last keep their metadata in ZooKeeper;
             an operator can rewind to those without saying where the source stood.
@@ -71,6 +76,8 @@ class Config:
     driver_bytes_max: int = 1 << 30
     history_txids: int = 1
     allow_change: bool = False
+    message_timeout_s: float = 30.0
+    ackers: int | None = None
 
     def __new__(cls, *_: object, **settings: object) -> Config:
         """Refuse settings that there are not; called before the settings are taken."""
@@ -97,6 +104,9 @@ class Config:
             self._check_positive_int(name)
         for name in ("session_timeout_s", "connect_timeout_s", "batch_timeout_s"):
             self._check_positive_number(name)
+        self._check_positive_number("message_timeout_s")
+        if self.ackers is not None and self.ackers != 0:
+            self._check_positive_int("ackers")
         for name in ("poll_interval_s", "backoff_s", "backoff_max_s"):
             self._check_positive_number(name)
         self._check_type("zookeeper", str, "a string")

@@ -158,16 +158,16 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What all tuples of one envelope share: where they come from, and their batch."""
+    """What all tuples of one envelope share: where they come from, and their batch if any."""
 
-    attempt: TransactionAttempt
+    attempt: TransactionAttempt | None
     component: str
     stream: str
     fields: Fields
 
 
 class Tuple:
-    """One tuple of a batch; ``tuple["word"]``, ``tuple[0]`` and ``tuple.values`` read it.
+    """One tuple; ``tuple["word"]``, ``tuple[0]`` and ``tuple.values`` read it.
 
     Attributes:
         values: The declared fields, in order.
@@ -185,6 +185,10 @@ class Tuple:
     @property
     def attempt(self) -> TransactionAttempt:
         """The attempt that this tuple belongs to; the framework puts it there."""
+        if self.origin.attempt is None:
+            raise FieldsError(
+                "there are no batches, so no attempts, in a TopologyBuilder's topology"
+            )
         return self.origin.attempt
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from examples import global_count, top_words, transactional_words, word_count
+from examples import global_count, reliable_word_count, top_words, transactional_words, word_count
 from txtopo import Config
 
 if TYPE_CHECKING:
@@ -61,6 +61,22 @@ def test_only_the_top_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     top_words.main(None, LOCAL, f"sqlite:///{tmp_path / 'example.db'}", size=2)
 
     assert capsys.readouterr().out == "cat: 8\ndog: 7\n"
+
+
+def test_the_reliable_example_shows_acks_fails_replays_and_pending_trees(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reliable_word_count, "TIMES", 300)
+
+    reliable_word_count.main(Config(carrier="local", message_timeout_s=1))
+
+    *_, last = capsys.readouterr().out.splitlines()
+    numbers = [int(word) for word in last.replace(",", "").split() if word.isdigit()]
+    acked, failed, timed_out, replayed, pending = numbers
+    assert (acked, pending) == (1500, 0)
+    assert failed + timed_out == replayed
+    assert failed > 0
+    assert timed_out > 0
 
 
 def test_a_word_that_moves_on_leaves_its_bucket(

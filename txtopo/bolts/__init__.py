@@ -3,6 +3,7 @@
 from txtopo.bolts.arrow import ArrowBolt
 from txtopo.bolts.basic import BasicBolt
 from txtopo.bolts.batch import BatchBolt
+from txtopo.bolts.bolt import Bolt
 from txtopo.bolts.committer import Committer
 from txtopo.bolts.dataframe import DataFrameBolt
 from txtopo.bolts.kafka import KafkaSink
@@ -12,6 +13,7 @@ __all__ = [
     "ArrowBolt",
     "BasicBolt",
     "BatchBolt",
+    "Bolt",
     "Committer",
     "DataFrameBolt",
     "KafkaSink",

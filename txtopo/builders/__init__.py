@@ -1,7 +1,15 @@
-"""What the user holds: builders, and the topology that they build."""
+"""What the user holds: builders, and the topologies that they build."""
 
-from txtopo.builders.declarer import BoltDeclarer
+from txtopo.builders.at_least_once import ReliableTopology, TopologyBuilder
+from txtopo.builders.declarer import BoltDeclarer, InputDeclarer
 from txtopo.builders.topology import Topology
 from txtopo.builders.transactional import TransactionalTopologyBuilder
 
-__all__ = ["BoltDeclarer", "Topology", "TransactionalTopologyBuilder"]
+__all__ = [
+    "BoltDeclarer",
+    "InputDeclarer",
+    "ReliableTopology",
+    "Topology",
+    "TopologyBuilder",
+    "TransactionalTopologyBuilder",
+]

@@ -30,8 +30,8 @@ FieldNames = Fields | Sequence[str] | str
 
 
 @dataclass(slots=True)
-class BoltDeclarer:
-    """Takes the inputs and states of a bolt; each method returns the declarer (as in Storm).
+class InputDeclarer:
+    """Takes the inputs of a bolt; each method returns the declarer (as in Storm).
 
     Made by ``set_bolt``. Sources may be declared later than the bolts that subscribe to them, so
     that inputs are checked by ``build_topology``.
@@ -42,7 +42,7 @@ class BoltDeclarer:
     _role: Role
     _parallelism: int
     _streams: dict[str, Stream]
-    _committer: bool
+    _committer: bool = False
     _subscriptions: list[Subscription] = field(default_factory=list)
     _states: dict[str, State] = field(default_factory=dict)
 
@@ -94,6 +94,28 @@ class BoltDeclarer:
             )
         return self._subscribe(source, stream, CustomGrouping(grouping))
 
+    def component(self) -> Component:
+        """Return what was declared so far. Called by the builder."""
+        return Component(
+            self._id,
+            self._role,
+            self._bolt,
+            self._parallelism,
+            self._streams,
+            tuple(self._subscriptions),
+            self._committer,
+            dict(self._states),
+        )
+
+    def _subscribe(self, source: str, stream: str, grouping: Grouping) -> Self:
+        self._subscriptions.append(Subscription(source, stream, grouping))
+        return self
+
+
+@dataclass(slots=True)
+class BoltDeclarer(InputDeclarer):
+    """Takes the inputs and states of a bolt of a transactional topology."""
+
     def with_state(self, name: str, state: State) -> Self:
         """Give the bolt a state, which it reaches with ``context.state(name)``.
 
@@ -126,23 +148,6 @@ class BoltDeclarer:
                 state=name,
             )
         self._states[name] = state.named(name)
-        return self
-
-    def component(self) -> Component:
-        """Return what was declared so far. Called by the builder."""
-        return Component(
-            self._id,
-            self._role,
-            self._bolt,
-            self._parallelism,
-            self._streams,
-            tuple(self._subscriptions),
-            self._committer,
-            dict(self._states),
-        )
-
-    def _subscribe(self, source: str, stream: str, grouping: Grouping) -> Self:
-        self._subscriptions.append(Subscription(source, stream, grouping))
         return self
 
 

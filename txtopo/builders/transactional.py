@@ -130,6 +130,12 @@ class TransactionalTopologyBuilder:
         if committer and role is Role.BASIC_BOLT:
             raise not_a_committer(id, bolt)
         check_parallelism(id, parallelism)
+        if isinstance(bolt, BasicBolt) and bolt.tick_interval_s is not None:
+            raise TopologyError(
+                f"bolt {id!r} wants ticks; got tick_interval_s={bolt.tick_interval_s!r}; expected "
+                "None, since a bolt of a batch has no time; use a TopologyBuilder",
+                component=id,
+            )
         streams = dict(checked_streams(id, bolt))
         declarer = BoltDeclarer(id, bolt, role, parallelism, streams, committer)
         self._declarers[id] = declarer

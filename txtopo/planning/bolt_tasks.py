@@ -74,10 +74,11 @@ def _tuples(arrivals: Sequence[Arrival], attempt: TransactionAttempt) -> Iterato
         edge = arrival.edge
         origin = Origin(attempt, edge.source, edge.stream, edge.fields)
         for batch in _portions(arrival.batch):
-            yield map(Tuple, _rows(batch), repeat(origin), repeat(arrival.sender))
+            yield map(Tuple, rows_of(batch), repeat(origin), repeat(arrival.sender))
 
 
-def _rows(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
+def rows_of(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
+    """Return the rows of a batch as Python values."""
     if not batch.num_columns:
         return repeat((), batch.num_rows)
     return zip(*[column.to_pylist() for column in batch.columns], strict=True)

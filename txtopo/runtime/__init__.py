@@ -13,17 +13,29 @@ from txtopo.runtime.progress import (
     Stopped,
     TopologyListener,
 )
+from txtopo.runtime.reliable.progress import (
+    ErrorReported,
+    Progressed,
+    ReliableProgress,
+    SlotLost,
+    TreesFailed,
+)
 
 __all__ = [
     "BatchCommitted",
     "BatchFailed",
     "BatchesProcessed",
     "Change",
+    "ErrorReported",
     "Leading",
     "ProcessingStarted",
     "Progress",
+    "Progressed",
+    "ReliableProgress",
+    "SlotLost",
     "Standby",
     "Started",
     "Stopped",
     "TopologyListener",
+    "TreesFailed",
 ]

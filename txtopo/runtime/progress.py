@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.metadata import Json
+from txtopo.runtime.reliable.progress import ErrorReported, Progressed, SlotLost, TreesFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,10 @@ class Stopped:
 
 Change = (
     Started
+    | Progressed
+    | TreesFailed
+    | SlotLost
+    | ErrorReported
     | Standby
     | Leading
     | ProcessingStarted

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import os
 import queue
 import threading
 import time
@@ -96,6 +97,30 @@ class Scheduler(Protocol):
         ...
 
 
+class Lane(Protocol):
+    """A thread of its own for works that must all run on the same one, in order."""
+
+    def submit(self, work: Callable[[], T], done: Done) -> None:
+        """Run blocking *work* on the lane's thread, then call *done* on the loop."""
+        ...
+
+    def close(self) -> None:
+        """Let the thread end after the works that were submitted."""
+        ...
+
+
+class LaneScheduler(Scheduler, Protocol):
+    """A scheduler for at-least-once topologies, whose tasks live long."""
+
+    def lane(self, name: str) -> Lane:
+        """Return a new lane; from the loop only."""
+        ...
+
+    def seed(self) -> int:
+        """Return a random number of 64 bits."""
+        ...
+
+
 class ThreadScheduler:
     """Real time and real threads. All threads are daemons: hung user code delays no exit."""
 
@@ -133,15 +158,15 @@ class ThreadScheduler:
     def submit(self, work: Callable[[], T], done: Done) -> None:
         """Run *work* on an idle worker thread, or on a new one."""
 
-        def run() -> None:
-            future: Future[T] = Future()
-            try:
-                future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - every outcome goes back to the loop
-                future.set_exception(error)
-            self.post(lambda: done(future))
+        self._workers.run(self._errand(work, done))
 
-        self._workers.run(run)
+    def lane(self, name: str) -> Lane:
+        """Return a thread that serves one lane."""
+        return _ThreadLane(f"{self._name}-{name}", self._errand)
+
+    def seed(self) -> int:
+        """Return a random number of the operating system."""
+        return int.from_bytes(os.urandom(8), "little")
 
     def point(self, name: str) -> None:
         """Do nothing."""
@@ -156,6 +181,17 @@ class ThreadScheduler:
         """End the loop and let idle workers go."""
         self._running = False
         self._workers.close()
+
+    def _errand(self, work: Callable[[], T], done: Done) -> Callback:
+        def run() -> None:
+            future: Future[T] = Future()
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - every outcome goes back to the loop
+                future.set_exception(error)
+            self.post(lambda: done(future))
+
+        return run
 
     def _loop(self) -> None:
         self._loop_ident = threading.get_ident()
@@ -232,3 +268,23 @@ class _Workers:
                 if self._closed:
                     return
                 self._idle.append(inbox)
+
+
+class _ThreadLane:
+    """A daemon thread with a queue."""
+
+    def __init__(self, name: str, errand: Callable[[Callable[[], Any], Done], Callback]) -> None:
+        self._errand = errand
+        self._queue: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name=name, daemon=True).start()
+
+    def submit(self, work: Callable[[], T], done: Done) -> None:
+        self._queue.put(self._errand(work, done))
+
+    def close(self) -> None:
+        self._queue.put(None)
+
+    def _serve(self) -> None:
+        while (errand := self._queue.get()) is not None:
+            errand()
+            del errand  # what it holds must not wait for the next one

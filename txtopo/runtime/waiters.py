@@ -5,8 +5,26 @@ from __future__ import annotations
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
-from txtopo.runtime.term import Term
+
+class Resting(Protocol):
+    """What can be at rest: a term, or an at-least-once run."""
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is in flight."""
+        ...
+
+    @property
+    def asks(self) -> int:
+        """Number of the last time that a spout was asked for more."""
+        ...
+
+    @property
+    def dry_ask(self) -> int:
+        """Number of the last time that it had nothing."""
+        ...
 
 
 @dataclass(slots=True)
@@ -16,7 +34,7 @@ class _Waiter:
 
 
 class Waiters:
-    """Resolves futures when a term is at rest. Used on the runtime's loop only.
+    """Resolves futures when a term, or an at-least-once run, is at rest. Used on the loop only.
 
     What was available when the waiting began must have been seen, so the spout has to be asked once
     more, with nothing in flight, and say that it has nothing.
@@ -25,7 +43,12 @@ class Waiters:
     def __init__(self) -> None:
         self._waiting: list[_Waiter] = []
 
-    def add(self, future: Future[None], term: Term | None) -> None:
+    @property
+    def waiting(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._waiting)
+
+    def add(self, future: Future[None], term: Resting | None) -> None:
         """Take in a future; *term* is the one that runs now, if any."""
         self._waiting.append(_Waiter(future, term.asks if term else 0))
 
@@ -34,7 +57,7 @@ class Waiters:
         for waiter in self._waiting:
             waiter.asks_before = 0
 
-    def resolve(self, term: Term | None, *, active: bool) -> None:
+    def resolve(self, term: Resting | None, *, active: bool) -> None:
         """Resolve what can be; a deactivated run need only have nothing in flight."""
         if term is None or not self._waiting or not term.at_rest:
             return

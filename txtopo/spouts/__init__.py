@@ -1,10 +1,11 @@
-"""Where batches come from."""
+"""Where batches and tuples come from."""
 
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.datasource import DataSourceSpout
 from txtopo.spouts.delta import DeltaTransactionalSpout
 from txtopo.spouts.files import FilesTransactionalSpout
 from txtopo.spouts.kafka import KafkaOpaqueSpout, KafkaTransactionalSpout
+from txtopo.spouts.lines import FileSpout
 from txtopo.spouts.memory import (
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
@@ -20,6 +21,8 @@ from txtopo.spouts.partitioned import (
     PartitionedTransactionalEmitter,
     PartitionedTransactionalSpout,
 )
+from txtopo.spouts.reliable import Spout
+from txtopo.spouts.rows import MemorySpout
 from txtopo.spouts.stream import StreamSpout
 from txtopo.spouts.transactional import (
     LastBatch,
@@ -32,10 +35,12 @@ __all__ = [
     "DataFrameTransactionalSpout",
     "DataSourceSpout",
     "DeltaTransactionalSpout",
+    "FileSpout",
     "FilesTransactionalSpout",
     "KafkaOpaqueSpout",
     "KafkaTransactionalSpout",
     "LastBatch",
+    "MemorySpout",
     "MemoryTransactionalSpout",
     "OpaqueMemoryTransactionalSpout",
     "OpaquePartitionedTransactionalEmitter",
@@ -45,6 +50,7 @@ __all__ = [
     "PartitionedTransactionalEmitter",
     "PartitionedTransactionalSpout",
     "Recut",
+    "Spout",
     "StreamSpout",
     "TransactionalCoordinator",
     "TransactionalEmitter",

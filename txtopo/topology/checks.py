@@ -13,7 +13,7 @@ from txtopo.tuples import Stream
 
 
 def check_components(components: Sequence[Component]) -> Component:
-    """Check each component by itself and return the only spout.
+    """Check each component by itself and return the spout: the only one, or the first reliable.
 
     Raises:
         TopologyError: An id, a parallelism or the number of spouts is wrong.
@@ -32,6 +32,8 @@ def check_components(components: Sequence[Component]) -> Component:
         for name in component.streams:
             check_id(f"in component {component.id!r}: stream", name)
     spouts = [component for component in components if component.role.spout]
+    if spouts and all(spout.role is Role.SPOUT for spout in spouts):
+        return spouts[0]
     if len(spouts) != 1:
         got = ", ".join(repr(spout.id) for spout in spouts) or "none"
         raise TopologyError(

@@ -19,6 +19,8 @@ class Role(Enum):
     OPAQUE_SPOUT = "opaque partitioned transactional spout"
     STREAM_SPOUT = "stream spout"
     DATAFRAME_SPOUT = "DataFrame transactional spout"
+    SPOUT = "spout"
+    BOLT = "bolt"
     BASIC_BOLT = "basic bolt"
     BATCH_BOLT = "batch bolt"
     ARROW_BOLT = "arrow bolt"
@@ -28,8 +30,8 @@ class Role(Enum):
     @property
     def spout(self) -> bool:
         """Whether it is a spout."""
-        partitioned = (Role.PARTITIONED_SPOUT, Role.OPAQUE_SPOUT)
-        return self.plans_batches or self in partitioned
+        others = (Role.PARTITIONED_SPOUT, Role.OPAQUE_SPOUT, Role.SPOUT)
+        return self.plans_batches or self in others
 
     @property
     def plans_batches(self) -> bool:

@@ -43,7 +43,7 @@ class Graph:
 
     Attributes:
         id: Id of the topology.
-        spout: Its only spout.
+        spout: Its only spout; the first one of an at-least-once topology.
         components: All of them by id, the spout too, sources before those who subscribe to them.
         levels: Longest distance of each component from the spout, which is 0.
         committing: Ids of the committers and of all that hangs below them.
@@ -73,6 +73,11 @@ class Graph:
         check_states(spout, ordered)
         check_frames(ordered)
         return cls(topology_id, spout, ordered, _levels(ordered), _committing(ordered))
+
+    @property
+    def spouts(self) -> tuple[Component, ...]:
+        """All spouts; an at-least-once topology may have several."""
+        return tuple(one for one in self.components.values() if one.role.spout)
 
     def edges(self) -> tuple[Edge, ...]:
         """Return all edges, in the order of the components that they lead to."""

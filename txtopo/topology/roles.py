@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from txtopo.bolts.arrow import ArrowBolt
 from txtopo.bolts.basic import BasicBolt
 from txtopo.bolts.batch import BatchBolt
+from txtopo.bolts.bolt import Bolt
 from txtopo.bolts.committer import Committer
 from txtopo.bolts.dataframe import DataFrameBolt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
@@ -15,6 +16,7 @@ from txtopo.errors import TopologyError
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
 from txtopo.spouts.partitioned import PartitionedTransactionalSpout
+from txtopo.spouts.reliable import Spout
 from txtopo.spouts.stream import StreamSpout
 from txtopo.spouts.transactional import TransactionalSpout
 from txtopo.topology.component import Role, declared_streams
@@ -34,6 +36,9 @@ BOLTS: dict[type, Role] = {
     DataFrameBolt: Role.DATAFRAME_BOLT,
     PersistentAggregate: Role.PERSISTENT_AGGREGATE,
 }
+# What a TopologyBuilder takes, in whose topologies there are no batches.
+RELIABLE_SPOUTS: dict[type, Role] = {Spout: Role.SPOUT}
+RELIABLE_BOLTS: dict[type, Role] = {Bolt: Role.BOLT, BasicBolt: Role.BASIC_BOLT}
 # The methods of each kind with the arguments that the framework gives them.
 CALLS: dict[type, dict[str, tuple[str, ...]]] = {
     TransactionalSpout: {"coordinator": ("config", "context"), "emitter": ("config", "context")},
@@ -63,13 +68,20 @@ CALLS: dict[type, dict[str, tuple[str, ...]]] = {
     },
     DataFrameBolt: {"prepare": ("config", "context"), "transform": ("frame", "attempt")},
     PersistentAggregate: {},
+    Spout: {
+        "open": ("config", "context", "collector"),
+        "next_tuple": (),
+        "ack": ("message_id",),
+        "fail": ("message_id",),
+    },
+    Bolt: {"prepare": ("config", "context", "collector"), "execute": ("tuple",)},
 }
 COMMIT = {"commit": ("frame", "attempt")}
 """What a ``DataFrameBolt`` has that is a committer."""
 
 
-def spout_role(id: str, spout: object) -> Role:
-    """Return what kind of spout an object is.
+def spout_role(id: str, spout: object, kinds: Mapping[type, Role] = SPOUTS) -> Role:
+    """Return which of some kinds of spouts an object is.
 
     Raises:
         TopologyError: It is none, or several; the message says what it lacks.
@@ -77,19 +89,19 @@ def spout_role(id: str, spout: object) -> Role:
     if spout is None:
         raise TopologyError(
             f"the topology has no spout; got None for {id!r}; expected an instance of "
-            f"{_names(SPOUTS)}",
+            f"{_names(kinds)}",
             component=id,
         )
-    return _role("spout", id, spout, SPOUTS)
+    return _role("spout", id, spout, kinds)
 
 
-def bolt_role(id: str, bolt: object) -> Role:
-    """Return what kind of bolt an object is.
+def bolt_role(id: str, bolt: object, kinds: Mapping[type, Role] = BOLTS) -> Role:
+    """Return which of some kinds of bolts an object is.
 
     Raises:
         TopologyError: It is none, or several; the message says what it lacks.
     """
-    role = _role("bolt", id, bolt, BOLTS)
+    role = _role("bolt", id, bolt, kinds)
     if role is Role.BASIC_BOLT and isinstance(bolt, Committer):
         raise not_a_committer(id, bolt)
     return role
@@ -208,4 +220,4 @@ def check_calls(
 
 def _names(kinds: Mapping[type, Role] | list[type], last: str = "or") -> str:
     names = [kind.__name__ for kind in kinds]
-    return f"{', '.join(names[:-1])} {last} {names[-1]}"
+    return f"{', '.join(names[:-1])} {last} {names[-1]}" if names[1:] else names[0]

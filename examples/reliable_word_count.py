@@ -1,0 +1,100 @@
+"""Words counted at least once: Storm's reliability API, with bolts that fail and forget.
+
+Run it with ``python examples/reliable_word_count.py``. No Spark, no service. It shows how many
+trees of tuples were acked and failed, how many sentences were replayed, and how many are pending.
+A sentence that fails in the middle is counted twice in part: at least once is not exactly once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from txtopo import (
+    BasicBolt,
+    Bolt,
+    Config,
+    FailedException,
+    Fields,
+    OutputCollector,
+    TaskContext,
+    TopologyBuilder,
+    TopologyListener,
+    Tuple,
+)
+from txtopo.collector import BatchOutputCollector
+from txtopo.runtime import Change, Progressed
+from txtopo.spouts import MemorySpout
+
+SENTENCES = [
+    ["the cow jumped over the moon"],
+    ["an apple a day keeps the doctor away"],
+    ["four score and seven years ago"],
+    ["snow white and the seven dwarfs"],
+    ["i am at two with nature"],
+]
+TIMES = 2_000
+FAILS_EVERY = 100
+FORGETS_EVERY = 1_000
+
+
+class Split(BasicBolt):
+    """Emits the words of a sentence, anchored to it; fails now and then."""
+
+    output_fields = Fields("word string")
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
+        self.sentences = 0
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        self.sentences += 1
+        if self.sentences % FAILS_EVERY == 0:
+            raise FailedException("the sentence could not be read")
+        for word in tuple["sentence"].split():
+            collector.emit([word])
+
+
+class Count(Bolt):
+    """Counts words and acks them by hand; forgets to, now and then: their trees time out."""
+
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+        self.collector, self.counts, self.words = collector, Counter[str](), 0
+
+    def execute(self, tuple: Tuple) -> None:
+        self.counts[tuple["word"]] += 1
+        self.words += 1
+        if self.words % FORGETS_EVERY:
+            self.collector.ack(tuple)
+
+    def cleanup(self) -> None:
+        for word, count in self.counts.most_common(2):
+            print(f"{word}: {count:,}")
+
+
+class Show(TopologyListener):
+    """Prints each progress."""
+
+    def on_change(self, change: Change) -> None:
+        if isinstance(change, Progressed):
+            now = change.progress
+            print(
+                f"acked {now.acked:,} · failed {now.failed:,} · timed out {now.timed_out:,} · "
+                f"replayed {now.replays:,} · pending {now.pending:,}",
+                flush=True,
+            )
+
+
+def main(
+    config: Config = Config(carrier="local", message_timeout_s=2, max_spout_pending=2_000),
+) -> None:
+    """Count until every sentence is acked."""
+    builder = TopologyBuilder("reliable-word-count")
+    builder.set_spout("sentences", MemorySpout(SENTENCES, Fields("sentence string"), TIMES))
+    builder.set_bolt("split", Split(), 2).shuffle_grouping("sentences")
+    builder.set_bolt("count", Count(), 2).fields_grouping("split", "word")
+
+    with builder.build_topology().start(config, [Show()]) as run:
+        run.process_all_available()
+
+
+if __name__ == "__main__":
+    main()

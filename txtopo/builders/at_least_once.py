@@ -1,0 +1,178 @@
+"""TopologyBuilder: where a user puts an at-least-once topology together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from txtopo.bolts.basic import BasicBolt
+from txtopo.bolts.bolt import Bolt
+from txtopo.builders.declarer import InputDeclarer
+from txtopo.builders.prototypes import snapshot
+from txtopo.config import Config
+from txtopo.errors import TopologyError
+from txtopo.spouts.reliable import Spout
+from txtopo.topology.checks import check_parallelism
+from txtopo.topology.component import Component
+from txtopo.topology.graph import Graph
+from txtopo.topology.ids import check_id
+from txtopo.topology.roles import (
+    RELIABLE_BOLTS,
+    RELIABLE_SPOUTS,
+    bolt_role,
+    checked_streams,
+    spout_role,
+)
+
+if TYPE_CHECKING:
+    from txtopo.runtime.progress import TopologyListener
+    from txtopo.runtime.reliable.handle import ReliableRun
+
+
+@dataclass(frozen=True, slots=True)
+class ReliableTopology:
+    """A checked at-least-once topology.
+
+    Attributes:
+        graph: Its components and how they hang together.
+    """
+
+    graph: Graph
+
+    @property
+    def id(self) -> str:
+        """Id of the topology."""
+        return self.graph.id
+
+    def start(
+        self,
+        config: Config | None = None,
+        listeners: Sequence[TopologyListener] = (),
+        *,
+        active: bool = True,
+    ) -> ReliableRun:
+        """Run the topology.
+
+        Args:
+            config: How to run; default ``Config()``.
+            listeners: Who is told of every change.
+            active: Whether spouts and bolts are opened and spouts emit at once, or only after
+                ``activate()`` of the run (Storm's ``INACTIVE``).
+
+        Returns:
+            The handle of the run.
+
+        Raises:
+            ConfigError: A setting does not fit; nothing has run.
+        """
+        from txtopo.runtime.reliable.start import start_reliable
+
+        return start_reliable(self.graph, config or Config(), listeners, active=active).run
+
+
+class TopologyBuilder:
+    """Puts an at-least-once topology together: spouts and bolts (Storm's of that name).
+
+    Every mistake in a definition is found here or in :meth:`build_topology`, before anything runs.
+    For state that is right exactly once use a :class:`~txtopo.TransactionalTopologyBuilder`.
+
+    Args:
+        id: Id of the topology, for messages and threads: nothing is kept under it.
+
+    Raises:
+        TopologyError: An argument is wrong; the message says which and how to mend it.
+
+    Example:
+        >>> from txtopo import BasicBolt, Fields, TopologyBuilder
+        >>> from txtopo.spouts import MemorySpout
+        >>> class Shout(BasicBolt):
+        ...     output_fields = Fields("word string")
+        ...     def execute(self, tuple, collector):
+        ...         collector.emit([tuple["word"].upper()])
+        >>> builder = TopologyBuilder("shouting")
+        >>> builder.set_spout("words", MemorySpout([["a"], ["b"]], Fields("word string")))
+        >>> _ = builder.set_bolt("shout", Shout(), 2).shuffle_grouping("words")
+        >>> builder.build_topology().id
+        'shouting'
+    """
+
+    def __init__(self, id: str = "topology") -> None:
+        self._id = check_id("topology", id)
+        self._spouts: dict[str, Component] = {}
+        self._declarers: dict[str, InputDeclarer] = {}
+
+    def set_spout(self, id: str, spout: Spout, parallelism: int = 1) -> None:
+        """Add a spout.
+
+        Args:
+            id: Id of the spout.
+            spout: A prototype: each task gets a copy of it.
+            parallelism: How many tasks it has.
+
+        Raises:
+            TopologyError: The id is taken, or an argument is wrong; mend it.
+        """
+        self._check_id("spout", id)
+        role = spout_role(id, spout, RELIABLE_SPOUTS)
+        check_parallelism(id, parallelism)
+        streams = checked_streams(id, spout)
+        self._spouts[id] = Component(id, role, spout, parallelism, streams)
+
+    def set_bolt(self, id: str, bolt: Bolt | BasicBolt, parallelism: int = 1) -> InputDeclarer:
+        """Add a bolt.
+
+        Args:
+            id: Id of the bolt.
+            bolt: A prototype: each task gets a copy of it.
+            parallelism: How many tasks it has.
+
+        Returns:
+            Where its inputs are declared.
+
+        Raises:
+            TopologyError: The id is taken, or an argument is wrong; mend it.
+        """
+        self._check_id("bolt", id)
+        role = bolt_role(id, bolt, RELIABLE_BOLTS)
+        check_parallelism(id, parallelism)
+        _check_tick(id, bolt.tick_interval_s)
+        streams = dict(checked_streams(id, bolt))
+        declarer = InputDeclarer(id, bolt, role, parallelism, streams)
+        self._declarers[id] = declarer
+        return declarer
+
+    def build_topology(self) -> ReliableTopology:
+        """Check everything and return the topology, which nothing changes any more.
+
+        Raises:
+            TopologyError: The topology cannot run; the message says what to mend.
+        """
+        if not self._spouts:
+            raise TopologyError(
+                f"topology {self._id!r} has no spout; expected one at the least; add one with "
+                "set_spout(id, spout)"
+            )
+        bolts = [declarer.component() for declarer in self._declarers.values()]
+        declared = [*self._spouts.values(), *bolts]
+        Graph.of(self._id, declared)
+        return ReliableTopology(Graph.of(self._id, [snapshot(each) for each in declared]))
+
+    def _check_id(self, what: str, id: str) -> None:
+        check_id(what, id)
+        if id in self._spouts or id in self._declarers:
+            raise TopologyError(
+                f"component id {id!r} stands twice; expected distinct ids; rename one of the two",
+                component=id,
+            )
+
+
+def _check_tick(id: str, interval_s: object) -> None:
+    number = isinstance(interval_s, int | float) and not isinstance(interval_s, bool)
+    if interval_s is not None and not (number and 0 < float(interval_s) < math.inf):  # type: ignore[arg-type]
+        raise TopologyError(
+            f"tick_interval_s of bolt {id!r} is wrong; got {interval_s!r}; expected a number of "
+            "seconds above 0, or None",
+            component=id,
+        )

@@ -1,0 +1,280 @@
+"""Collectors of the at-least-once API: where spouts and bolts emit, anchor, ack and fail.
+
+What happens here happens for each tuple, so it is little: rows and anchors are put on lists. When
+an envelope is sealed the tasks of :mod:`txtopo.planning.anchoring` choose receivers and draw ids
+for whole columns. That is why ``emit`` returns nothing.
+
+A collector belongs to one task and is used on the thread of that task only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from txtopo.collector import BATCH_TUPLES_MAX, BatchOutputCollector, refusal
+from txtopo.errors import EmitError
+from txtopo.tuples import DEFAULT_STREAM, Origin, Stream, Tuple
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Inputs(Protocol):
+    """The trees of some tuples that a task was given together."""
+
+    done: bytearray
+    """For each of them whether it was acked or failed."""
+    acked: list[int]
+    """Which of them were acked and not answered for yet."""
+
+
+class InputTuple(Tuple):
+    """A tuple that a bolt was given and that may hang in trees.
+
+    Attributes:
+        inputs: The trees of the tuples that it came with.
+        row: Which of them it is.
+    """
+
+    __slots__ = ("inputs", "row")
+
+    def __init__(
+        self, values: Sequence[Any], origin: Origin, source_task: int, inputs: Inputs, row: int
+    ) -> None:
+        self.values = values
+        self.origin = origin
+        self.source_task = source_task
+        self.inputs = inputs
+        self.row = row
+
+
+Anchors = Tuple | Sequence[Tuple] | None
+"""What a tuple hangs on: one input, several, or nothing."""
+
+
+class Emitted:
+    """What was emitted to one stream and not sent yet.
+
+    Attributes:
+        rows: The values.
+        marks: For each row its anchors, or in a spout its message id; None for none.
+        targets: For each row the receiving task, on a direct stream.
+    """
+
+    __slots__ = ("marks", "rows", "targets")
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self.marks: list[Any] = []
+        self.targets: list[int] = []
+
+
+class _Emitting:
+    """What the collectors of spouts and bolts share."""
+
+    def __init__(
+        self, component: str, streams: Mapping[str, Stream], send: Callable[[str], None]
+    ) -> None:
+        self._component = component
+        self._streams = streams
+        self._send = send
+        self._arity = {n: len(s.fields) for n, s in streams.items() if not s.direct}
+        self.emitted: dict[str, Emitted] = {name: Emitted() for name in streams}
+        self.errors: list[Exception] = []
+
+    def report_error(self, error: Exception) -> None:
+        """Show an error to whoever watches the run; nothing else happens."""
+        self.errors.append(error)
+
+    def _put(self, values: Sequence[Any], mark: object, stream: str) -> None:
+        if self._arity.get(stream) != len(values):
+            raise refusal(self._component, self._streams, values, stream, direct=False)
+        emitted = self.emitted[stream]
+        # A copy, since a bolt may fill one list again and again.
+        emitted.rows.append(tuple(values))
+        emitted.marks.append(mark)
+        if len(emitted.rows) >= BATCH_TUPLES_MAX:
+            self._send(stream)
+
+    def _put_direct(self, task: int, values: Sequence[Any], mark: object, stream: str) -> None:
+        declared = self._streams.get(stream)
+        if declared is None or not declared.direct or len(declared.fields) != len(values):
+            raise refusal(self._component, self._streams, values, stream, direct=True)
+        emitted = self.emitted[stream]
+        emitted.rows.append(tuple(values))
+        emitted.marks.append(mark)
+        emitted.targets.append(task)
+        if len(emitted.rows) >= BATCH_TUPLES_MAX:
+            self._send(stream)
+
+
+class OutputCollector(_Emitting):
+    """Where a :class:`~txtopo.Bolt` emits and answers for its inputs (Storm ``OutputCollector``).
+
+    Each input must be acked or failed, once, now or many calls later; else its tree times out.
+
+    Raises:
+        EmitError: What is emitted was not declared (stream, number of values, type), or an anchor
+            is no tuple; mend the bolt. It ends the run.
+    """
+
+    def __init__(
+        self, component: str, streams: Mapping[str, Stream], send: Callable[[str], None]
+    ) -> None:
+        super().__init__(component, streams, send)
+        self.answered: list[Inputs] = []
+        """Inputs of which some were acked."""
+        self.failed: list[InputTuple] = []
+        self.renewed: list[InputTuple] = []
+
+    def emit(
+        self, values: Sequence[Any], anchors: Anchors = None, stream: str = DEFAULT_STREAM
+    ) -> None:
+        """Emit one tuple.
+
+        Args:
+            values: One value for each declared field, in order.
+            anchors: The inputs that it hangs on: each of their trees is complete only when this
+                tuple is acked as well. None leaves it outside all trees: nobody will know if it is
+                lost. Anchor to an input before you ack it.
+            stream: Where to.
+        """
+        if self._arity.get(stream) != len(values):
+            raise refusal(self._component, self._streams, values, stream, direct=False)
+        # What ``_put`` does, once more: a call costs as much as all the rest.
+        emitted = self.emitted[stream]
+        emitted.rows.append(tuple(values))
+        emitted.marks.append(anchors)
+        if len(emitted.marks) >= BATCH_TUPLES_MAX:
+            self._send(stream)
+
+    def emit_direct(
+        self,
+        task: int,
+        values: Sequence[Any],
+        anchors: Anchors = None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit one tuple to the given task of every bolt that subscribes to a direct stream."""
+        self._put_direct(task, values, anchors, stream)
+
+    def ack(self, tuple: Tuple) -> None:
+        """Say that an input is processed; what was done with it already is left as it is."""
+        # Whatever a bolt is given is an InputTuple; to ask would cost a tenth of all.
+        inputs: Inputs = tuple.inputs  # type: ignore[attr-defined]
+        row: int = tuple.row  # type: ignore[attr-defined]
+        if not inputs.done[row]:
+            inputs.done[row] = 1
+            acked = inputs.acked
+            if not acked:
+                self.answered.append(inputs)
+            acked.append(row)
+
+    def fail(self, tuple: Tuple) -> None:
+        """Fail the trees of an input at once: their spouts need not wait for the timeout."""
+        if isinstance(tuple, InputTuple) and not tuple.inputs.done[tuple.row]:
+            tuple.inputs.done[tuple.row] = 1
+            self.failed.append(tuple)
+
+    def reset_timeout(self, tuple: Tuple) -> None:
+        """Give the trees of an input a new timeout from now on, for work that takes long."""
+        if isinstance(tuple, InputTuple):
+            self.renewed.append(tuple)
+
+
+class BasicOutputCollector(BatchOutputCollector):
+    """Where a ``BasicBolt`` emits in an at-least-once topology: all hangs on the current input."""
+
+    def __init__(
+        self, component: str, streams: Mapping[str, Stream], collector: OutputCollector
+    ) -> None:
+        super().__init__(component, streams, _unused, _unused)
+        self._collector = collector
+        self._emitted = collector.emitted
+        self._put = collector._put
+        self.current: Tuple | None = None
+
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple, anchored to the input that is executed."""
+        if self._arity.get(stream) != len(values):
+            raise refusal(self._component, self._streams, values, stream, direct=False)
+        # As in ``OutputCollector.emit``.
+        emitted = self._emitted[stream]
+        emitted.rows.append(tuple(values))
+        emitted.marks.append(self.current)
+        if len(emitted.marks) >= BATCH_TUPLES_MAX:
+            self._collector._send(stream)
+
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple to a task, anchored to the input that is executed."""
+        self._collector.emit_direct(task, values, self.current, stream)
+
+    def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
+        """Emit many tuples, all anchored to the input that is executed."""
+        declared = self._streams.get(stream)
+        names = list(declared.fields.names) if declared else []
+        if declared is None or sorted(batch.schema.names) != sorted(names):
+            raise refusal(self._component, self._streams, batch.schema.names, stream, direct=False)
+        columns = [batch.column(name).to_pylist() for name in names]
+        for values in zip(*columns, strict=True):
+            self._put(values, self.current, stream)
+
+
+class SpoutOutputCollector(_Emitting):
+    """Where a :class:`~txtopo.Spout` emits (Storm ``SpoutOutputCollector``).
+
+    Args:
+        ack: Called with the message id of each emitted tuple where nothing is tracked.
+    """
+
+    def __init__(
+        self,
+        component: str,
+        streams: Mapping[str, Stream],
+        send: Callable[[str], None],
+        ack: Callable[[Any], None] | None,
+    ) -> None:
+        super().__init__(component, streams, send)
+        self._ack = ack
+        self.pending = 0
+        """Trees of this task that have neither been acked nor failed."""
+
+    def emit(
+        self, values: Sequence[Any], message_id: Any = None, stream: str = DEFAULT_STREAM
+    ) -> None:
+        """Emit one tuple.
+
+        Args:
+            values: One value for each declared field, in order.
+            message_id: What ``ack`` or ``fail`` of the spout will be called with, once. Without one
+                the tuple is not tracked. With ``Config(ackers=0)``, ``ack`` is called from here.
+            stream: Where to.
+        """
+        self._put(values, self._track(message_id), stream)
+        self._tell(message_id)
+
+    def emit_direct(
+        self,
+        task: int,
+        values: Sequence[Any],
+        message_id: Any = None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit one tuple to the given task of every bolt that subscribes to a direct stream."""
+        self._put_direct(task, values, self._track(message_id), stream)
+        self._tell(message_id)
+
+    def _track(self, message_id: Any) -> Any:
+        if message_id is None or self._ack is not None:
+            return None
+        self.pending += 1
+        return message_id
+
+    def _tell(self, message_id: Any) -> None:
+        if message_id is not None and self._ack is not None:
+            self._ack(message_id)
+
+
+def _unused(*_: object) -> None:
+    raise EmitError("a basic bolt's tuples go through the collector of its task")

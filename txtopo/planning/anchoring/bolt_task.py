@@ -1,0 +1,176 @@
+"""Bolt tasks of at-least-once topologies: one task of a bolt, for as long as its slot lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, repeat
+from operator import attrgetter
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from txtopo.acking.tuple_tree import NONE, Column, Ids, Xors, merged
+from txtopo.bolts.basic import BasicBolt
+from txtopo.bolts.bolt import Bolt
+from txtopo.context import TaskContext
+from txtopo.errors import FailedException
+from txtopo.output_collector import BasicOutputCollector, Inputs, InputTuple, OutputCollector
+from txtopo.planning.anchoring.anchors import Hanging
+from txtopo.planning.anchoring.links import Links, TreeInputs
+from txtopo.planning.anchoring.report import Complaint, Report
+from txtopo.planning.anchoring.sending import Sealed, Sending
+from txtopo.planning.bolt_tasks import rows_of
+from txtopo.planning.pickling import loads
+from txtopo.planning.program import PlannedComponent, Program
+from txtopo.ticks import TICK
+from txtopo.tuples import Origin
+
+# A tuple that a bolt keeps holds on to the ids of those that it came with, 16 bytes each: so these
+# are not too many. Fewer would cost time for each portion.
+PORTION_TUPLES = 2_000
+
+
+class BoltTask:
+    """Runs one task of a bolt and collects what follows from it. Used on one thread."""
+
+    def __init__(
+        self, program: Program, component: PlannedComponent, task: int, slot: int, ids: Ids
+    ) -> None:
+        self._program = program
+        self._component = component
+        self._task = task
+        self._sending = Sending(program, component, task, slot, ids)
+        self._collector = OutputCollector(component.id, component.streams, self._send)
+        self._basic: BasicOutputCollector | None = None
+        self._sealed: list[Sealed] = []
+        self._executed: list[TreeInputs] = []
+        self._report = Report()
+        self._bolt: Bolt | BasicBolt = loads(component.prototype)
+
+    @property
+    def tick_interval_s(self) -> float | None:
+        """How often the bolt wants a tick."""
+        return self._bolt.tick_interval_s
+
+    def prepare(self) -> None:
+        """Prepare the bolt."""
+        component, config = self._component, self._program.config
+        context = TaskContext(self._program.topology_id, component.id, self._task, component.tasks)
+        if isinstance(self._bolt, BasicBolt):
+            self._basic = BasicOutputCollector(component.id, component.streams, self._collector)
+            self._bolt.prepare(config, context)
+        else:
+            self._bolt.prepare(config, context, self._collector)
+
+    def execute(self, origin: Origin, sender: int, batch: pa.RecordBatch, links: Links) -> None:
+        """Give the bolt consecutive tuples of one sender."""
+        for start in range(0, batch.num_rows, PORTION_TUPLES):
+            portion = batch.slice(start, PORTION_TUPLES)
+            tuples = portion.num_rows
+            inputs = TreeInputs(links.slice(start, tuples), tuples)
+            values = rows_of(portion)
+            self._run(
+                map(
+                    InputTuple,
+                    values,
+                    repeat(origin),
+                    repeat(sender),
+                    repeat(inputs),
+                    range(tuples),
+                ),
+                inputs,
+            )
+            self._report.counts["executed", self._component.id] += tuples
+
+    def tick(self) -> None:
+        """Give the bolt a tick."""
+        inputs = TreeInputs(Links(), 1)
+        self._run([InputTuple((self.tick_interval_s,), TICK, 0, inputs, 0)], inputs)
+        inputs.done[0] = 1
+
+    def flush(self) -> tuple[list[Sealed], Report]:
+        """Seal what was emitted, then answer for what was acked: in this order, since an ack holds
+        the ids of all that was anchored to its input."""
+        for stream in self._component.streams:
+            self._send(stream)
+        collector, report = self._collector, self._report
+        report.acked = merged(*self._acked(collector.answered, report))
+        report.failed, report.renewed = (
+            self._roots(collector.failed),
+            self._roots(collector.renewed),
+        )
+        report.counts["failed", self._component.id] += len(collector.failed)
+        report.complaints += [self.complaint(error) for error in collector.errors]
+        for listed in (collector.answered, collector.failed, collector.renewed, collector.errors):
+            listed.clear()
+        sealed, self._sealed, self._report = self._sealed, [], Report()
+        return sealed, report
+
+    def complaint(self, error: Exception) -> Complaint:
+        """Return an error with where it happened."""
+        return Complaint(self._component.id, self._task, error)
+
+    def cleanup(self) -> None:
+        """Let the bolt release what it opened."""
+        self._bolt.cleanup()
+
+    def _run(self, tuples: Iterable[InputTuple], inputs: TreeInputs) -> None:
+        if self._basic is not None:
+            self._run_basic(self._basic, tuples)
+            self._executed.append(inputs)
+            return
+        assert isinstance(self._bolt, Bolt)
+        execute, fail = self._bolt.execute, self._collector.fail
+        for each in tuples:
+            try:
+                execute(each)
+            except FailedException as error:
+                self._collector.report_error(error)
+                fail(each)
+
+    def _run_basic(self, basic: BasicOutputCollector, tuples: Iterable[InputTuple]) -> None:
+        assert isinstance(self._bolt, BasicBolt)
+        execute, fail = self._bolt.execute, self._collector.fail
+        for each in tuples:
+            basic.current = each
+            try:
+                execute(each, basic)
+            except FailedException as error:
+                self._collector.report_error(error)
+                fail(each)
+        basic.current = None
+
+    def _send(self, stream: str) -> None:
+        emitted = self._collector.emitted[stream]
+        if not emitted.rows:
+            return
+        rows, marks, targets = emitted.rows, emitted.marks, emitted.targets
+        emitted.rows, emitted.marks, emitted.targets = [], [], []
+        direct = self._component.streams[stream].direct
+        hanging = Hanging(self._component.id, marks)
+        sealed, made = self._sending.seal(stream, rows, targets if direct else None, hanging.links)
+        hanging.hang(made)
+        self._sealed += sealed
+        self._report.counts["emitted", self._component.id] += len(rows)
+
+    def _acked(self, answered: Sequence[Inputs], report: Report) -> Xors:
+        told = [(inputs, inputs.take_acked()) for inputs in cast("list[TreeInputs]", answered)]
+        told += [(inputs, inputs.rest()) for inputs in self._executed]
+        self._executed.clear()
+        report.counts["acked", self._component.id] += sum(len(rows) for _, rows in told)
+        parts = [inputs.answer(rows) for inputs, rows in told]
+        # Not merged part by part: those of one root mostly stand side by side in other parts.
+        parts = [part for part in parts if len(part.roots)]
+        if not parts:
+            return Xors()
+        return Xors(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def _roots(self, tuples: Sequence[InputTuple]) -> Column:
+        parts = [inputs.answer(rows).roots for inputs, rows in _grouped(tuples)]
+        return np.concatenate(parts) if parts else NONE
+
+
+def _grouped(tuples: Sequence[InputTuple]) -> Iterator[tuple[TreeInputs, Any]]:
+    for inputs, group in groupby(tuples, attrgetter("inputs")):
+        yield inputs, np.fromiter((each.row for each in group), np.int64)

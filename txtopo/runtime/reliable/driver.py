@@ -1,0 +1,293 @@
+"""ReliableDriver: the loop of an at-least-once run.
+
+Everything happens in callbacks on the scheduler's loop: a spout's turn is made, a slot has
+reported, a timeout is over. Each adds to what is known (pending trees, backlog of the slots, what
+spouts have to be told), and then every spout that has something to do gets its next turn.
+
+Nothing here survives the process: what was not acked is still with the sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from txtopo.acking.pending import EndedTrees, PendingTrees
+from txtopo.config import Config
+from txtopo.planning.anchoring.report import Complaint, Report
+from txtopo.planning.anchoring.sending import sent
+from txtopo.planning.anchoring.spout_task import SpoutTask, Turn
+from txtopo.planning.program import Program
+from txtopo.runtime.listeners import Listeners
+from txtopo.runtime.progress import Started, Stopped, TopologyListener
+from txtopo.runtime.reliable.carrier import SlotCarrier
+from txtopo.runtime.reliable.meter import Meter
+from txtopo.runtime.reliable.progress import ErrorReported, Progressed, SlotLost, TreesFailed
+from txtopo.runtime.reliable.spout_lane import SpoutLane
+from txtopo.runtime.scheduler import LaneScheduler
+from txtopo.runtime.waiters import Waiters
+
+# Spouts wait while a slot has more than this many tuples to consume: some tenths of a second.
+BACKLOG_TUPLES_MAX = 50_000
+PROGRESS_S = 1.0
+# A spout task that was lost is back after this time; for simulations, which lose them.
+REOPEN_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ReliableParts:
+    """What a run is made of."""
+
+    program: Program
+    config: Config
+    carrier: SlotCarrier
+    scheduler: LaneScheduler
+
+
+class ReliableDriver:
+    """Runs spouts and ackers, and tells slots from each other. All on the loop but ``post``."""
+
+    def __init__(
+        self, parts: ReliableParts, listeners: Sequence[TopologyListener], *, active: bool
+    ) -> None:
+        self._program, self._config = parts.program, parts.config
+        self._carrier, self._scheduler = parts.carrier, parts.scheduler
+        self._listeners = Listeners(listeners)
+        spouts = [c for c in self._program.components.values() if c.role.spout]
+        self._owners = [(spout, task) for spout in spouts for task in range(spout.tasks)]
+        self.spouts = len(self._owners)
+        self.slots = self._program.slots
+        self.ackers = 1 if self._config.ackers is None else self._config.ackers
+        self.trees = PendingTrees(self.spouts, self.ackers, self._ended)
+        self.meter = Meter(self._scheduler.now, self._scheduler.wall_clock)
+        self._backlog = [0] * self.slots
+        self._awaited = set(range(self.slots))
+        self._lanes: list[SpoutLane] = []
+        self._waiters = Waiters()
+        self._active = active
+        self._opened = False
+        self._stopping = False
+        self._error: Exception | None = None
+        self.asks = 0
+        """Number of the last turn."""
+        self.ended: Future[Exception | None] = Future()
+
+    @property
+    def status(self) -> str:
+        """One of starting, running, deactivated, stopping, stopped, failed."""
+        if self.ended.done():
+            return "failed" if self.ended.result() else "stopped"
+        if self._stopping:
+            return "stopping"
+        if not self._active:
+            return "deactivated"
+        return "starting" if self._awaited else "running"
+
+    @property
+    def backlog(self) -> int:
+        """Tuples that slots have still to consume."""
+        return sum(self._backlog)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is under way."""
+        quiet = all(not lane.busy and not lane.ends for lane in self._lanes)
+        return quiet and not self.backlog and not len(self.trees)
+
+    @property
+    def dry_ask(self) -> int:
+        """Number of the last turn from which on each spout had nothing."""
+        return min((lane.dry_turn for lane in self._lanes), default=0)
+
+    def start(self) -> None:
+        """Start the loop; from any thread, like ``post`` and ``on_loop``."""
+        self._scheduler.start(self._begin, self._crashed)
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Have *callback* called on the loop."""
+        self._scheduler.post(callback)
+
+    def on_loop(self) -> bool:
+        """Return whether the caller is the loop."""
+        return self._scheduler.on_loop()
+
+    def set_active(self, active: bool) -> None:
+        """Let spouts emit, or not."""
+        self._active = active
+        if active and not self._opened and not self._stopping:
+            self._open()
+        self._go_on()
+
+    def wait_for_rest(self, future: Future[None]) -> None:
+        """Resolve *future* when there is nothing left to do."""
+        if self._stopping:
+            self._waiters.add(future, None)
+            return
+        self._waiters.add(future, self)
+        self._go_on()
+
+    def stop(self, error: Exception | None = None) -> None:
+        """End the run: spouts are closed, bolts clean up, what is under way is dropped."""
+        if self._stopping:
+            return
+        self._stopping, self._error = True, error
+        waiting = 1 + len(self._lanes)
+
+        def closed() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting:
+                self._finish()
+
+        for lane in self._lanes:
+            lane.close(closed)
+        if self._opened:
+            self._carrier.stop(closed)
+        else:
+            closed()
+
+    def lose_spout(self, owner: int) -> None:
+        """Lose a spout task with all that it knew; a fresh one is opened. For simulations."""
+        self._lanes[owner].die()
+        self.trees.forget(owner)
+        fresh = self._lane(owner)
+        self._lanes[owner] = fresh
+        self._scheduler.call_later(REOPEN_S, lambda: fresh.open(self._go_on))
+
+    def slot_ready(self, slot: int) -> None:
+        """Take note that a slot has come to life."""
+        self._awaited.discard(slot)
+        self._go_on()
+
+    def slot_reported(self, slot: int, report: Report) -> None:
+        """Take in a report."""
+        if self._stopping:
+            return
+        for receiver, tuples in report.sent.items():
+            self._backlog[receiver] += tuples
+        self._backlog[slot] = max(0, self._backlog[slot] - report.consumed)
+        self.meter.count(report.counts)
+        self._complain(report.complaints)
+        if report.crash is not None:
+            self.stop(report.crash.error)
+            return
+        if self.ackers:
+            self.trees.ack(report.acked)
+            self.trees.fail(report.failed)
+            self.trees.renew(report.renewed)
+        self._go_on()
+
+    def slot_lost(self, slot: int, reason: str) -> None:
+        """Take note that a slot is gone."""
+        self._backlog[slot] = 0
+        self.meter.slots_lost += 1
+        self._listeners.tell(SlotLost(slot, reason))
+
+    def tell_progress(self) -> None:
+        """Tell the listeners how far the run is."""
+        self._listeners.tell(Progressed(self.meter.progress(len(self.trees), self.backlog)))
+        self.meter.begin_window()
+
+    def _begin(self) -> None:
+        self._listeners.tell(Started(self._program.topology_id))
+        if self._active:
+            self._open()
+
+    def _open(self) -> None:
+        self._opened = True
+        self._carrier.start(self._program, self)
+        self._lanes = [self._lane(owner) for owner in range(self.spouts)]
+        for lane in self._lanes:
+            lane.open(self._go_on)
+        self._scheduler.call_later(self._config.message_timeout_s, self._rotate)
+        self._scheduler.call_later(PROGRESS_S, self._show)
+
+    def _lane(self, owner: int) -> SpoutLane:
+        component, task = self._owners[owner]
+        scheduler = self._scheduler
+        made = SpoutTask(
+            self._program,
+            component,
+            task,
+            scheduler.seed(),
+            tracked=self.ackers > 0,
+            now=scheduler.now,
+        )
+        pause_max_s = self._config.poll_interval_s
+        return SpoutLane(owner, made, scheduler, pause_max_s, self._turned, self._crashed)
+
+    def _turned(self, lane: SpoutLane, turn: Turn) -> None:
+        if self._stopping:
+            return
+        self.meter.count(turn.counts)
+        self.meter.emitted += turn.emitted
+        self._complain(turn.complaints)
+        for slot, tuples in sent(turn.sealed).items():
+            self._backlog[slot] += tuples
+        if turn.messages:
+            self.meter.begun(lane.owner, turn.messages)
+            self.trees.begin(lane.owner, turn.begun, turn.messages, self._scheduler.now())
+        self._carrier.send(turn.sealed)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Give each spout that has something to do its next turn."""
+        if self._stopping:
+            return
+        waits = bool(self._awaited) or max(self._backlog) > BACKLOG_TUPLES_MAX
+        for lane in self._lanes:
+            room: int | None = 0
+            if not waits:
+                limit = self._config.max_spout_pending
+                pending = int(self.trees.by_owner[lane.owner])
+                room = None if limit is None else max(0, limit - pending)
+            if lane.wake(self.asks + 1, active=self._active, room=room, ring=self._go_on):
+                self.asks += 1
+        if self._waiters.waiting and self.at_rest:
+            self.tell_progress()
+            self._waiters.resolve(self, active=self._active)
+
+    def _ended(self, completed: EndedTrees, failed: EndedTrees) -> None:
+        self.meter.complete(completed)
+        for owner, message in zip(completed.owners.tolist(), completed.messages, strict=True):
+            self._lanes[owner].ends.acked.append(message)
+        self._failed(failed, timed_out=False)
+
+    def _failed(self, trees: EndedTrees, *, timed_out: bool) -> None:
+        if not len(trees):
+            return
+        self.meter.fail(trees, timed_out=timed_out)
+        by_owner: dict[int, list[object]] = {}
+        for owner, message in zip(trees.owners.tolist(), trees.messages, strict=True):
+            by_owner.setdefault(owner, []).append(message)
+        reason = "timed out" if timed_out else "failed"
+        for owner, messages in by_owner.items():
+            lane = self._lanes[owner]
+            lane.ends.failed += messages
+            self._listeners.tell(TreesFailed(*lane.name, tuple(messages), reason))
+
+    def _rotate(self) -> None:
+        if not self._stopping:
+            self._failed(self.trees.rotate(), timed_out=True)
+            self._scheduler.call_later(self._config.message_timeout_s, self._rotate)
+            self._go_on()
+
+    def _show(self) -> None:
+        if not self._stopping:
+            self.tell_progress()
+            self._scheduler.call_later(PROGRESS_S, self._show)
+
+    def _complain(self, complaints: Sequence[Complaint]) -> None:
+        for each in complaints:
+            self._listeners.tell(ErrorReported(each.component, each.task, each.error))
+
+    def _crashed(self, error: BaseException) -> None:
+        self.stop(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def _finish(self) -> None:
+        self.tell_progress()
+        self._listeners.tell(Stopped(self._program.topology_id, self._error))
+        self._waiters.end(self._error)
+        self._scheduler.stop()
+        self.ended.set_result(self._error)
