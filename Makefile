@@ -8,7 +8,7 @@ FAST := not integration and not spark and not service and not kills and not slow
 SEEDS := 10000
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-stores stores delta-jar kafka jars-try services simulate mutants faults test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-stores stores delta-jar kafka jars-try services simulate mutants faults rows test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ mutants: $(READY)  ## break one rule after the other in a copy, and show what no
 
 faults: services $(READY)  ## a crash at every point of the protocol, two coordinators in every order
 	$(PYTHON) -m tests.simulation.crash_points $(ARGS)
+
+rows: java services jars-try $(READY)  ## the tests of the 58 rows of the fault matrix; writes docs/faults.md
+	$(PYTHON) -m tests.rows $(ARGS)
 
 test-all: java services jars-try $(READY)  ## every test, also those that take minutes
 	$(PYTHON) -m pytest $(ARGS)

@@ -55,8 +55,7 @@ class PostgresServer(PrivateServer):
         self._account = account(_ACCOUNTS, "PostgreSQL")
         self.folder = Path(tempfile.mkdtemp(prefix="txtopo-postgresql-"))
         self.port = free_port()
-        if self._account:
-            os.chown(self.folder, self._account.pw_uid, self._account.pw_gid)
+        self.own(self.folder)
         self._initialise()
 
     @property
@@ -73,6 +72,11 @@ class PostgresServer(PrivateServer):
         """Make a database of its own for a test and return its URL."""
         self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", self.user, name)
         return self.url_of(name)
+
+    def own(self, folder: Path) -> None:
+        """Give a folder to the account that the server runs as."""
+        if self._account:
+            os.chown(folder, self._account.pw_uid, self._account.pw_gid)
 
     def start(self) -> None:
         """Start the server and wait until it answers."""

@@ -42,7 +42,8 @@ class ConnectionSuite:
         store.puts(1, {"a": 1})
         return store
 
-    def test_row_36_a_commit_that_landed_is_found_in_the_ledger(
+    @pytest.mark.row(36)
+    def test_a_commit_that_landed_is_found_in_the_ledger(
         self, distant: StateDriver, proxy: TcpProxy
     ) -> None:
         proxy.lose(self.commit_marker, landed=True)
@@ -50,7 +51,8 @@ class ConnectionSuite:
         assert distant.puts(2, {"a": 2}).txid == 2
         assert distant.contents() == {"a": 2}
 
-    def test_row_36_without_the_ledger_the_outcome_is_unknown(
+    @pytest.mark.row(36)
+    def test_without_the_ledger_the_outcome_is_unknown(
         self, distant: StateDriver, proxy: TcpProxy
     ) -> None:
         proxy.lose(self.commit_marker, landed=True)
@@ -58,7 +60,8 @@ class ConnectionSuite:
         with pytest.raises(UnknownOutcomeError):
             distant.backend.commit(distant.attempt(2), Puts({("a",): (2,)}))
 
-    def test_row_37_a_commit_that_was_lost_is_tried_again(
+    @pytest.mark.row(37)
+    def test_a_commit_that_was_lost_is_tried_again(
         self, distant: StateDriver, proxy: TcpProxy
     ) -> None:
         proxy.lose(self.commit_marker, landed=False)
@@ -68,7 +71,8 @@ class ConnectionSuite:
         assert distant.contents() == {"a": 1}
         assert distant.puts(2, {"a": 2}, attempt=1).txid == 2
 
-    def test_row_28_a_store_that_is_down_is_unavailable(
+    @pytest.mark.row(28)
+    def test_a_store_that_is_down_is_unavailable(
         self, distant: StateDriver, proxy: TcpProxy
     ) -> None:
         proxy.cut()
@@ -78,7 +82,8 @@ class ConnectionSuite:
         proxy.mend()
         assert distant.puts(2, {"a": 2}).txid == 2
 
-    def test_row_30_a_lock_that_stays_is_an_unavailable_store(
+    @pytest.mark.row(30)
+    def test_a_lock_that_stays_is_an_unavailable_store(
         self, state: State, url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name, value in self.lock_settings.items():
@@ -91,7 +96,8 @@ class ConnectionSuite:
                 store.puts(1, {"a": 1})
         assert store.puts(1, {"a": 1}).txid == 1
 
-    def test_row_2_a_wrong_password_is_refused_without_showing_it(self, server: Server) -> None:
+    @pytest.mark.row(2)
+    def test_a_wrong_password_is_refused_without_showing_it(self, server: Server) -> None:
         server.create_database("closed")
         state = open_state(server.url_of("closed", "not-the-word"), table="counts")
 

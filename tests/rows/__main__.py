@@ -1,0 +1,63 @@
+"""``make rows``: runs the tests of all rows, and writes the section about them.
+
+What follows is handed on to pytest, so that ``-m "row and not slow"`` runs fewer. Exit status 1 if
+a test failed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from tests.rows.marks import ROOT
+from tests.rows.matrix import ROWS
+from tests.rows.results import Result, ResultsOfRows
+from tests.simulation.faults_page import HEAD, with_section
+
+PAGE = ROOT / "docs" / "faults.md"
+TITLE = "The 58 rows"
+INTRODUCTION = """\
+What may go wrong, in which phase of a transaction, and what is expected. Each test names the rows
+that it shows (`@pytest.mark.row`); `make rows` runs them all and writes this section. *Times* is
+how often the fault was tried: in how many cases, seeds, orders or kills."""
+
+
+def main() -> None:
+    """Run the tests and write the section."""
+    results = ResultsOfRows()
+    status = pytest.main(["-m", "row", "-q", *sys.argv[1:]], plugins=[results])
+    text = PAGE.read_text() if PAGE.exists() else HEAD
+    PAGE.write_text(with_section(text, TITLE, lines(results.by_row)))
+    raise SystemExit(status)
+
+
+def lines(by_row: Mapping[int, Mapping[str, Result]]) -> Iterator[str]:
+    """Yield the section."""
+    yield INTRODUCTION
+    yield ""
+    yield "| row | phase | fault | expected | test | times | result |"
+    yield "|---|---|---|---|---|---|---|"
+    for number, row in ROWS.items():
+        results = by_row.get(number, {})
+        for at, (test, result) in enumerate(sorted(results.items())):
+            said = (number, row.phase, f"{row.place}: {row.fault}", row.expected)
+            cells = (*(said if not at else ("",) * 4), f"`{test}`", *_outcome(result))
+            yield "| " + " | ".join(map(str, cells)) + " |"
+        if not results:
+            said = (number, row.phase, f"{row.place}: {row.fault}", row.expected)
+            yield "| " + " | ".join(map(str, (*said, "", 0, "not run"))) + " |"
+
+
+def _outcome(result: Result) -> tuple[str, str]:
+    if result.failed:
+        return f"{result.times:,}", f"**failed**: {len(result.failed)}"
+    if result.skipped:
+        part = "part " if result.times else ""
+        return f"{result.times:,}", f"{part}not run: {'; '.join(sorted(result.skipped))}"
+    return f"{result.times:,}", "as expected"
+
+
+if __name__ == "__main__":
+    main()
