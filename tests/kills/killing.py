@@ -128,6 +128,7 @@ class Campaign:
         arguments: Further ones of the process.
         name: Id of the topology.
         batch_bytes: Size of a batch.
+        samples: How many samples were judged.
     """
 
     input: Path
@@ -136,6 +137,7 @@ class Campaign:
     name: str = "flights"
     batch_bytes: int = 320_000
     children: list[Child] = field(default_factory=list)
+    samples: int = 0
 
     def start(self, *more: str) -> Child:
         """Start the process."""
@@ -195,6 +197,7 @@ class Campaign:
 
     def judge(self, samples: list[Sample], seen_min: int) -> None:
         """Check that each sample is the fold of the first k txids, and that k never goes back."""
+        self.samples += len(samples)
         expected = folds(self.input, {rows for _, _, rows, _ in samples})
         rows_by_txid: dict[int, int] = {0: 0}
         last = dict.fromkeys(self.tables, 0)
