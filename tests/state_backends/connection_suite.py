@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import pytest
@@ -11,11 +12,12 @@ import sqlalchemy as sa
 from tests.services.mariadb import MariaServer
 from tests.services.postgresql import PostgresServer
 from tests.services.tcp_proxy import TcpProxy
-from txtopo.errors import AuthError, StoreUnavailable, UnknownOutcomeError
+from txtopo.errors import AuthError, FencedError, StoreUnavailable, UnknownOutcomeError
 from txtopo.state import Puts, State, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 Server = MariaServer | PostgresServer
+LIMIT_S = 60.0
 
 
 class ConnectionSuite:
@@ -70,6 +72,43 @@ class ConnectionSuite:
             distant.puts(2, {"a": 2})
         assert distant.contents() == {"a": 1}
         assert distant.puts(2, {"a": 2}, attempt=1).txid == 2
+
+    @pytest.mark.row(53)
+    def test_a_write_that_is_late_on_its_way_is_refused_after_a_claim(
+        self, distant: StateDriver, state: State, proxy: TcpProxy
+    ) -> None:
+        """Its writer had the right to it when it was sent."""
+        proxy.delay(b"FOR UPDATE")
+
+        with ThreadPoolExecutor(1) as pool:
+            late = pool.submit(distant.puts, 2, {"a": 2, "b": 2})
+            assert proxy.arrived.wait(LIMIT_S)
+            successor = StateDriver(state, epoch=2)
+            successor.puts(2, {"a": 20})
+            proxy.release()
+            with pytest.raises(FencedError):
+                late.result(LIMIT_S)
+
+        assert successor.contents() == {"a": 20}
+
+    @pytest.mark.row(53)
+    def test_a_commit_that_is_late_on_its_way_comes_before_the_claim_or_not_at_all(
+        self, distant: StateDriver, state: State, proxy: TcpProxy
+    ) -> None:
+        """Its transaction holds the ledger, so a claim waits for it."""
+        proxy.delay(self.commit_marker)
+
+        with ThreadPoolExecutor(2) as pool:
+            late = pool.submit(distant.puts, 2, {"a": 2})
+            assert proxy.arrived.wait(LIMIT_S)
+            claiming = pool.submit(StateDriver, state, epoch=2)
+            proxy.release()
+            assert late.result(LIMIT_S).txid == 2
+            successor = claiming.result(LIMIT_S)
+
+        assert successor.ledger.txid == 2
+        assert successor.puts(2, {"a": 20}).epoch == 2
+        assert successor.contents() == {"a": 20}
 
     @pytest.mark.row(28)
     def test_a_store_that_is_down_is_unavailable(
