@@ -111,6 +111,17 @@ class ConnectionSuite:
         assert successor.contents() == {"a": 20}
 
     @pytest.mark.row(28)
+    def test_a_reading_that_is_over_when_its_connection_breaks_is_whole(
+        self, distant: StateDriver, proxy: TcpProxy
+    ) -> None:
+        with distant.state.reader() as reader:
+            assert dict(reader.items()) == {"a": 1}
+            proxy.cut()
+
+        with pytest.raises(StoreUnavailable), distant.state.reader():
+            pass
+
+    @pytest.mark.row(28)
     def test_a_store_that_is_down_is_unavailable(
         self, distant: StateDriver, proxy: TcpProxy
     ) -> None:
