@@ -7,9 +7,10 @@ FAST := not integration and not spark and not service and not kills and not slow
 
 SEEDS := 10000
 KILLS := 1000
+MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-stores stores delta-jar kafka jars-try services simulate mutants faults rows test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-stores stores delta-jar kafka jars-try services simulate mutants faults rows soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -70,6 +71,9 @@ faults: java services $(READY)  ## a crash at every point, two coordinators in e
 
 rows: java services jars-try $(READY)  ## the tests of the 58 rows of the fault matrix; writes docs/faults.md
 	$(PYTHON) -m tests.rows $(ARGS)
+
+soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults of all kinds; writes docs/soak.md
+	$(PYTHON) -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 test-all: java services jars-try $(READY)  ## every test, also those that take minutes
 	$(PYTHON) -m pytest $(ARGS)

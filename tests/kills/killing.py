@@ -51,6 +51,11 @@ class Child:
         """Its process id."""
         return self._process.pid
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def wait_for(self, event: str, times: int = 1) -> dict[str, Any]:
         """Wait until it says *event* for the n-th time from now, and return what it said."""
         deadline = time.monotonic() + LIMIT_S
