@@ -7,7 +7,7 @@ a test failed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
@@ -41,8 +41,8 @@ def lines(by_row: Mapping[int, Mapping[str, Result]]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     marked = marked_tests()
     for number, row in ROWS.items():
-        results = {test: Result() for test in marked.get(number, [])}
-        results = _ran_elsewhere(results, by_row.get(number, {})) | by_row.get(number, {})
+        ran = by_row.get(number, {})
+        results = {**_not_run(marked.get(number, []), ran), **ran}
         said = (number, row.phase, f"{row.place}: {row.fault}", row.expected)
         for at, (test, result) in enumerate(sorted(results.items())):
             cells = (*(said if not at else ("",) * 4), f"`{test}`", *_outcome(result))
@@ -51,10 +51,10 @@ def lines(by_row: Mapping[int, Mapping[str, Result]]) -> Iterator[str]:
             yield "| " + " | ".join(map(str, (*said, "", 0, "to come"))) + " |"
 
 
-def _ran_elsewhere(marked: dict[str, Result], ran: Mapping[str, Result]) -> dict[str, Result]:
-    """Leave out the tests of a suite that ran where it is subclassed."""
+def _not_run(marked: Sequence[str], ran: Mapping[str, Result]) -> dict[str, Result]:
+    """Return what did not run; the tests of a suite run where it is subclassed."""
     names = {test.rpartition("::")[2] for test in ran}
-    return {test: r for test, r in marked.items() if test.rpartition("::")[2] not in names}
+    return {test: Result() for test in marked if test.rpartition("::")[2] not in names}
 
 
 def _outcome(result: Result) -> tuple[str, str]:

@@ -95,6 +95,9 @@ def test_a_page_of_sqlite_that_changed_is_damaged(tmp_path: Path) -> None:
 
     with pytest.raises(StoreDamagedError, match="damaged"):
         StateDriver(open_state(url, table="counts"), epoch=2)
+    # Here the rows before it are read first.
+    with pytest.raises(StoreDamagedError), open_state(url, table="counts").reader() as reader:
+        dict(reader.items())
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.9])
