@@ -19,6 +19,7 @@ from tests.services.zookeeper import ZooKeeperProcess
 
 pytestmark = [
     pytest.mark.kills,
+    pytest.mark.slow,
     pytest.mark.service("zookeeper"),
     pytest.mark.timeout(900),
 ]
@@ -88,20 +89,12 @@ def outcome(server: ZooKeeperProcess, counting: Campaign) -> str:
 @pytest.mark.parametrize(
     ("how", "outcomes"),
     [
-        *(
-            pytest.param(
-                *(how, {"StoreAheadOfCoordinator"}),
-                id=name,
-                marks=() if name == "rolled back" else pytest.mark.slow,
-            )
-            for name, how in SEVERE.items()
-        ),
+        *(pytest.param(how, {"StoreAheadOfCoordinator"}, id=name) for name, how in SEVERE.items()),
         *(
             pytest.param(
                 how,
                 {"StoreAheadOfCoordinator", "the server refuses its data", "done"},
                 id=name,
-                marks=pytest.mark.slow,
             )
             for name, how in SLIGHT.items()
         ),

@@ -65,8 +65,9 @@ def test_a_server_that_goes_and_comes_back_in_the_middle_of_commits_costs_only_t
 ) -> None:
     chance = Random(11)
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
-    arguments = ["--zookeeper", hosts, "--pause-s", "0.02"]
+    arguments = ["--zookeeper", hosts, "--pause-s", "0.05"]
     counting = Campaign(flights_input, server.create_database("killed"), arguments)
+    counting.batch_bytes = 320_000 if len(faults) > 2 else 900_000
 
     with counting.watched(seen_min=10):
         child = counting.start()

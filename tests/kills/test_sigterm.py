@@ -22,7 +22,7 @@ def test_sigterm_finishes_the_commit_in_hand_and_ends_with_status_0(
     state = f"sqlite:///{tmp_path / 'flights.db'}"
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
     asked = Campaign(flights_input, state, ["--zookeeper", hosts])
-    asked.batch_bytes = 600_000
+    asked.batch_bytes = 1_200_000
 
     with asked.watched(seen_min=10):
         child = asked.start("--pause-s", "0.2")
