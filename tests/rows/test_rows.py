@@ -8,7 +8,6 @@ from tests.rows.marks import ROOT, TESTS, marked_tests
 from tests.rows.matrix import ROWS
 
 TO_COME = {
-    56: "nothing compares a topology with the one before yet; the verbs of operators bring it",
     57: "there is no acker yet",
     58: "there is no acker yet",
 }
