@@ -10,7 +10,7 @@ KILLS := 1000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-stores stores delta-jar kafka jars-try services simulate mutants faults rows soak rows soak test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-stores stores delta-jar kafka jars-try services simulate mutants faults rows soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
