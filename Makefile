@@ -6,9 +6,11 @@ SOURCES := txtopo state_backends tests examples benchmarks
 FAST := not integration and not spark and not service and not kills and not slow
 
 SEEDS := 10000
+KILLS := 1000
+MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-stores stores delta-jar kafka jars-try services simulate mutants faults test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-stores stores delta-jar kafka jars-try services simulate mutants faults rows soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -63,8 +65,15 @@ simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults; SEED=7 rep
 mutants: $(READY)  ## break one rule after the other in a copy, and show what notices
 	$(PYTHON) -m tests.mutants $(ARGS)
 
-faults: services $(READY)  ## a crash at every point of the protocol, two coordinators in every order
-	$(PYTHON) -m tests.simulation.crash_points $(ARGS)
+faults: java services $(READY)  ## a crash at every point, two coordinators in every order, KILLS=1000 kills
+	$(PYTHON) -m tests.simulation.crash_points
+	$(PYTHON) -m tests.kills.campaign --kills $(KILLS) $(ARGS)
+
+rows: java services jars-try $(READY)  ## the tests of the 58 rows of the fault matrix; writes docs/faults.md
+	$(PYTHON) -m tests.rows $(ARGS)
+
+soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults of all kinds; writes docs/soak.md
+	$(PYTHON) -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 test-all: java services jars-try $(READY)  ## every test, also those that take minutes
 	$(PYTHON) -m pytest $(ARGS)

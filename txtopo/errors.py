@@ -147,6 +147,10 @@ class SchemaDrift(PromiseError):
     """A table has other columns than the state declares."""
 
 
+class StoreDamagedError(PromiseError):
+    """What a store holds is not what was written; bring back a copy that is whole."""
+
+
 class CorruptNodeError(PromiseError):
     """A node of the transactional state cannot be read; it is never taken as empty."""
 

@@ -6,12 +6,23 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from txtopo.errors import (
     LedgerGapError,
+    StoreDamagedError,
     StoreUnavailable,
     TxtopoError,
     UnknownOutcomeError,
     ValueRefusedError,
 )
 
+# What readers of JSON and Parquet say of files that were cut off or changed.
+_DAMAGED = (
+    "whilst parsing",
+    "whilst reading",
+    "whilst decoding",
+    "magic bytes",
+    "orrupt",
+    "file size is 0 bytes",
+    "data page",
+)
 FAILURES = (DeltaError, OSError, UnicodeError, OverflowError, ValueError)
 """What delta-rs and pyarrow raise."""
 # Another commit came between the snapshot and this one: delta-rs has written nothing visible.
@@ -49,6 +60,11 @@ def translated(
     if isinstance(error, UnicodeError | OverflowError) or any(part in said for part in _VALUES):
         return ValueRefusedError(
             f"{place} cannot store a value exactly: {text}; nothing of its batch was written"
+        )
+    if any(part in text for part in _DAMAGED):
+        return StoreDamagedError(
+            f"{place} is damaged: {text}; expected the files that were written there once; did its "
+            "disk fail? bring back a copy that is whole"
         )
     if writing and any(part in said for part in _CONTENDED):
         return Contended(f"{place} was changed by another writer: {text}; try again")

@@ -200,5 +200,15 @@ class SqlBackend(StateBackend):
             connection = self._engine.connect()
         except self._failures as error:
             raise translated(error, self._place) from error
-        with connection:
+        try:
             yield connection
+        finally:
+            self._give_back(connection)
+
+    def _give_back(self, connection: sa.Connection) -> None:
+        """Close a connection; one that broke is thrown away, since its work is over and told of."""
+        try:
+            connection.close()
+        except self._failures:
+            if not connection.closed:
+                connection.invalidate()

@@ -13,6 +13,7 @@ from txtopo.errors import (
     AuthError,
     PromiseError,
     SchemaDrift,
+    StoreDamagedError,
     StoreUnavailable,
     TxtopoError,
     UnknownOutcomeError,
@@ -31,6 +32,9 @@ _REFUSED = (
 _CONTENDED_STATES = ("40001", "40P01", "55P03", "23505")
 _CONTENDED_TEXTS = ("database is locked", "database table is locked")
 _DRIFT_TEXTS = ("no such table", "no such column", "has no column named", "not a database")
+# What PostgreSQL's checksums and SQLite find; MariaDB refuses to start.
+_DAMAGED_STATES = ("XX001", "XX002")
+_DAMAGED_TEXT = "is malformed"
 # Data exceptions, a row merged twice, what no page or index has room for, and what a user's own
 # table does not take: NULL, a key of no other table, what a CHECK or an exclusion forbids.
 _VALUE_STATES = ("22", "21000", "54", "23502", "23503", "23514", "23P01")
@@ -70,6 +74,14 @@ def translated(error: Exception, place: str, *, during_commit: bool = False) -> 
     return StoreUnavailable(f"cannot use {place}: {text}; nothing was written")
 
 
+def damaged(place: str, what: str) -> StoreDamagedError:
+    """Return the error that says what is wrong with the contents of a database."""
+    return StoreDamagedError(
+        f"{place} is damaged: {what}; nothing was written; expected what was written there once; "
+        "did its disk fail? bring back a copy that is whole"
+    )
+
+
 def _by_value(cause: BaseException | None, text: str, place: str) -> TxtopoError | None:
     state = state_of(cause)
     kind = type(cause).__name__
@@ -83,6 +95,8 @@ def _by_value(cause: BaseException | None, text: str, place: str) -> TxtopoError
 
 def _by_state(cause: BaseException | None, text: str, place: str) -> TxtopoError | None:
     state = state_of(cause)
+    if state in _DAMAGED_STATES or _DAMAGED_TEXT in text:
+        return damaged(place, text)
     if state in _CONTENDED_STATES or any(part in text for part in _CONTENDED_TEXTS):
         return Contended(f"{place} is locked by another transaction: {text}; try again")
     if state in ("42P01", "42703", "42804", "42P10") or any(part in text for part in _DRIFT_TEXTS):

@@ -44,7 +44,8 @@ class SqlSnapshot(Snapshot):
                 wanted = columns[0].in_([key[0] for key in chunk])
             else:
                 wanted = sa.tuple_(*columns).in_(chunk)
-            found.update(map(self._row, self._run(self._dialect.selected().where(wanted))))
+            rows = self._fetched(self._run(self._dialect.selected().where(wanted)))
+            found.update(map(self._row, rows))
         return found
 
     def items(self) -> Iterator[tuple[Key, Row]]:
@@ -53,17 +54,16 @@ class SqlSnapshot(Snapshot):
             yield from self._pages()
             return
         options = {"yield_per": _ROWS_AT_A_TIME}
-        for row in self._run(self._dialect.selected(), options):
-            yield self._row(row)
+        yield from map(self._row, self._fetched(self._run(self._dialect.selected(), options)))
 
     def _pages(self) -> Iterator[tuple[Key, Row]]:
         keys = self._dialect.columns.keys
         pages = self._dialect.selected().order_by(*keys).limit(_ROWS_AT_A_TIME)
-        found: Sequence[sa.Row[Any]] = self._run(pages).all()
+        found = list(self._fetched(self._run(pages)))
         while found:
             yield from map(self._row, found)
             last = tuple(found[-1])[: len(keys)]
-            found = self._run(pages.where(_after(keys, last))).all()
+            found = list(self._fetched(self._run(pages.where(_after(keys, last)))))
 
     def _row(self, row: sa.Row[Any]) -> tuple[Key, Row]:
         found = tuple(row)
@@ -82,6 +82,13 @@ class SqlSnapshot(Snapshot):
             return key, Row(txid, current, deleted=deleted)
         previous = decoded(value_types, found[width + values + 1 : -2])
         return key, Row(txid, current, previous, prev_txid, deleted)
+
+    def _fetched(self, rows: sa.CursorResult[Any]) -> Iterator[sa.Row[Any]]:
+        """Yield rows; what is read later fails later."""
+        try:
+            yield from rows
+        except sa.exc.SQLAlchemyError as error:
+            raise translated(error, self._place) from error
 
     def _run(
         self, statement: sa.Executable, options: dict[str, Any] | None = None

@@ -3,7 +3,9 @@
 WAL mode lets readers read while a batch is written; ``synchronous=FULL`` makes a written batch
 survive a power cut. Tables are STRICT and WITHOUT ROWID: the key is the table. Rows are written by
 a sorted ``executemany`` of one upsert: 0.3 M rows/s, and strings with a NUL arrive whole, which
-``json_each`` cuts. Rows of a txid are found by an index on it.
+``json_each`` cuts. Rows of a txid are found by an index on it. A start looks once through the whole
+file (``quick_check``): SQLite has checksums in its log alone, so a disk that fails is found by what
+does not fit together; a bit of a value that changed by itself is not.
 
 SQLite has no decimals, dates or booleans; ``sqlite_types.py`` says what stands for them.
 """
@@ -19,6 +21,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from state_backends.sql.dialect import SqlDialect, undo_statements
+from state_backends.sql.failures import damaged
 from state_backends.sql.sqlite_rows import (
     RowStatement,
     delete_statement,
@@ -57,6 +60,7 @@ class SqliteDialect(SqlDialect):
                 "have for itself; use 'sqlite:///counts.db', or 'memory:' for tests"
             )
         self.state = state
+        self._checked = False
         self._url = url
         options: dict[str, Any] = {"sqlite_with_rowid": False, "sqlite_strict": True}
         self.columns = state_columns(state, column_type, **options)
@@ -87,6 +91,17 @@ class SqliteDialect(SqlDialect):
             assert driver is not None
             driver.execute("PRAGMA journal_mode=WAL")
             connection.info["wal"] = True
+            self._check(driver)
+
+    def _check(self, driver: sqlite3.Connection) -> None:
+        """Look once a start whether the file is whole, as far as SQLite can tell."""
+        if self._checked:
+            return
+        (found,) = driver.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            where = self._url.render_as_string(hide_password=True)
+            raise damaged(f"state {self.state.name!r} in {where}", found)
+        self._checked = True
 
     @contextmanager
     def creating(self, connection: sa.Connection) -> Iterator[None]:

@@ -19,7 +19,7 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 _BUILDERS = "tests/builders/test_mistakes.py::test_"
 _BOLTS = "tests/builders/test_bolt_mistakes.py::test_"
 _PROTOTYPES = "tests/builders/test_prototypes.py::test_"
-_ZOOKEEPER = "tests/transactional_state/test_zookeeper.py::test_row_"
+_ZOOKEEPER = "tests/transactional_state/test_zookeeper.py::test_"
 _EMBEDDED = "tests/transactional_state/test_embedded.py::test_"
 _DELTA = "tests/state_backends/delta/test_delta_table.py::test_"
 _EXISTING = "tests/state_backends/existing_suite.py::ExistingSuite::test_"
@@ -55,10 +55,10 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
     ),
     24: (f"{_PROTOTYPES}24_a_large_bolt_is_warned_of",),
     37: (
-        f"{_ZOOKEEPER}2_nodes_of_another_user_are_refused_with_path_and_scheme",
-        f"{_ZOOKEEPER}2_a_step_that_touches_a_forbidden_node_is_refused",
+        f"{_ZOOKEEPER}nodes_of_another_user_are_refused_with_path_and_scheme",
+        f"{_ZOOKEEPER}a_step_that_touches_a_forbidden_node_is_refused",
         "tests/transactional_state/test_refused_credentials.py::"
-        "test_row_2_refused_credentials_are_not_tried_again",
+        "test_refused_credentials_are_not_tried_again",
     ),
     46: (
         f"{_EMBEDDED}a_directory_that_cannot_be_made_is_refused",

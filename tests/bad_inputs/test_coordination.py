@@ -221,6 +221,7 @@ class Chatty(TransactionalSpout, TransactionalCoordinator, TransactionalEmitter)
 
 
 @bad_input(45)
+@pytest.mark.row(17)
 def test_metadata_that_no_node_has_room_for_names_its_batch_and_size() -> None:
     place = Place.in_memory()
     builder = TransactionalTopologyBuilder("keeping", "spout", Chatty())
@@ -240,6 +241,7 @@ def test_metadata_that_no_node_has_room_for_names_its_batch_and_size() -> None:
 
 
 @bad_input(47)
+@pytest.mark.row(25)
 def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time limits are measured on a clock that only goes forward; the other one is only shown."""
     hours = cycle([3600, -3600, 0])

@@ -61,6 +61,7 @@ def test_a_replay_of_rows_that_are_gone_is_refused() -> None:
 
 @bad_input(70)
 @pytest.mark.parametrize("opaque", [False, True])
+@pytest.mark.row(11)
 def test_a_source_that_ends_before_what_is_committed_is_not_taken_as_read(opaque: bool) -> None:
     """It would be passed over in silence until it had grown again."""
 
@@ -90,6 +91,7 @@ def test_a_source_that_ends_before_what_is_committed_is_not_taken_as_read(opaque
         ("other content", "is changed: .* bytes of"),
     ],
 )
+@pytest.mark.row(24)
 def test_a_planned_file_that_is_not_what_it_was_is_refused(
     tmp_path: Path, change: str, match: str
 ) -> None:

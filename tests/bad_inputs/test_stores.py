@@ -114,6 +114,7 @@ def test_a_driver_that_is_not_installed_is_named_with_the_extra(
 
 
 @bad_input(55)
+@pytest.mark.row(44)
 def test_a_replica_is_refused_with_a_hint_to_the_primary(postgresql: PostgresServer) -> None:
     """A replica answers every write in the words of a transaction that is read-only."""
     url = postgresql.create_database("replica")
@@ -233,6 +234,7 @@ def test_a_locked_file_is_unavailable_and_not_written(
 
 
 @bad_input(67)
+@pytest.mark.row(9)
 def test_a_state_of_another_topology_is_refused_with_both_names(place: Place) -> None:
     """The ledger names its owner, as the id of an application does in Delta."""
     StateDriver(place.state(KEPT), topology="owner").puts(1, {"a": 9})

@@ -120,6 +120,7 @@ def test_a_txid_that_is_visible_is_never_written_again(kafka: KafkaBroker) -> No
     assert seen(log) == ["a", "b", "c"]
 
 
+@pytest.mark.row(29)
 def test_a_zombie_is_fenced_in_the_middle_of_its_transaction(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     zombie = opened(log, 1)
@@ -142,6 +143,7 @@ def test_a_zombie_is_fenced_in_the_middle_of_its_transaction(kafka: KafkaBroker)
     assert seen(log) == ["a", "b"]
 
 
+@pytest.mark.row(26)
 def test_a_zombie_that_claims_late_stops_and_its_successor_goes_on(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     successor = opened(log, 2)
@@ -155,6 +157,7 @@ def test_a_zombie_that_claims_late_stops_and_its_successor_goes_on(kafka: KafkaB
     assert seen(log) == ["a", "b"]
 
 
+@pytest.mark.row(31)
 def test_what_a_dead_coordinator_left_open_is_taken_back(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     dead = opened(log, 1)
@@ -177,6 +180,7 @@ def test_what_a_dead_coordinator_left_open_is_taken_back(kafka: KafkaBroker) -> 
     assert seen(log) == ["a", "b"]
 
 
+@pytest.mark.row(36, 37)
 def test_a_broker_that_dies_at_the_commit_leaves_each_txid_once(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     backend = opened(log, 1)

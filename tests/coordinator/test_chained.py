@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.coordinator.script import COUNTED, OPAQUE, STORM, Script
 from txtopo.coordinator.events import Committed, Failed, Processed
 from txtopo.metadata import BatchMetadata, Json
@@ -41,6 +43,7 @@ def test_a_run_starts_where_the_run_before_it_ended() -> None:
     assert script.starts[1].previous == BatchMetadata(1, end(6))
 
 
+@pytest.mark.row(23)
 def test_an_opaque_replay_is_cut_anew_from_where_its_predecessor_ended() -> None:
     script = Script(OPAQUE, s=1)
     for txid in (1, 2, 3):
@@ -133,6 +136,7 @@ def test_check_36_in_storms_own_numbers() -> None:
     assert script.starts[-1].previous == BatchMetadata(1, end(2))
 
 
+@pytest.mark.row(23)
 def test_storms_opaque_story() -> None:
     """41 to 90 is cut again as 41 to 50; the batch behind it, processed already, starts at 51."""
     script = Script(OPAQUE, s=1)

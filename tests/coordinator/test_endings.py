@@ -29,6 +29,7 @@ def stop_of(script: Script, txid: int, failure: Failure) -> Stop:
     return action
 
 
+@pytest.mark.row(19)
 def test_r12_a_poison_batch_ends_the_run_with_what_an_operator_needs() -> None:
     script = Script(POISON, s=10)
     script.fail(1)
@@ -43,6 +44,7 @@ def test_r12_a_poison_batch_ends_the_run_with_what_an_operator_needs() -> None:
         assert part in str(error)
 
 
+@pytest.mark.row(18)
 def test_failures_of_the_infrastructure_do_not_count() -> None:
     script = Script(POISON, s=10)
     for _ in range(9):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
+
 from tests.coordinator.script import COUNTED, INFRASTRUCTURE, OPAQUE, STORM, Script
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import Coordinator, CoordinatorSettings
@@ -129,6 +131,7 @@ def test_what_was_planned_when_a_spout_was_deactivated_is_in_flight() -> None:
     assert [type(action).__name__ for action in actions] == ["StoreBatches", "StartProcessing"]
 
 
+@pytest.mark.row(10)
 def test_a_fault_while_planning_pauses_and_asks_again() -> None:
     coordinator = new()
     coordinator.start()

@@ -41,6 +41,7 @@ def name_of(chosen: CoordinatorSettings) -> str:
 @pytest.mark.parametrize("chosen", SETTINGS, ids=name_of)
 @examples(5)
 @given(seed=st.integers(0, 2**32))
+@pytest.mark.row(27)
 def test_each_record_is_committed_once_and_in_order(chosen: CoordinatorSettings, seed: int) -> None:
     world = World(chosen, seed)
     for _ in range(80):

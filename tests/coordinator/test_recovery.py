@@ -31,6 +31,7 @@ def test_a_predecessor_without_an_end_is_refused_where_batches_are_chained() -> 
         Coordinator(OPAQUE, epoch=2, current=2, stored={1: BatchMetadata(1)})
 
 
+@pytest.mark.row(48)
 def test_older_metadata_that_was_not_pruned_does_no_harm() -> None:
     stored = {1: ONE, 2: ONE, 3: ONE, 4: ONE}
 

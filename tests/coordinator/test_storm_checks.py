@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.coordinator.script import COUNTED, STORM, Script
 from txtopo.coordinator.events import Failed
 
 
+@pytest.mark.row(27)
 def test_checks_1_to_13_in_one_script() -> None:
     script = Script(STORM)
 

@@ -52,6 +52,7 @@ def test_a_failed_exception_replays_the_batch_on_spark(
 
 
 @pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.row(23)
 def test_a_failed_batch_takes_the_later_ones_of_its_run_with_it_and_all_are_replayed(
     keep: bool,
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_bolt_that_raises_at_txid_5_leaves_1_to_4_committed_on_spark(
 
 
 @pytest.mark.parametrize("where", ["batch.finish_batch", "committer.execute", "spout.commit"])
+@pytest.mark.row(19)
 def test_a_poison_batch_ends_the_run_with_txid_bolt_and_cause(where: str) -> None:
     place = Place.in_memory()
     trouble = Trouble(where, txid=4, attempts=99)

@@ -86,6 +86,7 @@ def test_waiting_for_everything_has_a_time_limit(
         assert place.read("totals") == total(6)
 
 
+@pytest.mark.row(54)
 def test_a_stop_finishes_the_commit_in_hand_and_drops_the_rest(
     gate: Gate, request: pytest.FixtureRequest
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_deactivated_run_commits_what_is_in_flight_and_plans_nothing(
         assert place.read("totals") == total(6)
 
 
+@pytest.mark.row(21)
 def test_a_bolt_that_hangs_is_cancelled_counted_and_replayed(
     gate: Gate, request: pytest.FixtureRequest
 ) -> None:

@@ -77,6 +77,7 @@ def ranges(place: Place) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("run_txids_max", [1, 10])
+@pytest.mark.row(23)
 def test_the_numbers_of_storms_page(run_txids_max: int) -> None:
     """Txid 1 has the offsets 1 to 50 and fails while 2 with 51 to 100 is under way.
 
@@ -114,6 +115,7 @@ def test_a_partition_that_is_down_keeps_its_position(
     assert offsets[4] == list(range(101, 141))
 
 
+@pytest.mark.row(43)
 def test_an_empty_replay_takes_back_what_the_failed_attempt_wrote() -> None:
     """R1: the keys of the first attempt are gone although the second one has none."""
     place = Place.in_memory()
@@ -135,6 +137,7 @@ class DownOnce(MemoryBackend):
 
 
 @pytest.mark.parametrize("take", [0, 7, 90])
+@pytest.mark.row(42, 43)
 def test_a_state_that_was_written_is_undone_when_another_one_could_not_be(take: int) -> None:
     """Attempt 0 of txid 2 is in the first state when the second one fails; then it is cut anew."""
     place = Place.in_memory()

@@ -86,6 +86,7 @@ def main() -> None:
     name, _, times = args.die_at.rpartition(":")
     scheduler = DyingScheduler(name, int(times)) if name else None
     run = start_topology(topology, spark, config, [telling], scheduler=scheduler)
+    run.stop_on(signal.SIGTERM)
     try:
         run.process_all_available()
     except Exception as error:

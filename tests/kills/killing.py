@@ -51,6 +51,11 @@ class Child:
         """Its process id."""
         return self._process.pid
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def wait_for(self, event: str, times: int = 1) -> dict[str, Any]:
         """Wait until it says *event* for the n-th time from now, and return what it said."""
         deadline = time.monotonic() + LIMIT_S
@@ -128,6 +133,7 @@ class Campaign:
         arguments: Further ones of the process.
         name: Id of the topology.
         batch_bytes: Size of a batch.
+        samples: How many samples were judged.
     """
 
     input: Path
@@ -136,6 +142,7 @@ class Campaign:
     name: str = "flights"
     batch_bytes: int = 320_000
     children: list[Child] = field(default_factory=list)
+    samples: int = 0
 
     def start(self, *more: str) -> Child:
         """Start the process."""
@@ -195,6 +202,7 @@ class Campaign:
 
     def judge(self, samples: list[Sample], seen_min: int) -> None:
         """Check that each sample is the fold of the first k txids, and that k never goes back."""
+        self.samples += len(samples)
         expected = folds(self.input, {rows for _, _, rows, _ in samples})
         rows_by_txid: dict[int, int] = {0: 0}
         last = dict.fromkeys(self.tables, 0)

@@ -27,6 +27,7 @@ def demo(folder: Path, hosts: str, seed: int, records: int, kills: int) -> int:
     )
 
 
+@pytest.mark.row(10, 22)
 def test_totals_are_equal_after_a_kill_of_driver_and_broker(
     zookeeper: ZooKeeperProcess, tmp_path: Path
 ) -> None:
@@ -35,6 +36,7 @@ def test_totals_are_equal_after_a_kill_of_driver_and_broker(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.row(10, 22)
 def test_totals_are_equal_after_many_kills(
     zookeeper: ZooKeeperProcess, tmp_path: Path, seed: int
 ) -> None:

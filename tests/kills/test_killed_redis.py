@@ -14,6 +14,7 @@ from txtopo.testing.conformance.driver import StateDriver
 pytestmark = pytest.mark.service("redis")
 
 
+@pytest.mark.row(28, 31)
 def test_a_server_that_is_killed_in_the_middle_of_commits_comes_back_whole() -> None:
     """Ledger and rows agree, and what was acknowledged is there."""
     with RedisServer() as server:

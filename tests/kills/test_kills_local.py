@@ -28,6 +28,7 @@ def campaign(
 
 
 @each_kind
+@pytest.mark.row(22, 31)
 def test_every_sample_of_sqlite_is_the_fold_of_the_first_txids(
     kind: StateKind, flights_input: Path, tmp_path: Path, zookeeper: ZooKeeperProcess
 ) -> None:
@@ -39,6 +40,7 @@ def test_every_sample_of_sqlite_is_the_fold_of_the_first_txids(
 
 
 @each_kind
+@pytest.mark.row(22, 31)
 def test_every_sample_of_postgresql_is_the_fold_of_the_first_txids(
     kind: StateKind,
     flights_input: Path,
@@ -53,6 +55,7 @@ def test_every_sample_of_postgresql_is_the_fold_of_the_first_txids(
 
 
 @pytest.mark.parametrize("mode", ["table", pytest.param("log", marks=pytest.mark.slow)])
+@pytest.mark.row(22, 31)
 def test_every_sample_of_delta_is_the_fold_of_the_first_txids(
     mode: str, flights_input: Path, tmp_path: Path, zookeeper: ZooKeeperProcess
 ) -> None:
@@ -63,6 +66,7 @@ def test_every_sample_of_delta_is_the_fold_of_the_first_txids(
 
 
 @pytest.mark.slow
+@pytest.mark.row(22, 31)
 def test_every_sample_of_a_log_in_postgresql_is_the_fold_of_the_first_txids(
     flights_input: Path, postgresql: PostgresServer, zookeeper: ZooKeeperProcess
 ) -> None:
@@ -74,6 +78,7 @@ def test_every_sample_of_a_log_in_postgresql_is_the_fold_of_the_first_txids(
 
 
 @pytest.mark.slow
+@pytest.mark.row(22, 31)
 def test_every_sample_of_mariadb_is_the_fold_of_the_first_txids(
     flights_input: Path, mariadb: MariaServer, zookeeper: ZooKeeperProcess
 ) -> None:
@@ -85,6 +90,7 @@ def test_every_sample_of_mariadb_is_the_fold_of_the_first_txids(
 
 
 @pytest.mark.slow
+@pytest.mark.row(22, 31)
 def test_every_sample_of_redis_is_the_fold_of_the_first_txids(
     flights_input: Path, redis_server: RedisServer, zookeeper: ZooKeeperProcess
 ) -> None:

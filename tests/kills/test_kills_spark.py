@@ -18,6 +18,7 @@ def embedded(folder: Path) -> list[str]:
     return ["--zookeeper", "embedded", "--zookeeper-dir", str(folder / "zookeeper")]
 
 
+@pytest.mark.row(22, 31)
 def test_every_sample_of_sqlite_is_the_fold_of_the_first_txids_on_spark(
     flights_input: Path, tmp_path: Path
 ) -> None:
@@ -28,6 +29,7 @@ def test_every_sample_of_sqlite_is_the_fold_of_the_first_txids_on_spark(
         killed.kill_and_finish(KILLS, seed=5, commits_max=COMMITS_MAX)
 
 
+@pytest.mark.row(22, 31)
 def test_every_sample_of_postgresql_is_the_fold_of_the_first_txids_on_spark(
     flights_input: Path, tmp_path: Path, postgresql: PostgresServer
 ) -> None:

@@ -65,6 +65,7 @@ def commit_until_killed(state: State, epoch: int, *, changed: bool) -> int:
         store.close()
 
 
+@pytest.mark.row(28, 31)
 def test_a_killed_server_holds_what_its_ledger_says(server: MariaServer) -> None:
     chance = random.Random(12)
     url = server.create_database("killed")

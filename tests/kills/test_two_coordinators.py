@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
 SLOWLY = ("--pause-s", "0.3", "--max-spout-pending", "1")
 
 
+@pytest.mark.row(5, 22)
 def test_a_standby_takes_over_when_the_leader_is_killed(
     flights_input: Path, tmp_path: Path, zookeeper: ZooKeeperProcess
 ) -> None:
@@ -35,6 +36,7 @@ def test_a_standby_takes_over_when_the_leader_is_killed(
 
 
 @pytest.mark.spark
+@pytest.mark.row(5, 22, 50)
 def test_a_standby_hosts_the_embedded_server_when_the_leader_is_killed(
     flights_input: Path, tmp_path: Path
 ) -> None:
@@ -56,6 +58,7 @@ def test_a_standby_hosts_the_embedded_server_when_the_leader_is_killed(
         second.finish()
 
 
+@pytest.mark.row(5, 26, 29)
 def test_a_leader_that_wakes_up_deposed_changes_nothing_and_names_its_successor(
     flights_input: Path, tmp_path: Path, zookeeper: ZooKeeperProcess
 ) -> None:

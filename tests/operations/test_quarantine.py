@@ -30,6 +30,7 @@ def poisoned(place: Place) -> Place:
     return place
 
 
+@pytest.mark.row(19)
 def test_the_order_goes_on_without_the_batch_wherever_the_operator_was_killed(make: Make) -> None:
     taken_out(poisoned(make(opaque=True)))
 

@@ -22,7 +22,8 @@ from txtopo.transactional_state.memory import MemoryEnsemble
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_row_51_a_wiped_zookeeper_is_rebuilt_from_ledgers_and_a_position(
+@pytest.mark.row(51)
+def test_a_wiped_zookeeper_is_rebuilt_from_ledgers_and_a_position(
     memory: Make, started: bool
 ) -> None:
     place = memory()
@@ -48,7 +49,8 @@ def test_row_51_a_wiped_zookeeper_is_rebuilt_from_ledgers_and_a_position(
     assert place.held() == both(BATCHES, ALL)
 
 
-def test_row_8_zookeeper_goes_back_to_a_store_that_was_restored(tmp_path: Path) -> None:
+@pytest.mark.row(8)
+def test_zookeeper_goes_back_to_a_store_that_was_restored(tmp_path: Path) -> None:
     first, second = (open_state(f"sqlite:///{tmp_path}/{at}.db") for at in range(2))
     place = Place((first, second))
     place.run(batches=2)

@@ -31,7 +31,8 @@ def repair(place: Place, path: str, value: object = None) -> Plan:
 
 @pytest.mark.parametrize("data", [None, b"\x80pickle", b'{"schema":1,"write":"w","value":7}'])
 @pytest.mark.parametrize("path", [EPOCH, CURRENT])
-def test_row_3_what_follows_from_the_ledgers_is_put_back(
+@pytest.mark.row(3)
+def test_what_follows_from_the_ledgers_is_put_back(
     memory: Make, path: str, data: bytes | None
 ) -> None:
     place = broken(memory(), path, data)

@@ -157,6 +157,7 @@ def test_check_34_a_replay_brings_exactly_the_ranges_that_were_kept() -> None:
     assert cuts(replayed) == cuts(outcome)
 
 
+@pytest.mark.row(12)
 def test_check_35_a_replay_does_not_touch_partitions_that_were_added_later() -> None:
     _, third = ran(Ranges(), run_of(1, first=3, planned=1, cuts=[{"0": [4, 6]}]))
     previous = BatchMetadata(1, {"0": [4, 6]})
@@ -191,6 +192,7 @@ def test_a_run_of_replays_and_a_new_batch_chains_through() -> None:
     assert cuts(outcome) == [{"0": [0, 5]}, {"0": [5, 7]}]
 
 
+@pytest.mark.row(23)
 def test_check_36_an_opaque_batch_that_failed_is_cut_from_where_its_predecessor_ended() -> None:
     """1, 2 and 3 in flight, 2 fails: 2 gets [2, 4) and 3 gets [4, 6) again."""
     outcome, _ = ran(Opaque(), run_of(3, planned=1))

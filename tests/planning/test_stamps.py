@@ -157,6 +157,7 @@ def recomputed(level: int, slot: int, seen_by: int) -> RunOutcome:
 @pytest.mark.parametrize("level", [0, 1])
 @pytest.mark.parametrize("slot", [0, 1])
 @pytest.mark.parametrize("seen_by", [0, 1])
+@pytest.mark.row(20)
 def test_two_runs_of_one_task_that_different_slots_saw_are_seen(
     level: int, slot: int, seen_by: int
 ) -> None:
@@ -164,6 +165,7 @@ def test_two_runs_of_one_task_that_different_slots_saw_are_seen(
         recomputed(level, slot, seen_by)
 
 
+@pytest.mark.row(20)
 def test_one_slot_that_gets_stamps_of_two_runs_sees_it_itself() -> None:
     program = topology().program
     twice = [

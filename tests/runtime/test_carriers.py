@@ -84,6 +84,7 @@ def test_workers_serve_many_jobs(open_carrier: Open, tmp_path: Path) -> None:
     assert len(set(notes.read_text().split())) <= 4
 
 
+@pytest.mark.row(21)
 def test_a_cancelled_job_is_really_stopped(open_carrier: Open, tmp_path: Path) -> None:
     carrier, run, alive = open_carrier(), run_of(1), tmp_path / "alive"
     carrier.start(single_bolt(Sleeper(alive)))
@@ -126,6 +127,7 @@ def test_a_tag_can_come_again_in_the_next_start(open_carrier: Open, tmp_path: Pa
     assert committed == [1, 2, 3]
 
 
+@pytest.mark.row(21, 35)
 def test_a_crashed_worker_counts_as_a_failure_of_the_run(open_carrier: Open) -> None:
     carrier = open_carrier()
     carrier.start(single_bolt(Crasher()))

@@ -24,7 +24,8 @@ def built(state: State, bolt: str = "total", table: str = "totals", tasks: int =
 
 
 @pytest.mark.parametrize("changed", [("sum", "totals"), ("total", "sums")])
-def test_row_56_another_bolt_or_table_is_an_error_before_anything_is_written(
+@pytest.mark.row(56)
+def test_another_bolt_or_table_is_an_error_before_anything_is_written(
     changed: tuple[str, str],
 ) -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
@@ -43,7 +44,8 @@ def test_row_56_another_bolt_or_table_is_an_error_before_anything_is_written(
     assert ensemble.nodes == before
 
 
-def test_row_56_a_change_that_is_meant_is_taken_once_and_remembered() -> None:
+@pytest.mark.row(56)
+def test_a_change_that_is_meant_is_taken_once_and_remembered() -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
     with running(built(state), ensemble) as run:
         run.process_all_available(LIMIT_S)

@@ -11,6 +11,7 @@ import pytest
 @pytest.mark.kills
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("kind", "kills"), [("rdd", 5), ("dataframe", 5)])
+@pytest.mark.row(18, 20, 35)
 def test_the_loss_of_an_executor_never_mixes_two_cuts(
     kind: str, kills: int, tmp_path: Path
 ) -> None:

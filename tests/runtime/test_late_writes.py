@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+import pytest
+
 from tests.runtime.loop_world import BATCHES, LIMIT_S, expected, memory_state, stored, topology_of
 from txtopo import Config
 from txtopo.runtime.scheduler import Done, ThreadScheduler
@@ -44,6 +46,7 @@ class SlowThread(ThreadScheduler):
         super().submit(noted, done)
 
 
+@pytest.mark.row(52, 53)
 def test_a_write_of_a_term_that_is_over_is_refused_though_the_same_process_leads_again() -> None:
     """It had begun, so nobody could call it back; it must not go on under the new epoch."""
     state, ensemble, slow = memory_state(), MemoryEnsemble(), SlowThread("P9.before")

@@ -93,6 +93,7 @@ def note_clean(txid: int) -> None:
     TOLD["clean"].append(txid)
 
 
+@pytest.mark.row(49)
 def test_the_emitter_is_told_only_what_is_durable() -> None:
     """What a source forgets before that is lost, if the process dies in between."""
     ENSEMBLES["durable"] = MemoryEnsemble()

@@ -66,6 +66,7 @@ def flaky() -> Iterator[State]:
 
 
 @pytest.mark.parametrize("fault", ["before", "lost", "landed"])
+@pytest.mark.row(28, 37)
 def test_a_store_that_fails_is_tried_again_and_nothing_counts_twice(
     flaky: State, fault: str
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_store_that_fails_is_tried_again_and_nothing_counts_twice(
     assert failed == ([] if fault == "landed" else ["infrastructure"] * 4)
 
 
+@pytest.mark.row(28)
 def test_faults_of_a_store_never_end_the_run(flaky: State) -> None:
     """They say nothing about the batch, so they do not count towards attempts_max."""
     FlakyBackend.script = {3: ["before"] * 9}
@@ -90,6 +92,7 @@ def test_faults_of_a_store_never_end_the_run(flaky: State) -> None:
     assert stored(flaky) == (12, expected())
 
 
+@pytest.mark.row(45)
 def test_nothing_is_committed_while_zookeeper_cannot_say_so() -> None:
     """Row 45: txid 4 is in the store, and 5 waits until ZooKeeper holds that."""
     state, ensemble = memory_state(), MemoryEnsemble()
@@ -114,6 +117,7 @@ def test_nothing_is_committed_while_zookeeper_cannot_say_so() -> None:
 
 
 @pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.row(14, 15)
 def test_a_write_to_zookeeper_whose_answer_is_lost_is_made_again(landed: bool) -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
     changes = Changes(
@@ -137,6 +141,7 @@ class Poisoned(Total):
         super().execute(tuple)
 
 
+@pytest.mark.row(19)
 def test_a_poison_batch_stops_the_run_and_a_later_start_goes_on_there() -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from txtopo.errors import BoltError, RunLostError, TopologyError
 from txtopo.runtime.spark_failures import failure_of_job
 
@@ -10,6 +12,7 @@ PYTHON = (
 )
 
 
+@pytest.mark.row(21)
 def test_a_worker_that_died_counts() -> None:
     text = JAVA + ": org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)."
 
@@ -20,6 +23,7 @@ def test_a_worker_that_died_counts() -> None:
     assert "got Python worker exited unexpectedly (crashed).;" in str(error)
 
 
+@pytest.mark.row(18)
 def test_a_lost_executor_does_not_count() -> None:
     text = JAVA + (
         ": org.apache.spark.SparkException: Job aborted due to stage failure: ExecutorLostFailure "

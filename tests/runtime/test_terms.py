@@ -46,6 +46,7 @@ def test_a_spout_that_could_not_know_where_its_batches_end_is_asked_again() -> N
         assert stored(state) == (14, expected())
 
 
+@pytest.mark.row(16)
 def test_a_lost_session_without_a_successor_only_costs_an_epoch() -> None:
     """Row 16: the coordinator asks for the leadership again and goes on from what is durable."""
     state, ensemble = memory_state(), MemoryEnsemble()
@@ -64,6 +65,7 @@ def test_a_lost_session_without_a_successor_only_costs_an_epoch() -> None:
         assert run.is_active
 
 
+@pytest.mark.row(29, 47)
 def test_a_deposed_leader_stops_with_an_error_that_names_its_successor() -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
 
@@ -80,6 +82,7 @@ def test_a_deposed_leader_stops_with_an_error_that_names_its_successor() -> None
         assert stored(state)[0] in (5, 6)
 
 
+@pytest.mark.row(5)
 def test_a_standby_takes_over_when_the_leader_stops() -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
     topology = topology_of(state)

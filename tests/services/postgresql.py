@@ -8,13 +8,16 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tests.services.private import PrivateServer, account, free_port
 
 # PostgreSQL refuses to run as root; these accounts exist where its package is installed, or always.
 _ACCOUNTS = ("postgres", "nobody")
+_ENDED_S_MAX = 60.0
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "max_connections": "50",
@@ -55,8 +58,7 @@ class PostgresServer(PrivateServer):
         self._account = account(_ACCOUNTS, "PostgreSQL")
         self.folder = Path(tempfile.mkdtemp(prefix="txtopo-postgresql-"))
         self.port = free_port()
-        if self._account:
-            os.chown(self.folder, self._account.pw_uid, self._account.pw_gid)
+        self.own(self.folder)
         self._initialise()
 
     @property
@@ -74,6 +76,11 @@ class PostgresServer(PrivateServer):
         self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", self.user, name)
         return self.url_of(name)
 
+    def own(self, folder: Path) -> None:
+        """Give a folder to the account that the server runs as."""
+        if self._account:
+            os.chown(folder, self._account.pw_uid, self._account.pw_gid)
+
     def start(self) -> None:
         """Start the server and wait until it answers."""
         self._run(
@@ -86,8 +93,25 @@ class PostgresServer(PrivateServer):
         self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", mode, "stop")
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the postmaster, e.g. SIGSTOP and SIGCONT."""
-        os.kill(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]), number)
+        """Send a signal to the postmaster and all of its processes, e.g. SIGSTOP and SIGCONT."""
+        for each in self._processes():
+            with suppress(ProcessLookupError):
+                os.kill(each, number)
+
+    def kill(self) -> None:
+        """Kill all of its processes at once, as a power cut does; it can be started again."""
+        processes = self._processes()
+        self.signal(signal.SIGKILL)
+        deadline = time.monotonic() + _ENDED_S_MAX
+        while any(Path(f"/proc/{each}").exists() for each in processes):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"of the processes {processes} some do not end")
+            time.sleep(0.01)
+
+    def _processes(self) -> list[int]:
+        postmaster = int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text()
+        return [postmaster, *map(int, children.split())]
 
     def end(self) -> None:
         """End the server, however it stands."""

@@ -13,6 +13,7 @@ class TcpProxy:
 
     Attributes:
         port: Where clients connect.
+        arrived: Set when the message to be delayed has come from the client.
     """
 
     def __init__(self, port: int) -> None:
@@ -24,11 +25,21 @@ class TcpProxy:
         self._up = True
         self._sockets: list[socket.socket] = []
         self._muted: set[socket.socket] = set()
+        self._delayed: bytes | None = None
+        self.arrived, self._released = threading.Event(), threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lose(self, marker: bytes, *, landed: bool) -> None:
         """Drop the connection whose client sends *marker*, after or before the server did it."""
         self._marker, self._landed = marker, landed
+
+    def delay(self, marker: bytes) -> None:
+        """Keep the next message with *marker* on its way until :meth:`release`."""
+        self._delayed = marker
+
+    def release(self) -> None:
+        """Hand on what was kept."""
+        self._released.set()
 
     def cut(self) -> None:
         """Drop every connection and accept no new one."""
@@ -50,6 +61,7 @@ class TcpProxy:
         traceback: TracebackType | None,
     ) -> None:
         self._listener.close()
+        self.release()
         self.cut()
 
     def _accept(self) -> None:
@@ -67,6 +79,10 @@ class TcpProxy:
     def _requests(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := client.recv(65536):
+                if self._delayed is not None and self._delayed in data:
+                    self._delayed = None
+                    self.arrived.set()
+                    self._released.wait()
                 if self._marker is None or self._marker not in data:
                     server.sendall(data)
                     continue

@@ -57,7 +57,12 @@ class ZooKeeperProcess(PrivateServer):
         )
 
     def start(self) -> None:
-        """Start the server and wait until it listens."""
+        """Start the server and wait until it serves."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start the server, and do not wait."""
         java = [find_java(), *self.options, "-cp", _class_path()]
         command = [*java, self.main, str(self.folder / "zoo.cfg")]
         with (self.folder / "log").open("ab") as log:
@@ -67,11 +72,39 @@ class ZooKeeperProcess(PrivateServer):
                 stdout=log,
                 stderr=log,
             )
+
+    def wait(self) -> None:
+        """Wait until it serves.
+
+        Raises:
+            RuntimeError: It ended, or does not serve.
+        """
+        assert self._process is not None
         deadline = time.monotonic() + STARTED_S_MAX
-        while not _answers(self.port):
+        while not self.mode:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"ZooKeeper did not start: {(self.folder / 'log').read_text()}")
             time.sleep(0.05)
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def mode(self) -> str:
+        """What it says it is: standalone, leader or follower; nothing while it does not serve."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                connection.sendall(b"srvr")
+                return connection.recv(4096).decode().partition("Mode: ")[2].partition("\n")[0]
+        except OSError:
+            return ""
+
+    def files(self, kind: str) -> list[Path]:
+        """Return its files of a kind, ``log`` or ``snapshot``, oldest first."""
+        found = self.folder.glob(f"data/version-2/{kind}.*")
+        return sorted(found, key=lambda file: int(file.suffix[1:], 16))
 
     def stop(self) -> None:
         """Stop the server in order."""
@@ -120,13 +153,3 @@ def _class_path() -> str:
         raise FileNotFoundError("no PySpark found, whose jars hold ZooKeeper")
     jars = sorted((Path(spec.origin).parent / "jars").glob("*.jar"))
     return os.pathsep.join(str(jar) for jar in jars if jar.name.startswith(_JARS))
-
-
-def _answers(port: int) -> bool:
-    """Whether the server serves; it listens a little before that."""
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-            connection.sendall(b"srvr")
-            return b"Mode" in connection.recv(4096)
-    except OSError:
-        return False

@@ -75,6 +75,7 @@ def stores(
 
 
 @pytest.mark.parametrize(("cell", "stores"), list(_runs()), indirect=["stores"])
+@pytest.mark.row(7, 13, 22, 31, 42, 43, 46, 48, 49)
 def test_a_process_that_dies_anywhere_loses_and_doubles_nothing(
     cell: Cell, stores: StoreKind, baton: Baton
 ) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 
+from tests.rows.results import TIMES
 from tests.simulation.named_seeds import NAMED_SEEDS, NamedSeed
 from txtopo.testing.simulation.campaign import run_seeds
 from txtopo.testing.simulation.scenario import Scenario
@@ -15,7 +17,9 @@ pytestmark = pytest.mark.integration
 SEEDS = 300
 
 
-def test_no_seed_breaks_a_promise() -> None:
+@pytest.mark.row(6, 14, 15, 16, 20, 22, 23, 25, 26, 28, 36, 37, 42, 43, 45, 47, 48, 49, 53)
+def test_no_seed_breaks_a_promise(record_property: Callable[[str, object], None]) -> None:
+    record_property(TIMES, SEEDS)
     report = run_seeds(0, SEEDS, processes=len(os.sched_getaffinity(0)))
 
     commands = [Scenario.drawn(seed).command() for seed in report.failures]

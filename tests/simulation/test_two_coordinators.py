@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
+from tests.rows.results import TIMES
 from tests.simulation.crash_cells import KINDS
 from tests.simulation.one_core import baton_on_one_core
 from tests.simulation.two_coordinators import Order, orders, run_order
@@ -17,8 +19,9 @@ PARTS = 4
 
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.row(5, 26, 29, 47, 53)
 def test_a_zombie_changes_nothing_wherever_it_hung_and_whenever_it_wakes(
-    kind: StateKind, part: int
+    kind: StateKind, part: int, record_property: Callable[[str, object], None]
 ) -> None:
     wrong: dict[Order, list[str]] = {}
     refused: Counter[str] = Counter()
@@ -31,6 +34,7 @@ def test_a_zombie_changes_nothing_wherever_it_hung_and_whenever_it_wakes(
             if outcome.wrong:
                 wrong[order] = outcome.wrong
 
+    record_property(TIMES, count)
     assert not wrong, f"{len(wrong)} of {count} orders: {list(wrong.items())[:3]}"
     assert count > 200
     assert refused["P2.before"], "ZooKeeper never refused a write of a zombie: nothing was tested"

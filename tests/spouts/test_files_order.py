@@ -196,6 +196,7 @@ class OutageOnce(FileSource):
 
 
 @pytest.mark.parametrize("failing", ["a", "b", "c"])
+@pytest.mark.row(10)
 def test_an_outage_while_a_batch_is_planned_skips_no_file(tmp_path: Path, failing: str) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).write_text("".join(f"{name}{line}\n" for line in range(10)))

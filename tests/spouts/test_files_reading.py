@@ -67,6 +67,7 @@ def test_record_batches_are_bounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["changed", "gone", "other time"])
+@pytest.mark.row(24)
 def test_data_that_is_gone_or_changed_stops_the_run(tmp_path: Path, how: str) -> None:
     path = tmp_path / "a.csv"
     write(path, "csv", numbered(3))
@@ -114,6 +115,7 @@ def test_archives_are_refused(tmp_path: Path) -> None:
         Planner(spout(tmp_path)).plan()
 
 
+@pytest.mark.row(10)
 def test_a_filesystem_that_fails_is_an_infrastructure_fault(tmp_path: Path) -> None:
     write(tmp_path / "in" / "a.csv", "csv", numbered(3))
     made = spout(tmp_path / "in")

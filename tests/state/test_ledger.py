@@ -35,6 +35,7 @@ def test_the_ledger_says_what_to_do(attempt: TransactionAttempt, expected: Stand
         (TransactionAttempt(9, 0, 3), LedgerGapError),
     ],
 )
+@pytest.mark.row(29)
 def test_what_comes_too_late_or_too_early_is_refused(
     attempt: TransactionAttempt, error: type[Exception]
 ) -> None:
@@ -50,6 +51,7 @@ def test_a_new_epoch_counts_its_attempts_from_nought() -> None:
     assert standing(taken, TransactionAttempt(7, 0, 4)) is Standing.REDO
 
 
+@pytest.mark.row(9, 29)
 def test_a_claim_of_an_earlier_epoch_or_another_topology_is_refused() -> None:
     assert claimed(HELD, topology="topology", epoch=3) == HELD
     with pytest.raises(FencedError):

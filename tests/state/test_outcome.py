@@ -53,12 +53,14 @@ class LosesAnswers(RowBackend):
         raise UnknownOutcomeError("the connection was lost")
 
 
+@pytest.mark.row(36)
 def test_a_write_that_landed_is_a_success() -> None:
     backend = LosesAnswers(landed=True)
 
     assert commit_resolved(backend, FIRST, WRITES) == Ledger("topology", 1, 1, 1, 0)
 
 
+@pytest.mark.row(37)
 def test_a_write_that_was_lost_is_to_be_tried_again() -> None:
     with pytest.raises(StoreUnavailable, match="try again"):
         commit_resolved(LosesAnswers(landed=False), FIRST, WRITES)

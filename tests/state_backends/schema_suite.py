@@ -96,9 +96,8 @@ class SchemaSuite:
         with pytest.raises(SchemaDrift, match="other columns"):
             StateDriver(state)
 
-    def test_row_34_a_change_during_the_run_writes_nothing(
-        self, state: State, engine: sa.Engine
-    ) -> None:
+    @pytest.mark.row(34)
+    def test_a_change_during_the_run_writes_nothing(self, state: State, engine: sa.Engine) -> None:
         store = StateDriver(state)
         store.puts(1, {"a": 1})
         with engine.begin() as connection:

@@ -51,6 +51,7 @@ def raw(state: State) -> Any:
     return Redis.from_url(state.url, decode_responses=True)
 
 
+@pytest.mark.row(36)
 def test_an_exec_that_landed_is_found_in_the_ledger(distant: StateDriver, proxy: TcpProxy) -> None:
     proxy.lose(EXEC, landed=True)
 
@@ -69,6 +70,7 @@ def test_a_connection_lost_at_exec_leaves_the_outcome_open(
     assert distant.contents() == {"a": 2 if landed else 1}
 
 
+@pytest.mark.row(37)
 def test_an_exec_that_was_lost_is_tried_again(distant: StateDriver, proxy: TcpProxy) -> None:
     proxy.lose(EXEC, landed=False)
 

@@ -68,6 +68,7 @@ def test_a_relative_path_is_fixed_when_the_state_is_named(
     assert open_state("sqlite:///counts.db").url == f"sqlite:///{tmp_path}/counts.db"
 
 
+@pytest.mark.row(30)
 def test_a_lock_that_stays_is_an_unavailable_store(
     state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ NEEDS = {"empty_replay": {"bolt_fails": 0.2}}
 
 @pytest.mark.integration
 @pytest.mark.parametrize("kind", Faults.kinds())
+@pytest.mark.row(20, 25, 49, 53)
 def test_each_kind_of_fault_happens_and_is_survived(simulator: Simulator, kind: str) -> None:
     """Alone, so that what is not survived has a name."""
     shape = replace(PLAIN, relay=True, committers=("balances", "logs"), parallelism=2)

@@ -134,6 +134,7 @@ def test_a_directory_that_cannot_be_made_is_refused(jvm: Any, tmp_path: Path) ->
         opened(jvm, tmp_path / "file" / "below")
 
 
+@pytest.mark.row(51)
 def test_a_directory_with_damaged_data_is_refused_and_let_go(jvm: Any, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("not a directory")
     with pytest.raises(ConfigError, match="cannot be used by the embedded server"):
@@ -144,6 +145,7 @@ def test_a_directory_with_damaged_data_is_refused_and_let_go(jvm: Any, tmp_path:
     assert not is_served(tmp_path)
 
 
+@pytest.mark.row(50)
 def test_a_standby_takes_over_server_and_leadership_after_a_kill(tmp_path: Path) -> None:
     with Contender(tmp_path) as first:
         first.wait_for("at 5")

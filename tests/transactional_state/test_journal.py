@@ -72,6 +72,7 @@ def test_advancing_drops_only_what_nobody_needs(state: TransactionalState) -> No
     assert sorted(contents.batches) == [2, 3, 4]
 
 
+@pytest.mark.row(48)
 def test_a_successor_prunes_what_its_predecessor_left(connect: Connect) -> None:
     claimed(connect()).store_batches([batch(txid) for txid in range(1, 5)])
     journal = claimed(connect())
@@ -82,7 +83,8 @@ def test_a_successor_prunes_what_its_predecessor_left(connect: Connect) -> None:
     assert sorted(journal.load().batches) == [4]
 
 
-def test_row_47_a_deposed_coordinator_writes_nothing_and_names_its_successor(
+@pytest.mark.row(47)
+def test_a_deposed_coordinator_writes_nothing_and_names_its_successor(
     connect: Connect,
 ) -> None:
     deposed = claimed(connect(), "one")
@@ -125,7 +127,8 @@ def test_a_large_write_of_an_earlier_term_does_not_go_on_under_the_new_epoch(
     journal.store_batches([batch(3, epoch=3)])
 
 
-def test_row_5_of_two_coordinators_that_claim_at_once_one_is_refused(connect: Connect) -> None:
+@pytest.mark.row(5)
+def test_of_two_coordinators_that_claim_at_once_one_is_refused(connect: Connect) -> None:
     one, other = connect(), connect()
     rival = Journal(other)
     read = one.get
@@ -144,7 +147,8 @@ def test_row_5_of_two_coordinators_that_claim_at_once_one_is_refused(connect: Co
     rival.advance(1, drop_before=1)
 
 
-def test_row_6_a_new_leader_synchronizes_before_it_reads(state: TransactionalState) -> None:
+@pytest.mark.row(6)
+def test_a_new_leader_synchronizes_before_it_reads(state: TransactionalState) -> None:
     """A follower that lags would show an old epoch, and old batches after it."""
     calls: list[str] = []
     synchronize, get = state.synchronize, state.get
@@ -156,6 +160,7 @@ def test_row_6_a_new_leader_synchronizes_before_it_reads(state: TransactionalSta
     assert calls[:2] == ["synchronize", "get"]
 
 
+@pytest.mark.row(17)
 def test_a_run_whose_metadata_is_large_is_stored_in_several_writes(
     state: TransactionalState,
 ) -> None:
@@ -170,9 +175,8 @@ def test_a_run_whose_metadata_is_large_is_stored_in_several_writes(
 
 
 @pytest.mark.parametrize("lost", ["/current", "/epoch"])
-def test_row_3_a_lost_node_is_never_taken_as_a_new_topology(
-    state: TransactionalState, lost: str
-) -> None:
+@pytest.mark.row(3)
+def test_a_lost_node_is_never_taken_as_a_new_topology(state: TransactionalState, lost: str) -> None:
     claimed(state).store_batches([batch(1)])
     state.apply([Delete(lost)])
 
@@ -191,7 +195,8 @@ def test_row_3_a_lost_node_is_never_taken_as_a_new_topology(
         ("/batches/1", {"attempt": [1, 1], "metadata": 1}),
     ],
 )
-def test_row_3_a_node_of_another_shape_is_refused(
+@pytest.mark.row(3)
+def test_a_node_of_another_shape_is_refused(
     state: TransactionalState, path: str, value: Json
 ) -> None:
     claimed(state)

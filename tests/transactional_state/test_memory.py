@@ -62,7 +62,8 @@ def test_topologies_of_one_ensemble_do_not_see_each_other() -> None:
     assert other.lead("other", timeout_s=0, on_lost=lambda: None)
 
 
-def test_row_3_damaged_bytes_are_an_error() -> None:
+@pytest.mark.row(3)
+def test_damaged_bytes_are_an_error() -> None:
     ensemble = MemoryEnsemble()
     ensemble.nodes["/t/a"] = (b"", 0)
 

@@ -32,13 +32,15 @@ def test_a_node_that_only_has_children_has_no_record() -> None:
         b'{"schema":1,"write":"a"}',
     ],
 )
-def test_row_3_other_bytes_are_an_error_and_never_empty(data: bytes) -> None:
+@pytest.mark.row(3)
+def test_other_bytes_are_an_error_and_never_empty(data: bytes) -> None:
     with pytest.raises(CorruptNodeError, match=r"node /t/epoch .* .*repair_node") as error:
         decode("/t/epoch", data)
 
     assert error.value.path == "/t/epoch"
 
 
-def test_row_4_a_newer_schema_asks_for_an_upgrade() -> None:
+@pytest.mark.row(4)
+def test_a_newer_schema_asks_for_an_upgrade() -> None:
     with pytest.raises(SchemaVersionError, match=r"node /t/epoch .* schema 2; .* upgrade txtopo"):
         decode("/t/epoch", b'{"schema":2,"anything":"else"}')

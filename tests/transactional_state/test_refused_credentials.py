@@ -35,6 +35,7 @@ def refusing() -> Iterator[str]:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-def test_row_2_refused_credentials_are_not_tried_again(refusing: str) -> None:
+@pytest.mark.row(2)
+def test_refused_credentials_are_not_tried_again(refusing: str) -> None:
     with pytest.raises(AuthError, match="scheme 'digest'"):
         ZooKeeperTransactionalState(refusing, "t", digest="a:b", connect_timeout_s=60)

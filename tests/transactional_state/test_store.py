@@ -109,7 +109,8 @@ def test_clients_need_not_know_what_others_created_or_deleted(connect: Connect) 
     assert other.get("/batches/2") == Node(3, 0)
 
 
-def test_row_17_a_step_that_does_not_fit_names_path_size_and_limit(
+@pytest.mark.row(17)
+def test_a_step_that_does_not_fit_names_path_size_and_limit(
     state: TransactionalState,
 ) -> None:
     """ZooKeeper would close the connection, and kazoo would try again for ever."""

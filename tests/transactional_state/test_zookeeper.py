@@ -69,19 +69,22 @@ def kazoo(zookeeper: ZooKeeperProcess) -> Iterator[KazooClient]:
 
 
 @pytest.mark.parametrize("hosts", ["127.0.0.1:1", "no-such-host.invalid:2181"])
-def test_row_1_hosts_that_do_not_answer_are_named(opened: Open, hosts: str) -> None:
+@pytest.mark.row(1)
+def test_hosts_that_do_not_answer_are_named(opened: Open, hosts: str) -> None:
     with pytest.raises(CoordinatorUnavailable, match=f"tried {hosts} for 0.5 s"):
         opened(hosts, connect_timeout_s=0.5)
 
 
-def test_row_1_a_server_that_comes_late_is_waited_for(zookeeper: ZooKeeperProcess) -> None:
+@pytest.mark.row(1)
+def test_a_server_that_comes_late_is_waited_for(zookeeper: ZooKeeperProcess) -> None:
     zookeeper.stop()
     threading.Timer(0.5, zookeeper.start).start()
 
     ZooKeeperTransactionalState(zookeeper.hosts, "late", connect_timeout_s=30).close()
 
 
-def test_row_2_nodes_of_another_user_are_refused_with_path_and_scheme(
+@pytest.mark.row(2)
+def test_nodes_of_another_user_are_refused_with_path_and_scheme(
     opened: Open, zookeeper: ZooKeeperProcess, topology_id: str
 ) -> None:
     hosts = f"{zookeeper.hosts}/{topology_id}"
@@ -94,7 +97,8 @@ def test_row_2_nodes_of_another_user_are_refused_with_path_and_scheme(
     assert Journal(opened(hosts, digest="owner:secret")).claim_epoch("one") == 2
 
 
-def test_row_2_a_step_that_touches_a_forbidden_node_is_refused(
+@pytest.mark.row(2)
+def test_a_step_that_touches_a_forbidden_node_is_refused(
     opened: Open, kazoo: KazooClient, topology_id: str
 ) -> None:
     state = opened()
@@ -106,7 +110,8 @@ def test_row_2_a_step_that_touches_a_forbidden_node_is_refused(
     assert state.get("/epoch") == Node(1, 0)
 
 
-def test_row_3_corrupt_json_is_refused_with_its_path(
+@pytest.mark.row(3)
+def test_corrupt_json_is_refused_with_its_path(
     opened: Open, kazoo: KazooClient, topology_id: str
 ) -> None:
     state = opened()
@@ -117,9 +122,8 @@ def test_row_3_corrupt_json_is_refused_with_its_path(
         Journal(state).claim_epoch("one")
 
 
-def test_row_4_a_newer_schema_is_refused(
-    opened: Open, kazoo: KazooClient, topology_id: str
-) -> None:
+@pytest.mark.row(4)
+def test_a_newer_schema_is_refused(opened: Open, kazoo: KazooClient, topology_id: str) -> None:
     state = opened()
     state.apply([Put("/epoch", {"epoch": 1})])
     kazoo.set(f"/txtopo/{topology_id}/epoch", b'{"schema":9}')
@@ -129,7 +133,8 @@ def test_row_4_a_newer_schema_is_refused(
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_rows_14_and_15_a_lost_answer_is_looked_up_and_the_step_done_once(
+@pytest.mark.row(14, 15)
+def test_a_lost_answer_is_looked_up_and_the_step_done_once(
     opened: Open, proxy: Proxy, landed: bool
 ) -> None:
     state = opened(proxy.hosts)
@@ -144,7 +149,8 @@ def test_rows_14_and_15_a_lost_answer_is_looked_up_and_the_step_done_once(
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_rows_14_and_15_a_claim_whose_answer_was_lost_is_not_taken_for_a_rival(
+@pytest.mark.row(14, 15)
+def test_a_claim_whose_answer_was_lost_is_not_taken_for_a_rival(
     opened: Open, proxy: Proxy, landed: bool
 ) -> None:
     journal = Journal(opened(proxy.hosts))
@@ -154,7 +160,8 @@ def test_rows_14_and_15_a_claim_whose_answer_was_lost_is_not_taken_for_a_rival(
     journal.store_batches([BATCH])
 
 
-def test_row_15_a_step_that_is_lost_twice_is_handed_back(opened: Open, proxy: Proxy) -> None:
+@pytest.mark.row(15)
+def test_a_step_that_is_lost_twice_is_handed_back(opened: Open, proxy: Proxy) -> None:
     state = opened(proxy.hosts)
     state.apply([Put("/current", 1)])
     proxy.lose_next_answer(landed=False, times=2)
@@ -164,7 +171,8 @@ def test_row_15_a_step_that_is_lost_twice_is_handed_back(opened: Open, proxy: Pr
     assert state.get("/current") == Node(1, 0)
 
 
-def test_row_14_a_landed_write_of_a_coordinator_deposed_since_stays_done(
+@pytest.mark.row(14)
+def test_a_landed_write_of_a_coordinator_deposed_since_stays_done(
     opened: Open, proxy: Proxy
 ) -> None:
     journal = Journal(opened(proxy.hosts))
@@ -177,7 +185,8 @@ def test_row_14_a_landed_write_of_a_coordinator_deposed_since_stays_done(
         journal.advance(2, drop_before=1)
 
 
-def test_row_16_an_expired_session_ends_the_leadership_and_a_rival_leads(
+@pytest.mark.row(16)
+def test_an_expired_session_ends_the_leadership_and_a_rival_leads(
     opened: Open, proxy: Proxy
 ) -> None:
     lost = threading.Event()
@@ -214,6 +223,7 @@ def test_while_suspended_calls_wait_and_the_leadership_stays(opened: Open, proxy
     assert state.leader() == "one"
 
 
+@pytest.mark.row(50)
 def test_what_was_acknowledged_survives_a_killed_server(
     opened: Open, zookeeper: ZooKeeperProcess
 ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections import deque
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from types import FrameType
 
 from txtopo.errors import StateUsageError
 from txtopo.runtime.driver import TopologyDriver
@@ -122,6 +124,27 @@ class TopologyRun:
             raise TimeoutError(
                 f"topology {self._id!r} did not stop in {timeout} s; a committer may hang"
             ) from error
+
+    def stop_on(self, *numbers: signal.Signals) -> None:
+        """Let signals stop the run as :meth:`stop` does, without waiting.
+
+        Called once by the main thread, before it waits for the end:
+        ``run.stop_on(signal.SIGTERM, signal.SIGINT)``, then ``run.await_termination()``, which
+        returns when the commit in hand is done. The first signal gives the handler back that was
+        there before, so that a second one ends a process whose committer hangs.
+
+        Raises:
+            ValueError: Called by another thread; Python handles signals in the main thread only.
+        """
+        before = {number: signal.getsignal(number) for number in numbers}
+
+        def stop(received: int, frame: FrameType | None) -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._driver.post(self._driver.stop)
+
+        for number in numbers:
+            signal.signal(number, stop)
 
     def deactivate(self) -> None:
         """Plan no new batches; what is in flight is committed (Storm ``deactivate``)."""

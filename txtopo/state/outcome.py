@@ -52,7 +52,8 @@ def _read_back(
             ledger = snapshot.ledger
     except InfrastructureError as error:
         raise UnknownOutcomeError(
-            f"the outcome of attempt {attempt} is unknown and the ledger cannot be read: {error}",
+            f"the outcome of attempt {attempt} is unknown: {lost}; "
+            f"the ledger cannot be read either: {error}",
             attempt=attempt,
         ) from lost
     backend.point("P8.after")
@@ -62,6 +63,7 @@ def _read_back(
     # The lost write may still land after this reading. That is harmless: the next write waits for
     # its row lock, finds the txid held by this attempt, and undoes it like any other redo.
     raise StoreUnavailable(
-        f"the write of attempt {attempt} was lost on the way; the state holds {ledger}; try again",
+        f"the write of attempt {attempt} was lost on the way: {lost}; the state holds {ledger}; "
+        "try again",
         attempt=attempt,
     ) from lost

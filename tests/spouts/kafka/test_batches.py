@@ -141,6 +141,7 @@ def test_gaps_of_compaction_end_a_batch_all_the_same(kafka: KafkaBroker) -> None
     assert [] in run.rows.values()
 
 
+@pytest.mark.row(12)
 def test_partitions_that_are_added_are_read_from_their_beginning(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     log.write(words(5), partitions=1)

@@ -19,6 +19,7 @@ from txtopo.spouts.kafka.positions import Lost, Place
 pytestmark = pytest.mark.service("kafka")
 
 
+@pytest.mark.row(24)
 def test_deleted_records_stop_a_transactional_spout(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     log.write(range(20), partitions=1)
@@ -64,6 +65,7 @@ def test_an_opaque_spout_records_what_was_deleted_and_goes_on(
     assert run.coordinator.lost(run.cuts[3]) == {}
 
 
+@pytest.mark.row(11)
 def test_a_topic_that_was_made_anew_is_noticed(kafka: KafkaBroker) -> None:
     """It has other records at the offsets of a planned batch."""
     log = Log(kafka, partitions=1)
@@ -102,6 +104,7 @@ def test_a_topic_that_is_gone_stops_the_spout_after_some_looks(kafka: KafkaBroke
     assert whole(dict(run.cuts[2])).lost == (Lost(Place(log.name, 0), 3, None),)
 
 
+@pytest.mark.row(11)
 def test_a_range_beyond_the_log_is_an_error_in_bounded_time(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     log.write(range(3), partitions=1)
@@ -119,6 +122,7 @@ def test_a_topic_that_is_missing_at_the_start_is_named(kafka: KafkaBroker) -> No
         spout.coordinator(Config(), TaskContext("t", "s", 0, 1))
 
 
+@pytest.mark.row(10)
 def test_a_broker_that_is_down_fails_attempts_until_it_is_back(kafka: KafkaBroker) -> None:
     log = Log(kafka)
     log.write(range(10))
@@ -142,6 +146,7 @@ def test_a_broker_that_is_down_fails_attempts_until_it_is_back(kafka: KafkaBroke
     assert sorted(values(rows)) == sorted(values(read)) == [str(n) for n in range(10)]
 
 
+@pytest.mark.row(10)
 def test_the_reading_itself_gives_up_when_the_broker_dies(kafka: KafkaBroker) -> None:
     """The emitter has seen the topics already; only the consumer meets the dead broker."""
     log = Log(kafka, partitions=1)

@@ -60,6 +60,7 @@ def test_every_version_of_the_table_is_the_fold_of_the_batches_of_its_ledger(
             assert seen(table) == (cuts[txid, attempt] if txid else {}), version
 
 
+@pytest.mark.row(40)
 def test_a_zombie_that_read_before_the_claim_changes_nothing(counts: State) -> None:
     zombie = StateDriver(counts, epoch=1)
     zombie.merge(1, [("a", 1)])
@@ -73,6 +74,7 @@ def test_a_zombie_that_read_before_the_claim_changes_nothing(counts: State) -> N
     assert successor.contents() == {"a": 3}
 
 
+@pytest.mark.row(41)
 def test_a_commit_that_another_backend_made_is_seen(counts: State) -> None:
     """The first try of a commit uses the reading of the one before; what it says is checked."""
     first = StateDriver(counts)
@@ -84,6 +86,7 @@ def test_a_commit_that_another_backend_made_is_seen(counts: State) -> None:
     assert first.contents() == {"a": 3}
 
 
+@pytest.mark.row(38)
 def test_a_commit_that_cannot_be_synced_is_read_back(
     counts: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +113,7 @@ def test_a_claim_moves_nothing_and_remembers_who_wrote(counts: State) -> None:
     assert claimed == Ledger("topology", 5, txid=1, writer_epoch=3, attempt=2)
 
 
+@pytest.mark.row(41)
 def test_a_lost_log_makes_the_writer_unknown_and_the_txid_is_done_again(counts: State) -> None:
     """The checkpoint keeps the transaction, not the metadata of its commit."""
     first = StateDriver(counts, epoch=1)
@@ -126,6 +130,7 @@ def test_a_lost_log_makes_the_writer_unknown_and_the_txid_is_done_again(counts: 
     assert second.contents() == {"b": 1}
 
 
+@pytest.mark.row(39)
 def test_others_may_optimize_between_two_commits(counts: State) -> None:
     store = StateDriver(counts)
     for txid in range(1, 6):
@@ -146,6 +151,7 @@ def test_a_change_of_properties_between_two_commits_is_no_failure(counts: State)
     assert store.contents() == {"a": 3}
 
 
+@pytest.mark.row(9)
 def test_a_table_of_another_topology_is_refused(counts: State) -> None:
     StateDriver(counts, topology="first")
 

@@ -1,0 +1,70 @@
+"""``make rows``: runs the tests of all rows, and writes the section about them.
+
+What follows is handed on to pytest, so that ``-m "row and not slow"`` runs fewer. Exit status 1 if
+a test failed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+
+from tests.rows.marks import ROOT, marked_tests
+from tests.rows.matrix import ROWS
+from tests.rows.results import Result, ResultsOfRows
+from tests.simulation.faults_page import HEAD, with_section
+
+PAGE = ROOT / "docs" / "faults.md"
+TITLE = "The 58 rows"
+INTRODUCTION = """\
+What may go wrong, in which phase of a transaction, and what is expected. Each test names the rows
+that it shows (`@pytest.mark.row`); `make rows` runs them all and writes this section. *Times* is
+how often the fault was tried: in how many cases, seeds, orders or kills."""
+
+
+def main() -> None:
+    """Run the tests and write the section."""
+    results = ResultsOfRows()
+    status = pytest.main(["-m", "row", "-q", *sys.argv[1:]], plugins=[results])
+    text = PAGE.read_text() if PAGE.exists() else HEAD
+    PAGE.write_text(with_section(text, TITLE, lines(results.by_row)))
+    raise SystemExit(status)
+
+
+def lines(by_row: Mapping[int, Mapping[str, Result]]) -> Iterator[str]:
+    """Yield the section."""
+    yield INTRODUCTION
+    yield ""
+    yield "| row | phase | fault | expected | test | times | result |"
+    yield "|---|---|---|---|---|---|---|"
+    marked = marked_tests()
+    for number, row in ROWS.items():
+        ran = by_row.get(number, {})
+        results = {**_not_run(marked.get(number, []), ran), **ran}
+        said = (number, row.phase, f"{row.place}: {row.fault}", row.expected)
+        for at, (test, result) in enumerate(sorted(results.items())):
+            cells = (*(said if not at else ("",) * 4), f"`{test}`", *_outcome(result))
+            yield "| " + " | ".join(map(str, cells)) + " |"
+        if not results:
+            yield "| " + " | ".join(map(str, (*said, "", 0, "to come"))) + " |"
+
+
+def _not_run(marked: Sequence[str], ran: Mapping[str, Result]) -> dict[str, Result]:
+    """Return what did not run; the tests of a suite run where it is subclassed."""
+    names = {test.rpartition("::")[2] for test in ran}
+    return {test: Result() for test in marked if test.rpartition("::")[2] not in names}
+
+
+def _outcome(result: Result) -> tuple[str, str]:
+    if result.failed:
+        return f"{result.times:,}", f"**failed**: {len(result.failed)}"
+    if result.skipped:
+        part = "part " if result.times else ""
+        return f"{result.times:,}", f"{part}not run: {'; '.join(sorted(result.skipped))}"
+    return f"{result.times:,}", "as expected" if result.times else "not run"
+
+
+if __name__ == "__main__":
+    main()

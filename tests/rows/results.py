@@ -1,0 +1,56 @@
+"""Notes while pytest runs how often the tests of each row ran, and what came of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+TIMES = "times"
+"""The property with which a test says how often it tried its fault: ``record_property("times",
+10)``; else it is once."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of one test function.
+
+    Attributes:
+        times: How often its fault was tried.
+        failed: Which of its cases failed.
+        skipped: Why cases of it did not run.
+    """
+
+    times: int = 0
+    failed: list[str] = field(default_factory=list)
+    skipped: set[str] = field(default_factory=set)
+
+
+class ResultsOfRows:
+    """A plug-in of pytest.
+
+    Attributes:
+        by_row: What came of the tests, by row and test.
+    """
+
+    def __init__(self) -> None:
+        self.by_row: dict[int, dict[str, Result]] = {}
+        self._rows: dict[str, list[int]] = {}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Note which rows each case is about."""
+        for item in items:
+            rows = [row for mark in item.iter_markers("row") for row in mark.args]
+            self._rows[item.nodeid] = rows
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take in what came of one case."""
+        for row in self._rows.get(report.nodeid, ()):
+            test = report.nodeid.partition("[")[0]
+            result = self.by_row.setdefault(row, {}).setdefault(test, Result())
+            if report.failed:
+                result.failed.append(report.nodeid)
+            elif report.skipped and isinstance(report.longrepr, tuple):
+                result.skipped.add(report.longrepr[2].removeprefix("Skipped: "))
+            elif report.when == "call":
+                result.times += int(str(dict(report.user_properties).get(TIMES, 1)))

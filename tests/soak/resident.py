@@ -1,0 +1,112 @@
+"""One process that counts the flights again and again, and says how much it holds after each time.
+
+It lives as long as the soak does: what leaks shows here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import threading
+from pathlib import Path
+
+from kazoo.client import KazooClient
+
+from examples.flights import ROWS, flights
+from tests.kills.flights_folds import folds
+from tests.kills.sampling_process import digest
+from txtopo import Config
+from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
+from txtopo.state import open_state
+
+
+class Slowly(TopologyListener):
+    """Holds up the run after each commit: a soak is long, and others use the machine as well."""
+
+    def __init__(self, pause_s: float) -> None:
+        self._pause = threading.Event()
+        self._pause_s = pause_s
+
+    def on_change(self, change: Change) -> None:
+        if isinstance(change, BatchCommitted):
+            self._pause.wait(self._pause_s)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--input", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--zookeeper", required=True)
+    parser.add_argument("--stop", type=Path, required=True, help="it ends when this file is there")
+    args = parser.parse_args()
+    expected = folds(args.input, ())[ROWS]
+    config = Config(carrier="local", zookeeper=args.zookeeper, session_timeout_s=2.0)
+    while not args.stop.exists():
+        database = args.folder / "resident.db"
+        state = f"sqlite:///{database}"
+        topology = flights(args.input, state, batch_bytes=600_000, name="resident")
+        with topology.start(None, config, [Slowly(0.05)]) as run:
+            run.process_all_available()
+        found = {table: digest_of(state, f"resident_{table}") for table in expected}
+        say("counted", right=found == expected, znodes=znodes(args.zookeeper), **held())
+        forget(args.zookeeper)
+        for path in args.folder.glob("resident.db*"):
+            path.unlink()
+    say("done")
+
+
+def digest_of(state: str, table: str) -> str:
+    """Return what stands for the contents of a state."""
+    with open_state(state, table=table).reader() as reader:
+        return digest(dict(reader.items()))
+
+
+def held() -> dict[str, int]:
+    """Return what this process holds of the machine."""
+    gc.collect()
+    status = Path("/proc/self/status").read_text()
+    resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+    return {
+        "memory_kib": int(resident.split()[1]),
+        "files": len(os.listdir("/proc/self/fd")),
+        "threads": threading.active_count(),
+    }
+
+
+def znodes(zookeeper: str) -> int:
+    """Return how many znodes there are below a chroot."""
+    client = KazooClient(zookeeper)
+    client.start(60.0)
+    try:
+        return count(client, "/")
+    finally:
+        client.stop()
+        client.close()
+
+
+def count(client: KazooClient, path: str) -> int:
+    """Return how many znodes there are at and below a path."""
+    children = client.get_children(path)
+    return 1 + sum(count(client, f"{path.rstrip('/')}/{child}") for child in children)
+
+
+def forget(zookeeper: str) -> None:
+    """Remove the topology, which begins anew."""
+    client = KazooClient(zookeeper)
+    client.start(60.0)
+    try:
+        client.retry(client.delete, "/resident", recursive=True)
+    finally:
+        client.stop()
+        client.close()
+
+
+def say(event: str, **facts: object) -> None:
+    """Print one line."""
+    print(json.dumps({"event": event, **facts}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

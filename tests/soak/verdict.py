@@ -1,0 +1,115 @@
+"""What came of a soak, and whether it holds more and more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+WARM_UP = 3
+"""So many times the flights are counted before what is held is compared."""
+GROWTH_MAX = 1.1
+FILES_MORE_MAX = 5
+ZNODES_MAX = 40
+"""Far above what a window of batches takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the resident process held after it had counted all flights once more."""
+
+    memory_kib: int
+    files: int
+    threads: int
+    znodes: int
+    right: bool
+
+
+@dataclass(slots=True)
+class Soak:
+    """What came of it.
+
+    Attributes:
+        minutes: How long it ran.
+        seed: It decides which fault comes when.
+        rounds: How often the flights were counted by drivers that met faults, by store.
+        samples: How often an outside reader read their states.
+        faults: How often each fault happened.
+        wrong: What was not right, and in which round.
+        held: What the resident process held, in order.
+        znodes: Those of each round at its end.
+    """
+
+    minutes: float
+    seed: int
+    rounds: Counter[str] = field(default_factory=Counter)
+    samples: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    znodes: list[int] = field(default_factory=list)
+
+    def verdict(self) -> list[str]:
+        """Return what is not as it should be."""
+        found = list(self.wrong)
+        found += [f"time {at} of the resident" for at, h in enumerate(self.held) if not h.right]
+        warm = self.held[WARM_UP:]
+        if len(warm) < WARM_UP:
+            return [*found, f"the flights were counted {len(self.held)} times only: soak longer"]
+        third = len(warm) // 3 or 1
+        first, last = warm[:third], warm[-third:]
+        before, after = (median(h.memory_kib for h in part) for part in (first, last))
+        if after > before * GROWTH_MAX:
+            found.append(f"memory grew from {before:,.0f} to {after:,.0f} KiB")
+        for what in ("files", "threads"):
+            most, now = (max(getattr(h, what) for h in part) for part in (first, last))
+            if now > most + FILES_MORE_MAX:
+                found.append(f"{what} grew from {most} to {now}")
+        most = max([*self.znodes, *(h.znodes for h in self.held)], default=0)
+        if most > ZNODES_MAX:
+            found.append(f"there were {most} znodes of one topology")
+        return found
+
+    def page(self) -> Iterator[str]:
+        """Yield the lines of the report."""
+        yield from HEAD.splitlines()
+        yield ""
+        found = self.verdict()
+        yield "Nothing was lost or doubled, nothing grew." if not found else "**Not right:**"
+        yield from (f"* {each}" for each in found)
+        yield ""
+        rounds = ", ".join(f"{count} on {store}" for store, count in sorted(self.rounds.items()))
+        yield f"* {self.minutes:.1f} minutes, seed {self.seed}"
+        yield f"* {self.rounds.total()} rounds: {rounds}; {self.samples:,} samples"
+        yield f"* {self.faults.total()} faults"
+        yield f"* one process counted all flights {len(self.held)} times beside that"
+        yield ""
+        yield "| fault | times |"
+        yield "|---|---|"
+        yield from (f"| {n.replace('_', ' ')} | {c} |" for n, c in sorted(self.faults.items()))
+        yield ""
+        yield "| after so many times | memory, MiB | open files | threads | znodes |"
+        yield "|---|---|---|---|---|"
+        for at in _some(self.held):
+            held = self.held[at]
+            numbers = (at + 1, f"{held.memory_kib / 1024:.0f}", held.files, held.threads)
+            yield f"| {' | '.join(map(str, numbers))} | {held.znodes} |"
+
+
+def _some(held: Sequence[Held]) -> list[int]:
+    """Return ten places of a list, the first and the last among them."""
+    last = len(held) - 1
+    return sorted({round(part * last / 9) for part in range(10)}) if held else []
+
+
+HEAD = """\
+# Soak
+
+`make soak MINUTES=30` counts the flights in a loop on real services (three ZooKeeper servers,
+SQLite, PostgreSQL, Delta) while faults drawn from a seed come one after the other. In each round
+drivers are killed, frozen, ended and deposed, ZooKeeper's servers and the database die and come
+back; an outside reader samples all the time, and each sample must be the fold of the first txids.
+Beside that one process, which meets the faults of ZooKeeper, counts all flights again and again: it
+must be right each time, and may not hold more and more memory, files or threads. The znodes of a
+topology stay few."""
