@@ -120,6 +120,7 @@ def test_an_owner_that_is_lost_is_told_of_nothing() -> None:
     assert owner.trees.by_owner.tolist() == [0, 0]
 
 
+@pytest.mark.row(58)
 def test_a_lost_acker_leaves_its_trees_to_the_timeout() -> None:
     owner = Owner()
     owner.begin("a")
