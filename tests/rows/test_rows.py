@@ -7,6 +7,7 @@ import re
 from tests.rows.marks import ROOT, TESTS, marked_tests
 from tests.rows.matrix import ROWS
 
+
 def test_there_are_58_rows() -> None:
     assert list(ROWS) == list(range(1, 59))
 
