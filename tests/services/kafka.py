@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 _POM = Path(__file__).parents[2] / "docker" / "kafka" / "pom.xml"
-_STARTED_S_MAX = 60.0
+_STARTED_S_MAX = 120.0
 _JVM = (
     "-Xmx512m",
     "-XX:+UseSerialGC",

@@ -18,7 +18,7 @@ from tests.services.private import PrivateServer, account, free_port
 _ACCOUNTS = ("mysql", "nobody")
 # Debian keeps the servers where only root looks for programs.
 _FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
-_STARTED_S_MAX = 60.0
+_STARTED_S_MAX = 120.0
 _SETTINGS = {
     "bind-address": "127.0.0.1",
     "skip-name-resolve": "1",

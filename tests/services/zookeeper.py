@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.services.private import PrivateServer, free_port
 
-STARTED_S_MAX = 30.0
+STARTED_S_MAX = 120.0
 
 _JARS = (
     "commons-io",
