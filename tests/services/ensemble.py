@@ -74,7 +74,11 @@ class ZooKeeperEnsemble:
             member.wait()
 
     def __enter__(self) -> Self:
-        self.heal()
+        try:
+            self.heal()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     def __exit__(
