@@ -9,6 +9,7 @@ import argparse
 import sys
 import tempfile
 import time
+import traceback
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -65,6 +66,7 @@ def run(soak: Soak, folder: Path) -> None:
                 a_round(soak, chance, folder / f"round-{number}", store, ensemble, server)
             except AssertionError as error:
                 soak.wrong.append(f"{name}: {error or 'an assertion of the judge failed'}")
+                traceback.print_exception(error)
             print(f"{name}: {len(soak.wrong)} not right so far", file=sys.stderr, flush=True)
         ensemble.heal()
         (folder / "stop").touch()
