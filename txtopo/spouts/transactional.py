@@ -87,6 +87,9 @@ class TransactionalEmitter(ABC):
     ) -> None:
         """Emit this task's share of the batch: the same tuples for the same metadata, always.
 
+        In the same order, too. The run ends with ``NonRepeatableBatch`` if another attempt brings
+        another batch.
+
         Each task of the spout is called; ``context.task_index`` of ``context.tasks`` says whose
         share it is.
         """
@@ -99,7 +102,7 @@ class TransactionalSpout(ABC):
     """A source that can bring the same batch again (Storm ``ITransactionalSpout``).
 
     Delivery: transactional. Every attempt of a txid has the same tuples, so both kinds of state are
-    exactly once. If its data is gone before a txid is committed, the run stands still.
+    exactly once; that is checked, unless ``Config(check_replays=False)``. If its data is gone before a txid is committed, the run stands still.
 
     Attributes:
         repeatable: False for a spout that is opaque after all: its metadata is fixed, but stands
