@@ -150,7 +150,7 @@ def test_a_replay_with_other_content_is_refused(kind: str) -> None:
             NonRepeatableBatch,
             match="the replay of txid 1 of topology 'keeping' is another batch than before; got 1 "
             r"tuples \(digest .*\) from .* 0 of spout 'spout'; expected 1 tuples .*; it is not "
-            "committed; bring back what the source had and start again; or make the spout an opaque",
+            "committed; bring back what the source had and start again; or make the spout an ",
         ) as caught,
     ):
         run_to_end(builder.build_topology(), place)
