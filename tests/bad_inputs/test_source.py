@@ -136,6 +136,7 @@ class Failing(Keep):
 
 
 @bad_input(72)
+@pytest.mark.row(24)
 @pytest.mark.parametrize("kind", ["plain", "partitioned"])
 def test_a_replay_with_other_content_is_refused(kind: str) -> None:
     place = Place.in_memory()

@@ -1,4 +1,4 @@
-"""Row 24: a spout that calls itself transactional and brings other tuples on a replay."""
+"""A spout that calls itself transactional and brings other tuples on a replay."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ def nodes(place: Place) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.row(24)
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_replay_that_is_another_batch_is_never_committed(kind: Any, change: str) -> None:
@@ -87,6 +88,7 @@ def test_a_replay_that_is_another_batch_is_never_committed(kind: Any, change: st
     assert held(place) == (BAD - 1, {"total": (BAD - 1) * SUM})
 
 
+@pytest.mark.row(24)
 @pytest.mark.parametrize("run_txids_max", [1, 10])
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
 def test_a_restart_remembers_what_was_brought_before(kind: Any, run_txids_max: int) -> None:
@@ -168,6 +170,7 @@ def test_nothing_is_compared_or_kept_when_it_is_off() -> None:
     assert all("content" not in node for node in nodes(place).values())
 
 
+@pytest.mark.row(55)
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
 def test_a_record_of_a_version_that_kept_no_content_is_read(kind: Any) -> None:
     """Nobody knows what it brought, so the replay is believed, and the one after it compared."""

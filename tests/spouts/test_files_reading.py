@@ -90,6 +90,7 @@ def test_data_that_is_gone_or_changed_stops_the_run(tmp_path: Path, how: str) ->
         emit(made, metadata)
 
 
+@pytest.mark.row(11)
 @pytest.mark.parametrize(("rows", "kind"), [(2, OffsetRegression), (4, SourceDataLost)])
 def test_a_file_that_is_shorter_than_it_was_went_back(
     tmp_path: Path, rows: int, kind: type[SourceDataLost]
