@@ -79,10 +79,14 @@ class BatchOutputCollector:
         """How many tuples were emitted and are not handed on yet."""
         return sum(map(len, self._rows.values()))
 
-    def close(self) -> None:
-        """Hand on what is buffered and refuse everything after it. Called by the framework."""
+    def flush(self) -> None:
+        """Hand on what is buffered. Called by the framework."""
         for stream in self._streams:
             self._flush(stream)
+
+    def close(self) -> None:
+        """Hand on what is buffered and refuse everything after it. Called by the framework."""
+        self.flush()
         self._open = False
         # So that emit need not look at two things for each tuple.
         self._arity.clear()

@@ -53,6 +53,9 @@ class Config:
             an operator can rewind to those without saying where the source stood.
         allow_change: Start although the topology of this id had other components, streams or
             states before; what is stored must fit it.
+        check_replays: Compare what a replay of a transactional spout brings with what the first
+            processed attempt brought, and end the run with ``NonRepeatableBatch`` if it is another
+            batch. Off, nothing is compared, nor with what an earlier start had kept.
     """
 
     carrier: Carrier = "auto"
@@ -78,6 +81,7 @@ class Config:
     allow_change: bool = False
     message_timeout_s: float = 30.0
     ackers: int | None = None
+    check_replays: bool = True
 
     def __new__(cls, *_: object, **settings: object) -> Config:
         """Refuse settings that there are not; called before the settings are taken."""
@@ -116,6 +120,7 @@ class Config:
         self._check_type("zookeeper_tls", Mapping | None, "a mapping or None")
         self._check_type("keep_processed", bool, "True or False")
         self._check_type("allow_change", bool, "True or False")
+        self._check_type("check_replays", bool, "True or False")
         if type(self.history_txids) is not int or self.history_txids < 0:
             raise ConfigError(
                 f"history_txids must be a whole number of at least 0; got {self.history_txids!r}"

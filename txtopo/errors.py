@@ -191,6 +191,10 @@ class SourceDataLost(PromiseError):
     """Data of a planned batch is gone or changed, so the batch cannot be brought again."""
 
 
+class NonRepeatableBatch(SourceDataLost):
+    """The replay of a transactional spout's batch brought other tuples; it is not committed."""
+
+
 class OffsetRegression(SourceDataLost):
     """The source ends before the place up to which it was read (deleted and made again?)."""
 

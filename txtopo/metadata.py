@@ -19,10 +19,15 @@ class BatchMetadata:
         cut: What the emitters said, by partition, carried forward for partitions that emitted
             nothing; None for a spout whose emitters have no metadata of their own, and for a batch
             that was never processed.
+        content: What the first attempt that was processed brought, by partition or task, as
+            ``[tuples, digest]`` (:mod:`txtopo.planning.content`); None where replays are not
+            compared. It is stored beside *planned* and *cut*, which a spout needs, so that a
+            txtopo that does not know it reads those.
     """
 
     planned: Json = None
     cut: dict[str, Json] | None = None
+    content: dict[str, Json] | None = None
 
 
 def json_flaw(value: object) -> str | None:

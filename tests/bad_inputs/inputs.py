@@ -83,7 +83,10 @@ INPUTS: dict[int, tuple[str, str]] = {
     69: ("a topic that is missing", _NOTHING_YET),
     70: ("a position beyond the end, data that is gone", "`SourceDataLost`: partition or file"),
     71: ("`latest` left in metadata", _NOTHING_YET),
-    72: ("a transactional spout with other content", "`SourceDataLost` for files"),
+    72: (
+        "a transactional spout with other content",
+        "`NonRepeatableBatch`; `SourceDataLost` for files",
+    ),
     73: ("a Python Data Source without partitions", _NOTHING_YET),
     74: ("a reader whose end is its start, with rows", _NOTHING_YET),
     75: ("a source whose end is before its start", _NOTHING_YET),

@@ -107,8 +107,6 @@ REST: dict[int, str] = {
     31: "MySQL itself was not run, MariaDB was",
     35: "results too large for the driver as files of the tasks, a later issue",
     70: "Kafka's offsets, issue 6",
-    72: "a spout of the user's own that brings other content is not noticed yet "
-    "(`NonRepeatableBatch`), issue 8",
 }
 """What is open of a number that is tested."""
 

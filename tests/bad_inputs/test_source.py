@@ -12,9 +12,15 @@ from tests.bad_inputs.evidence import KEPT, ends_at, held, nothing_committed
 from tests.bad_inputs.numbers import bad_input
 from tests.bad_inputs.topologies import ROWS, Keep, keeping
 from tests.integration.running import Place, run_to_end
-from txtopo import Config, Topology, TransactionalTopologyBuilder
+from txtopo import Config, FailedException, Topology, TransactionalTopologyBuilder
 from txtopo.context import TaskContext
-from txtopo.errors import EmitError, OffsetRegression, SourceDataLost, ValueRefusedError
+from txtopo.errors import (
+    EmitError,
+    NonRepeatableBatch,
+    OffsetRegression,
+    SourceDataLost,
+    ValueRefusedError,
+)
 from txtopo.metadata import Json
 from txtopo.spouts import (
     FilesTransactionalSpout,
@@ -23,6 +29,8 @@ from txtopo.spouts import (
     OpaquePartitionedTransactionalEmitter,
     OpaquePartitionedTransactionalSpout,
     PartitionedCoordinator,
+    PartitionedTransactionalEmitter,
+    PartitionedTransactionalSpout,
     TransactionalCoordinator,
     TransactionalEmitter,
     TransactionalSpout,
@@ -118,6 +126,39 @@ def test_a_planned_file_that_is_not_what_it_was_is_refused(
     assert held(place).rows == {"a": 1}
 
 
+class Failing(Keep):
+    """Fails its first attempt in the commit phase, when all that it reads is processed."""
+
+    def finish_batch(self) -> None:
+        if self.attempt.attempt == 0:
+            raise FailedException("try it again")
+        super().finish_batch()
+
+
+@bad_input(72)
+@pytest.mark.row(24)
+@pytest.mark.parametrize("kind", ["plain", "partitioned"])
+def test_a_replay_with_other_content_is_refused(kind: str) -> None:
+    place = Place.in_memory()
+    spout = Changing() if kind == "plain" else ChangingPartition()
+    builder = TransactionalTopologyBuilder("keeping", "spout", spout)
+    keep = builder.set_bolt("keep", Failing()).global_grouping("spout")
+    keep.with_state(KEPT, place.state(KEPT))
+
+    with (
+        nothing_committed(place),
+        pytest.raises(
+            NonRepeatableBatch,
+            match="the replay of txid 1 of topology 'keeping' is another batch than before; got 1 "
+            r"tuples \(digest .*\) from .* 0 of spout 'spout'; expected 1 tuples .*; it is not "
+            "committed; bring back what the source had and start again; or make the spout an ",
+        ) as caught,
+    ):
+        run_to_end(builder.build_topology(), place)
+    assert caught.value.txid == 1
+    assert held(place).rows == {}
+
+
 class Planning(TransactionalSpout, TransactionalCoordinator, TransactionalEmitter):
     """Plans with metadata that the test gives it; the first batch is fine."""
 
@@ -143,6 +184,39 @@ class Planning(TransactionalSpout, TransactionalCoordinator, TransactionalEmitte
         collector.emit(["a", attempt.txid])
 
     def close(self) -> None: ...
+
+
+class Changing(Planning):
+    """Brings something else in each attempt."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def emit_batch(self, attempt: Any, metadata: Any, collector: Any) -> None:
+        collector.emit(["a", attempt.attempt])
+
+
+class ChangingPartition(PartitionedTransactionalSpout, PartitionedTransactionalEmitter):
+    """As ``Changing``, in one partition."""
+
+    output_fields = ROWS
+
+    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
+        return Ready()
+
+    def emitter(self, config: Config, context: TaskContext) -> PartitionedTransactionalEmitter:
+        return self
+
+    def emit_partition_batch_new(
+        self, attempt: Any, collector: Any, partition: int, last_metadata: Json
+    ) -> Json:
+        self.emit_partition_batch(attempt, collector, partition, None)
+        return attempt.txid  # type: ignore[no-any-return]
+
+    def emit_partition_batch(
+        self, attempt: Any, collector: Any, partition: int, metadata: Json
+    ) -> None:
+        collector.emit(["a", attempt.attempt])
 
 
 class Cutting(OpaquePartitionedTransactionalSpout):

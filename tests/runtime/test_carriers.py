@@ -22,6 +22,7 @@ from tests.runtime.carrying import (
     single_bolt,
 )
 from txtopo.errors import RunLostError
+from txtopo.planning.outcome import judge
 from txtopo.runtime.carrier import Carrier
 from txtopo.runtime.local import LocalCarrier
 
@@ -52,6 +53,24 @@ def test_every_carrier_gives_what_the_local_one_gives(
     assert committed == [1, 2, 3]
     assert contents(there) == contents(here)
     assert sorted(contents(here)) == ["1-0", "2-0", "3-0"]
+
+
+def test_what_a_batch_brought_is_the_same_on_every_carrier(
+    open_carrier: Open, tmp_path: Path
+) -> None:
+    """So a replay may be on another one, and in other slots."""
+    found = []
+    for carrier, slots in ((LocalCarrier(1), 1), (open_carrier(), 2)):
+        program, run = counting(tmp_path, tasks=1, slots=slots), run_of(3)
+        carrier.start(program)
+        processed = carrier.process(run)
+        outcome = judge(program, run, processed.records)
+        found.append([batch.metadata.content for batch in outcome.processed])
+        carrier.release(processed)
+        carrier.close()
+
+    assert found[0] == found[1]
+    assert [list(content or ()) for content in found[0]] == [["0", "1"]] * 3
 
 
 def test_a_failure_in_the_commit_phase_comes_back_as_data(

@@ -70,6 +70,9 @@ class Cell:
             # The attempt that was given up passed here too, but for the end of its last write.
             again = not (self.point == "P7.after" and self.state == self.states - 1)
             return [(self.place, self.txid + again)]
+        if self.point.startswith("P2") and self.kind == "transactional":
+            # Each txid passes there twice: with its plan, and with what it brought.
+            return [(self.place, 2 * self.txid - 1)]
         return [(self.place, 1 if self.story else self.txid)]
 
     @property

@@ -11,7 +11,13 @@ import pytest
 from tests.spouts.driving import Emitted, Planner, context, emit
 from tests.spouts.files import FORMATS, numbered, spout, write
 from txtopo import Config, TransactionAttempt
-from txtopo.errors import ConfigError, EmitError, InfrastructureError, SourceDataLost
+from txtopo.errors import (
+    ConfigError,
+    EmitError,
+    InfrastructureError,
+    OffsetRegression,
+    SourceDataLost,
+)
 
 
 def test_compressed_lines_are_read_as_one_range(tmp_path: Path) -> None:
@@ -82,6 +88,22 @@ def test_data_that_is_gone_or_changed_stops_the_run(tmp_path: Path, how: str) ->
 
     with pytest.raises(SourceDataLost, match=r"a\.csv' of a planned batch is (gone|changed)"):
         emit(made, metadata)
+
+
+@pytest.mark.row(11)
+@pytest.mark.parametrize(("rows", "kind"), [(2, OffsetRegression), (4, SourceDataLost)])
+def test_a_file_that_is_shorter_than_it_was_went_back(
+    tmp_path: Path, rows: int, kind: type[SourceDataLost]
+) -> None:
+    path = tmp_path / "a.csv"
+    write(path, "csv", numbered(3))
+    made = spout(tmp_path)
+    metadata = Planner(made).plan()
+    write(path, "csv", numbered(rows))
+
+    with pytest.raises(SourceDataLost, match="is changed") as caught:
+        emit(made, metadata)
+    assert type(caught.value) is kind
 
 
 def test_a_file_that_does_not_hold_the_fields_is_named(tmp_path: Path) -> None:

@@ -38,7 +38,9 @@ Actions are done in the order given, and one that writes is durable before the n
 crash in between leaves a prefix, never a gap.
 
 1. Repeatable: what was planned, with its attempt, before the batch is processed.
-2. The cut, with its attempt, after processing and in txid order, before any commit work.
+2. The cut and what it brought, with its attempt, after processing and in txid order, before any
+   commit work. A replay is compared with what was brought before; see
+   :mod:`txtopo.planning.content`.
 3. ``current = t + 1`` after every committer of *t* has written, in one write with the deletion of
    what is before *t*. The metadata of *t* stays: *t + 1* starts from it.
 
@@ -161,7 +163,7 @@ class Coordinator:
             case Processed():
                 for attempt, metadata in zip(event.attempts, event.metadata, strict=True):
                     if transaction := self._table.expecting(attempt, Processed):
-                        self._table.put([transaction.moved(Processed).with_cut(metadata.cut)])
+                        self._table.put([transaction.moved(Processed).with_result(metadata)])
             case Committed():
                 return self._committed(event)
             case Failed():

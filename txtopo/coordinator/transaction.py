@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator.events import Failed
 from txtopo.coordinator.phases import AFTER, Phase
-from txtopo.metadata import BatchMetadata, Json
+from txtopo.metadata import BatchMetadata
 
 NOTHING_KNOWN = BatchMetadata()
 
@@ -43,9 +43,9 @@ class Transaction:
         """Return it in the phase that *cause*, an event or action class, leads to."""
         return replace(self, phase=AFTER[self.phase, cause])
 
-    def with_cut(self, cut: dict[str, Json] | None) -> Transaction:
-        """Return it with the end that its emitters named, which may have to be stored."""
-        metadata = replace(self.metadata, cut=cut)
+    def with_result(self, result: BatchMetadata) -> Transaction:
+        """Return it with where its emitters ended and what they brought, maybe to be stored."""
+        metadata = replace(self.metadata, cut=result.cut, content=result.content)
         return replace(self, metadata=metadata, durable=self.durable and metadata == self.metadata)
 
     def again(self, *, repeatable: bool) -> Transaction:

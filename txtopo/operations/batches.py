@@ -23,7 +23,7 @@ def checked_metadata(site: Site, txid: int, value: Json) -> BatchMetadata:
     Raises:
         StateUsageError: It does not.
     """
-    if isinstance(value, dict) and set(value) == {"attempt", "metadata"}:
+    if isinstance(value, dict) and {*value, "content"} == {"attempt", "metadata", "content"}:
         value = value["metadata"]
     flaw = json_flaw(value)
     keys = set(value) if isinstance(value, dict) else None
@@ -51,7 +51,7 @@ def carried(before: BatchMetadata | None, metadata: BatchMetadata) -> BatchMetad
 
 def stored(attempt: TransactionAttempt, metadata: BatchMetadata) -> Put:
     """Return the step that stores a batch."""
-    return put_batch(StoredBatch(attempt, to_json(metadata)))
+    return put_batch(StoredBatch(attempt, to_json(metadata), metadata.content))
 
 
 def dropped(txids: Iterable[int]) -> list[Delete]:

@@ -171,6 +171,8 @@ class _Quarantine:
             "metadata": batch.metadata if batch else None,
             "reason": self.reason,
         }
+        if batch is not None and batch.content is not None:
+            kept["content"] = batch.content
         begun = contents.operation
         since = claim.epoch if begun is None else begun["epoch"]
         steps = [note(self, self.txid, epoch=since)]

@@ -13,7 +13,7 @@ is never written over.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -171,6 +171,7 @@ class _RepairNode:
             metadata = from_json(txid, batch.metadata)
             if txid < current:
                 metadata = checked_metadata(site, txid, batch.metadata)
+            metadata = replace(metadata, content=batch.content)
             step = Step(
                 f"set {self.path} to {self.value!r:.300}", partial(_put, batch.attempt, metadata)
             )

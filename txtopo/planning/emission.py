@@ -10,6 +10,7 @@ import pyarrow as pa
 from txtopo.collector import BatchOutputCollector
 from txtopo.groupings import AllGrouping, DirectGrouping
 from txtopo.planning.columns import conform, to_batch
+from txtopo.planning.content import Digest
 from txtopo.planning.outbox import Outbox, Site
 from txtopo.planning.partials import Partials
 from txtopo.planning.program import PlannedComponent, PlannedEdge
@@ -39,6 +40,7 @@ class Emission:
         self._task = task
         self._routers: dict[int, Router] = {}
         self._handed_on = 0
+        self._digest = Digest() if component.compared else None
         self.collector = BatchOutputCollector(
             component.id, component.streams, self._take_rows, self._take_batch
         )
@@ -46,6 +48,12 @@ class Emission:
     def emitted(self) -> int:
         """Return how many tuples the task has emitted."""
         return self._handed_on + self.collector.buffered
+
+    def end_part(self, part: int) -> None:
+        """Note what a part of the batch (a partition, or a task) has brought, if it is compared."""
+        if self._digest is not None:
+            self.collector.flush()
+            self._channel.control.contents[self._txid, part] = self._digest.take()
 
     def _take_rows(self, stream: str, rows: list[Sequence[Any]], targets: list[int] | None) -> None:
         component = self._component
@@ -62,6 +70,8 @@ class Emission:
             return
         channel = self._channel
         self._handed_on += batch.num_rows
+        if self._digest is not None:
+            self._digest.add(stream, batch, targets)
         channel.control.count(self._txid, self._component.id, stream, batch.num_rows)
         for index in self._component.outputs[stream]:
             edge = channel.site.program.edges[index]

@@ -2,7 +2,8 @@
 
 A run loses what comes after its first failure, and keeps what is before. The metadata of a batch is
 complete only here: where its emitters ended is merged over all tasks, and carried forward for
-partitions that emitted nothing.
+partitions that emitted nothing; what they brought is compared with what is known of the txid, and a
+batch that is another one counts as failed (:mod:`txtopo.planning.content`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.errors import ConflictingWritesError
-from txtopo.metadata import BatchMetadata
+from txtopo.errors import ConflictingWritesError, NonRepeatableBatch
+from txtopo.metadata import BatchMetadata, Json
+from txtopo.planning.content import check_replay
 from txtopo.planning.envelopes import Envelope
 from txtopo.planning.failures import error_of
 from txtopo.planning.inbox import NOWHERE, Records
@@ -110,10 +112,16 @@ def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
     for attempt, metadata in zip(run.attempts, _metadata(program, run, control), strict=True):
         if failure is not None and attempt.txid >= failure.attempt.txid:
             break
+        content = _content(control, attempt.txid)
+        try:
+            check_replay(program, attempt, metadata.content, content)
+        except NonRepeatableBatch as error:
+            failure = FailedBatch(attempt, error, program.spout_id)
+            break
         envelopes = by_txid[attempt.txid]
         outcome = BatchOutcome(
             attempt=attempt,
-            metadata=metadata,
+            metadata=replace(metadata, content=content) if content else metadata,
             cut=tuple(e.record for e in envelopes if program.edges[e.edge].chain is not None),
             partials=_partials(program, envelopes),
             tuples=_tuples(control, attempt.txid),
@@ -203,6 +211,10 @@ def _metadata(program: Program, run: Run, control: Control) -> list[BatchMetadat
             cut = cut | {str(partition): end for partition, end in sorted(ends)}
         found.append(replace(metadata, cut=cut))
     return found
+
+
+def _content(control: Control, of_txid: int) -> dict[str, Json]:
+    return {str(p): each for (txid, p), each in sorted(control.contents.items()) if txid == of_txid}
 
 
 def _partials(program: Program, envelopes: Iterable[Envelope]) -> dict[str, tuple[bytes, ...]]:

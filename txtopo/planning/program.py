@@ -105,6 +105,7 @@ class PlannedComponent:
         inputs: Numbers of the edges that lead to it, in canonical order.
         outputs: Numbers of the edges that leave each of its streams.
         states: Its states, where its tasks open them themselves.
+        compared: Whether what it emits is compared with what it brought before.
     """
 
     id: str
@@ -116,6 +117,7 @@ class PlannedComponent:
     inputs: tuple[int, ...]
     outputs: Mapping[str, tuple[int, ...]]
     states: Mapping[str, State]
+    compared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,10 @@ def compile_program(graph: TopologyGraph, config: Config, slots: int) -> Program
         config=replace(config, zookeeper_digest=None, zookeeper_sasl=None, zookeeper_tls=None),
         slots=slots,
         components={
-            id: _component(component, edges, slots, with_states=not in_driver)
+            id: replace(
+                _component(component, edges, slots, with_states=not in_driver),
+                compared=config.check_replays and _repeatable(component),
+            )
             for id, component in working.items()
         },
         aggregations=aggregations,
@@ -207,6 +212,13 @@ def _processing_depths(graph: TopologyGraph, working: Mapping[str, Component]) -
 
 def _aggregate(component: Component) -> bool:
     return component.role is Role.PERSISTENT_AGGREGATE
+
+
+def _repeatable(component: Component) -> bool:
+    """Whether it is a spout that promises to bring the same batch again."""
+    if component.role is Role.TRANSACTIONAL_SPOUT:
+        return bool(getattr(component.prototype, "repeatable", True))
+    return component.role is Role.PARTITIONED_SPOUT
 
 
 def _aggregation(component: Component, components: Mapping[str, Component]) -> Aggregation:

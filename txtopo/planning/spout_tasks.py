@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
 from txtopo.errors import EmitError
 from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
@@ -67,9 +66,10 @@ class SpoutTask:
         elif component.role is Role.TRANSACTIONAL_SPOUT:
             emitter = cast("TransactionalEmitter", self._emitter)
             emitter.emit_batch(attempt, _copy(metadata.planned), emission.collector)
+            emission.end_part(self._task)
             yield
         elif component.role is Role.PARTITIONED_SPOUT and metadata.cut is not None:
-            yield from self._again(attempt, metadata, emission.collector)
+            yield from self._again(attempt, metadata, emission)
         else:
             yield from self._anew(attempt, metadata, emission)
         emission.collector.close()
@@ -101,7 +101,7 @@ class SpoutTask:
         self,
         attempt: TransactionAttempt,
         metadata: BatchMetadata,
-        collector: BatchOutputCollector,
+        emission: Emission,
     ) -> Iterator[None]:
         """Emit a batch again whose cut is known: partitions that were not in it stay out."""
         emitter = cast("PartitionedTransactionalEmitter", self._emitter)
@@ -110,7 +110,8 @@ class SpoutTask:
             if str(partition) in cut:
                 self._last[partition] = json.dumps(cut[str(partition)])
                 known = json.loads(self._last[partition])
-                emitter.emit_partition_batch(attempt, collector, partition, known)
+                emitter.emit_partition_batch(attempt, emission.collector, partition, known)
+                emission.end_part(partition)
                 yield
 
     def _anew(
@@ -129,6 +130,7 @@ class SpoutTask:
                 emitter = cast("PartitionedTransactionalEmitter", self._emitter)
                 end = emitter.emit_partition_batch_new(attempt, emission.collector, partition, last)
             self._take(attempt, partition, end, silent=emission.emitted() == before)
+            emission.end_part(partition)
             yield
 
     def _take(

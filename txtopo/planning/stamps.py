@@ -80,6 +80,7 @@ class Control:
     Attributes:
         failures: Exceptions of user code.
         cuts: Where the emitters ended: (txid, partition) -> metadata.
+        contents: What the parts of a batch brought, by (txid, partition or task).
         consumed: Makers of everything that was read.
         tuples: Emitted tuples by (txid, component, stream).
         writes: Write sets of committers.
@@ -88,6 +89,7 @@ class Control:
 
     failures: list[TaskFailure] = field(default_factory=list)
     cuts: dict[tuple[int, int], Json] = field(default_factory=dict)
+    contents: dict[tuple[int, int], Json] = field(default_factory=dict)
     consumed: set[Maker] = field(default_factory=set)
     tuples: dict[tuple[int, str, str], int] = field(default_factory=dict)
     writes: list[WriteSet] = field(default_factory=list)
@@ -97,6 +99,7 @@ class Control:
         """Take over what another slot knows."""
         self.failures += other.failures
         self.cuts.update(other.cuts)
+        self.contents.update(other.contents)
         self.consumed |= other.consumed
         for key, count in other.tuples.items():
             self.tuples[key] = self.tuples.get(key, 0) + count
@@ -164,7 +167,7 @@ def one_run_each(makers: Iterable[Maker]) -> dict[tuple[Chain, int, int], int]:
         RecomputedError: One of them has two: the attempt saw two runs of the same task.
     """
     seen: dict[tuple[Chain, int, int], int] = {}
-    for maker in makers:
+    for maker in sorted(makers):  # so that equal makers have an equal error
         task_id = seen.setdefault((maker.chain, maker.level, maker.slot), maker.task_id)
         if task_id != maker.task_id:
             raise RecomputedError(

@@ -30,7 +30,7 @@ def store_action(parts: Parts, journal: Journal, action: StoreBatches | Advance)
             parts.scheduler.point("P2.before")
             journal.store_batches(
                 [
-                    StoredBatch(attempt, to_json(metadata))
+                    StoredBatch(attempt, to_json(metadata), metadata.content)
                     for attempt, metadata in zip(action.attempts, action.metadata, strict=True)
                 ]
             )
@@ -58,7 +58,7 @@ def check_size(txid: int, metadata: BatchMetadata) -> None:
     Raises:
         BatchMetadataTooLarge: Cut smaller batches.
     """
-    size = len(json.dumps(to_json(metadata)))
+    size = len(json.dumps([to_json(metadata), metadata.content]))
     if size > METADATA_BYTES_MAX:
         raise BatchMetadataTooLarge(
             f"the metadata of txid {txid} takes {size} bytes; a znode has room for "
@@ -69,7 +69,7 @@ def check_size(txid: int, metadata: BatchMetadata) -> None:
 
 
 def to_json(metadata: BatchMetadata) -> Json:
-    """Return the JSON form of a batch's metadata."""
+    """Return the JSON form of what a spout needs of a batch's metadata."""
     return {"planned": metadata.planned, "cut": metadata.cut}
 
 

@@ -13,7 +13,7 @@ Order
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -124,8 +124,10 @@ def _coordinator(
         journal.advance(current + 1, drop_before=current)
         current += 1
         parts.scheduler.point("P0.adopted")
+    # What was brought before may be another batch now, if that is meant.
+    compares = parts.config.check_replays and not parts.config.allow_change
     metadata = {
-        txid: from_json(txid, batch.metadata)
+        txid: replace(from_json(txid, batch.metadata), content=batch.content if compares else None)
         for txid, batch in contents.batches.items()
         if txid >= current - 1
     }

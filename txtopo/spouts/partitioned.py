@@ -80,7 +80,10 @@ class PartitionedTransactionalEmitter(ABC):
         partition: int,
         metadata: Json,
     ) -> None:
-        """Emit the batch of a partition again, exactly as it was."""
+        """Emit the batch of a partition again, exactly as it was.
+
+        The run ends with ``NonRepeatableBatch`` if it has other tuples, or another order.
+        """
 
     def close(self) -> None:  # noqa: B027 - optional hook
         """Release what was opened."""

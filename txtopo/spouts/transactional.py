@@ -85,7 +85,7 @@ class TransactionalEmitter(ABC):
     def emit_batch(
         self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
     ) -> None:
-        """Emit this task's share of the batch: the same tuples for the same metadata, always.
+        """Emit this task's share of the batch: the same tuples for the same metadata, in order.
 
         Each task of the spout is called; ``context.task_index`` of ``context.tasks`` says whose
         share it is.
@@ -99,7 +99,9 @@ class TransactionalSpout(ABC):
     """A source that can bring the same batch again (Storm ``ITransactionalSpout``).
 
     Delivery: transactional. Every attempt of a txid has the same tuples, so both kinds of state are
-    exactly once. If its data is gone before a txid is committed, the run stands still.
+    exactly once. That is checked, unless ``Config(check_replays=False)``: a batch that is another
+    one than before ends the run with ``NonRepeatableBatch``. If its data is gone before a txid is
+    committed, the run stands still.
 
     Attributes:
         repeatable: False for a spout that is opaque after all: its metadata is fixed, but stands

@@ -249,10 +249,13 @@ class Journal:
 def put_batch(batch: StoredBatch) -> Put:
     """Return the step that stores a batch."""
     attempt = batch.attempt
-    return Put(
-        batch_path(attempt.txid),
-        {"attempt": [attempt.epoch, attempt.attempt], "metadata": batch.metadata},
-    )
+    value: dict[str, Json] = {
+        "attempt": [attempt.epoch, attempt.attempt],
+        "metadata": batch.metadata,
+    }
+    if batch.content is not None:
+        value["content"] = batch.content
+    return Put(batch_path(attempt.txid), value)
 
 
 def unfinished(operation: dict[str, Json]) -> OperationUnfinished:

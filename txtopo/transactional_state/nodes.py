@@ -11,7 +11,8 @@
     begins before the verb has ended.
 ``/batches/<txid as 20 digits>``
     ``{"attempt": [epoch, attempt], "metadata": …}``: how to emit the batch of the txid again, and
-    which attempt that belongs to.
+    which attempt that belongs to. Once it was processed perhaps also ``"content": {part: …}``:
+    what it brought, to compare replays with; a record without it is as good.
 ``/quarantine/<txid as 20 digits>``
     ``{"attempt": …, "metadata": …, "reason": text}``: the batch that an operator took out of the
     order; its place was taken by an empty one.
@@ -46,10 +47,12 @@ class StoredBatch:
     Attributes:
         attempt: The attempt that the metadata belongs to.
         metadata: What the spout needs.
+        content: What it brought, by part; None if that is not known.
     """
 
     attempt: TransactionAttempt
     metadata: Json
+    content: dict[str, Json] | None = None
 
 
 def batch_path(txid: int, parent: str = BATCHES) -> str:
@@ -112,10 +115,11 @@ def batch_of(path: str, txid: int, node: Node | None) -> StoredBatch:
         CorruptNodeError: It is missing, or holds something else.
     """
     match node.value if node else None:
-        case {"attempt": [int(epoch), int(attempt)], "metadata": metadata}:
-            return StoredBatch(TransactionAttempt(txid, attempt, epoch), metadata)
-        case other:
-            raise corrupt(path, other)
+        case {"attempt": [int(epoch), int(attempt)], "metadata": metadata, **rest}:
+            content = rest.get("content")
+            if content is None or isinstance(content, dict):
+                return StoredBatch(TransactionAttempt(txid, attempt, epoch), metadata, content)
+    raise corrupt(path, node and node.value)
 
 
 def changed_parts(known: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:

@@ -11,7 +11,7 @@ from tests.spouts.driving import Emitted, Partitioned, Planner, emit
 from tests.spouts.kafka.logs import Log, read_all, read_opaque, until, values
 from txtopo import Config, TransactionAttempt
 from txtopo.context import TaskContext
-from txtopo.errors import ConfigError, InfrastructureError, SourceDataLost
+from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
 from txtopo.spouts import KafkaTransactionalSpout
 from txtopo.spouts.kafka.opaque import share_of, whole
 from txtopo.spouts.kafka.positions import Lost, Place
@@ -78,9 +78,9 @@ def test_a_topic_that_was_made_anew_is_noticed(kafka: KafkaBroker) -> None:
     log.create(1)
     log.write(range(100, 120), partitions=1)
 
-    with pytest.raises(SourceDataLost, match="made again"):
+    with pytest.raises(OffsetRegression, match="made again"):
         planner.plan()
-    with pytest.raises(SourceDataLost, match="made again"):
+    with pytest.raises(OffsetRegression, match="made again"):
         emit(spout, planned)
     assert values(read_opaque(run, 20)) == [str(n) for n in range(100, 120)]
     assert whole(dict(run.cuts[2])).lost == (Lost(Place(log.name, 0), 10, None),)
@@ -111,7 +111,7 @@ def test_a_range_beyond_the_log_is_an_error_in_bounded_time(kafka: KafkaBroker) 
     spout = log.transactional(timeout_s=2.0)
     metadata = json.loads(json.dumps(Planner(spout).plan()).replace("[0, 3]", "[0, 9]"))
 
-    with pytest.raises(SourceDataLost, match="ends at offset 3"):
+    with pytest.raises(OffsetRegression, match="ends at offset 3"):
         emit(spout, metadata)
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from txtopo.errors import ConfigError, InfrastructureError, SourceDataLost
+from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +86,8 @@ class FileSource:
         """Open a file that is still what it was when it was planned.
 
         Raises:
-            SourceDataLost: It is gone or was changed; bring it back as it was.
+            SourceDataLost: It is gone or was changed; bring it back as it was. As
+                ``OffsetRegression`` if it is shorter than it was.
             InfrastructureError: The filesystem cannot be reached; try again.
         """
         from pyarrow import fs
@@ -96,15 +97,19 @@ class FileSource:
             if info.type == fs.FileType.NotFound:
                 raise self._lost(file, "gone")
             if (info.size, info.mtime_ns or 0) != (file.size, file.mtime_ns):
-                raise self._lost(file, f"changed: {info.size} bytes of {info.mtime_ns or 0} ns")
+                changed = f"changed: {info.size} bytes of {info.mtime_ns or 0} ns"
+                shorter = info.size is not None and info.size < file.size
+                raise self._lost(file, changed, OffsetRegression if shorter else SourceDataLost)
             return self.filesystem.open_input_file(file.name)
         except FileNotFoundError as error:
             raise self._lost(file, "gone") from error
         except OSError as error:
             raise InfrastructureError(f"cannot open {file.name!r}: {error}") from error
 
-    def _lost(self, file: SourceFile, what: str) -> SourceDataLost:
-        return SourceDataLost(
+    def _lost(
+        self, file: SourceFile, what: str, kind: type[SourceDataLost] = SourceDataLost
+    ) -> SourceDataLost:
+        return kind(
             f"file {file.name!r} of a planned batch is {what}; expected {file.size} bytes of "
             f"{file.mtime_ns} ns, as it was when the batch was planned; bring it back as it was, "
             "with its time, or the batch cannot be computed",

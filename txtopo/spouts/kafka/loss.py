@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txtopo.errors import InfrastructureError, SourceDataLost
+from txtopo.errors import InfrastructureError, OffsetRegression, SourceDataLost
 from txtopo.spouts.kafka.offsets import Look
 from txtopo.spouts.kafka.positions import Lost, Place, Positions, Range
 
@@ -25,7 +25,8 @@ class LossCheck:
         """Check that the topics are those that were read before.
 
         Raises:
-            SourceDataLost: One was made anew, or is gone for good.
+            OffsetRegression: One was made anew.
+            SourceDataLost: One is gone for good.
             InfrastructureError: One is missing for now.
         """
         missing = sorted(before.ids.keys() - look.topics.keys())
@@ -48,12 +49,13 @@ class LossCheck:
         """Check that offset *start* can still be read.
 
         Raises:
-            SourceDataLost: It is deleted, or lies beyond the log.
+            SourceDataLost: It is deleted.
+            OffsetRegression: It lies beyond the log.
         """
         if start < bounds.start:
             raise deleted(place, start, bounds.start)
         if start > bounds.end:
-            raise SourceDataLost(
+            raise OffsetRegression(
                 f"partition {place.partition} of topic {place.topic!r} ends at offset "
                 f"{bounds.end}, but offset {start} is wanted next; the log was truncated, or the "
                 f"offset was given wrong; {_ADVICE}",
@@ -91,9 +93,9 @@ def deleted(place: Place, wanted: int, available: int) -> SourceDataLost:
     )
 
 
-def made_anew(topic: str, expected: str, got: str) -> SourceDataLost:
+def made_anew(topic: str, expected: str, got: str) -> OffsetRegression:
     """Return the error for a topic that was deleted and made again."""
-    return SourceDataLost(
+    return OffsetRegression(
         f"topic {topic!r} was deleted and made again; got id {got}; expected {expected}, whose "
         f"records the next batch follows; {_ADVICE}",
         topic=topic,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from txtopo.errors import InfrastructureError, SourceDataLost, TxtopoError
+from txtopo.errors import InfrastructureError, OffsetRegression, TxtopoError
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
 from txtopo.spouts.kafka.loss import deleted
 from txtopo.spouts.kafka.positions import Place, Range
@@ -43,7 +43,8 @@ def read_ranges(
         The records by partition, in the order of their offsets.
 
     Raises:
-        SourceDataLost: The first records of a range are deleted, or its last are not there.
+        SourceDataLost: The first records of a range are deleted.
+        OffsetRegression: Its last ones are not there.
         InfrastructureError: The cluster did not answer in time; try again.
     """
     wanted = {place: each for place, each in ranges.items() if each.start < each.end}
@@ -157,9 +158,9 @@ class _Reading:
             partition=place.partition,
         )
 
-    def _beyond(self, place: Place, end: int) -> SourceDataLost:
+    def _beyond(self, place: Place, end: int) -> OffsetRegression:
         wanted = self._wanted[place]
-        return SourceDataLost(
+        return OffsetRegression(
             f"partition {place.partition} of topic {place.topic!r} ends at offset {end}, but a "
             f"planned batch has the offsets {wanted.start} to {wanted.end - 1}; the log was "
             "truncated or the topic made again; bring the data back, or begin with a new topology "

@@ -34,7 +34,8 @@ class SpoutSource(ABC):
         live: Whether a running spout sees what is appended, added, removed, lost or down. The suite
             starts one that does not anew after each change.
         ordered: Whether a replay has its tuples in the same order too, as ``First``, ``Last`` and a
-            shuffle grouping need it. False for a source that has no order, such as a query.
+            shuffle grouping need it. False for a source that has no order, such as a query; a
+            transactional spout over it runs only with ``Config(check_replays=False)``.
         asks: How often the spout is asked for a batch before it counts as having none.
         on_data_loss: What the spout does when unread records have gone: ``"stop"`` (it raises
             ``SourceDataLost``), or ``"record"`` (an opaque spout goes on behind them).
