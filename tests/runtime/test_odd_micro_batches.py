@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
-from tests.runtime.stream_words import CONFIG, LOCAL, contents, ledger, query, words, write
-from txtopo import Fields, TransactionalTopologyBuilder
+from tests.runtime.stream_words import CONFIG, LOCAL, contents, ledger, query, state, words, write
+from txtopo import Fields, PersistentAggregate, TransactionalTopologyBuilder
 from txtopo.errors import ConfigError, RunLostError, TopologyError
 from txtopo.runtime.foreach_batch import ForeachBatch
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.spouts import StreamSpout
+from txtopo.state import Count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +56,8 @@ class Intruding(ThreadScheduler):
 
     def __init__(self, step: str) -> None:
         super().__init__("intruding")
-        self.step, self.intrude = step, lambda: None
+        self.step = step
+        self.intrude: Callable[[], None] = lambda: None
 
     def point(self, name: str) -> None:
         if name == self.step:
@@ -106,9 +109,8 @@ def test_what_executors_lack_is_told_before_anything_is_claimed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builder = TransactionalTopologyBuilder("needy", "stream", Needy(Fields("word string")))
-    builder.set_bolt("count", words(tmp_path).graph.components["count"].prototype).fields_grouping(
-        "stream", "word"
-    )
+    count = PersistentAggregate(state(tmp_path, "count"), "word", Count())
+    builder.set_bolt("count", count).fields_grouping("stream", "word")
     monkeypatch.setattr(spark.sparkContext, "master", "spark://elsewhere:7077")
 
     with pytest.raises(ConfigError, match="executors cannot import no_such_client"):
