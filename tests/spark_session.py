@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 # A JVM of the tests lives for seconds. Compiling with C1 alone halves the processor time of a start
 # with its first jobs (21 s to 11 s on a busy machine), and a collector without threads is enough.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Spark's classes, verified in every other JVM, are 3 s of the 16 s of a start with a short query.
+_SHORT_LIVED = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 _SMALL = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",

@@ -86,6 +86,18 @@ class ReplayLacksATuple(BrokenSource):
             self.whole.emit_partition_batch(attempt, out, partition, [cut[0], max(0, cut[1] - 1)])
 
 
+class ReplayReadsOn(BrokenSource):
+    """It knows where a batch starts, and reads until the batch is full."""
+
+    rule, fails = SpoutRule.SAME, "test_a_replay_has_nothing_that_came_later"
+
+    class emitter(Part):
+        def emit_partition_batch(self, attempt: Any, out: Any, partition: int, cut: Any) -> None:
+            left = len(self.rows[partition]) - cut[0]
+            full = min(left, BrokenSource.batch_records_max)
+            self.whole.emit_partition_batch(attempt, out, partition, [cut[0], full])
+
+
 class StartsTooEarly(BrokenSource):
     rule, fails = SpoutRule.CHAIN, "test_batches_of_one_run_are_chained"
 

@@ -61,7 +61,7 @@ class OpaqueMemorySource(MemorySource):
         self.down: set[int] = set()
 
     def spout(self) -> Spout:
-        script = [Outage(p, txid) for p in self.down for txid in range(TXIDS_MAX)]
+        script = [Outage(p, txid) for p in self.down for txid in range(1, TXIDS_MAX)]
         return OpaqueMemoryTransactionalSpout(self.rows, FIELDS, self.batch_records_max, script)
 
     def take_down(self, partition: int) -> None:
@@ -87,7 +87,7 @@ class ScriptedSource(MemorySource):
             {p: rows[at : at + self.batch_records_max] for p, rows in self.rows.items()}
             for at in steps
         ]
-        script = [Outage(p, txid) for p in self.down for txid in range(TXIDS_MAX)]
+        script = [Outage(p, txid) for p in self.down for txid in range(1, TXIDS_MAX)]
         return self.kind(FIELDS, cut or [{p: [] for p in self.rows}], script)
 
     def take_down(self, partition: int) -> None:

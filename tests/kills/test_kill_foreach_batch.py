@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.runtime.stream_words import CONFIG, contents, expected, ledger, query, words, write
+from tests.runtime.stream_words import LOCAL, contents, expected, ledger, query, words, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ def test_a_batch_that_was_written_and_not_noted_counts_once(
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert ledger(tmp_path, "count").txid == 2
 
-    query(spark, tmp_path, words(tmp_path).foreach_batch(CONFIG))
+    query(spark, tmp_path, words(tmp_path).foreach_batch(LOCAL))
     counts, totals = expected(*FILES)
     assert contents(tmp_path, "count") == counts
     assert contents(tmp_path, "total") == totals

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONFIG = Config(slots=2)
+# Everything in the driver: what is tried by hand, or ends, is not how Spark moves envelopes.
+LOCAL = Config(carrier="local", slots=2)
 LIMIT_S = 120
 
 
@@ -118,7 +120,7 @@ def main(folder: Path, point: str, times: int) -> None:
     from tests.spark_session import open_test_session
     from txtopo.runtime.foreach_batch import ForeachBatch
 
-    function = ForeachBatch(words(folder).graph, CONFIG, scheduler=DyingScheduler(point, times))
+    function = ForeachBatch(words(folder).graph, LOCAL, scheduler=DyingScheduler(point, times))
     query(open_test_session(), folder, function)
 
 

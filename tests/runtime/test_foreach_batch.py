@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.runtime.stream_words import CONFIG, contents, expected, ledger, query, words, write
+from tests.runtime.stream_words import (
+    CONFIG,
+    LOCAL,
+    contents,
+    expected,
+    ledger,
+    query,
+    words,
+    write,
+)
 from txtopo import Config
 from txtopo.errors import (
     ConfigError,
@@ -23,8 +32,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 FILES = [{"a": 1, "b": 2}, {"a": 3, "c": 4}, {"b": 5, "c": 6}, {"a": 7}]
-# Everything in the driver: what is tried by hand is not how Spark moves envelopes.
-LOCAL = Config(carrier="local", slots=2)
 
 
 def check(folder: Path, *files: dict[str, int]) -> None:

@@ -126,3 +126,28 @@ def test_a_script_that_is_wrong_is_refused() -> None:
         ScriptedSpout(NUMBER, [{-1: []}])
     with pytest.raises(TopologyError, match="expected Outage, Recut, Late or Poison"):
         ScriptedSpout(NUMBER, BATCHES, ["down"])  # type: ignore[list-item]
+    with pytest.raises(TopologyError, match="fields of a scripted spout are wrong; got 'n long'"):
+        ScriptedSpout("n long", BATCHES)  # type: ignore[arg-type]
+    for row in ({"amount": 1}, b"1", 1):
+        with pytest.raises(TopologyError, match="does not fit the fields"):
+            ScriptedSpout(NUMBER, [[row]])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("event", "match"),
+    [
+        (Recut(1, 0, -1), "number of rows to take, from 0"),
+        (Recut(1, 0, 1, partition=2), "a partition below 2"),
+        (Outage(2, 1), "a partition below 2"),
+        (Outage(0, 0), "a txid, from 1"),
+        (Outage(0, 1, attempt=-1), "number of an attempt"),
+        (Late(1, asks=0), "asks of at least 1"),
+        (Poison(99), "one of the [0-9]+ records of the partition"),
+        (Poison(0, attempts=0), "at least 1 attempt that fails"),
+        (Poison(0, error=ValueError), "expected an exception, such as"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_cannot_happen_is_refused(event: Any, match: str) -> None:
+    """A take of less than nothing would have had rows counted twice; the rest shows nothing."""
+    with pytest.raises(TopologyError, match=match):
+        opaque(event)

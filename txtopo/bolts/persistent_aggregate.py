@@ -57,6 +57,10 @@ class PersistentAggregate(Committer):
         if not aggregates:
             raise TopologyError("PersistentAggregate has no aggregates; expected e.g. Count()")
         self.aggregates: dict[str, Aggregate] = _by_column(aggregates)
+        if not isinstance(retracted, str | None):
+            raise TopologyError(
+                f"retracted is wrong; got {retracted!r:.200}; expected the name of a boolean field"
+            )
         self.retracted = retracted
         fixed = [name for name, each in self.aggregates.items() if not each.takes_back]
         if retracted is not None and fixed:

@@ -15,6 +15,7 @@ from txtopo.coordinator.actions import PlanBatch
 from txtopo.coordinator.events import NotReady, Planned
 from txtopo.errors import EmitError
 from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
+from txtopo.planning.pickling import dumps, loads
 from txtopo.runtime.journaling import check_size
 from txtopo.spouts.transactional import LastBatch
 from txtopo.topology.component import Component
@@ -31,7 +32,8 @@ class BatchPlanner:
         self._spout_id = spout.id
         self._generic = spout.role.plans_batches
         context = TaskContext(topology_id, spout.id, 0, spout.parallelism)
-        prototype: Any = spout.prototype
+        # A copy, so that starts of one topology, at a time or one after the other, share nothing.
+        prototype: Any = loads(dumps(spout.prototype))
         self._coordinator = prototype.coordinator(config, context)
         # A DataFrame spout has no part that emits.
         self._make_emitter: Callable[[], Any] = lambda: (

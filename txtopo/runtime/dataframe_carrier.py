@@ -22,6 +22,7 @@ from txtopo.planning.program import Chain, Program
 from txtopo.planning.run import Run
 from txtopo.runtime.carrier import Processed
 from txtopo.runtime.frames import RECORD, FrameFailed, Frames
+from txtopo.runtime.micro_batch import rows_of, spread
 from txtopo.runtime.spark_jobs import ClassicLabels, ConnectLabels, Labels, SparkJobs
 from txtopo.runtime.stage_task import PackedProgram, StageTask
 
@@ -83,10 +84,10 @@ class DataFrameCarrier:
     def process_frame(self, run: Run, frame: DataFrame) -> Processed:
         """Run one query over a frame whose rows are what the stream spout emits."""
         with self._jobs.labelled(run, "processing"):
-            spread = frame.repartition(self._program.slots)
             first = _first_stage(self._packed, StageTask("processing", run, 0))
+            start = spread(frame, self._program.slots).mapInArrow(first, RECORD)
             levels = range(1, len(self._program.processing))
-            kept = self._query(spread.mapInArrow(first, RECORD), "processing", run, levels)
+            kept = self._query(start, "processing", run, levels)
         return Processed(run, kept.pop(_DRIVER, []), kept=kept)
 
     def commit(self, processed: Processed, attempt: TransactionAttempt) -> list[bytes]:
@@ -176,7 +177,7 @@ def _first_stage(packed: PackedProgram, task: StageTask) -> Callable[[Batches], 
 
         context = TaskContext.get()
         assert context is not None
-        yield from _batches(task.records(packed, context.partitionId(), (), rows=batches))
+        yield from _batches(task.records(packed, context.partitionId(), (), rows_of(batches)))
 
     return stage
 

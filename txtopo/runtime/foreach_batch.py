@@ -15,13 +15,15 @@ batches from 0, so it is another topology.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
+from txtopo.runtime.start import check_config
 from txtopo.runtime.stream_run import StreamRun
-from txtopo.runtime.streaming_query import StreamingQueryFacts
+from txtopo.runtime.streaming_query import NEEDS_CLASSIC, StreamingQueryFacts
 from txtopo.topology.component import Role
 from txtopo.topology.graph import Graph
 
@@ -34,6 +36,7 @@ class ForeachBatch:
 
     Who calls it: Spark, in the driver, on the thread of the query, one batch at a time. What a bolt
     or a store raises ends the query with it; start the query again, and the batch comes again.
+    It may be given to several starts of a query, and to several queries; each has a run of its own.
 
     Args:
         graph: A topology with a ``StreamSpout``.
@@ -59,10 +62,16 @@ class ForeachBatch:
                 "drives; or use start()",
                 component=spout.id,
             )
+        check_config(config)
         if config.carrier == "rdd":
             raise ConfigError(
                 "a micro-batch is a DataFrame; got carrier 'rdd'; expected 'auto', 'dataframe' or "
                 "'local'"
+            )
+        if continues is not None and not (isinstance(continues, str) and continues):
+            raise ConfigError(
+                f"continues is wrong; got {continues!r}; expected the id of the query that is "
+                "continued, or None"
             )
         if type(after_txid) is not int or after_txid < 0 or (after_txid and continues is None):
             raise ConfigError(
@@ -74,14 +83,14 @@ class ForeachBatch:
         self._continues = continues
         self._after_txid = after_txid
         self._scheduler = scheduler or ThreadScheduler(f"txtopo-{graph.id}")
-        self._query: StreamingQueryFacts | None = None
-        self._run: StreamRun | None = None
+        # By query, since calls may overlap: of two queries, or with what is left of a stopped one.
+        self._runs: dict[StreamingQueryFacts, StreamRun] = {}
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Process and commit one micro-batch.
 
         Raises:
-            ConfigError: The query cannot be used; mend its options.
+            ConfigError: The query cannot be used, or executors lack a module; mend that.
             TopologyError: The stream lacks a column; mend the query or the spout's fields.
             PromiseError: Checkpoint and stores do not fit together; a person decides.
             InfrastructureError: A store or Spark failed; start the query again.
@@ -89,24 +98,34 @@ class ForeachBatch:
         """
         query = StreamingQueryFacts.of(frame.sparkSession)
         txid = batch_id + 1 + self._after_txid
+        run = self._runs.get(query)
         try:
-            if self._run is None or query != self._query:
-                self.close()
+            if run is None:
+                self._close([each for each in self._runs if each.id == query.id])
                 owner = self._owner(query)
-                self._run = StreamRun(self._graph, self._config, owner, frame, self._scheduler)
-                self._query = query
-                self._run.claim(txid, first_txid=self._after_txid + 1)
-            self._run.commit(frame, txid)
+                run = StreamRun(self._graph, self._config, owner, frame, self._scheduler)
+                self._runs[query] = run
+                run.claim(txid, first_txid=self._after_txid + 1)
+            run.commit(frame, txid)
         except BaseException:
             # Another call claims anew, and reads the ledgers again.
-            self.close()
+            if run is not None and self._runs.get(query) is run:
+                self._close([query])
             raise
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to travel, as Spark Connect asks it to."""
+        raise ConfigError(f"foreach_batch {NEEDS_CLASSIC}")
 
     def close(self) -> None:
         """Close the stores; a call after it opens them again."""
-        run, self._run = self._run, None
-        if run is not None:
-            run.close()
+        self._close(list(self._runs))
+
+    def _close(self, queries: Sequence[StreamingQueryFacts]) -> None:
+        for query in queries:
+            run = self._runs.pop(query, None)
+            if run is not None:
+                run.close()
 
     def _owner(self, query: StreamingQueryFacts) -> str:
         id = self._continues or query.id

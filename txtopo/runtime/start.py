@@ -65,10 +65,7 @@ def start_topology(
         CoordinatorUnavailable: ZooKeeper cannot be reached; nothing was written.
         PromiseError: A state's table cannot be used; nothing was written.
     """
-    if not isinstance(config, Config):
-        raise ConfigError(
-            f"config is of the wrong type; got {type(config).__name__}; expected a Config(…)"
-        )
+    check_config(config)
     check_frame_carrier(topology.graph, config.carrier)
     session = None if config.carrier == "local" else _session(spark, topology)
     if session is not None and is_classic(session):
@@ -189,6 +186,18 @@ def is_classic(session: SparkSession) -> bool:
 
 def _jvm(session: SparkSession | None) -> Any:
     return session._jvm if session is not None and is_classic(session) else None
+
+
+def check_config(config: object) -> None:
+    """Check what was given as configuration.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    if not isinstance(config, Config):
+        raise ConfigError(
+            f"config is of the wrong type; got {type(config).__name__}; expected a Config(…)"
+        )
 
 
 def check_states(graph: Graph, config: Config, *, commit_in_driver: bool) -> None:

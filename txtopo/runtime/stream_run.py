@@ -21,6 +21,7 @@ from txtopo.planning.run import Run
 from txtopo.runtime.closing import close_backends
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.dataframe_carrier import DataFrameCarrier
+from txtopo.runtime.executor_probe import probe_executors
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.local import LocalCarrier
 from txtopo.runtime.scheduler import Scheduler
@@ -81,6 +82,7 @@ class StreamRun:
         if config.carrier == "local":
             carrier = LocalCarrier(config.slots)
         else:
+            probe_executors(frame.sparkSession.sparkContext, graph.spout)
             carrier = DataFrameCarrier(frame.sparkSession, NoLabels())
         slots = config.slots or carrier.default_slots()
         program = compile_program(_with_tasks(graph, slots), config, slots)
@@ -183,6 +185,13 @@ class StreamRun:
             raise TopologyError(
                 f"the stream lacks columns of {spout.id!r}: {', '.join(lacking)}; got "
                 f"{', '.join(frame.columns)}; select them in the query",
+                component=spout.id,
+            )
+        twice = [name for name in stream.fields.names if frame.columns.count(name) > 1]
+        if twice:
+            raise TopologyError(
+                f"the stream has columns of {spout.id!r} more than once: {', '.join(twice)}; got "
+                f"{', '.join(frame.columns)}; rename them in the query",
                 component=spout.id,
             )
         quoted = [f"`{name.replace('`', '``')}`" for name in stream.fields.names]

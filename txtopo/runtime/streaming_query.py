@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, RunLostError
 from txtopo.runtime.start import is_classic
 
 if TYPE_CHECKING:
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 # org.apache.spark.sql.execution.streaming.StreamExecution.QUERY_ID_KEY
 _QUERY_ID = "sql.streaming.queryId"
+
+NEEDS_CLASSIC = (
+    "needs classic Spark; got a Spark Connect session, whose foreachBatch runs in another process; "
+    "run the query in the driver"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +38,23 @@ class StreamingQueryFacts:
 
         Raises:
             ConfigError: The query tracks its progress asynchronously, or runs on Spark Connect.
+            RunLostError: The query has ended; nobody waits for this batch.
         """
         if not is_classic(session):
-            raise ConfigError(
-                "foreach_batch needs classic Spark; got a Spark Connect session, whose "
-                "foreachBatch runs in another process; run the query in the driver"
-            )
+            raise ConfigError(f"foreach_batch {NEEDS_CLASSIC}")
         context = session.sparkContext
         id = context.getLocalProperty(_QUERY_ID)
-        java = context._jvm
-        if id is None or java is None:
+        if id is None:
             return cls(None, None)
+        java: Any = context._jvm
         active = session._jsparkSession.sharedState().activeStreamingQueries()
         query = active.get(java.java.util.UUID.fromString(id))
         if query is None:
-            return cls(None, None)
+            # Without its id another checkpoint's batches would pass for this one's.
+            raise RunLostError(
+                f"the streaming query {id} is not active any more, so its batch is not wanted; "
+                "start the query again"
+            )
         kind = query.getClass().getSimpleName()
         if "Async" in kind:
             raise ConfigError(

@@ -8,7 +8,6 @@ batch may be empty: it is there to store the initial offset before any record is
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,18 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, EmitError
 from txtopo.metadata import Json
-from txtopo.spouts.readers import StreamReader, made, modules_of, opener, takes_limit
+from txtopo.spouts.offsets import behind, copied, same
+from txtopo.spouts.readers import (
+    SimpleReader,
+    StreamReader,
+    made,
+    modules_of,
+    name_of,
+    opener,
+    takes_limit,
+)
 from txtopo.spouts.transactional import (
     LastBatch,
     TransactionalCoordinator,
@@ -34,9 +42,6 @@ if TYPE_CHECKING:
         DataSourceStreamReader,
         SimpleDataSourceStreamReader,
     )
-
-
-logger = logging.getLogger("txtopo")
 
 
 class DataSourceSpout(TransactionalSpout):
@@ -64,9 +69,11 @@ class DataSourceSpout(TransactionalSpout):
         fields: The fields; by default the schema of the ``DataSource``.
         repeatable: Whether a range always reads the same tuples in the same order.
         batch_rows_max: What the reader is asked for as ``ReadMaxRows``; by default its own limit.
+            A simple reader and one with the older signature take none.
 
     Raises:
-        ConfigError: The source is none, or its reader cannot be made; mend it.
+        ConfigError: The source is none; mend it. ``start`` raises it when the source has no stream
+            reader, or one that takes no limit although there is a *batch_rows_max*.
     """
 
     def __init__(
@@ -105,24 +112,43 @@ class DataSourceSpout(TransactionalSpout):
 
 
 class _Done:
-    """Tells the coordinator part, on whatever thread it is called next, up to where all is done."""
+    """Tells the coordinator part, on whatever thread it is called next, up to where all is done.
+
+    What was planned in an earlier epoch may never have been stored, and another leader's batch of
+    that txid may end elsewhere. So it is forgotten; the source hears of a later batch instead.
+    """
 
     def __init__(self) -> None:
         self._ends: dict[int, Json] = {}
+        self._epoch = 0
+        self._before = self._newest = 0
         self._told: SimpleQueue[Json] = SimpleQueue()
 
+    def committing(self, attempt: TransactionAttempt) -> None:
+        """Take note of the epoch that commits."""
+        if attempt.epoch != self._epoch:
+            self._epoch = attempt.epoch
+            self._ends.clear()
+
     def planned(self, txid: int, metadata: Json) -> None:
-        """Take note of where a batch ends."""
+        """Take note of where the last batch before the one that is planned ends."""
         assert isinstance(metadata, dict)
-        self._ends[txid] = metadata["end"]
+        if txid > self._newest:
+            self._ends[txid] = metadata["end"]
+            self._tell()
 
     def cleanup_before(self, txid: int) -> None:
         """Pass on the end of the newest batch before *txid* that is known."""
-        known = [each for each in list(self._ends) if each < txid]
-        if known:
-            self._told.put(self._ends[max(known)])
-            for each in known:
-                del self._ends[each]
+        self._before = txid
+        self._tell()
+
+    def _tell(self) -> None:
+        """Two threads may come here at a time: then an end is told twice, which does no harm."""
+        known = [each for each in list(self._ends) if each < self._before]
+        ends = [end for each in sorted(known) if (end := self._ends.pop(each, None)) is not None]
+        if ends:
+            self._newest = max(known)
+            self._told.put(ends[-1])
 
     def take(self) -> Iterator[Json]:
         """Yield what was told since the last call."""
@@ -138,6 +164,11 @@ class _DataSourceCoordinator(TransactionalCoordinator):
         self._reader, self._done = reader, done
         self._limited = takes_limit(reader)
         self._rows_max = rows_max
+        if rows_max is not None and (isinstance(reader, SimpleReader) or not self._limited):
+            raise ConfigError(
+                f"this reader takes no limit; got batch_rows_max={rows_max} and "
+                f"{name_of(reader)}; expected None, or a reader with latestOffset(start, limit)"
+            )
         self._next: dict[str, Json] | None = None
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
@@ -145,16 +176,18 @@ class _DataSourceCoordinator(TransactionalCoordinator):
 
         The first batch is always ready, so that the initial offset is stored.
         """
-        self._commit()
         if isinstance(last.metadata, dict):
             self._done.planned(last.txid, last.metadata)
             start = last.metadata["end"]
+        elif self._next:
+            start = self._next["start"]
         else:
-            start = self._next["start"] if self._next else self._reader.initialOffset()
+            start = copied(self._reader.initialOffset(), "initialOffset")
+        self._commit()
         if self._next is None or self._next["start"] != start:
             end = self._latest(start)
-            self._next = {"start": start, "end": start if _behind(start, end) else end}
-        if txid > 1 and _same(start, self._next["end"]):
+            self._next = {"start": start, "end": start if behind(start, end) else end}
+        if txid > 1 and same(start, self._next["end"]):
             self._next = None
             return False
         return True
@@ -162,7 +195,6 @@ class _DataSourceCoordinator(TransactionalCoordinator):
     def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
         planned, self._next = self._next, None
         assert planned is not None, "only asked when it was ready"
-        self._done.planned(txid, planned)
         return planned
 
     def close(self) -> None:
@@ -172,14 +204,15 @@ class _DataSourceCoordinator(TransactionalCoordinator):
     def _latest(self, start: Json) -> Json:
         latest: Callable[..., Json] = self._reader.latestOffset
         if not self._limited:
-            return latest()
+            return copied(latest(), "latestOffset")
         from pyspark.sql.streaming.datasource import ReadMaxRows
 
         rows_max = self._rows_max
         default = self._reader.getDefaultReadLimit
         # A copy, since a reader may keep and change what it gets.
         copy = json.loads(json.dumps(start))
-        return latest(copy, default() if rows_max is None else ReadMaxRows(rows_max))
+        limit = default() if rows_max is None else ReadMaxRows(rows_max)
+        return copied(latest(copy, limit), "latestOffset")
 
     def _commit(self) -> None:
         for end in self._done.take():
@@ -204,12 +237,17 @@ class _DataSourceEmitter(TransactionalEmitter):
     ) -> None:
         assert isinstance(metadata, dict)
         start, end = metadata["start"], metadata["end"]
-        if _same(start, end):
+        if same(start, end):
             return
         reader, context = made(self._open), self._context
         for partition in list(reader.partitions(start, end))[context.task_index :: context.tasks]:
             for row in reader.read(partition):
                 self._emit(row, collector)
+
+    def commit(self, attempt: TransactionAttempt) -> None:
+        """Hear, in the driver, that an attempt is about to be committed."""
+        if self._done is not None:
+            self._done.committing(attempt)
 
     def cleanup_before(self, txid: int) -> None:
         """Hear, in the driver, that all txids before *txid* are durably committed."""
@@ -217,36 +255,17 @@ class _DataSourceEmitter(TransactionalEmitter):
             self._done.cleanup_before(txid)
 
     def _emit(self, row: Any, collector: BatchOutputCollector) -> None:
-        if hasattr(row, "schema"):  # Arrow
+        if hasattr(row, "to_batches"):  # a table of Arrow
+            for batch in row.to_batches():
+                collector.emit_batch(batch)
+        elif hasattr(row, "schema"):  # a record batch
             collector.emit_batch(row)
         elif hasattr(row, "__fields__"):  # a Row with names
             collector.emit([row[name] for name in self._names])
-        else:
+        elif isinstance(row, tuple | list):
             collector.emit(row)
-
-
-def _same(start: Json, end: Json) -> bool:
-    """Return whether two offsets are one, as Spark compares them: as text."""
-    return json.dumps(start, sort_keys=True) == json.dumps(end, sort_keys=True)
-
-
-def _behind(start: Json, end: Json) -> bool:
-    """Return whether *end* lies before *start*: all that differs are numbers that became less."""
-    before, after = dict(_leaves(start)), dict(_leaves(end))
-    changed = [(before[path], after[path]) for path in before if before[path] != after.get(path)]
-    back = (
-        before.keys() == after.keys()
-        and bool(changed)
-        and all(type(old) is type(new) is int and new < old for old, new in changed)
-    )
-    if back:
-        logger.warning("the source's latest offset %s is behind %s; nothing is read", end, start)
-    return back
-
-
-def _leaves(offset: Json, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(offset, dict):
-        for name, value in offset.items():
-            yield from _leaves(value, (*path, name))
-    else:
-        yield path, offset
+        else:
+            raise EmitError(
+                f"the reader of {self._context.component_id!r} gave a row that is none; got "
+                f"{row!r:.200}; expected a tuple, a list, a Row, or a pyarrow.RecordBatch"
+            )

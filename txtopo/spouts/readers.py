@@ -57,13 +57,13 @@ class SimpleReader:
     """
 
     def __init__(self, reader: SimpleDataSourceStreamReader) -> None:
-        self._reader = reader
+        self.wrapped = reader
         self.initialOffset = reader.initialOffset
         self.commit = reader.commit
 
     def latestOffset(self, start: Any, limit: Any) -> Any:
         """Read up to what there is now, and return its end."""
-        return self._reader.read(start)[1]
+        return self.wrapped.read(start)[1]
 
     def getDefaultReadLimit(self) -> None:
         """Know no limit."""
@@ -74,7 +74,7 @@ class SimpleReader:
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Read a range."""
-        return iter(self._reader.readBetweenOffsets(*partition))
+        return iter(self.wrapped.readBetweenOffsets(*partition))
 
     def stop(self) -> None:
         """Do nothing: the simple kind has no end."""
@@ -133,6 +133,11 @@ def made(open_reader: Callable[[], Any]) -> StreamReader:
     return opened
 
 
+def name_of(reader: StreamReader) -> str:
+    """Return how a message calls a reader: as its own class, not as what stands before it."""
+    return type(reader.wrapped if isinstance(reader, SimpleReader) else reader).__name__
+
+
 def takes_limit(reader: StreamReader) -> bool:
     """Return whether ``latestOffset`` takes a start and a limit, as since PySpark 4.2."""
     try:
@@ -171,7 +176,15 @@ class _FromDataSource:
         try:
             return source.streamReader(schema)
         except PySparkNotImplementedError:
+            pass
+        try:
             return source.simpleStreamReader(schema)
+        except PySparkNotImplementedError as error:
+            raise ConfigError(
+                f"data source {source.name()!r} cannot be read as a stream; got "
+                f"{self._kind.__name__} without a stream reader; expected streamReader(schema) or "
+                "simpleStreamReader(schema)"
+            ) from error
 
 
 def _struct_type(fields: Fields | None) -> StructType:

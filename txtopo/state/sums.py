@@ -18,6 +18,8 @@ _BITS = {"byte": 7, "short": 15, "int": 31, "long": 63}
 
 def limited_sums(state: StateTable) -> dict[str, int]:
     """Return the first whole number that is too large, by the value columns that are exact sums."""
+    if not state.aggregates:
+        return {}  # it is opened by a reader, who knows nothing of them
     pairs = zip(state.value, state.aggregates, strict=True)
     return {
         field.name: _limit(field.type)

@@ -73,6 +73,10 @@ class Script:
         Raises:
             TopologyError: It is wrong; mend it.
         """
+        if not isinstance(fields, Fields):
+            raise TopologyError(
+                f"fields of a scripted spout are wrong; got {fields!r:.200}; expected Fields"
+            )
         cut = [batch if isinstance(batch, Mapping) else {0: batch} for batch in batches]
         numbers = {partition for batch in cut for partition in batch}
         if any(type(number) is not int or number < 0 for number in numbers):
@@ -80,12 +84,6 @@ class Script:
                 f"partitions of a scripted spout are wrong; got {sorted(map(repr, numbers))}; "
                 "expected whole numbers from 0"
             )
-        for event in events:
-            if not isinstance(event, Event):
-                raise TopologyError(
-                    f"the script of a scripted spout is wrong; got {event!r}; expected Outage, "
-                    "Recut, Late or Poison"
-                )
         partitions = range(max(numbers, default=0) + 1)
         records = tuple(
             tuple(_checked(fields, row) for batch in cut for row in batch.get(partition, ()))
@@ -94,6 +92,8 @@ class Script:
         takes = tuple(
             tuple(len(batch.get(partition, ())) for partition in partitions) for batch in cut
         )
+        for event in events:
+            _check(event, [len(each) for each in records])
         return cls(records, takes, tuple(events))
 
     def left(self, partition: int, start: int) -> int:
@@ -153,8 +153,45 @@ class Script:
                 )
 
 
+def _check(event: Event, records: Sequence[int]) -> None:
+    """Refuse what could not happen, since a test with it would show nothing."""
+    flaw = None
+    if not isinstance(event, Event):
+        flaw = "expected Outage, Recut, Late or Poison"
+    elif not isinstance(event, Poison) and not _counts(event.txid, 1):
+        flaw = "expected a txid, from 1"
+    elif isinstance(event, Late):
+        flaw = None if _counts(event.asks, 1) else "expected asks of at least 1"
+    elif event.partition not in range(len(records)) and not (
+        isinstance(event, Recut) and event.partition is None
+    ):
+        flaw = f"expected a partition below {len(records)}: there are no others in the batches"
+    elif isinstance(event, Recut) and not (_counts(event.take) and _counts(event.attempt)):
+        flaw = "expected an attempt and a number of rows to take, from 0"
+    elif isinstance(event, Outage) and not (event.attempt is None or _counts(event.attempt)):
+        flaw = "expected the number of an attempt, from 0, or None for all"
+    elif isinstance(event, Poison):
+        flaw = _flaw_of_poison(event, records[event.partition])
+    if flaw is not None:
+        raise TopologyError(f"the script of a scripted spout is wrong; got {event!r}; {flaw}")
+
+
+def _flaw_of_poison(event: Poison, records: int) -> str | None:
+    if not _counts(event.record) or event.record >= records:
+        return f"expected one of the {records} records of the partition, from 0"
+    if event.attempts is not None and not _counts(event.attempts, 1):
+        return "expected at least 1 attempt that fails, or None for all"
+    if event.error is not None and not isinstance(event.error, Exception):
+        return "expected an exception, such as ValueError('…')"
+    return None
+
+
+def _counts(number: object, least: int = 0) -> bool:
+    return type(number) is int and number >= least
+
+
 def _checked(fields: Fields, row: Row) -> Row:
-    if isinstance(row, str) or len(row) != len(fields):
+    if not isinstance(row, list | tuple) or len(row) != len(fields):
         raise TopologyError(
             f"a row of a scripted spout does not fit the fields; got {row!r:.200}; expected "
             f"{len(fields)} values: {', '.join(fields.names)}"

@@ -91,7 +91,7 @@ class ScriptedTransactionalSpout(PartitionedTransactionalSpout):
     ) -> None:
         self.output_fields = fields
         self._script = Script.of(fields, batches, script)
-        if any(isinstance(event, Recut) for event in script):
+        if any(isinstance(event, Recut) for event in self._script.events):
             raise TopologyError(
                 f"a transactional spout cannot change a replay; got {script!r:.200}; expected no "
                 "Recut; use ScriptedSpout"

@@ -88,6 +88,15 @@ def test_sums_of_a_log_are_watched_over_folds_and_restarts(url: str) -> None:
     assert again.contents() == {"a": 2**63 - 1, "b": -(2**63)}
 
 
+def test_a_log_is_read_by_who_knows_no_more_than_its_name(url: str) -> None:
+    columns = Fields("key string"), Fields("rows long, total long"), (Count(), Sum("x"))
+    state = open_state(url, table="two", mode="log").with_columns(*columns)
+    StateDriver(state).merge(1, [("a", 1, 5)])
+
+    with open_state(url, table="two", mode="log").reader() as reader:
+        assert dict(reader.items()) == {"a": {"rows": 1, "total": 5}}
+
+
 def test_the_log_of_a_version_names_its_txid_for_people(counts: State) -> None:
     store = StateDriver(counts)
     store.merge(1, [("a", 1)])

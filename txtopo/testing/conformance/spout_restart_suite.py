@@ -69,3 +69,22 @@ class SpoutRestartSuite(SpoutSubject):
 
         drained(source, intake, start(driver))
         intake.check_all_read()
+
+    @proves(SpoutRule.SAME)
+    def test_a_replay_has_nothing_that_came_later(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        """There was room in the batch, but its end was stored."""
+        intake.append(1)
+        driver = start()
+        (once,) = next_batches(source, driver)
+        intake.append(source.batch_records_max)
+
+        driver = start(driver)
+        (again,) = next_batches(source, driver)
+        if driver.repeatable:
+            same_batch(intake, once, again, ordered=source.ordered)
+        intake.take([again])
+        driver.commit()
+        drained(source, intake, driver)
+        intake.check_all_read()
