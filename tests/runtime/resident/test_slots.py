@@ -29,6 +29,8 @@ from txtopo.runtime.resident.slot_host import SlotHost
 from txtopo.runtime.resident.sockets import Keys, connected
 from txtopo.testing import FeederSpout, Shared
 
+pytestmark = pytest.mark.integration
+
 
 class Note(Bolt):
     """Notes the lives of its task and what each of them was given; may be held up."""
@@ -150,11 +152,11 @@ def test_a_task_that_hears_nothing_of_the_driver_ends() -> None:
 
 
 def test_pings_keep_an_idle_task_alive() -> None:
-    feeder = FeederSpout(WORD)
+    feeder, seen = FeederSpout(WORD), Seen()
 
-    with Resident(noting(feeder, Seen()), Config(), silence_s=3.0) as resident:
+    with Resident(noting(feeder, seen), Config(), silence_s=2.5) as resident:
         wait_until(lambda: resident.run.status == "running")
-        time.sleep(5)
+        time.sleep(4)
         assert resident.driver.meter.slots_lost == 0
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 POOL = "txtopo-resident"
 # Executors of a session that was just built come one after the other.
 EXECUTORS_WAIT_MS = 10_000
+# Tasks of a job that was just cancelled may be still there.
+TASKS_WAIT_MS = 2_000
 _LOOK_MS = 200
 
 
@@ -77,7 +79,7 @@ class SlotJobs:
         if wanted is not None and self._grows():
             return wanted
         waited_ms = 0
-        while cores.all < (wanted or 1) and waited_ms < EXECUTORS_WAIT_MS:
+        while cores.free < (wanted or 1) and waited_ms < self._patience_ms(cores, wanted or 1):
             self._context._jvm.java.lang.Thread.sleep(_LOOK_MS)
             waited_ms += _LOOK_MS
             cores = self._cores()
@@ -126,11 +128,22 @@ class SlotJobs:
     def _tag(self, slot: int, submission: int) -> str:
         return f"txtopo:{self._topology_id}:slot-{slot}:{submission}"
 
+    def _patience_ms(self, cores: Cores, wanted: int) -> int:
+        if cores.all >= wanted:
+            return TASKS_WAIT_MS
+        local = self._context._jsc.sc().isLocal()  # type: ignore[union-attr]
+        return 0 if local else EXECUTORS_WAIT_MS
+
     def _cores(self) -> Cores:
-        executors = self._context._jsc.sc().statusStore().executorList(True)  # type: ignore[union-attr]
-        listed = [executors.apply(at) for at in range(executors.size())]
-        all = sum(each.maxTasks() for each in listed)
-        return Cores(all, all - sum(each.activeTasks() for each in listed))
+        scala = self._context._jsc.sc()  # type: ignore[union-attr]
+        executors = scala.statusStore().executorList(True)
+        all = sum(executors.apply(at).maxTasks() for at in range(executors.size()))
+        # The status store says it too, but up to ten seconds late.
+        running = scala.taskScheduler().runningTasksByExecutors().values().iterator()
+        busy = 0
+        while running.hasNext():
+            busy += running.next()
+        return Cores(all, all - busy)
 
     def _grows(self) -> bool:
         conf = self._context.getConf()

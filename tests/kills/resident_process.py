@@ -1,0 +1,65 @@
+"""An at-least-once topology on Spark that is killed, or whose executors are.
+
+Says on its standard output how far it is, and at the end what it cost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from tests.runtime.resident.recorded import CONFIG, acked, process_of, recorded
+from tests.spark_session import open_test_session
+
+
+def main(kind: str, folder: Path, count: int, kills: int) -> None:
+    """Process all numbers; kill an executor every now and then, if *kind* is ``executor``."""
+    on_executors = kind == "executor"
+    spark = open_test_session("local-cluster[2,1,1024]" if on_executors else "local[2]")
+    with recorded(folder, count).start(spark, CONFIG) as run:
+        tell("running")
+        for number in range(kills):
+            part = count // (kills + 1)
+            while len(acked(folder)) < part * number + 300:
+                time.sleep(0.01)
+            # A worker is forked by PySpark's daemon, which the executor has started.
+            os.kill(parent(parent(process_of(folder, number % 2))), signal.SIGKILL)
+        watch = threading.Thread(target=tell_acked, args=(folder, count), daemon=True)
+        watch.start()
+        run.process_all_available()
+        progress = run.last_progress
+    assert progress is not None
+    tell(
+        "done",
+        replays=progress.replays,
+        slots_lost=progress.slots_lost,
+        timed_out=progress.timed_out,
+    )
+    spark.stop()
+
+
+def tell_acked(folder: Path, count: int) -> None:
+    """Say how many numbers were acked, until all are."""
+    done = 0
+    while done < count:
+        done = len(acked(folder))
+        tell("acked", numbers=done)
+        time.sleep(0.1)
+
+
+def parent(pid: int) -> int:
+    """Return the parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def tell(event: str, **facts: object) -> None:
+    print(json.dumps({"event": event, **facts}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
