@@ -216,7 +216,7 @@ def sentences() -> list[tuple[str]]:
 
 def processor_s() -> dict[str, float]:
     """Return the processor time of this process and of those that it started."""
-    spent: Counter[str] = Counter()
+    spent: dict[str, float] = defaultdict(float)
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -80,7 +80,7 @@ class SlotJobs:
             return wanted
         waited_ms = 0
         while cores.free < (wanted or 1) and waited_ms < self._patience_ms(cores, wanted or 1):
-            self._context._jvm.java.lang.Thread.sleep(_LOOK_MS)
+            self._context._jvm.java.lang.Thread.sleep(_LOOK_MS)  # type: ignore[union-attr]
             waited_ms += _LOOK_MS
             cores = self._cores()
         if cores.free < (wanted or 1):
@@ -131,11 +131,11 @@ class SlotJobs:
     def _patience_ms(self, cores: Cores, wanted: int) -> int:
         if cores.all >= wanted:
             return TASKS_WAIT_MS
-        local = self._context._jsc.sc().isLocal()  # type: ignore[union-attr]
+        local = self._context._jsc.sc().isLocal()
         return 0 if local else EXECUTORS_WAIT_MS
 
     def _cores(self) -> Cores:
-        scala = self._context._jsc.sc()  # type: ignore[union-attr]
+        scala = self._context._jsc.sc()
         executors = scala.statusStore().executorList(True)
         all = sum(executors.apply(at).maxTasks() for at in range(executors.size()))
         # The status store says it too, but up to ten seconds late.
