@@ -26,6 +26,7 @@ def test_nothing_is_lost_when_executors_are_killed(kills: int, tmp_path: Path) -
         child.clean_up()
 
     assert child.said[-1]["slots_lost"] >= kills
+    assert child.said[-1]["error"] == ""
     assert child.said[-1]["replays"] > 0
     print(f"{judge(tmp_path, count)} of {count} numbers came twice")
 
@@ -55,6 +56,7 @@ def test_nothing_is_lost_when_the_driver_is_killed_and_no_task_stays_behind(
         last.clean_up()
 
     assert last.said[-1]["event"] == "done"
+    assert "the Spark session was stopped under the topology" in last.said[-1]["error"]
     print(f"{judge(tmp_path, count)} of {count} numbers came twice")
 
 

@@ -70,6 +70,12 @@ def start_topology(
         raise ConfigError(
             f"config is of the wrong type; got {type(config).__name__}; expected a Config(…)"
         )
+    if config.carrier == "resident":
+        raise ConfigError(
+            "carrier 'resident' carries at-least-once topologies; got a transactional one; use "
+            "carrier='rdd', 'dataframe' or 'auto'",
+            setting="carrier",
+        )
     check_frame_carrier(topology.graph, config.carrier)
     session = None if config.carrier == "local" else _session(spark, topology)
     if session is not None and is_classic(session):
@@ -157,12 +163,6 @@ def open_carrier(config: Config, session: SparkSession | None, *, frames: bool =
         return LocalCarrier(config.slots)
     classic = is_classic(session)
     kind = config.carrier
-    if kind == "resident":
-        raise ConfigError(
-            "carrier 'resident' carries at-least-once topologies; got a transactional one; use "
-            "carrier='rdd', 'dataframe' or 'auto'",
-            setting="carrier",
-        )
     if kind == "auto":
         kind = "rdd" if classic and not frames else "dataframe"
     if kind == "rdd" and not classic:

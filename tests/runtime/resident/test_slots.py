@@ -23,6 +23,7 @@ from txtopo import (
     is_tick,
 )
 from txtopo.collector import BatchOutputCollector
+from txtopo.planning.anchoring.spout_task import Ends, SpoutTask
 from txtopo.planning.program import compile_program
 from txtopo.runtime.resident import messages
 from txtopo.runtime.resident.slot_host import SlotHost
@@ -138,6 +139,31 @@ def test_a_task_of_an_earlier_job_is_sent_away() -> None:
         feeder.wait_until_acked(2)
 
     assert [note for note in seen.notes if note[0] == "prepared"] == [("prepared", 0)]
+
+
+def test_an_envelope_for_another_life_is_not_worked_on() -> None:
+    """The port of a slot that is gone may be given to its successor."""
+    feeder, seen = FeederSpout(WORD), Seen()
+    program = compile_program(noting(feeder, seen).graph, Config(), 1)
+    feeder.feed(["a"])
+    spout = SpoutTask(program, program.components["words"], 0, 1, tracked=False, now=lambda: 0.0)
+    spout.open()
+    record = spout.turn(Ends(), active=True, room=None).sealed[0].record
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+
+    with Resident(noting(feeder, seen), Config()) as resident:
+        wait_until(lambda: resident.run.status == "running")
+        place = resident.slots.places[0]
+        assert resident.jobs.keys is not None
+        assert place.endpoint is not None
+        push = connected(context, zmq.PUSH, resident.jobs.keys, place.endpoint)
+        for life in (place.life + 1, place.life):
+            push.send_multipart((messages.lives_frame(life, 99), record))
+        wait_until(lambda: ("a", "first") in seen.notes)
+        push.close()
+
+    context.term()
+    assert [note for note in seen.notes if note[0] == "a"] == [("a", "first")]
 
 
 def test_a_task_that_hears_nothing_of_the_driver_ends() -> None:

@@ -74,8 +74,7 @@ class PostOffice:
         self._desk.send(b"")
 
         def done(_: Future[None]) -> None:
-            self._desk.close()
-            self._context.term()
+            self._context.destroy()
             closed()
 
         self._lane.submit(_nothing, done)

@@ -85,10 +85,7 @@ class SlotHost:
         finally:
             if self._slot is not None:
                 self._slot.cleanup()
-            self._peers.close()
-            self._driver.close()
-            self._inbox.close()
-            self._context.term()
+            self._context.destroy()
 
     def _wait_ms(self) -> int:
         if self._tuples:

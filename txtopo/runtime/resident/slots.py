@@ -67,7 +67,7 @@ class Jobs(Protocol):
 
 
 @dataclass(slots=True)
-class _Place:
+class Place:
     """A slot, as the driver sees it.
 
     Attributes:
@@ -105,7 +105,8 @@ class ResidentSlots:
         self._scheduler = scheduler
         self._accounts = Accounts()
         self._lives = count(1)
-        self._places: list[_Place] = []
+        self.places: list[Place] = []
+        """The slots, by number."""
         self._stopped: Callable[[], None] | None = None
 
     def start(self, program: Program, listener: SlotListener) -> None:
@@ -116,8 +117,8 @@ class ResidentSlots:
         )
         self._office.open()
         self._jobs.start(program)
-        self._places = [_Place(slot, next(self._lives)) for slot in range(program.slots)]
-        for place in self._places:
+        self.places = [Place(slot, next(self._lives)) for slot in range(program.slots)]
+        for place in self.places:
             self._accounts.begin(place.life)
             self._submit(place)
 
@@ -127,7 +128,7 @@ class ResidentSlots:
         for each in sealed:
             by_slot.setdefault(each.to_slot, []).append(each.record)
         for slot, records in by_slot.items():
-            place = self._places[slot]
+            place = self.places[slot]
             if place.ready and place.owner is not None:
                 self._office.send(place.owner, messages.ENVELOPES, *records)
             else:
@@ -136,7 +137,7 @@ class ResidentSlots:
     def stop(self, done: Callable[[], None]) -> None:
         """Tell the tasks to end; cancel the jobs of those that do not."""
         self._stopped = done
-        for place in self._places:
+        for place in self.places:
             for identity in place.dormant:
                 self._office.send(identity, messages.END)
             if place.owner is not None:
@@ -147,7 +148,7 @@ class ResidentSlots:
         self._scheduler.call_later(2 * STOP_S, self._finish)
         self._look_for_end()
 
-    def _submit(self, place: _Place) -> None:
+    def _submit(self, place: Place) -> None:
         if self._stopped is not None:
             return
         place.submission += 1
@@ -157,7 +158,7 @@ class ResidentSlots:
         run = partial(self._jobs.run, place.slot, place.submission, self._keys, driver)
         self._scheduler.submit(run, partial(self._job_ended, place))
 
-    def _job_ended(self, place: _Place, future: Future[None]) -> None:
+    def _job_ended(self, place: Place, future: Future[None]) -> None:
         place.running = False
         if self._stopped is not None:
             self._look_for_end()
@@ -182,7 +183,7 @@ class ResidentSlots:
 
     def _heard(self, letters: list[Letter]) -> None:
         for identity, kind, slot, payload in letters:
-            place = self._places[messages.slot_of(slot)]
+            place = self.places[messages.slot_of(slot)]
             if kind == messages.HELLO:
                 self._greet(place, identity, payload.decode())
             elif identity != place.owner:
@@ -192,7 +193,7 @@ class ResidentSlots:
             else:
                 self._report(place, messages.unpack_said(payload))
 
-    def _greet(self, place: _Place, identity: bytes, endpoint: str) -> None:
+    def _greet(self, place: Place, identity: bytes, endpoint: str) -> None:
         """Give a slot to a task: the newest one has it."""
         if self._stopped is not None:
             self._office.send(identity, messages.END)
@@ -209,7 +210,7 @@ class ResidentSlots:
         self._office.send(identity, messages.WELCOME, pack(place.life))
         self._spread()
 
-    def _cut_off(self, place: _Place, identity: bytes) -> None:
+    def _cut_off(self, place: Place, identity: bytes) -> None:
         if self._stopped is not None:
             self._office.send(identity, messages.END)
         elif place.owner and messages.submission_of(identity) == place.submission:
@@ -218,7 +219,7 @@ class ResidentSlots:
         else:
             self._office.send(identity, messages.CUT_OFF, messages.RETURN)
 
-    def _ready(self, place: _Place, report: Report) -> None:
+    def _ready(self, place: Place, report: Report) -> None:
         if report.crash is not None:
             self._listener.slot_reported(place.slot, report)
             return
@@ -230,13 +231,13 @@ class ResidentSlots:
         if self._stopped is None:
             self._listener.slot_ready(place.slot)
 
-    def _report(self, place: _Place, said: messages.Said) -> None:
+    def _report(self, place: Place, said: messages.Said) -> None:
         if self._stopped is not None:
             return
         report, accounts = said.report, self._accounts
         report.sent.clear()
         for (receiver, life), tuples in said.sent.items():
-            if life == self._places[receiver].life:
+            if life == self.places[receiver].life:
                 report.sent[receiver] += accounts.sent(place.life, life, tuples)
         report.consumed = sum(
             accounts.consumed(sender, place.life, tuples)
@@ -245,13 +246,13 @@ class ResidentSlots:
         self._listener.slot_reported(place.slot, report)
 
     def _unreachable(self, identity: bytes) -> None:
-        for place in self._places:
+        for place in self.places:
             place.dormant.discard(identity)
             if identity == place.owner:
                 self._lose(place, "the connection to its task was lost")
         self._watch()
 
-    def _lose(self, place: _Place, reason: str) -> None:
+    def _lose(self, place: Place, reason: str) -> None:
         """End a life. Its job may go on: a task that is there after all is told to return."""
         if self._stopped is not None:
             return
@@ -261,29 +262,29 @@ class ResidentSlots:
         place.life = next(self._lives)
         self._accounts.begin(place.life)
         self._listener.slot_lost(place.slot, reason)
-        for each in self._places:
+        for each in self.places:
             if lost[each.life]:
                 self._listener.slot_reported(each.slot, Report(consumed=lost[each.life]))
         self._spread()
 
     def _spread(self) -> None:
         """Tell all tasks where the others are."""
-        neighbours = [(each.life, each.endpoint if each.ready else None) for each in self._places]
-        for place in self._places:
+        neighbours = [(each.life, each.endpoint if each.ready else None) for each in self.places]
+        for place in self.places:
             if place.owner is not None:
                 self._office.send(place.owner, messages.DIRECTORY, pack(neighbours))
         self._watch()
 
     def _watch(self) -> None:
-        owners = {place.owner for place in self._places if place.owner is not None}
-        self._office.pinged = frozenset(owners.union(*(each.dormant for each in self._places)))
+        owners = {place.owner for place in self.places if place.owner is not None}
+        self._office.pinged = frozenset(owners.union(*(each.dormant for each in self.places)))
 
     def _look_for_end(self) -> None:
-        if not any(place.running for place in self._places):
+        if not any(place.running for place in self.places):
             self._finish()
 
     def _cancel(self) -> None:
-        for place in self._places:
+        for place in self.places:
             if place.running:
                 self._jobs.cancel(place.slot, place.submission)
 
