@@ -38,6 +38,7 @@ def test_a_missing_zeromq_is_named_with_what_to_install(monkeypatch: pytest.Monk
 def test_a_transactional_topology_is_refused() -> None:
     spout = MemoryTransactionalSpout({0: rows("a")}, WORD, 1)
     builder = TransactionalTopologyBuilder("words", "spout", spout)
+    builder.set_bolt("forward", Forward()).shuffle_grouping("spout")
 
     with pytest.raises(ConfigError, match="got a transactional one"):
         builder.build_topology().start(None, CONFIG)
