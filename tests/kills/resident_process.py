@@ -27,14 +27,17 @@ def main(kind: str, folder: Path, count: int, kills: int) -> None:
     spark = open_test_session("local-cluster[2,1,1024]" if on_executors else "local[2]")
     run = recorded(folder, count).start(spark, CONFIG)
     tell("running")
+    watch = threading.Thread(target=tell_acked, args=(folder, count), daemon=True)
+    watch.start()
     for number in range(kills):
         part = count // (kills + 1)
         while len(acked(folder)) < part * number + 300:
             time.sleep(0.01)
+        # It may be still away since the kill before.
+        while not Path(f"/proc/{process_of(folder, number % 2)}").exists():
+            time.sleep(0.01)
         # A worker is forked by PySpark's daemon, which the executor has started.
         os.kill(parent(parent(process_of(folder, number % 2))), signal.SIGKILL)
-    watch = threading.Thread(target=tell_acked, args=(folder, count), daemon=True)
-    watch.start()
     run.process_all_available()
     progress = run.last_progress
     if on_executors:
