@@ -10,7 +10,7 @@ KILLS := 1000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-stores stores delta-jar kafka jars-try services simulate mutants faults rows soak test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-reliable bench-stores stores delta-jar kafka jars-try services simulate mutants faults rows soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ check: $(READY)  ## format, lint, types, layers and fast tests; needs no Java
 
 bench: java services $(READY)  ## txtopo, a bare Spark loop and Structured Streaming side by side
 	$(PYTHON) -m benchmarks $(ARGS)
+
+bench-reliable: java $(READY)  ## sentences counted at least once on Spark: speed, what acks cost, latency
+	$(PYTHON) -m benchmarks.reliable $(ARGS)
 
 bench-kafka: java services kafka $(READY)  ## Kafka into PostgreSQL, against a plain loop; and how soon
 	$(PYTHON) -m benchmarks.kafka $(ARGS)

@@ -1,13 +1,16 @@
 """Words counted at least once: Storm's reliability API, with bolts that fail and forget.
 
-Run it with ``python examples/reliable_word_count.py``. No Spark, no service. It shows how many
+Run it with ``python examples/reliable_word_count.py``: no Spark, no service. Or with ``python
+examples/reliable_word_count.py resident``: its bolts then live in Spark tasks. It shows how many
 trees of tuples were acked and failed, how many sentences were replayed, and how many are pending.
 A sentence that fails in the middle is counted twice in part: at least once is not exactly once.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from txtopo import (
     BasicBolt,
@@ -24,6 +27,9 @@ from txtopo import (
 from txtopo.collector import BatchOutputCollector
 from txtopo.runtime import Change, Progressed
 from txtopo.spouts import MemorySpout
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SENTENCES = [
     ["the cow jumped over the moon"],
@@ -84,17 +90,21 @@ class Show(TopologyListener):
 
 
 def main(
-    config: Config = Config(carrier="local", message_timeout_s=2, max_spout_pending=2_000),
+    spark: SparkSession | None = None,
+    config: Config = Config(message_timeout_s=2, max_spout_pending=2_000),
 ) -> None:
-    """Count until every sentence is acked."""
+    """Count until every sentence is acked, on Spark if there is a session."""
     builder = TopologyBuilder("reliable-word-count")
     builder.set_spout("sentences", MemorySpout(SENTENCES, Fields("sentence string"), TIMES))
     builder.set_bolt("split", Split(), 2).shuffle_grouping("sentences")
     builder.set_bolt("count", Count(), 2).fields_grouping("split", "word")
 
-    with builder.build_topology().start(config, [Show()]) as run:
+    with builder.build_topology().start(spark, config, [Show()]) as run:
         run.process_all_available()
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["resident"]:
+        main(config=Config(carrier="resident", message_timeout_s=2, max_spout_pending=2_000))
+    else:
+        main()

@@ -12,8 +12,8 @@ from typing import Literal
 
 from txtopo.errors import ConfigError
 
-Carrier = Literal["auto", "local", "rdd", "dataframe"]
-CARRIERS = ("auto", "local", "rdd", "dataframe")
+Carrier = Literal["auto", "local", "rdd", "dataframe", "resident"]
+CARRIERS = ("auto", "local", "rdd", "dataframe", "resident")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,9 @@ class Config:
         carrier: What moves tuples between stages: ``"local"`` (this process, no Spark), ``"rdd"``,
             ``"dataframe"``, or ``"auto"``, which takes ``rdd`` on classic Spark and ``dataframe``
             on Spark Connect and for topologies of DataFrames, which run one txid a job.
+            At-least-once topologies: ``"local"``, ``"resident"`` (long-lived Spark tasks, classic
+            Spark), or ``"auto"``, which takes ``resident`` where a session is given or active, else
+            ``local``.
         zookeeper: ``"embedded"`` (the server inside PySpark's jars, in the driver's JVM),
             ``"memory"`` (nothing survives the process) or ``"host:port,host:port/chroot"``.
         zookeeper_dir: Directory of the embedded server.
@@ -34,7 +37,8 @@ class Config:
         connect_timeout_s: How long the first connection to ZooKeeper is tried.
         max_spout_pending: Batches in flight; default ``run_txids_max * (jobs_max + 1)``. In an
             at-least-once topology: pending trees of each spout task; by default any number.
-        slots: Spark partitions that host the tasks; default: the session's parallelism.
+        slots: Spark partitions that host the tasks; default: the session's parallelism. In an
+            at-least-once topology on Spark: tasks that live long; default: one on each free core.
         run_txids_max: Batches that one Spark job processes at the most.
         jobs_max: Spark jobs that process at the same time at the most.
         attempts_max: Counted failures of one batch after which the run stops.

@@ -68,9 +68,23 @@ def test_the_reliable_example_shows_acks_fails_replays_and_pending_trees(
 ) -> None:
     monkeypatch.setattr(reliable_word_count, "TIMES", 300)
 
-    reliable_word_count.main(Config(carrier="local", message_timeout_s=1))
+    reliable_word_count.main(None, Config(carrier="local", message_timeout_s=1))
 
-    *_, last = capsys.readouterr().out.splitlines()
+    judge_reliable(capsys.readouterr().out)
+
+
+def test_the_reliable_example_takes_the_session_that_it_is_given(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reliable_word_count, "TIMES", 300)
+
+    reliable_word_count.main(spark, Config(message_timeout_s=2))
+
+    judge_reliable(capsys.readouterr().out)
+
+
+def judge_reliable(printed: str) -> None:
+    last = [line for line in printed.splitlines() if line.startswith("acked")][-1]
     numbers = [int(word) for word in last.replace(",", "").split() if word.isdigit()]
     acked, failed, timed_out, replayed, pending = numbers
     assert (acked, pending) == (1500, 0)

@@ -27,6 +27,8 @@ from txtopo.topology.roles import (
 )
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from txtopo.runtime.progress import TopologyListener
     from txtopo.runtime.reliable.handle import ReliableRun
 
@@ -48,6 +50,7 @@ class ReliableTopology:
 
     def start(
         self,
+        spark: SparkSession | None = None,
         config: Config | None = None,
         listeners: Sequence[TopologyListener] = (),
         *,
@@ -56,6 +59,9 @@ class ReliableTopology:
         """Run the topology.
 
         Args:
+            spark: The session whose tasks host the bolts; without one the active session is taken,
+                and where there is none the topology runs in this process, unless the carrier is
+                ``resident``: then a session is built.
             config: How to run; default ``Config()``.
             listeners: Who is told of every change.
             active: Whether spouts and bolts are opened and spouts emit at once, or only after
@@ -69,7 +75,7 @@ class ReliableTopology:
         """
         from txtopo.runtime.reliable.start import start_reliable
 
-        return start_reliable(self.graph, config or Config(), listeners, active=active).run
+        return start_reliable(self.graph, spark, config or Config(), listeners, active=active)
 
 
 class TopologyBuilder:

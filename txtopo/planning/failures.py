@@ -24,30 +24,28 @@ PICKLED_BYTES_MAX = 100_000
 """A larger exception keeps what it means and the ends of its text. Each attempt brings it again to
 the driver, which passes it on to the log and to every listener."""
 # Too large, or compiled, to be shipped as a file: they belong to the workers' installation.
-_INSTALLED = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "txtopo"})
+_INSTALLED = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "txtopo", "zmq"})
 
 
 def failure_of(
     error: BaseException, site: Site, component: str, *, txid: int, task: int
 ) -> TaskFailure:
     """Return an exception of a task as data."""
-    text = shortened("".join(traceback.format_exception(error)))
     note = (
         f"in task {task} of {component!r} of topology {site.program.topology_id!r}, "
-        f"txid {txid}, {site.chain} phase:\n{text}"
+        f"txid {txid}, {site.chain} phase:\n{traceback_of(error)}"
     )
-    return TaskFailure(txid, site.level, component, task, _pickled(error, component), note)
+    return TaskFailure(txid, site.level, component, task, pickled_error(error, component), note)
 
 
 def error_of(failure: TaskFailure) -> Exception:
     """Return the exception, with a note that says where it happened."""
-    try:
-        error = loads(failure.error)
-    except Exception as unreadable:  # noqa: BLE001 - a class of the user's may raise anything
-        error = BoltError(f"{failure.component!r} failed, unreadable here: {unreadable}")
-    assert isinstance(error, Exception)
-    error.add_note(failure.note)
-    return error
+    return unpickled_error(failure.error, failure.component, failure.note)
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback of an exception, of a length that a person reads."""
+    return shortened("".join(traceback.format_exception(error)))
 
 
 def missing_module(name: str) -> TopologyError:
@@ -66,7 +64,8 @@ def missing_module(name: str) -> TopologyError:
     )
 
 
-def _pickled(error: BaseException, component: str) -> bytes:
+def pickled_error(error: BaseException, component: str) -> bytes:
+    """Pickle an exception, in words if it cannot be pickled as it is."""
     if isinstance(error, ModuleNotFoundError):
         return dumps(missing_module(error.name or str(error)))
     if isinstance(error, Exception):
@@ -78,6 +77,17 @@ def _pickled(error: BaseException, component: str) -> bytes:
         except Exception:  # noqa: BLE001 - a class of the user's may raise anything
             pass
     return dumps(_in_words(error, component))
+
+
+def unpickled_error(pickled: bytes, component: str, note: str) -> Exception:
+    """Read what :func:`pickled_error` made, and add a note to it."""
+    try:
+        error = loads(pickled)
+    except Exception as unreadable:  # noqa: BLE001 - a class of the user's may raise anything
+        error = BoltError(f"{component!r} failed, unreadable here: {unreadable}")
+    assert isinstance(error, Exception)
+    error.add_note(note)
+    return error
 
 
 def _in_words(error: BaseException, component: str) -> Exception:

@@ -94,6 +94,11 @@ def open_session(
     return _build(master, conf or {}, app_name), True
 
 
+def is_classic(session: SparkSession) -> bool:
+    """Return whether a session is one of classic Spark, not of Spark Connect."""
+    return hasattr(session, "_jvm") and type(session).__module__.startswith("pyspark.sql.session")
+
+
 def active_session() -> SparkSession | None:
     """Return the session that is active in this process, if there is one."""
     from pyspark.errors import PySparkRuntimeError

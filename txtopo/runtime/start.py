@@ -24,6 +24,7 @@ from txtopo.runtime.local import LocalCarrier
 from txtopo.runtime.parts import Parts
 from txtopo.runtime.progress import TopologyListener
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
+from txtopo.runtime.session import active_session, is_classic, open_session
 from txtopo.runtime.takeover import StateName, open_states
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
@@ -66,6 +67,12 @@ def start_topology(
         PromiseError: A state's table cannot be used; nothing was written.
     """
     check_config(config)
+    if config.carrier == "resident":
+        raise ConfigError(
+            "carrier 'resident' carries at-least-once topologies; got a transactional one; use "
+            "carrier='rdd', 'dataframe' or 'auto'",
+            setting="carrier",
+        )
     check_frame_carrier(topology.graph, config.carrier)
     session = None if config.carrier == "local" else _session(spark, topology)
     if session is not None and is_classic(session):
@@ -170,18 +177,11 @@ def open_carrier(config: Config, session: SparkSession | None, *, frames: bool =
 
 
 def _session(spark: SparkSession | None, topology: Topology) -> SparkSession:
-    from txtopo.runtime.session import active_session, open_session
-
     given = spark if spark is not None else active_session()
     conf = {} if given is not None else frame_session_conf(topology.graph)
     session, _ = open_session(given, conf=conf)
     check_frame_session(topology.graph, session)
     return session
-
-
-def is_classic(session: SparkSession) -> bool:
-    """Return whether a session has a JVM of its own, unlike that of Spark Connect."""
-    return hasattr(session, "_jvm") and type(session).__module__.startswith("pyspark.sql.session")
 
 
 def _jvm(session: SparkSession | None) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import ConfigError, RunLostError
-from txtopo.runtime.start import is_classic
+from txtopo.runtime.session import is_classic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

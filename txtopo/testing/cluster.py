@@ -12,7 +12,7 @@ from txtopo.builders.at_least_once import ReliableTopology
 from txtopo.config import Config
 from txtopo.runtime.progress import TopologyListener
 from txtopo.runtime.reliable.progress import ReliableProgress
-from txtopo.runtime.reliable.start import Opened, start_reliable
+from txtopo.runtime.reliable.start import Opened, start_local
 from txtopo.testing.virtual_time import VirtualTime
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class SimulatedCluster:
             prototype = spout.prototype
             if hasattr(prototype, "attach"):
                 prototype.attach(self)
-        self._opened = start_reliable(
+        self._opened = start_local(
             topology.graph, config or Config(), listeners, active=active, scheduler=self.time
         )
         return self._opened.run

@@ -56,7 +56,7 @@ def test_a_run_processes_all_and_says_so() -> None:
     kept = Kept()
     spout = MemorySpout(rows("a", "b", "c"), WORD, repeat=1000)
 
-    with topology(spout, Forward(), Count(), tasks=2).start(LOCAL, [kept]) as run:
+    with topology(spout, Forward(), Count(), tasks=2).start(None, LOCAL, [kept]) as run:
         run.process_all_available(WAIT_S)
         progress = run.last_progress
 
@@ -123,7 +123,7 @@ class Refuse(BasicBolt):
 def test_all_calls_of_a_spout_task_come_on_one_thread() -> None:
     seen, kept = Seen(), Kept()
 
-    with topology(Threads(seen), Refuse(), tasks=3).start(LOCAL, [kept]) as run:
+    with topology(Threads(seen), Refuse(), tasks=3).start(None, LOCAL, [kept]) as run:
         run.process_all_available(WAIT_S)
         run.deactivate()
         run.process_all_available(WAIT_S)
@@ -146,7 +146,7 @@ def test_all_calls_of_a_spout_task_come_on_one_thread() -> None:
 def test_a_deactivated_run_emits_nothing_and_goes_on_when_activated() -> None:
     feeder = FeederSpout(WORD)
 
-    with topology(feeder, Forward()).start(LOCAL) as run:
+    with topology(feeder, Forward()).start(None, LOCAL) as run:
         feeder.feed(["a"], 1)
         feeder.wait_until_acked(1, timeout_s=WAIT_S)
         run.deactivate()
@@ -197,7 +197,7 @@ class BrokenSpout(MemorySpout):
 def test_an_exception_of_user_code_ends_the_run_with_it(where: str) -> None:
     spout = BrokenSpout(where)
     bolt: Bolt | BasicBolt = Broken(where) if where in ("prepare", "execute") else Count()
-    run = topology(spout, bolt).start(LOCAL)
+    run = topology(spout, bolt).start(None, LOCAL)
 
     with pytest.raises(ZeroDivisionError, match=where):
         run.await_termination(WAIT_S)
@@ -209,7 +209,7 @@ def test_an_exception_of_user_code_ends_the_run_with_it(where: str) -> None:
 
 
 def test_process_all_available_gives_up_when_its_time_is_up() -> None:
-    with topology(MemorySpout(rows("a"), WORD), Broken("never")).start(LOCAL) as run:
+    with topology(MemorySpout(rows("a"), WORD), Broken("never")).start(None, LOCAL) as run:
         with pytest.raises(TimeoutError, match="has not processed all"):
             run.process_all_available(0.2)
 
@@ -236,7 +236,7 @@ class Impatient(TopologyListener):
 def test_a_listener_may_not_wait_for_the_loop_that_calls_it() -> None:
     impatient = Impatient()
 
-    with topology(MemorySpout(rows("a"), WORD), Count()).start(LOCAL, [impatient]) as run:
+    with topology(MemorySpout(rows("a"), WORD), Count()).start(None, LOCAL, [impatient]) as run:
         impatient.run = run
         assert impatient.told.wait(WAIT_S)
 
@@ -246,4 +246,4 @@ def test_a_listener_may_not_wait_for_the_loop_that_calls_it() -> None:
 @pytest.mark.parametrize("carrier", ["rdd", "dataframe"])
 def test_a_carrier_of_jobs_is_refused(carrier: Any) -> None:
     with pytest.raises(ConfigError, match="cannot carry an at-least-once topology"):
-        topology(MemorySpout(rows("a"), WORD), Count()).start(Config(carrier=carrier))
+        topology(MemorySpout(rows("a"), WORD), Count()).start(None, Config(carrier=carrier))

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
-from txtopo.planning.program import compile_program
+from txtopo.planning.program import Program, compile_program
 from txtopo.runtime.progress import TopologyListener
+from txtopo.runtime.reliable.carrier import SlotCarrier
 from txtopo.runtime.reliable.driver import ReliableDriver, ReliableParts
 from txtopo.runtime.reliable.handle import RecentReliableProgress, ReliableRun
 from txtopo.runtime.reliable.local import LocalSlots
 from txtopo.runtime.scheduler import LaneScheduler, ThreadScheduler
+from txtopo.runtime.session import active_session, open_session
 from txtopo.topology.graph import Graph
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # One thread computes at a time in a process of Python; a second slot is for those that wait.
 LOCAL_SLOTS = 2
@@ -30,13 +36,50 @@ class Opened:
 
 def start_reliable(
     graph: Graph,
+    spark: SparkSession | None,
+    config: Config,
+    listeners: Sequence[TopologyListener] = (),
+    *,
+    active: bool = True,
+) -> ReliableRun:
+    """Start an at-least-once topology and return its handle.
+
+    Args:
+        graph: The topology.
+        spark: The session; see ``Config.carrier``.
+        config: How to run.
+        listeners: Who is told of every change.
+        active: Whether to begin at once, or to wait for ``activate``.
+
+    Raises:
+        ConfigError: A setting does not fit; nothing has run.
+    """
+    carrier = _carrier(config)
+    session = spark if spark is not None or carrier == "local" else active_session()
+    if carrier == "local" or (carrier == "auto" and session is None):
+        return start_local(graph, config, listeners, active=active).run
+    from txtopo.runtime.resident.slot_jobs import SlotJobs
+    from txtopo.runtime.resident.sockets import Keys
+
+    keys = Keys.make()
+    from txtopo.runtime.resident.slots import ResidentSlots
+
+    jobs = SlotJobs(session if session is not None else open_session()[0])
+    program = compile_program(graph, config, jobs.fit(config.slots))
+    scheduler = ThreadScheduler(f"txtopo-{graph.id}")
+    slots = ResidentSlots(jobs, keys, config, scheduler)
+    return _start(program, config, slots, scheduler, listeners, active=active)[0]
+
+
+def start_local(
+    graph: Graph,
     config: Config,
     listeners: Sequence[TopologyListener] = (),
     *,
     active: bool = True,
     scheduler: LaneScheduler | None = None,
 ) -> Opened:
-    """Start an at-least-once topology.
+    """Start an at-least-once topology in this process.
 
     Args:
         graph: The topology.
@@ -48,21 +91,43 @@ def start_reliable(
     Raises:
         ConfigError: A setting does not fit; nothing has run.
     """
-    if not isinstance(config, Config):
+    if _carrier(config) == "resident":
         raise ConfigError(
-            f"config is of the wrong type; got {type(config).__name__}; expected a Config(…)"
-        )
-    if config.carrier not in ("auto", "local"):
-        raise ConfigError(
-            f"carrier {config.carrier!r} cannot carry an at-least-once topology, whose bolts live "
-            "longer than a Spark job; use carrier='local'",
+            "carrier 'resident' runs on Spark in real time only; use carrier='local'",
             setting="carrier",
         )
     program = compile_program(graph, config, config.slots or LOCAL_SLOTS)
     scheduler = scheduler or ThreadScheduler(f"txtopo-{graph.id}")
     slots = LocalSlots(scheduler)
+    run, driver = _start(program, config, slots, scheduler, listeners, active=active)
+    return Opened(run, driver, slots)
+
+
+def _start(
+    program: Program,
+    config: Config,
+    slots: SlotCarrier,
+    scheduler: LaneScheduler,
+    listeners: Sequence[TopologyListener],
+    *,
+    active: bool,
+) -> tuple[ReliableRun, ReliableDriver]:
     recent = RecentReliableProgress()
     parts = ReliableParts(program, config, slots, scheduler)
     driver = ReliableDriver(parts, [recent, *listeners], active=active)
     driver.start()
-    return Opened(ReliableRun(graph.id, driver, recent), driver, slots)
+    return ReliableRun(program.topology_id, driver, recent), driver
+
+
+def _carrier(config: Config) -> str:
+    if not isinstance(config, Config):
+        raise ConfigError(
+            f"config is of the wrong type; got {type(config).__name__}; expected a Config(…)"
+        )
+    if config.carrier not in ("auto", "local", "resident"):
+        raise ConfigError(
+            f"carrier {config.carrier!r} cannot carry an at-least-once topology, whose bolts live "
+            "longer than a Spark job; use carrier='resident' on Spark, or 'local'",
+            setting="carrier",
+        )
+    return config.carrier

@@ -1,0 +1,93 @@
+"""The carrier ``resident`` on a Spark session of two cores."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.runtime.reliable.bolts import WORD, Forward, rows
+from tests.runtime.resident.recorded import CONFIG, acked, judge, process_of, recorded
+from tests.runtime.resident.threads import LIMIT_S, wait_until
+from txtopo import BasicBolt, Config, ReliableTopology, TopologyBuilder, Tuple
+from txtopo.collector import BatchOutputCollector
+from txtopo.errors import ConfigError
+from txtopo.spouts import MemorySpout
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_nothing_is_lost_when_python_workers_are_killed(
+    kills: int, spark: SparkSession, tmp_path: Path
+) -> None:
+    count = 1000 * (kills + 1)
+
+    with recorded(tmp_path, count).start(spark, CONFIG) as run:
+        for number in range(kills):
+            wait_until(lambda n=number: len(acked(tmp_path)) >= 1000 * n + 300)  # type: ignore[misc]
+            os.kill(process_of(tmp_path, number % 2), signal.SIGKILL)
+        run.process_all_available(4 * LIMIT_S)
+        progress = run.last_progress
+
+    assert progress is not None
+    assert progress.slots_lost >= kills
+    print(f"{judge(tmp_path, count)} of {count} numbers came twice")
+    # What was lost came again, and not everything.
+    assert 0 < progress.replays < count / 2
+
+
+def test_more_slots_than_free_cores_are_refused_before_anything_runs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="more slots than free cores; got slots=3 with 2 free"):
+        recorded(tmp_path, 10).start(spark, Config(carrier="resident", slots=3))
+
+    with recorded(tmp_path, 10).start(spark, CONFIG) as run:
+        run.process_all_available(LIMIT_S)
+        with pytest.raises(ConfigError, match="got slots=1 with 0 free of 2 cores"):
+            recorded(tmp_path, 10).start(spark, CONFIG)
+
+
+class Broken(BasicBolt):
+    """Raises an exception of its own."""
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        raise BrokenError(tuple["word"])
+
+
+class BrokenError(Exception):
+    pass
+
+
+def broken() -> ReliableTopology:
+    builder = TopologyBuilder()
+    builder.set_spout("words", MemorySpout(rows("a"), WORD))
+    builder.set_bolt("broken", Broken()).shuffle_grouping("words")
+    return builder.build_topology()
+
+
+def test_an_exception_of_a_bolt_ends_the_run_and_frees_the_cores(spark: SparkSession) -> None:
+    for _ in range(2):  # the second time it needs the same cores
+        run = broken().start(spark, Config(carrier="resident", slots=2))
+        with pytest.raises(BrokenError, match="a"):
+            run.await_termination(LIMIT_S)
+
+
+def test_auto_takes_the_session_that_there_is(spark: SparkSession) -> None:
+    builder = TopologyBuilder("auto")
+    builder.set_spout("words", MemorySpout(rows("a", "b"), WORD))
+    builder.set_bolt("forward", Forward()).shuffle_grouping("words")
+    tracker = spark.sparkContext.statusTracker()
+
+    with builder.build_topology().start(spark) as run:
+        run.process_all_available(LIMIT_S)
+        jobs = tracker.getActiveJobsIds()
+    assert len(jobs) == 2
+    assert not tracker.getActiveJobsIds()

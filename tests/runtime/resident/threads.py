@@ -1,0 +1,89 @@
+"""Slots in threads of this process instead of Spark tasks; all else is as it is on Spark."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from txtopo import Config, ReliableTopology
+from txtopo.planning.program import Program, compile_program
+from txtopo.runtime.reliable.driver import ReliableDriver, ReliableParts
+from txtopo.runtime.reliable.handle import RecentReliableProgress, ReliableRun
+from txtopo.runtime.resident.slot_host import SlotHost
+from txtopo.runtime.resident.slots import ResidentSlots
+from txtopo.runtime.resident.sockets import Keys
+from txtopo.runtime.scheduler import ThreadScheduler
+
+HOST = "127.0.0.1"
+LIMIT_S = 60.0
+
+
+class ThreadJobs:
+    """Runs slots on threads. A task cannot be killed here, but it ends in silence."""
+
+    host = bind_host = HOST
+
+    def __init__(self, silence_s: float) -> None:
+        self.silence_s = silence_s
+        self.stopped = False
+        self.hosts: list[SlotHost] = []
+        self.keys: Keys | None = None
+        self.driver = ""
+
+    def start(self, program: Program) -> None:
+        self.program = program
+
+    def run(self, slot: int, submission: int, keys: Keys, driver: str) -> None:
+        self.keys, self.driver = keys, driver
+        host = SlotHost(
+            self.program, slot, submission, keys, driver, self.silence_s, time.monotonic
+        )
+        self.hosts.append(host)
+        host.run()
+
+    def copy(self, slot: int, submission: int) -> threading.Thread:
+        """Run another task for a slot."""
+        assert self.keys is not None
+        task = threading.Thread(
+            target=self.run, args=(slot, submission, self.keys, self.driver), daemon=True
+        )
+        task.start()
+        return task
+
+    def cancel(self, slot: int, submission: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Resident:
+    """A topology whose slots are threads."""
+
+    def __init__(
+        self, topology: ReliableTopology, config: Config, slots: int = 1, silence_s: float = 30.0
+    ) -> None:
+        self.jobs = ThreadJobs(silence_s)
+        scheduler = ThreadScheduler("txtopo-test")
+        program = compile_program(topology.graph, config, slots)
+        self.slots = ResidentSlots(self.jobs, Keys.make(), config, scheduler)
+        recent = RecentReliableProgress()
+        parts = ReliableParts(program, config, self.slots, scheduler)
+        self.driver = ReliableDriver(parts, [recent], active=True)
+        self.driver.start()
+        self.run = ReliableRun(topology.id, self.driver, recent)
+
+    def __enter__(self) -> Resident:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run.stop(LIMIT_S)
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while not done():
+        assert time.monotonic() < deadline_s, "it has not happened"
+        time.sleep(0.01)

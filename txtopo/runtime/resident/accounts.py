@@ -1,0 +1,61 @@
+"""Accounts: how many tuples are on their way from one slot to another. Pure.
+
+A slot reports what it sent, and another what it consumed; the two come over different connections,
+in any order. The driver adds up both and must not get below zero, nor keep what will never be
+consumed. So what was consumed before it was told as sent waits here, and when a life ends, what it
+had sent is taken for consumed: it may have been lost with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+Pair = tuple[int, int]
+"""(life of the sender, life of the receiver)."""
+DRIVER = 0
+"""Stands for the life of the driver, which counts what it sends by itself."""
+
+
+class Accounts:
+    """What lives have sent each other. Used on the loop."""
+
+    def __init__(self) -> None:
+        self._living: set[int] = set()
+        self._under_way: Counter[Pair] = Counter()
+        self._ahead: Counter[Pair] = Counter()
+
+    def begin(self, life: int) -> None:
+        """Know a life from now on, as receiver and as sender."""
+        self._living.add(life)
+
+    def sent(self, sender: int, receiver: int, tuples: int) -> int:
+        """Take note of what was sent; return how much of it the driver is to be told."""
+        if sender not in self._living or receiver not in self._living:
+            return 0
+        early = min(tuples, self._ahead[sender, receiver])
+        self._ahead[sender, receiver] -= early
+        self._under_way[sender, receiver] += tuples - early
+        return tuples - early
+
+    def consumed(self, sender: int, receiver: int, tuples: int) -> int:
+        """Take note of what was consumed; return how much of it the driver is to be told."""
+        if sender == DRIVER:
+            return tuples
+        if sender not in self._living:
+            return 0
+        known = min(tuples, self._under_way[sender, receiver])
+        self._under_way[sender, receiver] -= known
+        self._ahead[sender, receiver] += tuples - known
+        return known
+
+    def end(self, life: int) -> Counter[int]:
+        """Forget a life; return what each other life may wait for in vain."""
+        self._living.discard(life)
+        lost: Counter[int] = Counter()
+        for sender, receiver in [pair for pair in self._under_way if life in pair]:
+            tuples = self._under_way.pop((sender, receiver))
+            if sender == life and tuples:
+                lost[receiver] += tuples
+        for pair in [pair for pair in self._ahead if life in pair]:
+            del self._ahead[pair]
+        return lost

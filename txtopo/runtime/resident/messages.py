@@ -1,0 +1,111 @@
+"""Messages between the driver and the slots: a kind, a slot, and what belongs to it.
+
+Payloads are pickled: both ends are this program, and only it has the keys of the connection.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass, replace
+
+from txtopo.planning.anchoring.report import Complaint, Report
+from txtopo.planning.failures import pickled_error, traceback_of, unpickled_error
+from txtopo.planning.pickling import loads, pack
+
+# From a slot. Hello: where it listens. Ready and report: a Said.
+HELLO, READY, REPORT = b"h", b"r", b"p"
+# To a slot. Welcome: the number of its life. Directory: one Neighbour for each slot. Cut off:
+# DORMANT or RETURN.
+WELCOME, DIRECTORY, ENVELOPES, PING, CUT_OFF, END = b"w", b"d", b"e", b"i", b"c", b"x"
+# Another task of the same job has the slot: if this one returned, Spark would stop the other.
+DORMANT = b"1"
+RETURN = b"0"
+
+Neighbour = tuple[int, str | None]
+"""(life, endpoint); no endpoint if the life has not begun yet."""
+Sent = dict[tuple[int, int], int]
+"""Tuples by (slot, life) of the receiver."""
+
+_SLOT = struct.Struct("<i")
+_LIVES = struct.Struct("<qq")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a slot has to say about a work.
+
+    Attributes:
+        report: Its report, in which *consumed* and *sent* are not looked at.
+        sent: What it sent to which life.
+        consumed: Tuples by the life of their sender.
+    """
+
+    report: Report
+    sent: Sent
+    consumed: dict[int, int]
+
+
+def new_identity(submission: int) -> bytes:
+    """Return what a task of a slot's job is called."""
+    return os.urandom(12) + _SLOT.pack(submission)
+
+
+def submission_of(identity: bytes) -> int:
+    """Return which job of a slot a task belongs to."""
+    submission: int = _SLOT.unpack(identity[12:])[0]
+    return submission
+
+
+def slot_frame(slot: int) -> bytes:
+    """Return a slot's number as it travels."""
+    return _SLOT.pack(slot)
+
+
+def slot_of(frame: bytes) -> int:
+    """Read the number of a slot."""
+    slot: int = _SLOT.unpack(frame)[0]
+    return slot
+
+
+def lives_frame(receiver: int, sender: int) -> bytes:
+    """Return what stands before an envelope that goes from slot to slot."""
+    return _LIVES.pack(receiver, sender)
+
+
+def lives_of(frame: bytes) -> tuple[int, int]:
+    """Read (life of the receiver, life of the sender)."""
+    receiver, sender = _LIVES.unpack(frame)
+    return receiver, sender
+
+
+def pack_said(said: Said) -> bytes:
+    """Return it as it travels; errors keep their text where they cannot be pickled."""
+    report = said.report
+    complaints = [_packed(each) for each in report.complaints]
+    crash = None if report.crash is None else _packed(report.crash)
+    plain = replace(report, complaints=[], crash=None)
+    return pack((plain, complaints, crash, said.sent, said.consumed))
+
+
+def unpack_said(packed: bytes) -> Said:
+    """Read what :func:`pack_said` made."""
+    report, complaints, crash, sent, consumed = loads(packed)
+    report.complaints = [_unpacked(each) for each in complaints]
+    report.crash = None if crash is None else _unpacked(crash)
+    return Said(report, sent, consumed)
+
+
+_Packed = tuple[str, int, bytes, str]
+
+
+def _packed(complaint: Complaint) -> _Packed:
+    error = complaint.error
+    note = f"in task {complaint.task} of {complaint.component!r}:\n{traceback_of(error)}"
+    pickled = pickled_error(error, complaint.component)
+    return complaint.component, complaint.task, pickled, note
+
+
+def _unpacked(packed: _Packed) -> Complaint:
+    component, task, pickled, note = packed
+    return Complaint(component, task, unpickled_error(pickled, component, note))

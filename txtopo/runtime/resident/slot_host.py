@@ -1,0 +1,174 @@
+"""SlotHost: what runs in the Spark task of a slot, a loop until the driver ends it.
+
+One thread does everything: it takes in all that has come, lets the slot work on it, sends what came
+of it, and waits. ZeroMQ's own threads receive, encrypt and send meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+
+import zmq
+
+from txtopo.planning.anchoring.envelope import tuples_in
+from txtopo.planning.anchoring.report import Report
+from txtopo.planning.anchoring.slot import Slot
+from txtopo.planning.pickling import loads
+from txtopo.planning.program import Program
+from txtopo.runtime.resident import messages
+from txtopo.runtime.resident.accounts import DRIVER
+from txtopo.runtime.resident.messages import Said
+from txtopo.runtime.resident.peers import Peers
+from txtopo.runtime.resident.sockets import Keys, address_towards, connected, listening
+
+# So that reports, and with them acks, do not wait for all of a long backlog.
+WORK_TUPLES_MAX = 20_000
+
+
+class SlotHost:
+    """Hosts one slot for as long as its task runs.
+
+    Args:
+        program: The topology.
+        slot: Which slot it is.
+        submission: Which job of the slot this is.
+        keys: The keys of the run.
+        driver: Where the driver listens.
+        silence_s: After so many seconds without a word of the driver the task ends itself.
+        now: Seconds on a clock that only goes forward.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        slot: int,
+        submission: int,
+        keys: Keys,
+        driver: str,
+        silence_s: float,
+        now: Callable[[], float],
+    ) -> None:
+        self._program = program
+        self._number = slot
+        self._silence_s = silence_s
+        self._now = now
+        self._life = 0
+        self._slot: Slot | None = None
+        self._intervals: dict[str, float] = {}
+        self._due: dict[str, float] = {}
+        self._over = self._dormant = False
+        self._records: list[bytes] = []
+        self._consumed: Counter[int] = Counter()
+        self._tuples = 0
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._driver = connected(
+            self._context, zmq.DEALER, keys, driver, messages.new_identity(submission)
+        )
+        address = address_towards(driver.removeprefix("tcp://").rpartition(":")[0])
+        self._inbox, port = listening(self._context, zmq.PULL, keys, address)
+        self._peers = Peers(self._context, keys)
+        self._poller = zmq.Poller()
+        self._poller.register(self._driver, zmq.POLLIN)
+        self._poller.register(self._inbox, zmq.POLLIN)
+        self._heard_s = now()
+        self._say(messages.HELLO, f"tcp://{address}:{port}".encode())
+
+    def run(self) -> None:
+        """Host the slot until the driver ends it, or is gone."""
+        try:
+            while not self._over and self._now() - self._heard_s <= self._silence_s:
+                self._poller.poll(self._wait_ms())
+                self._listen()
+                self._work()
+        finally:
+            if self._slot is not None:
+                self._slot.cleanup()
+            self._context.destroy()
+
+    def _wait_ms(self) -> int:
+        if self._tuples:
+            return 0
+        until_s = min(self._due.values(), default=self._heard_s + self._silence_s)
+        until_s = min(until_s, self._heard_s + self._silence_s)
+        return int(max(0.0, until_s - self._now()) * 1000) + 1
+
+    def _listen(self) -> None:
+        while self._tuples < WORK_TUPLES_MAX:
+            try:
+                kind, *payload = self._driver.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            self._heard_s = self._now()
+            self._obey(kind, payload)
+        # Slots that are busy with each other must not keep the driver's envelopes waiting, nor it
+        # theirs: each gets a share.
+        while self._tuples < 2 * WORK_TUPLES_MAX:
+            try:
+                lives, record = self._inbox.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            receiver, sender = messages.lives_of(lives)
+            # It may be for who listened at this port before.
+            if receiver == self._life:
+                self._take(sender, record)
+
+    def _obey(self, kind: bytes, payload: list[bytes]) -> None:
+        if kind == messages.ENVELOPES:
+            for record in payload:
+                self._take(DRIVER, record)
+        elif kind == messages.DIRECTORY:
+            self._peers.learn(self._life, loads(payload[0]))
+        elif kind == messages.WELCOME:
+            self._prepare(loads(payload[0]))
+        elif kind == messages.END or (kind == messages.CUT_OFF and payload[0] == messages.RETURN):
+            self._over = True
+        elif kind == messages.CUT_OFF:
+            self._sleep()
+
+    def _take(self, sender: int, record: bytes) -> None:
+        if not self._dormant:
+            tuples = tuples_in(record)
+            self._records.append(record)
+            self._consumed[sender] += tuples
+            self._tuples += tuples
+
+    def _prepare(self, life: int) -> None:
+        self._life = life
+        seed = int.from_bytes(os.urandom(8), "little")
+        slot = self._slot = Slot(self._program, self._number, seed)
+        report = slot.prepare()
+        self._intervals = slot.ticks()
+        self._due = {bolt: self._now() + each for bolt, each in self._intervals.items()}
+        self._heard_s = self._now()
+        self._say(messages.READY, messages.pack_said(Said(report, {}, {})))
+
+    def _work(self) -> None:
+        if self._slot is None:
+            return
+        now_s = self._now()
+        ticks = [bolt for bolt, due_s in self._due.items() if due_s <= now_s]
+        for bolt in ticks:
+            # A slot that is late is not given two ticks for one.
+            self._due[bolt] = now_s + self._intervals[bolt]
+        if not self._records and not ticks:
+            return
+        records, self._records = self._records, []
+        consumed, self._consumed, self._tuples = self._consumed, Counter(), 0
+        sealed, report = self._slot.work(records, ticks)
+        sent = self._peers.send(sealed)
+        self._tell(report, sent, dict(consumed))
+
+    def _tell(self, report: Report, sent: messages.Sent, consumed: dict[int, int]) -> None:
+        self._say(messages.REPORT, messages.pack_said(Said(report, sent, consumed)))
+
+    def _sleep(self) -> None:
+        """Let go of the bolts and wait to be killed; see ``DORMANT``."""
+        if self._slot is not None:
+            self._slot.cleanup()
+        self._slot, self._dormant = None, True
+        self._records, self._tuples, self._due = [], 0, {}
+
+    def _say(self, kind: bytes, payload: bytes) -> None:
+        self._driver.send_multipart((kind, messages.slot_frame(self._number), payload))

@@ -1,0 +1,150 @@
+"""SlotJobs: one Spark job with one task for each slot, if the session has room for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from txtopo.errors import ConfigError
+from txtopo.planning.program import Program
+from txtopo.runtime.resident.slot_task import SlotTask
+from txtopo.runtime.resident.sockets import Keys
+from txtopo.runtime.session import is_classic
+from txtopo.runtime.spark_failures import failure_of_job
+from txtopo.runtime.spark_jobs import ClassicLabels
+from txtopo.runtime.stage_task import PackedProgram
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+POOL = "txtopo-resident"
+# Executors of a session that was just built come one after the other.
+EXECUTORS_WAIT_MS = 10_000
+# Tasks of a job that was just cancelled may be still there.
+TASKS_WAIT_MS = 2_000
+_LOOK_MS = 200
+
+
+class Cores(NamedTuple):
+    """Tasks that the session's executors can run at the same time."""
+
+    all: int
+    free: int
+
+
+class SlotJobs:
+    """Runs the jobs of slots on classic Spark.
+
+    Raises:
+        ConfigError: The session is of Spark Connect.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        if not is_classic(session):
+            raise ConfigError(
+                "carrier 'resident' needs classic Spark; got a Spark Connect session, which can "
+                "neither run a function for as long as a topology lives beside others, nor tell "
+                "where its driver can be reached; use carrier='local', or a classic session",
+                setting="carrier",
+            )
+        self._context: SparkContext = session.sparkContext
+        self._labels = ClassicLabels(self._context)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody has stopped the session."""
+        java = self._context._jsc
+        return java is None or bool(java.sc().isStopped())
+
+    @property
+    def host(self) -> str:
+        """The driver's host as executors know it."""
+        return str(self._context.getConf().get("spark.driver.host", "127.0.0.1"))
+
+    @property
+    def bind_host(self) -> str:
+        """The address that the driver listens at."""
+        return str(self._context.getConf().get("spark.driver.bindAddress", self.host))
+
+    def fit(self, wanted: int | None) -> int:
+        """Return how many slots there will be.
+
+        Args:
+            wanted: How many the user wants; None for one on each free core.
+
+        Raises:
+            ConfigError: There are not so many free cores; a slot keeps its core for good.
+        """
+        cores = self._cores()
+        if wanted is not None and self._grows():
+            return wanted
+        waited_ms = 0
+        while cores.free < (wanted or 1) and waited_ms < self._patience_ms(cores, wanted or 1):
+            self._context._jvm.java.lang.Thread.sleep(_LOOK_MS)  # type: ignore[union-attr]
+            waited_ms += _LOOK_MS
+            cores = self._cores()
+        if cores.free < (wanted or 1):
+            raise ConfigError(
+                f"there are more slots than free cores; got slots={wanted or 1} with {cores.free} "
+                f"free of {cores.all} cores; each slot of carrier 'resident' keeps a core for as "
+                "long as the topology runs; ask for fewer with Config(slots=…), give the session "
+                "more cores, or stop what else runs on it",
+                slots=wanted,
+                free=cores.free,
+                cores=cores.all,
+            )
+        return wanted or cores.free
+
+    def start(self, program: Program) -> None:
+        """Broadcast the program."""
+        self._topology_id = program.topology_id
+        self._packed = self._context.broadcast(PackedProgram.of(program))
+
+    def run(self, slot: int, submission: int, keys: Keys, driver: str) -> None:
+        """Run the job of a slot and wait for its end.
+
+        Raises:
+            TxtopoError: What it failed for, see :mod:`txtopo.runtime.spark_failures`.
+        """
+        tag = self._tag(slot, submission)
+        try:
+            self._labels.put_on(tag, f"{self._topology_id}: slot {slot}", POOL)
+            task = SlotTask(self._packed, slot, submission, keys, driver)
+            self._context.parallelize([], 1).mapPartitionsWithIndex(task).collect()
+        except Exception as error:
+            raise failure_of_job(error, tag) from error
+        finally:
+            self._labels.take_off(tag)
+
+    def cancel(self, slot: int, submission: int) -> None:
+        """Cancel the job of a slot, also one that is about to start."""
+        self._labels.cancel(self._tag(slot, submission))
+
+    def close(self) -> None:
+        """Take the program back from the executors."""
+        if not self.stopped:
+            self._packed.unpersist()
+
+    def _tag(self, slot: int, submission: int) -> str:
+        return f"txtopo:{self._topology_id}:slot-{slot}:{submission}"
+
+    def _patience_ms(self, cores: Cores, wanted: int) -> int:
+        if cores.all >= wanted:
+            return TASKS_WAIT_MS
+        local = self._context._jsc.sc().isLocal()
+        return 0 if local else EXECUTORS_WAIT_MS
+
+    def _cores(self) -> Cores:
+        scala = self._context._jsc.sc()
+        executors = scala.statusStore().executorList(True)
+        all = sum(executors.apply(at).maxTasks() for at in range(executors.size()))
+        # The status store says it too, but up to ten seconds late.
+        running = scala.taskScheduler().runningTasksByExecutors().values().iterator()
+        busy = 0
+        while running.hasNext():
+            busy += running.next()
+        return Cores(all, all - busy)
+
+    def _grows(self) -> bool:
+        conf = self._context.getConf()
+        return str(conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true"
