@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.services.kafka import KafkaBroker
     from tests.services.mariadb import MariaServer
     from tests.services.postgresql import PostgresServer
+    from tests.services.rabbitmq import RabbitServer
     from tests.services.redis import RedisServer
     from tests.services.zookeeper import ZooKeeperProcess
 
@@ -80,6 +81,15 @@ def redis_server() -> Iterator[RedisServer]:
 
 
 @pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitServer]:
+    """A private RabbitMQ server on a loopback port."""
+    from tests.services.rabbitmq import RabbitServer
+
+    with RabbitServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaBroker]:
     """A private Kafka broker on a loopback port."""
     from tests.services.kafka import KafkaBroker
@@ -107,6 +117,13 @@ def missing(need: str) -> str | None:
         if find_spec("redis") is None:
             return "no redis-py (try pip install txtopo[redis])"
         return None if find_server() else "no Redis (redis-server not found; try make services)"
+    if need == "rabbitmq":
+        from tests.services.rabbitmq import find_server as find_rabbitmq
+
+        if find_spec("pika") is None:
+            return "no pika (try pip install txtopo[rabbitmq])"
+        found_rabbitmq = find_rabbitmq()
+        return None if found_rabbitmq else "no RabbitMQ (not found; try make services)"
     if need == "kafka":
         from tests.services.kafka import jars
 
@@ -123,7 +140,7 @@ def missing(need: str) -> str | None:
         if not _java():
             return "no Java"
         return None if find_spec("pyspark") else "no PySpark"
-    known = "postgresql, mariadb, redis, zookeeper, kafka or delta-spark"
+    known = "postgresql, mariadb, redis, rabbitmq, zookeeper, kafka or delta-spark"
     return f"unknown service {need!r}; expected {known}"
 
 
@@ -169,7 +186,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures:
             item.add_marker(pytest.mark.spark)
-        for service in ("postgresql", "mariadb", "redis", "zookeeper", "kafka"):
+        for service in ("postgresql", "mariadb", "redis", "rabbitmq", "zookeeper", "kafka"):
             if {service, f"{service}_server"} & set(fixtures):
                 item.add_marker(pytest.mark.service(service))
     items.sort(key=lambda item: max((RANKS.index(m) + 1 for m in marks(item)), default=0))

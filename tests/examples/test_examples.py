@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from examples import global_count, reliable_word_count, top_words, transactional_words, word_count
+from examples import (
+    global_count,
+    guarantees,
+    reliable_word_count,
+    top_words,
+    transactional_words,
+    word_count,
+)
 from txtopo import Config
 
 if TYPE_CHECKING:
@@ -91,6 +98,24 @@ def judge_reliable(printed: str) -> None:
     assert failed + timed_out == replayed
     assert failed > 0
     assert timed_out > 0
+
+
+def test_the_three_guarantees_lose_double_and_count_right(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    guarantees.main()
+
+    printed = capsys.readouterr().out
+    page = (ROOT / "docs" / "at-least-once.md").read_text()
+    most, least, exactly = (
+        [int(cell.replace(",", "")) for cell in line.split("|")[2:5]]
+        for line in printed.splitlines()[2:]
+    )
+    assert (most[0], least[0], exactly[0]) == (3, 3, 3)
+    assert most[1] > 0 == most[2]
+    assert least[2] > 0 == least[1]
+    assert exactly[1:] == [0, 0]
+    assert printed in page
 
 
 def test_a_word_that_moves_on_leaves_its_bucket(

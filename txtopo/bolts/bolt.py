@@ -22,7 +22,9 @@ class Bolt(ABC):
     stops. Each task has a copy of the prototype, which must be picklable; open clients in
     ``prepare``. What it keeps on itself stays from call to call, and is lost with its slot: the
     trees of the tuples that it held time out, and their spout brings them again. Not guaranteed:
-    that ``cleanup`` runs when a slot is lost.
+    that ``cleanup`` runs when a slot is lost; what it raises is told to listeners
+    (``ErrorReported``). The collector is for that thread only: let threads of your own put what
+    they have done into a queue, and ack what is in it in ``execute``, on a tick at the latest.
 
     Attributes:
         tick_interval_s: Every so many seconds the bolt is given a tick (:func:`txtopo.is_tick`).

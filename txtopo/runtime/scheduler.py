@@ -49,7 +49,7 @@ class Scheduler(Protocol):
         ...
 
     def on_loop(self) -> bool:
-        """Return whether the caller is the loop, which must not wait for itself."""
+        """Return whether the caller is the loop, which must not wait for itself, or a lane."""
         ...
 
     def call_later(self, delay_s: float, callback: Callback) -> Timer:
@@ -131,7 +131,8 @@ class ThreadScheduler:
         self._order = itertools.count()
         self._workers = _Workers(name)
         self._running = True
-        self._loop_ident = 0
+        self._own: set[int] = set()  # threads that must not wait for the loop
+        self._timer_turn = True
 
     def now(self) -> float:
         """Return seconds on the monotonic clock."""
@@ -146,8 +147,8 @@ class ThreadScheduler:
         self._queue.put(callback)
 
     def on_loop(self) -> bool:
-        """Return whether the caller is the loop."""
-        return threading.get_ident() == self._loop_ident
+        """Return whether the caller is the loop or a lane, which the end of the loop waits for."""
+        return threading.get_ident() in self._own
 
     def call_later(self, delay_s: float, callback: Callback) -> Timer:
         """Put *callback* on the loop's list of timers."""
@@ -162,7 +163,7 @@ class ThreadScheduler:
 
     def lane(self, name: str) -> Lane:
         """Return a thread that serves one lane."""
-        return _ThreadLane(f"{self._name}-{name}", self._errand)
+        return _ThreadLane(f"{self._name}-{name}", self._errand, self._own)
 
     def seed(self) -> int:
         """Return a random number of the operating system."""
@@ -194,13 +195,13 @@ class ThreadScheduler:
         return run
 
     def _loop(self) -> None:
-        self._loop_ident = threading.get_ident()
+        self._own.add(threading.get_ident())
         while self._running:
             self._call(self._next)
         # Whoever posted before the end is heard; there is no one left to wait for.
         while not self._queue.empty():
             self._call(self._queue.get)
-        self._loop_ident = 0  # another thread may be given the same one
+        self._own.discard(threading.get_ident())  # another thread may be given the same one
 
     def _call(self, get: Callable[[], Callback | None]) -> None:
         try:
@@ -217,7 +218,11 @@ class ThreadScheduler:
             return self._queue.get()
         wait_s = self._timers[0].due_s - self.now()
         if wait_s <= 0:
-            return heapq.heappop(self._timers).callback
+            # In turns, so that timers that are always due, as quick ticks are, leave room.
+            self._timer_turn = not self._timer_turn or self._queue.empty()
+            if self._timer_turn:
+                return heapq.heappop(self._timers).callback
+            return self._queue.get()
         try:
             return self._queue.get(timeout=min(wait_s, threading.TIMEOUT_MAX))
         except queue.Empty:
@@ -273,8 +278,11 @@ class _Workers:
 class _ThreadLane:
     """A daemon thread with a queue."""
 
-    def __init__(self, name: str, errand: Callable[[Callable[[], Any], Done], Callback]) -> None:
+    def __init__(
+        self, name: str, errand: Callable[[Callable[[], Any], Done], Callback], own: set[int]
+    ) -> None:
         self._errand = errand
+        self._own = own
         self._queue: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
@@ -285,6 +293,8 @@ class _ThreadLane:
         self._queue.put(None)
 
     def _serve(self) -> None:
+        self._own.add(threading.get_ident())
         while (errand := self._queue.get()) is not None:
             errand()
             del errand  # what it holds must not wait for the next one
+        self._own.discard(threading.get_ident())

@@ -28,7 +28,8 @@ class Spout(ABC):
     ``fail`` are called in between, in any order, so none of them may block for long. Not
     guaranteed: that ``close`` runs when the driver is killed.
 
-    An exception of any method ends the run.
+    An exception of any method ends the run; one of ``close`` is told to listeners
+    (``ErrorReported``). ``close`` is not called where ``open`` has failed.
     """
 
     output_fields: Fields | None = None

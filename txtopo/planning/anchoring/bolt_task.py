@@ -53,6 +53,11 @@ class BoltTask:
         """How often the bolt wants a tick."""
         return self._bolt.tick_interval_s
 
+    @property
+    def emitted(self) -> bool:
+        """Whether something was emitted that is not sealed yet."""
+        return any(emitted.rows for emitted in self._collector.emitted.values())
+
     def prepare(self) -> None:
         """Prepare the bolt."""
         component, config = self._component, self._program.config

@@ -52,12 +52,9 @@ class Slot:
                 continue
             for task in range(self._slot, component.tasks, self._program.slots):
                 made = BoltTask(self._program, component, task, self._slot, self._ids)
-                self._tasks[component.id, task] = made
-                try:
-                    made.prepare()
-                except Exception as error:  # noqa: BLE001 - all errors of user code are data
-                    report.crash = made.complaint(error)
+                if not _try(made, report, made.prepare):
                     return report
+                self._tasks[component.id, task] = made
         return report
 
     def ticks(self) -> dict[str, float]:
@@ -93,11 +90,18 @@ class Slot:
                 return outcome
 
     def cleanup(self) -> Report:
-        """Let the bolts release what they opened."""
+        """Let the bolts that were prepared release what they opened; errors are complaints."""
         report = Report()
         for task in self._tasks.values():
-            _try(task, report, task.cleanup)
+            failed = Report()
+            if not _try(task, failed, task.cleanup) and failed.crash is not None:
+                report.complaints.append(failed.crash)
         return report
+
+    @property
+    def emitted(self) -> bool:
+        """Whether ``prepare`` of a bolt has emitted: then a work is due, also one on nothing."""
+        return any(task.emitted for task in self._tasks.values())
 
     def _receive(self, record: bytes, report: Report) -> int:
         envelope = open_envelope(record)

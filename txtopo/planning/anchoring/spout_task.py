@@ -94,7 +94,7 @@ class SpoutTask:
             component.id, component.streams, self._send, None if tracked else self._spout.ack
         )
         self._begun: list[Xors] = []
-        self._active = False
+        self._active = self._opened = False
 
     @property
     def name(self) -> tuple[str, int]:
@@ -111,6 +111,7 @@ class SpoutTask:
         component, program = self._component, self._program
         context = TaskContext(program.topology_id, component.id, self._task, component.tasks)
         self._spout.open(program.config, context, self._collector)
+        self._opened = True
 
     def turn(self, ends: Ends, *, active: bool, room: int | None) -> Turn:
         """Tell the spout what has ended, then let it emit.
@@ -143,8 +144,9 @@ class SpoutTask:
         return turn
 
     def close(self) -> None:
-        """Close the spout."""
-        self._spout.close()
+        """Close the spout, if it was opened."""
+        if self._opened:
+            self._spout.close()
 
     def _emit(self, room: int | None) -> None:
         collector, next_tuple = self._collector, self._spout.next_tuple

@@ -62,5 +62,8 @@ class SlotCarrier(Protocol):
         ...
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Let the bolts clean up and the slots end, then call *done*; nothing is told any more."""
+        """Let the bolts clean up and the slots end, then call *done*.
+
+        Nothing is told any more but the report of each ``cleanup``, with its complaints.
+        """
         ...

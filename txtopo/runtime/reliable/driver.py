@@ -141,7 +141,7 @@ class ReliableDriver:
                 self._finish()
 
         for lane in self._lanes:
-            lane.close(closed)
+            lane.close(closed, self._complain)
         if self._opened:
             self._carrier.stop(closed)
         else:
@@ -161,8 +161,9 @@ class ReliableDriver:
         self._go_on()
 
     def slot_reported(self, slot: int, report: Report) -> None:
-        """Take in a report."""
+        """Take in a report; of one that comes while the run stops, only what went wrong."""
         if self._stopping:
+            self._complain(report.complaints)
             return
         for receiver, tuples in report.sent.items():
             self._backlog[receiver] += tuples

@@ -107,7 +107,8 @@ class ReliableRun:
     def stop(self, timeout: float | None = None) -> None:
         """Close spouts and bolts, drop what is under way, and wait until the run has ended.
 
-        What was not acked is still with the source. Called by a listener it does not wait.
+        What was not acked is still with the source. Called by a listener, spout or bolt it does not
+        wait.
 
         Args:
             timeout: Seconds to wait at the most; None for as long as it takes.
@@ -142,7 +143,8 @@ class ReliableRun:
     def _refuse_on_loop(self, method: str) -> None:
         if self._driver.on_loop():
             raise StateUsageError(
-                f"{method} was called by a listener, on the loop that it would wait for; "
+                f"{method} was called by a listener, a spout or a bolt, on a thread that it would "
+                "wait for; "
                 "call it from another thread"
             )
 

@@ -84,8 +84,10 @@ class LocalSlots:
         self._stopping = True
         waiting = set(self._lives)
 
-        def cleaned(slot: int, _: Future[Report]) -> None:
+        def cleaned(slot: int, future: Future[Report]) -> None:
             waiting.discard(slot)
+            if future.exception() is None:
+                self._listener.slot_reported(slot, future.result())
             if not waiting:
                 done()
 
@@ -114,7 +116,7 @@ class LocalSlots:
         for bolt, interval_s in life.slot.ticks().items():
             self._wind(slot, life, bolt, interval_s)
         self._listener.slot_ready(slot)
-        self._work(slot)
+        self._work(slot, due=life.slot.emitted)
 
     def _wind(self, slot: int, life: _Life, bolt: str, interval_s: float) -> None:
         def tick() -> None:
@@ -126,13 +128,13 @@ class LocalSlots:
 
         life.timers[bolt] = self._scheduler.call_later(interval_s, tick)
 
-    def _work(self, slot: int) -> None:
+    def _work(self, slot: int, *, due: bool = False) -> None:
         life = self._lives.get(slot)
         if life is None or not life.ready or life.working:
             return
         records, self._inboxes[slot] = self._inboxes[slot], []
         ticks, life.ticks = life.ticks, []
-        if records or ticks:
+        if records or ticks or due:
             life.working = True
             work = partial(life.slot.work, records, ticks)
             life.lane.submit(work, partial(self._worked, slot, life))

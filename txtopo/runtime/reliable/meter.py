@@ -85,6 +85,8 @@ class Meter:
             latency_p99_s=p99,
             executed=self._by("executed"),
             emitted_by=self._by("emitted"),
+            acked_by=self._by("acked"),
+            failed_by=self._by("failed"),
         )
 
     def begin_window(self) -> None:

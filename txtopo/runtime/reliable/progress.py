@@ -27,6 +27,8 @@ class ReliableProgress:
         latency_p99_s: The same for all but one in a hundred.
         executed: Tuples that each bolt was given.
         emitted_by: Tuples that each component emitted.
+        acked_by: Tuples that each bolt acked, ticks among them.
+        failed_by: Tuples that each bolt failed.
     """
 
     timestamp_s: float
@@ -43,6 +45,8 @@ class ReliableProgress:
     latency_p99_s: float | None = None
     executed: Mapping[str, int] = field(default_factory=dict)
     emitted_by: Mapping[str, int] = field(default_factory=dict)
+    acked_by: Mapping[str, int] = field(default_factory=dict)
+    failed_by: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
+from txtopo.planning.anchoring.report import Complaint
 from txtopo.planning.anchoring.spout_task import Ends, SpoutTask, Turn
 from txtopo.runtime.scheduler import Lane, LaneScheduler, Timer
 
@@ -98,9 +99,24 @@ class SpoutLane:
             self._timer.cancel()
         self._lane.close()
 
-    def close(self, closed: Callable[[], None]) -> None:
-        """Close the spout after the turn that runs, then call *closed*."""
-        self._lane.submit(self._task.close, lambda _: closed())
+    def close(
+        self, closed: Callable[[], None], complain: Callable[[Sequence[Complaint]], None]
+    ) -> None:
+        """Close the spout after the turn that runs, then call *closed*.
+
+        Args:
+            closed: Called in any case.
+            complain: Called before with what ``close`` raised.
+        """
+
+        def done(future: Future[None]) -> None:
+            error = future.exception()
+            if error is not None:
+                wrapped = error if isinstance(error, Exception) else RuntimeError(repr(error))
+                complain([Complaint(*self.name, wrapped)])
+            closed()
+
+        self._lane.submit(self._task.close, done)
         self.die()
 
     def _turned(self, number: int, ring: Callable[[], None], future: Future[Turn]) -> None:

@@ -88,7 +88,7 @@ class SlotHost:
             self._context.destroy()
 
     def _wait_ms(self) -> int:
-        if self._tuples:
+        if self._tuples or (self._slot is not None and self._slot.emitted):
             return 0
         until_s = min(self._due.values(), default=self._heard_s + self._silence_s)
         until_s = min(until_s, self._heard_s + self._silence_s)
@@ -152,7 +152,7 @@ class SlotHost:
         for bolt in ticks:
             # A slot that is late is not given two ticks for one.
             self._due[bolt] = now_s + self._intervals[bolt]
-        if not self._records and not ticks:
+        if not self._records and not ticks and not self._slot.emitted:
             return
         records, self._records = self._records, []
         consumed, self._consumed, self._tuples = self._consumed, Counter(), 0

@@ -1,0 +1,299 @@
+"""QueueSpout: messages of a RabbitMQ queue, each at least once.
+
+The server keeps a message until it is acked. What a client has open when its connection ends, for
+whatever reason, is ready again for any client. So nothing has to be kept here: a task that is lost,
+a driver that is killed and a connection that breaks are all the same case.
+
+A delivery is known by a number that belongs to its connection. A message that was delivered before
+the connection was lost is delivered again, under another number, and what is heard of the old one
+is void: acking the same number on the new connection would ack another message. Hence message ids
+are (number of the connection, delivery tag).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.errors import (
+    AuthError,
+    ConfigError,
+    FailedException,
+    FieldsError,
+    InfrastructureError,
+    SourceDataLost,
+)
+from txtopo.output_collector import SpoutOutputCollector
+from txtopo.spouts.reliable import Spout
+from txtopo.tuples import Fields
+
+if TYPE_CHECKING:
+    from pika import BlockingConnection
+    from pika.adapters.blocking_connection import BlockingChannel
+    from pika.spec import Basic, BasicProperties
+
+Decode = Callable[[bytes], Sequence[Any] | None]
+MessageId = tuple[int, int]
+"""(number of the connection, delivery tag)."""
+
+# Messages that the server sends ahead of their acks when max_spout_pending sets no other limit: a
+# few turns of the spout. Without any limit a long queue would move into this process.
+PREFETCH = 10_000
+PREFETCH_MAX = 65_535
+# A spout that waits for acks is not called, and its heartbeats are late; the server shall not take
+# it for dead before its trees have timed out.
+HEARTBEAT_S = 60
+# After n failures in a row the next 2^n calls do not connect, and at most so many: with the pauses
+# of an idle spout some seconds.
+SKIPPED_CALLS_MAX = 64
+
+MESSAGE = Fields("message string")
+
+
+def text(body: bytes) -> Sequence[Any]:
+    """Return a message of text in UTF-8 as one value; the default of ``QueueSpout(decode=…)``."""
+    return [body.decode()]
+
+
+class QueueSpout(Spout):
+    """Emits the messages of a RabbitMQ queue and acks them there when their trees are complete.
+
+    Delivery: at least once. The server keeps a message until it is acked, also while this process
+    is dead; with ``Config(ackers=0)`` it is acked when it is emitted: at most once. Messages come
+    more than once after a failure, a timeout or a lost connection, and in another order then. All
+    tasks, and other programs, share the messages of the queue.
+
+    A message that *fails* is given back to the server, which brings it again at once, to any
+    client. To bound that, let the server count: a quorum queue with ``x-delivery-limit`` hands a
+    message that came back too often to the queue's dead letter exchange. A message of which
+    *decode* says ``FailedException`` is rejected at once, with the same end.
+
+    A connection that is lost is reported (``ErrorReported``) and made again, with growing pauses;
+    meanwhile the spout looks as if the queue were empty: ``process_all_available`` waits only for
+    what the server has sent. A deactivated run gives back what it has not emitted yet.
+
+    Args:
+        url: ``amqp://user:password@host:port/vhost`` or ``amqps://…``, with settings of ``pika``
+            after a ``?``, such as ``heartbeat``.
+        queue: Name of the queue, which must exist.
+        fields: The fields of its tuples.
+        decode: Makes the values of a tuple from a message, in the driver; picklable. None skips
+            the message: it is acked. ``FailedException`` rejects it. Any other exception ends the
+            run. By default a message is text in UTF-8, one value.
+        prefetch: How many messages a task may hold that are not acked; by default
+            ``Config.max_spout_pending``, or 10,000 without that.
+
+    Raises:
+        ConfigError: An argument is wrong, or ``txtopo[rabbitmq]`` is not installed.
+        AuthError: The server refuses user or password, when the run starts.
+        SourceDataLost: There is no such queue, when the run starts.
+        InfrastructureError: The server cannot be reached, when the run starts.
+        FieldsError: A message is no text in UTF-8; give *decode*. It ends the run.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        queue: str,
+        fields: Fields = MESSAGE,
+        decode: Decode = text,
+        prefetch: int | None = None,
+    ) -> None:
+        if not isinstance(url, str) or not url.startswith(("amqp://", "amqps://")):
+            raise ConfigError(
+                f"the url of a QueueSpout is wrong; got {type(url).__name__} that does not begin "
+                "with 'amqp://' or 'amqps://'; expected amqp://user:password@host:port/vhost",
+                setting="url",
+            )
+        whole = type(prefetch) is int
+        if prefetch is not None and not (whole and 1 <= prefetch <= PREFETCH_MAX):
+            raise ConfigError(
+                f"prefetch of a QueueSpout is wrong; got {prefetch!r}; expected a whole number "
+                f"from 1 to {PREFETCH_MAX}, or None",
+                setting="prefetch",
+            )
+        self.output_fields = fields
+        self._url = url
+        self._queue = queue
+        self._decode = decode
+        self._prefetch = prefetch
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+        """Connect; see the class for what it raises."""
+        self._collector, self._config = collector, config
+        self._id, self._consuming = context.component_id, False
+        self._connection: BlockingConnection | None = None
+        self._number = self._failures = self._skip = 0
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._connect()
+
+    def activate(self) -> None:
+        """Have the server send messages."""
+        self._consuming = True
+        self._guarded(self._consume)
+
+    def deactivate(self) -> None:
+        """Have the server send no more, and give back what was not emitted yet."""
+        self._consuming = False
+        if self._connection is not None:
+            self._guarded(self._give_back)
+
+    def next_tuple(self) -> None:
+        """Emit the next message, if there is one; connect again, if the connection is lost."""
+        if not self._waiting:
+            self._guarded(self._receive)
+        while self._waiting:
+            tag, body = self._waiting.popleft()
+            values = self._decoded(tag, body)
+            if values is not None:
+                self._collector.emit(values, (self._number, tag))
+                return
+
+    def ack(self, message_id: Any) -> None:
+        """Let the server forget the message."""
+        number, tag = message_id
+        if number == self._number:
+            self._guarded(lambda: self._channel.basic_ack(tag))
+
+    def fail(self, message_id: Any) -> None:
+        """Give the message back to the server."""
+        number, tag = message_id
+        if number == self._number:
+            self._guarded(lambda: self._channel.basic_nack(tag))
+
+    def close(self) -> None:
+        """Close the connection; what is open then is ready for others."""
+        if self._connection is not None:
+            self._guarded(self._connection.close)
+
+    def _give_back(self) -> None:
+        # It gives back what was sent and not taken yet; the rest was.
+        self._channel.basic_cancel(self._tag)
+        while self._waiting:
+            self._channel.basic_nack(self._waiting.popleft()[0])
+
+    def _decoded(self, tag: int, body: bytes) -> Sequence[Any] | None:
+        try:
+            values = self._decode(body)
+        except FailedException as error:
+            self._collector.report_error(error)
+            self._guarded(lambda: self._channel.basic_reject(tag, requeue=False))
+            return None
+        except UnicodeDecodeError as error:
+            raise FieldsError(
+                f"a message of queue {self._queue!r} is no text in UTF-8; got {body[:80]!r}; give "
+                "QueueSpout(…, decode=…), which may raise FailedException to reject a message"
+            ) from error
+        if values is None:
+            self._guarded(lambda: self._channel.basic_ack(tag))
+        return values
+
+    def _receive(self) -> None:
+        if self._connection is None:
+            if self._skip:
+                self._skip -= 1
+                return
+            self._connect()
+            self._consume()
+        assert self._connection is not None
+        self._connection.process_data_events(0)
+        if self._cancelled:
+            raise SourceDataLost(
+                f"the server sends spout {self._id!r} no more of queue {self._queue!r}; expected "
+                "that it exists; was it deleted? it is tried again"
+            )
+        self._failures = 0
+
+    def _guarded(self, call: Callable[[], object]) -> None:
+        """Make a call to the server; if it fails, drop the connection and report."""
+        from pika.exceptions import AMQPError
+
+        try:
+            call()
+        except (AMQPError, OSError, AuthError, InfrastructureError, SourceDataLost) as error:
+            self._drop()
+            self._skip = min(2**self._failures, SKIPPED_CALLS_MAX)
+            self._failures += 1
+            self._collector.report_error(self._named(error))
+
+    def _drop(self) -> None:
+        from pika.exceptions import AMQPError
+
+        connection, self._connection = self._connection, None
+        self._waiting.clear()
+        # What was open on it is void from now on, whatever its number.
+        self._number += 1
+        if connection is not None and connection.is_open:
+            try:
+                connection.close()
+            except (AMQPError, OSError):
+                return
+
+    def _connect(self) -> None:
+        try:
+            from pika import BlockingConnection, URLParameters
+            from pika.exceptions import AMQPError
+        except ImportError as error:
+            raise ConfigError(
+                "pika is not installed, which speaks to RabbitMQ; install txtopo[rabbitmq]"
+            ) from error
+        parameters = URLParameters(self._url)
+        if "heartbeat=" not in self._url:
+            parameters.heartbeat = max(HEARTBEAT_S, math.ceil(3 * self._config.message_timeout_s))
+        self._number += 1
+        self._cancelled = False
+        limit = self._prefetch or self._config.max_spout_pending or PREFETCH
+        try:
+            self._connection = BlockingConnection(parameters)
+            self._channel: BlockingChannel = self._connection.channel()
+            self._channel.basic_qos(prefetch_count=min(limit, PREFETCH_MAX))
+            self._channel.queue_declare(self._queue, passive=True)
+            self._channel.add_on_cancel_callback(self._on_cancel)
+        except (AMQPError, OSError) as error:
+            self._drop()
+            raise self._named(error) from error
+
+    def _consume(self) -> None:
+        if self._connection is not None and self._consuming:
+            self._tag = self._channel.basic_consume(self._queue, self._on_message)
+
+    def _on_message(
+        self, _: BlockingChannel, method: Basic.Deliver, __: BasicProperties, body: bytes
+    ) -> None:
+        self._waiting.append((method.delivery_tag, body))
+
+    def _on_cancel(self, _: object) -> None:
+        self._cancelled = True
+
+    def _named(self, error: Exception) -> Exception:
+        """Return an error of the client as one of ours."""
+        from pika.exceptions import (
+            AuthenticationError,
+            ChannelClosedByBroker,
+            ProbableAccessDeniedError,
+            ProbableAuthenticationError,
+        )
+
+        refused = (AuthenticationError, ProbableAuthenticationError, ProbableAccessDeniedError)
+        if isinstance(error, AuthError | InfrastructureError | SourceDataLost):
+            return error
+        code = error.reply_code if isinstance(error, ChannelClosedByBroker) else 0
+        if isinstance(error, refused) or code == 403:
+            return AuthError(
+                f"RabbitMQ refuses spout {self._id!r} queue {self._queue!r}; got {error!r:.200}; "
+                "look at user, password and vhost of the url, and at the user's permissions"
+            )
+        if code == 404:
+            return SourceDataLost(
+                f"spout {self._id!r} found no queue {self._queue!r}; got {error!r:.200}; expected "
+                "one that exists; declare it first"
+            )
+        return InfrastructureError(
+            f"spout {self._id!r} has no connection to RabbitMQ for queue {self._queue!r}; got "
+            f"{error!r:.200}; what it had open comes again; it connects again by itself, unless "
+            "the run has just been started"
+        )
