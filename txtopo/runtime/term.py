@@ -217,14 +217,14 @@ class Term:
 
     def _plan(self, action: PlanBatch) -> None:
         self.asks += 1
-        ask, quiet = self.asks, not self.coordinator.transactions
+        ask, pending = self.asks, len(self.coordinator.transactions)
         slow = self._tick_later()
 
         def done(future: Future[Event]) -> None:
             slow.cancel()
             error = future.exception()
             if error is None:
-                if quiet and isinstance(future.result(), NotReady):
+                if not pending and isinstance(future.result(), NotReady):
                     self.dry_ask = ask
                 self.handle(future.result())
             else:
@@ -233,7 +233,7 @@ class Term:
 
         def plan() -> Event:
             self._scheduler.point("P1.before")
-            event = self._parts.planner.plan(action)
+            event = self._parts.planner.plan(action, pending)
             self._scheduler.point("P1.after")
             return event
 
