@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import atexit
 import os
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import InfrastructureError, OffsetRegression, TxtopoError
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
@@ -26,6 +28,7 @@ from txtopo.spouts.kafka.positions import Place, Range
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+_ERROR, _OFFSET, _PARTITION = map(methodcaller, ("error", "offset", "partition"))
 POLL_S = 0.02
 CONSUME_MAX = 10_000
 # Connecting takes 20 to 50 ms, and Spark keeps no slot on one worker process: so each process has
@@ -70,6 +73,8 @@ class _Reading:
         self._records: dict[Place, list[Message]] = {place: [] for place in wanted}
         self._short: dict[Place, int] = {}
         self._heard = heard
+        topics = {place.topic for place in wanted}
+        self._key = _PARTITION if len(topics) == 1 else _where
 
     def all(self) -> dict[Place, list[Message]]:
         """Read until every range is finished."""
@@ -91,19 +96,25 @@ class _Reading:
     def _take(self, got: Sequence[Message]) -> bool:
         """Take what came; return whether it brought a range on."""
         moved = False
-        # A fetch brings a stretch of one partition, which is taken in one step if it fits: calls
+        # A fetch brings a stretch of one partition, which is taken in one step: calls from Python
         # for single records cost more than all the rest of the reading.
-        for (topic, partition), records in groupby(got, _where):
+        plain = not any(map(_ERROR, got))
+        for _, records in groupby(got, self._key):
             stretch = list(records)
-            place = Place(str(topic), int(partition or 0))
-            last = int(stretch[-1].offset() or 0)
-            fits = place in self._next and last < self._wanted[place].end
-            if fits and not any(record.error() for record in stretch):
-                self._records[place] += stretch
-                self._reached(place, last + 1)
-                moved = True
-            else:
+            first = stretch[0]
+            place = Place(str(first.topic()), int(first.partition() or 0))
+            if not plain and any(map(_ERROR, stretch)):
                 moved |= sum(map(self._take_one, stretch)) > 0
+            elif place in self._next:
+                end = self._wanted[place].end
+                if _OFFSET(stretch[-1]) >= end:  # it was fetched beyond the range
+                    del stretch[bisect_left(stretch, end, key=_OFFSET) :]
+                    self._records[place] += stretch
+                    self._reached(place, end)
+                else:
+                    self._records[place] += stretch
+                    self._reached(place, _OFFSET(stretch[-1]) + 1)
+                moved = True
         return moved
 
     def _take_one(self, message: Message) -> bool:
@@ -223,7 +234,7 @@ def _close_idle() -> None:
             idle.pop().consumer.close()
 
 
-def _where(message: Message) -> tuple[str | None, int | None]:
+def _where(message: Message) -> Any:
     return message.topic(), message.partition()
 
 
