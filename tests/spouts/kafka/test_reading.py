@@ -10,6 +10,7 @@ from tests.services.kafka import KafkaBroker
 from tests.spouts.kafka.logs import Log, until
 from txtopo.kafka_connection import Connection
 from txtopo.spouts.kafka import reading
+from txtopo.spouts.kafka.consumers import lent_consumer
 from txtopo.spouts.kafka.offsets import Offsets
 from txtopo.spouts.kafka.positions import Place, Range
 
@@ -74,11 +75,15 @@ def test_each_range_has_its_records_whatever_was_read_before(
 def test_a_range_of_nothing_but_a_marker_ends_though_its_end_was_told_before(
     kafka: KafkaBroker,
 ) -> None:
+    """A consumer tells an end only once."""
     log = Log(kafka, partitions=1)
-    place = Place(log.name, 0)
     log.transact(["a"], commit=True, partitions=1)
-    until(lambda: Offsets(Connection(kafka.servers), log.name).look().bounds[place].end == 2)
-    connection = Connection(kafka.servers, {"client.id": "marker"}, timeout_s=10.0)
-
+    place = Place(log.name, 0)
+    look = Offsets(Connection(kafka.servers), log.name).look
+    until(lambda: look().bounds == {place: Range(0, 2)})
+    connection = Connection(kafka.servers, {"client.id": "marker"}, timeout_s=2.0)
     assert read(connection, {place: Range(0, 1)}) == {place: [(0, b"a")]}
+    with lent_consumer(connection) as lent:
+        until(lambda: len(lent.consumer.consume(1, 0.1)) == 1)
+
     assert read(connection, {place: Range(1, 2)}) == {place: []}
