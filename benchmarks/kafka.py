@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 import pyarrow as pa
@@ -201,9 +201,7 @@ def latency(spark: SparkSession, server: PostgresServer, broker: KafkaBroker, se
 
     with fresh_database(server) as url, tempfile.TemporaryDirectory() as folder:
         topology = word_topology(broker.servers, "paced", 10_000, url)
-        # Every batch in flight is one more that a record waits for, so few are.
-        settings: dict[str, Any] = {"run_txids_max": 1, "poll_interval_s": 0.01}
-        run = topology.start(spark, Config(zookeeper_dir=folder, **settings), [commits])
+        run = topology.start(spark, Config(zookeeper_dir=folder), [commits])
         writer = threading.Thread(target=write)
         writer.start()
         writer.join()

@@ -44,6 +44,8 @@ _CONSUMER = {
     # Only what is there already is read, so a broker need never wait for more; yet where a range
     # ends with the marker of a transaction, its end is known by an empty answer.
     "fetch.wait.max.ms": 10,
+    # A consumer reads ahead while it is idle; librdkafka's own limit is 64 MB for each.
+    "queued.max.messages.kbytes": 16_384,
 }
 # A broker that is back is used within a second; librdkafka's own limit is ten.
 _ALL = {"reconnect.backoff.max.ms": 1000}

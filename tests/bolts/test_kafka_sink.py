@@ -157,6 +157,27 @@ def test_a_zombie_that_claims_late_stops_and_its_successor_goes_on(kafka: KafkaB
     assert seen(log) == ["a", "b"]
 
 
+def test_who_only_looks_at_the_ledger_fences_nobody(kafka: KafkaBroker) -> None:
+    """Such as an operator's verb while the topology runs; also in the middle of a transaction."""
+    log = Log(kafka, partitions=1)
+    sink = KafkaSink(kafka.servers, log.name, timeout_s=5.0)
+    with sink.state.open().snapshot() as before:
+        assert before.ledger is None
+    backend, looks = opened(log, 1), []
+
+    def look(step: str) -> None:
+        if step == "P7.before":
+            with sink.state.open().snapshot() as snapshot:
+                looks.append(snapshot.ledger)
+
+    backend.point = look
+    for txid in range(1, 4):
+        backend.commit(attempt(txid), puts(f"{txid}"))
+
+    assert [ledger and ledger.txid for ledger in looks] == [0, 1, 2]
+    assert seen(log) == ["1", "2", "3"]
+
+
 @pytest.mark.row(31)
 def test_what_a_dead_coordinator_left_open_is_taken_back(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)

@@ -39,7 +39,8 @@ class RangesCoordinator(TransactionalCoordinator):
         self._quirks = quirks
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        return txid <= BATCHES
+        quirk = self._quirks.get("is_ready", lambda last: True)
+        return txid <= BATCHES and bool(quirk(last))
 
     def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
         quirk = self._quirks.get("initialize_transaction")

@@ -8,6 +8,7 @@ from typing import Any
 from tests.runtime.loop_world import LIMIT_S, Changes, expected, memory_state, running, stored
 from tests.runtime.ranges import ranges
 from txtopo.runtime.progress import BatchCommitted, Change
+from txtopo.spouts import LastBatch
 from txtopo.transactional_state.memory import MemoryEnsemble
 
 # In the module, since a spout is pickled, and a function of a module goes by its name.
@@ -26,6 +27,10 @@ def hear(change: Change) -> None:
         committed.set()
 
 
+def is_alone(last: LastBatch) -> bool:
+    return last.pending == 0
+
+
 def test_planned_batches_are_committed_while_the_spout_thinks_about_the_next() -> None:
     state = memory_state()
     topology = ranges(state, initialize_transaction=think)
@@ -35,3 +40,15 @@ def test_planned_batches_are_committed_while_the_spout_thinks_about_the_next() -
 
     assert answers == [True]
     assert stored(state) == (12, expected())
+
+
+def test_a_spout_that_lets_records_gather_is_asked_again_after_each_commit() -> None:
+    """The pause between two looks at a source does not add to how long a record waits."""
+    state, changes = memory_state(), Changes()
+    topology = ranges(state, is_ready=is_alone)
+
+    with running(topology, MemoryEnsemble(), changes, poll_interval_s=3600) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert stored(state) == (12, expected())
+    assert [len(each.progress.pending) for each in changes.of(BatchCommitted)] == [0] * 12

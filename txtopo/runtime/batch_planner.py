@@ -43,8 +43,8 @@ class BatchPlanner:
         self._cleaned_before = 0
         self._coordinator_turn, self._emitter_turn = _turn(), _turn()
 
-    def plan(self, action: PlanBatch) -> Planned | NotReady:
-        """Answer a ``PlanBatch``.
+    def plan(self, action: PlanBatch, pending: int = 0) -> Planned | NotReady:
+        """Answer a ``PlanBatch``, with *pending* batches in flight.
 
         Raises:
             EmitError: The metadata is not JSON.
@@ -52,7 +52,7 @@ class BatchPlanner:
         """
         txid = action.attempt.txid
         # A copy, as everything that goes in or out: the spout may change what it gets.
-        last = LastBatch(action.last_txid, self._plain(self._metadata(action.last)))
+        last = LastBatch(action.last_txid, self._plain(self._metadata(action.last)), pending)
         with _taking(self._coordinator_turn):
             if not self._coordinator.is_ready(txid, last):
                 return NotReady(action.attempt)

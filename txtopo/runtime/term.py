@@ -112,7 +112,7 @@ class Term:
         self._end = hooks.end
         self._jobs = Jobs(parts.program, parts.carrier, parts.config, parts.scheduler, self.handle)
         self._actions: deque[Action] = deque()
-        self._writing = self._stopping = False
+        self._writing = self._stopping = self._gathers = False
         self._committing: tuple[TransactionAttempt, str] | None = None
         self._poll: Timer | None = None
 
@@ -217,15 +217,15 @@ class Term:
 
     def _plan(self, action: PlanBatch) -> None:
         self.asks += 1
-        ask, quiet = self.asks, not self.coordinator.transactions
+        ask, pending = self.asks, len(self.coordinator.transactions)
         slow = self._tick_later()
 
         def done(future: Future[Event]) -> None:
             slow.cancel()
-            error = future.exception()
-            if error is None:
-                if quiet and isinstance(future.result(), NotReady):
-                    self.dry_ask = ask
+            if (error := future.exception()) is None:
+                dry = isinstance(future.result(), NotReady)
+                self.dry_ask = ask if dry and not pending else self.dry_ask
+                self._gathers = dry and pending > 0
                 self.handle(future.result())
             else:
                 spout = self._parts.program.spout_id
@@ -233,7 +233,7 @@ class Term:
 
         def plan() -> Event:
             self._scheduler.point("P1.before")
-            event = self._parts.planner.plan(action)
+            event = self._parts.planner.plan(action, pending)
             self._scheduler.point("P1.after")
             return event
 
@@ -278,6 +278,8 @@ class Term:
         self._committing = None
         result = self._jobs.result(attempt)  # before it is forgotten
         self.handle(Committed(attempt))
+        if self._gathers:  # the spout may have waited for this
+            self.handle(Tick())
         self._notices.committed(
             result,
             report,
@@ -287,10 +289,8 @@ class Term:
         )
 
     def _commit_timed_out(self, action: StartCommit, limit_s: float) -> None:
-        error = TimeoutError(
-            f"the commit of txid {action.attempt.txid} did not end in {limit_s:g} s; look for a "
-            "committer that hangs, or raise batch_timeout_s"
-        )
+        late = f"the commit of txid {action.attempt.txid} did not end in {limit_s:g} s; look for a "
+        error = TimeoutError(late + "committer that hangs, or raise batch_timeout_s")
         self.handle(Failed(action.attempt, Failure(FailureKind.COUNTED, error)))
 
     def _check_memory(self) -> None:

@@ -23,10 +23,13 @@ class LastBatch:
             ahead, since its emitters decide in the tasks where a batch ends.
         metadata: Its metadata; for partitioned spouts by partition (the partition's number as a
             string).
+        pending: How many batches are planned and not yet committed. A spout may leave records to
+            gather meanwhile; with none pending, one that has anything must be ready.
     """
 
     txid: int = 0
     metadata: Json = None
+    pending: int = 0
 
 
 class TransactionalCoordinator(ABC):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -188,6 +190,25 @@ def test_a_start_may_be_a_time_or_an_offset(kafka: KafkaBroker) -> None:
         read[name] = [values(emit(spout, metadata)) for metadata in Planner(spout).all()]
 
     assert read == {"time": [["3", "4"]], "offset": [["4"]], "late": [[]]}
+
+
+def test_a_start_at_the_end_of_topics_that_are_not_there_yet_misses_nothing(
+    kafka: KafkaBroker,
+) -> None:
+    """What comes to match a pattern later is read whole, from the very first record."""
+    prefix = f"later-{uuid.uuid4().hex[:8]}"
+    pattern = re.compile(f"{prefix}.*")
+    options: dict[str, Any] = {"value": "string", "columns": ("value",), "start": "latest"}
+    spout = KafkaTransactionalSpout(kafka.servers, pattern, **options)
+    run = Partitioned(KafkaOpaqueSpout(kafka.servers, pattern, **options))
+    planner = Planner(spout)
+    assert emit(spout, planner.plan()) == []
+    assert run.ready(1, 0)
+    assert run.attempt(1) == []
+    Log(kafka, partitions=1, prefix=prefix).write(words(3), partitions=1)
+
+    assert values(read_all(spout, planner, 3)) == words(3)
+    assert values(read_opaque(run, 3)) == words(3)
 
 
 @pytest.mark.parametrize("before", [0, 5])

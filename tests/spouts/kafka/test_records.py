@@ -67,7 +67,9 @@ def test_json_becomes_its_declared_fields(kafka: KafkaBroker) -> None:
     ]
 
 
-@pytest.mark.parametrize("bad", ["{", "[1]", "7", '{"amount": "x"}', '{"amount": 1} {"amount": 2}'])
+@pytest.mark.parametrize(
+    "bad", ["", "{", "[1]", "7", '{"amount": "x"}', '{"amount": 1} {"amount": 2}']
+)
 def test_what_cannot_be_decoded_is_named(kafka: KafkaBroker, bad: str) -> None:
     log = Log(kafka, partitions=1)
     log.write(['{"amount": 1}', bad], partitions=1)

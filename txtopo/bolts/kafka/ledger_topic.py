@@ -107,7 +107,33 @@ class LedgerTopic:
             consumer.close()
         return None
 
-    def _last(self, consumer: Consumer, start: int, end: int) -> bytes | None:
+    def visible(self) -> Ledger | None:
+        """Return the last ledger that readers see now; None if there is none, or no topic.
+
+        It disturbs nobody, unlike a claim; what is committed meanwhile is not in it.
+
+        Raises:
+            CorruptNodeError: It cannot be read.
+            StoreUnavailable: The broker does not answer.
+        """
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer(self._connection.of_consumer(deque(maxlen=HEARD_MAX)))
+        try:
+            timeout_s = self._connection.timeout_s
+            if self.name not in consumer.list_topics(timeout=timeout_s).topics:
+                return None
+            low, high = consumer.get_watermark_offsets(TopicPartition(self.name, 0), timeout_s)
+            for back in (*_LOOK_BACK, high):
+                data = self._last(consumer, max(low, high - back), None)
+                if data is not None or high - back <= low:
+                    return None if data is None else self._parsed(data)
+        finally:
+            consumer.close()
+        return None
+
+    def _last(self, consumer: Consumer, start: int, end: int | None) -> bytes | None:
+        """Return the last ledger from *start* up to offset *end*, or what is visible."""
         from confluent_kafka import TopicPartition
 
         last, idle_s = None, 0.0
@@ -117,8 +143,10 @@ class LedgerTopic:
             for message in got:
                 error = message.error()
                 if error is not None:
+                    if end is None and error.name() == "_PARTITION_EOF":
+                        return last
                     continue
-                if int(message.offset() or 0) >= end:
+                if end is not None and int(message.offset() or 0) >= end:
                     return last
                 if message.key() != BOUND:
                     last = message.value()

@@ -15,7 +15,8 @@ Rules
    and from then on the broker refuses whatever that predecessor tries to commit (``_FENCED``).
 3. Who claims last holds the transactional id, though it may be a zombie that slept between its
    claim in ZooKeeper and this one. So the ledger's epoch decides: the zombie reads a later one and
-   stops; its successor is fenced once, reads its own epoch, and takes the id back.
+   stops; its successor is fenced once, reads its own epoch, and takes the id back. Who has not
+   claimed (an operator who looks, a reader) only reads what is visible, and fences nobody.
 4. After any error the producer is thrown away. The next call begins with rule 2, so an unknown
    outcome is decided by the ledger.
 5. A transaction that is committed is seen by readers at once and cannot be taken back. So a txid
@@ -77,6 +78,7 @@ class PublishedRecords(StateBackend):
         self._producer: Producer | None = None
         self._heard: Heard = deque(maxlen=HEARD_MAX)
         self._ledger: Ledger | None = None
+        self._claims = False
         # One producer, so one call at a time, also when an abandoned one has not returned.
         self._turn: SimpleQueue[None] = SimpleQueue()
         self._turn.put(None)
@@ -95,6 +97,7 @@ class PublishedRecords(StateBackend):
     def claim(self, topology: str, epoch: int) -> Ledger:
         """Take over the transactional id, then read the ledger, then write *epoch* into it."""
         with self._alone(), self._stored("claim the transactional id"):
+            self._claims = True
             held = self._taken_over()
             ledger = claimed(held, topology=topology, epoch=epoch)
             if ledger != held:
@@ -120,7 +123,10 @@ class PublishedRecords(StateBackend):
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """Open a reading of the ledger; there are no rows."""
         with self._alone(), self._stored("read the ledger"):
-            held = self._taken_over() if self._producer is None else self._ledger
+            if not self._claims:
+                held = self._ledgers.visible()
+            else:
+                held = self._taken_over() if self._producer is None else self._ledger
         return nullcontext(_LedgerOnly(held))
 
     def close(self) -> None:

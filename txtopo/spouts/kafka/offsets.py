@@ -101,6 +101,10 @@ class Offsets:
                 found[name] = Topic(str(told.topic_id), len(told.partitions))
         return found
 
+    def seen_as_wanted(self, look: Look) -> bool:
+        """Return whether *look* shows where a first batch starts: a pattern may match nothing."""
+        return bool(look.bounds) or (self._pattern is not None and not look.topics)
+
     def missing(self) -> list[str]:
         """Return the topics that were named and are not there."""
         return [] if self._pattern else sorted(set(self._names) - self.topics().keys())

@@ -11,12 +11,12 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.errors import ConfigError, InfrastructureError, SourceDataLost
+from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
 from txtopo.kafka_connection import Connection, Isolation, Setting, require_client
 from txtopo.metadata import Json
-from txtopo.spouts.kafka.loss import LossCheck, losses
+from txtopo.spouts.kafka.loss import MISSING_LOOKS_MAX, LossCheck, losses, unseen
 from txtopo.spouts.kafka.offsets import Look, Offsets, Topics
-from txtopo.spouts.kafka.planning import behind
+from txtopo.spouts.kafka.planning import behind, worth_a_batch
 from txtopo.spouts.kafka.positions import (
     Lost,
     Place,
@@ -56,9 +56,10 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
     decided in the tasks that read it. Use it for topics that are compacted, and where going on is
     better than standing still when retention has deleted what was not read yet:
     ``on_data_loss="record"`` then reads on from the first offset that is there, also in a topic
-    that was made again, and drops one that is gone; which offsets were lost stands in the
-    metadata of the batch (``lost``), in the log as a warning and in the progress. With ``"stop"``
-    the run stops with ``SourceDataLost``, as that of a ``KafkaTransactionalSpout`` does.
+    that was made again; which offsets were lost stands in the metadata of the batch (``lost``), in
+    the log as a warning and in the progress. A topic that is not there keeps its position, in case
+    that it comes back. With ``"stop"`` the run stops with ``SourceDataLost``, as that of a
+    ``KafkaTransactionalSpout`` does. A log that ends before the position stops both.
 
     Everything else, and the other arguments, are as for ``KafkaTransactionalSpout``.
 
@@ -171,12 +172,13 @@ class _Cutting:
                 "batch cannot start; try again"
             )
         ends |= starts
-        ranges = {
+        ranges = unseen(before, look) | {
             place: self._range(place, ends[place], look.bounds.get(place))
             for place in places
             if place in ends
         }
-        ids = {place.topic: look.topics[place.topic].id for place in ranges}
+        now = {name: topic.id for name, topic in look.topics.items()}
+        ids = {place.topic: (dict(before.ids) | now)[place.topic] for place in ranges}
         return Positions(ids, ranges, tuple(lost))
 
     def _range(self, place: Place, start: int, bounds: Range | None) -> Range:
@@ -191,23 +193,37 @@ class _SharesCoordinator(PartitionedCoordinator):
         self._cutting = cutting
         self._check = LossCheck()
         self._look: Look | None = None
-        self._told: set[Lost] = set()
+        self._away: dict[str, int] = {}
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         """Be ready for as many batches after the last known one as the offsets will fill."""
         self._look = look = self._cutting.offsets.look()
         before = whole(last.metadata)
         if self._cutting.stop:
-            self._check.topics(before, look)
-        if not before.ids and not self._cutting.fixed_start and look.bounds:
-            return txid == last.txid + 1
-        needed = 0
+            self._check.positions(before, look)
+        else:
+            self._check.positions(self._present(before, look), look)
+        if not last.txid and not self._cutting.fixed_start:
+            return txid == 1 and self._cutting.offsets.seen_as_wanted(look)
+        left = 0
         for place, bounds in look.bounds.items():
             each = before.ranges.get(place)
             same = each is not None and before.ids[place.topic] == look.topics[place.topic].id
             at = each.end if each is not None and same else bounds.start
-            needed = max(needed, -(-(bounds.end - at) // self._cutting.records_max))
-        return txid - last.txid <= needed
+            left = max(left, bounds.end - at)
+        # What is between the last known batch and this one.
+        left -= (txid - last.txid - 1) * self._cutting.records_max
+        return worth_a_batch(left, self._cutting.records_max, last)
+
+    def _present(self, before: Positions, look: Look) -> Positions:
+        """Leave out the topics that are gone or another; tell of those that stay away."""
+        for name in before.ids:
+            self._away[name] = 0 if name in look.topics else self._away.get(name, 0) + 1
+            if self._away[name] == MISSING_LOOKS_MAX:
+                logger.warning("topic %r is not there; its position is kept", name)
+        ids = {n: id for n, id in before.ids.items() if n in look.topics}
+        ids = {n: id for n, id in ids.items() if look.topics[n].id == id}
+        return Positions(ids, {p: each for p, each in before.ranges.items() if p.topic in ids})
 
     def number_of_partitions(self) -> int:
         return SHARES
@@ -248,7 +264,13 @@ class _ShareEmitter(OpaquePartitionedTransactionalEmitter):
             return None
         if self._cutting.stop:
             self._check.topics(before, look)
-        batch = self._cutting.cut(before, look, places, first=attempt.txid == 1)
+        try:
+            batch = self._cutting.cut(before, look, places, first=attempt.txid == 1)
+        except OffsetRegression as error:
+            if not before.ids:
+                raise
+            # The coordinator says when it is for good.
+            raise InfrastructureError(f"looking again: {error}") from error
         for lost in batch.lost:
             logger.warning("records of %s are lost: offsets %s to %s", *lost)
         try:

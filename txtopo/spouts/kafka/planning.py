@@ -10,10 +10,12 @@ from collections.abc import Mapping
 
 from txtopo.errors import InfrastructureError
 from txtopo.metadata import Json
-from txtopo.spouts.kafka.loss import LossCheck
+from txtopo.spouts.kafka.loss import LossCheck, unseen
 from txtopo.spouts.kafka.offsets import Look, Offsets
 from txtopo.spouts.kafka.positions import Place, Positions, Range, Start, from_json
 from txtopo.spouts.transactional import LastBatch, TransactionalCoordinator
+
+PARTIAL_PENDING_MAX = 2
 
 
 class KafkaCoordinator(TransactionalCoordinator):
@@ -34,15 +36,16 @@ class KafkaCoordinator(TransactionalCoordinator):
         """
         self._look = look = self._offsets.look()
         before = from_json(last.metadata)
-        self._check.topics(before, look)
-        if not before.ids:
+        self._check.positions(before, look)
+        if last.metadata is None and self._offsets.seen_as_wanted(look):
             fixed = self._start == "earliest" or isinstance(self._start, Mapping)
-            if not fixed and look.bounds:
+            if not fixed:
                 return True
-        return any(
-            bounds.end > (before.ranges[place].end if place in before.ranges else bounds.start)
+        left = [
+            bounds.end - (before.ranges[place].end if place in before.ranges else bounds.start)
             for place, bounds in look.bounds.items()
-        )
+        ]
+        return worth_a_batch(max(left, default=0), self._records_max, last)
 
     def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
         """Cut the next batch.
@@ -53,17 +56,18 @@ class KafkaCoordinator(TransactionalCoordinator):
         """
         before = from_json(previous_metadata)
         look = self._look or self._offsets.look()
+        first = previous_metadata is None
         self._check.topics(before, look)
         new = [place for place in look.places if place not in before.ranges]
         # What is added later is read from its beginning: its records came after the start.
-        starts = self._offsets.starts("earliest" if before.ids else self._start, look, new)
-        if not before.ids and len(starts) < len(new):
+        starts = self._offsets.starts(self._start if first else "earliest", look, new)
+        if first and len(starts) < len(new):
             raise InfrastructureError(
                 f"partition {next(p for p in new if p not in starts)} has no leader, so the first "
                 "batch cannot start; try again"
             )
         ends = {place: each.end for place, each in before.ranges.items()} | starts
-        ranges = {}
+        ranges = unseen(before, look)
         for place in look.places:
             if place in ends:
                 ranges[place] = self._range(place, ends[place], look.bounds.get(place))
@@ -79,6 +83,17 @@ class KafkaCoordinator(TransactionalCoordinator):
             return Range(start, start)
         self._check.range(place, start, bounds)
         return Range(start, min(bounds.end, start + self._records_max))
+
+
+def worth_a_batch(left: int, records_max: int, last: LastBatch) -> bool:
+    """Return whether a batch is to be cut now, with *left* offsets in the fullest partition.
+
+    A full one is, at once: the window is there for that. One that has room grows while it waits,
+    and a record waits for all batches before its own. So while two are in flight, one of which
+    commits and one is processed, the rest is left to gather: no record then waits for more than
+    two others, and the slower the commits, the larger the batches.
+    """
+    return left >= records_max or (left > 0 and last.pending < PARTIAL_PENDING_MAX)
 
 
 def behind(look: Look | None, positions: Positions) -> dict[str, int]:

@@ -5,33 +5,37 @@ the last offset or a later one, or at the end of the log at or behind the range'
 transactions and compaction leave gaps, so the last offset itself may never come. Nothing here waits
 without limit: a broker that is dead, a topic that is gone and a log that ends before the range does
 are all just silent.
+
+The next batch mostly starts where this one ends. So a consumer keeps its assignment, and what it
+fetched beyond the ranges; a reading of the same partitions from there on goes on with them. All
+others assign anew.
 """
 
 from __future__ import annotations
 
-import atexit
-import os
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import InfrastructureError, OffsetRegression, TxtopoError
-from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
+from txtopo.kafka_connection import Connection
+from txtopo.spouts.kafka.consumers import Lent, lent_consumer
 from txtopo.spouts.kafka.loss import deleted
 from txtopo.spouts.kafka.positions import Place, Range
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+    from confluent_kafka import KafkaError, Message, TopicPartition
 
+_ERROR, _OFFSET, _PARTITION = map(methodcaller, ("error", "offset", "partition"))
 POLL_S = 0.02
 CONSUME_MAX = 10_000
-# Connecting takes 20 to 50 ms, and Spark keeps no slot on one worker process: so each process has
-# idle consumers of its own, by configuration. Keyed by the process too, for forks.
-_idle: dict[tuple[object, ...], deque[_Lent]] = {}
-_IDLE_MAX = 4
+# At least so many records of a partition are kept while others are read; then it is paused.
+AHEAD_MIN = 10_000
+# An end that was told before is not told again. So a reading that goes on, and gets nothing for
+# this long though there should be something, assigns anew.
+GOES_ON_IDLE_S = 0.1
 
 
 def read_ranges(
@@ -50,80 +54,129 @@ def read_ranges(
     wanted = {place: each for place, each in ranges.items() if each.start < each.end}
     if not wanted:
         return {}
-    with _lent(connection) as lent, connection.named_errors("read", lent.heard):
+    with lent_consumer(connection) as lent, connection.named_errors("read", lent.heard):
         lent.meet({place.topic for place in wanted}, connection.timeout_s)
-        return _Reading(connection, lent.consumer, lent.heard, wanted).all()
+        return _Reading(connection, lent, wanted).all()
 
 
 class _Reading:
-    def __init__(
-        self,
-        connection: Connection,
-        consumer: Consumer,
-        heard: Heard,
-        wanted: Mapping[Place, Range],
-    ) -> None:
+    def __init__(self, connection: Connection, lent: Lent, wanted: Mapping[Place, Range]) -> None:
         self._connection = connection
-        self._consumer = consumer
+        self._lent = lent
+        self._consumer = lent.consumer
+        self._heard = lent.heard
         self._wanted = wanted
         self._next = {place: each.start for place, each in wanted.items()}
         self._records: dict[Place, list[Message]] = {place: [] for place in wanted}
+        self._ahead: dict[Place, list[Message]] = {}
         self._short: dict[Place, int] = {}
-        self._heard = heard
+        topics = {place.topic for place in wanted}
+        self._key = _PARTITION if len(topics) == 1 else _where
+        self._goes_on = lent.stands == self._next
+        # What is next to come from the consumer; behind `_next` where more was fetched.
+        self._fetched = dict(self._next)
+        self._paused: set[Place] = set()
+        self._lost = False
 
     def all(self) -> dict[Place, list[Message]]:
         """Read until every range is finished."""
-        places = [_at(place, each.start) for place, each in self._wanted.items()]
-        self._consumer.assign(places)
-        # A partition that was paused stays so when it is assigned again.
-        self._consumer.resume(places)
+        self._begin()
         idle_s = 0.0
         while self._next:
+            if self._goes_on and (self._lost or idle_s > GOES_ON_IDLE_S or self._waits):
+                self._assign()
             left = sum(self._wanted[place].end - at for place, at in self._next.items())
             # A larger number than there is would wait out its time.
             got = self._consumer.consume(min(left, CONSUME_MAX), POLL_S)
             idle_s = 0.0 if self._take(got) else idle_s + POLL_S
             if idle_s > self._connection.timeout_s:
                 raise self._silence()
-        self._consumer.unassign()
+        lent = self._lent
+        lent.stands = {place: each.end for place, each in self._wanted.items()}
+        lent.fetched, lent.ahead, lent.paused = self._fetched, self._ahead, self._paused
         return self._records
+
+    def _begin(self) -> None:
+        lent = self._lent
+        ahead, lent.ahead, lent.stands = lent.ahead, {}, {}
+        if not self._goes_on:
+            self._assign()
+            return
+        self._paused = lent.paused
+        for place, stretch in ahead.items():
+            self._take_stretch(place, stretch)
+        self._fetched = {p: max(n, self._fetched[p]) for p, n in lent.fetched.items()}
+
+    @property
+    def _waits(self) -> bool:
+        """Whether a partition that is wanted was paused."""
+        return bool(self._paused & self._next.keys())
+
+    def _assign(self) -> None:
+        """Have the consumer fetch anew what it has not brought yet."""
+        self._goes_on, self._paused = False, set()
+        places = [_at(place, offset) for place, offset in self._fetched.items()]
+        self._consumer.assign(places)
+        # A partition that was paused stays so when it is assigned again.
+        self._consumer.resume(places)
 
     def _take(self, got: Sequence[Message]) -> bool:
         """Take what came; return whether it brought a range on."""
         moved = False
-        # A fetch brings a stretch of one partition, which is taken in one step if it fits: calls
+        # A fetch brings a stretch of one partition, which is taken in one step: calls from Python
         # for single records cost more than all the rest of the reading.
-        for (topic, partition), records in groupby(got, _where):
+        plain = not any(map(_ERROR, got))
+        for _, records in groupby(got, self._key):
             stretch = list(records)
-            place = Place(str(topic), int(partition or 0))
-            last = int(stretch[-1].offset() or 0)
-            fits = place in self._next and last < self._wanted[place].end
-            if fits and not any(record.error() for record in stretch):
-                self._records[place] += stretch
-                self._reached(place, last + 1)
-                moved = True
-            else:
+            first = stretch[0]
+            place = Place(str(first.topic()), int(first.partition() or 0))
+            if not plain and any(map(_ERROR, stretch)):
                 moved |= sum(map(self._take_one, stretch)) > 0
+            else:
+                moved |= self._take_stretch(place, stretch)
         return moved
+
+    def _take_stretch(self, place: Place, stretch: list[Message]) -> bool:
+        """Take records of one partition that follow each other; none is taken twice."""
+        if place not in self._wanted:
+            return False
+        if _OFFSET(stretch[0]) < self._fetched[place]:
+            stretch = stretch[bisect_left(stretch, self._fetched[place], key=_OFFSET) :]
+            if not stretch:
+                return False
+        end, fetched = self._wanted[place].end, _OFFSET(stretch[-1]) + 1
+        cut = bisect_left(stretch, end, key=_OFFSET) if fetched > end else len(stretch)
+        self._records[place] += stretch[:cut]
+        self._fetched[place] = fetched
+        if cut < len(stretch):
+            self._keep(place, stretch[cut:])
+        return self._reached(place, fetched)
+
+    def _keep(self, place: Place, beyond: list[Message]) -> None:
+        """Keep what was fetched beyond a range for the next reading, up to the size of a range."""
+        kept = self._ahead.setdefault(place, [])
+        kept += beyond
+        start, end = self._wanted[place]
+        if len(kept) > max(AHEAD_MIN, end - start) and place not in self._paused:
+            self._consumer.pause([_at(place, 0)])
+            self._paused.add(place)
 
     def _take_one(self, message: Message) -> bool:
         place = Place(str(message.topic()), int(message.partition() or 0))
         error = message.error()
-        if place not in self._next:
-            return False
-        offset = int(message.offset() or 0)
-        if error is not None:
-            return self._take_event(place, error, offset)
-        if offset < self._wanted[place].end:
-            self._records[place].append(message)
-        self._reached(place, offset + 1)
-        return True
+        if error is None:
+            return self._take_stretch(place, [message])
+        return place in self._next and self._take_event(place, error, int(message.offset() or 0))
 
     def _take_event(self, place: Place, error: KafkaError, offset: int) -> bool:
         if error.name() == "_PARTITION_EOF":
             self._short[place] = offset
+            self._fetched[place] = max(offset, self._fetched[place])
             self._reached(place, offset)
             return place not in self._next
+        if error.name() == "_AUTO_OFFSET_RESET" and self._goes_on:
+            self._lost = True  # it may be about what was fetched ahead: assign anew and see
+            return False
         if error.name() == "_AUTO_OFFSET_RESET":
             low, high = self._consumer.get_watermark_offsets(
                 _at(place, 0), timeout=self._connection.timeout_s
@@ -133,13 +186,15 @@ class _Reading:
         self._heard.append(error)
         return False
 
-    def _reached(self, place: Place, offset: int) -> None:
+    def _reached(self, place: Place, offset: int) -> bool:
+        """Note how far a range is read; return whether that is news."""
+        if place not in self._next:
+            return False
         if offset >= self._wanted[place].end:
             del self._next[place]
-            if self._next:
-                self._consumer.pause([_at(place, 0)])
         else:
             self._next[place] = max(offset, self._next[place])
+        return True
 
     def _silence(self) -> TxtopoError:
         for place, end in self._short.items():
@@ -172,58 +227,7 @@ class _Reading:
         )
 
 
-@dataclass(slots=True)
-class _Lent:
-    """A consumer, what it heard of, and the topics that it has met."""
-
-    consumer: Consumer
-    heard: Heard
-    topics: set[str] = field(default_factory=set)
-
-    def meet(self, topics: set[str], timeout_s: float) -> None:
-        """Make the topics known to a consumer that has met others.
-
-        A new consumer asks for the first ones at once. One that is told of a topic later waits for
-        its next look at all topics, which comes once a second.
-        """
-        if self.topics:
-            for topic in topics - self.topics:
-                self.consumer.list_topics(topic, timeout=timeout_s)
-        self.topics |= topics
-
-
-@contextmanager
-def _lent(connection: Connection) -> Iterator[_Lent]:
-    """Lend a consumer of this process; one that met an error is not used again."""
-    from confluent_kafka import Consumer
-
-    idle = _idle.setdefault((os.getpid(), *connection.key()), deque())
-    try:
-        lent = idle.pop()
-    except IndexError:
-        heard: Heard = deque(maxlen=HEARD_MAX)
-        lent = _Lent(Consumer(connection.of_consumer(heard)), heard)
-    try:
-        yield lent
-    except BaseException:
-        lent.consumer.close()
-        raise
-    if len(idle) < _IDLE_MAX:
-        lent.heard.clear()
-        idle.append(lent)
-    else:
-        lent.consumer.close()
-
-
-@atexit.register
-def _close_idle() -> None:
-    """Close the consumers while Python still stands; their threads call into it."""
-    for (process, *_), idle in _idle.items():
-        while process == os.getpid() and idle:
-            idle.pop().consumer.close()
-
-
-def _where(message: Message) -> tuple[str | None, int | None]:
+def _where(message: Message) -> Any:
     return message.topic(), message.partition()
 
 

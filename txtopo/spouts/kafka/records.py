@@ -122,7 +122,8 @@ class RecordColumns:
 
         assert isinstance(self.value, Fields)
         # A newline in JSON is only space; in a string it is written \n.
-        lines = [(r.value() or b"{}").replace(b"\n", b" ") for r in records]
+        found = (record.value() for record in records)
+        lines = [b"{}" if data is None else data.replace(b"\n", b" ") for data in found]
         schema = self.value.arrow_schema()
         block = b"\n".join(lines)
         try:

@@ -1,0 +1,133 @@
+"""What a look that shows less than the one before does to the positions; no broker is needed."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from txtopo.errors import InfrastructureError, OffsetRegression
+from txtopo.kafka_connection import Connection
+from txtopo.metadata import Json
+from txtopo.spouts.kafka.loss import MISSING_LOOKS_MAX
+from txtopo.spouts.kafka.offsets import Look, Offsets, Topic
+from txtopo.spouts.kafka.opaque import KafkaOpaqueSpout, _SharesCoordinator
+from txtopo.spouts.kafka.planning import KafkaCoordinator
+from txtopo.spouts.kafka.positions import Lost, Place, Positions, Range, from_json
+from txtopo.spouts.transactional import LastBatch
+
+pytest.importorskip("confluent_kafka")
+A, B = Place("orders", 0), Place("orders", 1)
+BEFORE = Positions({"orders": "id"}, {A: Range(0, 7), B: Range(2, 5)})
+
+
+class Looks(Offsets):
+    """Brokers that answer with what a test says."""
+
+    def __init__(self, *looks: Look) -> None:
+        super().__init__(Connection("nowhere:1"), "orders")
+        self._looks = list(looks)
+
+    def look(self, places: object = None) -> Look:
+        return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
+
+
+def shown(bounds: dict[Place, Range], id: str = "id") -> Look:
+    names = {place.topic for place in bounds}
+    return Look({n: Topic(id, sum(p.topic == n for p in bounds)) for n in names}, bounds)
+
+
+ONE_LESS = shown({A: Range(0, 9)})
+NONE = Look({}, {})
+ALL = shown({A: Range(0, 9), B: Range(0, 6)})
+
+
+def planner(*looks: Look, records_max: int = 100) -> KafkaCoordinator:
+    return KafkaCoordinator(Looks(*looks), "earliest", records_max)
+
+
+def planned(planner: KafkaCoordinator, before: Json) -> Positions | None:
+    ready = planner.is_ready(2, LastBatch(1, before))
+    return from_json(planner.initialize_transaction(2, before)) if ready else None
+
+
+def test_a_partition_that_one_broker_does_not_know_keeps_its_position() -> None:
+    """Forgotten, it would be read from its beginning when it is seen again."""
+    coordinator = planner(ONE_LESS, ALL)
+    first = planned(coordinator, BEFORE.to_json())
+    assert first is not None
+    assert first.ranges == {A: Range(7, 9), B: Range(5, 5)}
+    second = planned(coordinator, first.to_json())
+
+    assert second is not None
+    assert second.ranges == {A: Range(9, 9), B: Range(5, 6)}
+
+
+@pytest.mark.parametrize("stop", ["stop", "record"])
+def test_an_opaque_position_outlives_a_look_that_lacks_its_partition(stop: str) -> None:
+    cutting = KafkaOpaqueSpout("nowhere:1", "orders", on_data_loss=stop)._cutting  # type: ignore[arg-type]
+    first = cutting.cut(BEFORE, ONE_LESS, [A], first=False)
+    assert first.ranges == {A: Range(7, 9), B: Range(5, 5)}
+    second = cutting.cut(first, ALL, [A, B], first=False)
+
+    assert second.ranges == {A: Range(9, 9), B: Range(5, 6)}
+    assert first.lost == second.lost == ()
+
+
+def test_a_topic_that_is_not_seen_is_not_lost_before_another_has_its_name() -> None:
+    cutting = KafkaOpaqueSpout("nowhere:1", "orders", on_data_loss="record")._cutting
+    away = cutting.cut(BEFORE, NONE, [], first=False)
+    assert away.ranges == {A: Range(7, 7), B: Range(5, 5)}
+    assert away.ids == {"orders": "id"}
+    back = cutting.cut(away, ALL, [A, B], first=False)
+    assert (back.ranges, back.lost) == ({A: Range(7, 9), B: Range(5, 6)}, ())
+    other = cutting.cut(away, shown({A: Range(0, 3)}, "other"), [A], first=False)
+
+    assert (other.ranges, other.ids) == ({A: Range(0, 3)}, {"orders": "other"})
+    assert set(other.lost) == {Lost(A, 7, None), Lost(B, 5, None)}
+
+
+def test_a_topic_that_stays_away_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    spout = KafkaOpaqueSpout("nowhere:1", "orders", on_data_loss="record")
+    spout._cutting.offsets = Looks(NONE)
+    coordinator = _SharesCoordinator(spout._cutting)
+    last = LastBatch(1, {"0": BEFORE.to_json()})
+    with caplog.at_level(logging.WARNING, "txtopo"):
+        asked = [coordinator.is_ready(2, last) for _ in range(3 * MISSING_LOOKS_MAX)]
+
+    assert not any(asked)
+    assert caplog.text.count("'orders' is not there; its position is kept") == 1
+
+
+def test_a_log_that_ends_before_the_position_stops_the_planning() -> None:
+    """What is written there next would be passed over without a word. Not at once: a broker that
+    has just recovered a log may show less of it for a moment."""
+    short = shown({A: Range(0, 6), B: Range(0, 5)})
+    coordinator = planner(short)
+    for _ in range(MISSING_LOOKS_MAX - 1):
+        with pytest.raises(InfrastructureError, match="looking again: partition 0"):
+            planned(coordinator, BEFORE.to_json())
+
+    with pytest.raises(OffsetRegression, match="ends at offset 6, but offset 7 is wanted") as found:
+        planned(coordinator, BEFORE.to_json())
+    assert found.value.facts == {"topic": "orders", "partition": 0, "wanted": 7, "end": 6}
+
+
+def test_an_end_that_comes_back_is_nothing() -> None:
+    short = shown({A: Range(0, 6), B: Range(0, 5)})
+    coordinator = planner(*[short, ALL] * MISSING_LOOKS_MAX)
+    for _ in range(MISSING_LOOKS_MAX):
+        with pytest.raises(InfrastructureError):
+            planned(coordinator, BEFORE.to_json())
+        assert planned(coordinator, BEFORE.to_json()) is not None
+
+
+@pytest.mark.parametrize(("records_max", "expected"), [(2, [True] * 4), (3, [True, True, False])])
+def test_a_batch_that_has_room_waits_while_two_are_in_flight(
+    records_max: int, expected: list[bool]
+) -> None:
+    """A full one does not grow by waiting."""
+    coordinator = planner(ALL, records_max=records_max)
+    last = [LastBatch(1, BEFORE.to_json(), pending) for pending in range(len(expected))]
+
+    assert [coordinator.is_ready(2, each) for each in last] == expected
