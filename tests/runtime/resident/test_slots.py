@@ -83,6 +83,29 @@ def test_a_slot_prepares_once_and_cleans_up_at_the_end() -> None:
     ]
 
 
+class Greets(Bolt):
+    """Emits before it was given anything."""
+
+    output_fields = WORD
+
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+        collector.emit(["hello"])
+
+    def execute(self, tuple: Tuple) -> None:
+        raise AssertionError("nothing was sent to it")
+
+
+def test_what_prepare_emits_is_sent_without_waiting_for_an_input() -> None:
+    seen = Seen()
+    builder = TopologyBuilder()
+    builder.set_spout("words", FeederSpout(WORD))
+    builder.set_bolt("greets", Greets()).shuffle_grouping("words")
+    builder.set_bolt("note", Note(seen)).shuffle_grouping("greets")
+
+    with Resident(builder.build_topology(), Config()):
+        wait_until(lambda: ("hello", "first") in seen.notes)
+
+
 def test_tuples_go_from_slot_to_slot() -> None:
     """With four slots every word passes through two others than those of its own bolt."""
     feeder = FeederSpout(WORD)
