@@ -21,6 +21,7 @@ from txtopo.spouts.partitioned import (
     PartitionedTransactionalEmitter,
     PartitionedTransactionalSpout,
 )
+from txtopo.spouts.query import QueryTransactionalSpout
 from txtopo.spouts.reliable import Spout
 from txtopo.spouts.rows import MemorySpout
 from txtopo.spouts.stream import StreamSpout
@@ -49,6 +50,7 @@ __all__ = [
     "PartitionedCoordinator",
     "PartitionedTransactionalEmitter",
     "PartitionedTransactionalSpout",
+    "QueryTransactionalSpout",
     "Recut",
     "Spout",
     "StreamSpout",
