@@ -2,7 +2,7 @@
 
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.datasource import DataSourceSpout
-from txtopo.spouts.delta import DeltaTransactionalSpout
+from txtopo.spouts.delta import DeltaDataFrameSpout, DeltaTransactionalSpout
 from txtopo.spouts.files import FilesTransactionalSpout
 from txtopo.spouts.kafka import KafkaOpaqueSpout, KafkaTransactionalSpout
 from txtopo.spouts.lines import FileSpout
@@ -35,6 +35,7 @@ from txtopo.spouts.transactional import (
 __all__ = [
     "DataFrameTransactionalSpout",
     "DataSourceSpout",
+    "DeltaDataFrameSpout",
     "DeltaTransactionalSpout",
     "FileSpout",
     "FilesTransactionalSpout",

@@ -50,6 +50,10 @@ class DeltaTransactionalSpout(TransactionalSpout):
         batch_bytes_max: Bytes of a batch at the most; a larger file is a batch of its own.
         storage_options: For deltalake, where the table is in an object store.
 
+    Attributes:
+        log: The log of the table.
+        changes: As given.
+
     Raises:
         ConfigError: A limit or the version is wrong, or no boolean field is named by ``changes``.
     """
@@ -77,12 +81,12 @@ class DeltaTransactionalSpout(TransactionalSpout):
                 f"e.g. Fields('…, {changes} boolean'); they are {fields}"
             )
         self.output_fields = fields
-        self._changes = changes
+        self.changes = changes
         self._limits = DeltaLimits(batch_versions_max, batch_files_max, batch_bytes_max)
         self._first = (starting_version, 0)
         uri = os.fspath(table)
         uri = uri if "://" in uri else os.path.abspath(uri)
-        self._log = DeltaLog(uri, dict(storage_options or {}), changes is not None)
+        self.log = DeltaLog(uri, dict(storage_options or {}), changes is not None)
 
     def coordinator(self, config: Config, context: TaskContext) -> DeltaCoordinator:
         """Make the planning part.
@@ -91,14 +95,14 @@ class DeltaTransactionalSpout(TransactionalSpout):
             ConfigError: The table is not there, or lacks a field.
         """
         assert self.output_fields is not None
-        table = _opened(self._log)
-        _check_fields(table, self.output_fields, self._log.uri, self._changes)
-        return DeltaCoordinator(self._log, self._limits, self._first, table)
+        table = _opened(self.log)
+        _check_fields(table, self.output_fields, self.log.uri, self.changes)
+        return DeltaCoordinator(self.log, self._limits, self._first, table)
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
         """Make an emitting part."""
         assert self.output_fields is not None
-        return DeltaEmitter(self._log, self.output_fields, self._changes, context)
+        return DeltaEmitter(self.log, self.output_fields, self.changes, context)
 
 
 def _opened(log: DeltaLog) -> DeltaTable:
