@@ -49,6 +49,12 @@ def check_session(spark: SparkSession) -> None:
     Raises:
         ConfigError: It cannot; the message says what it lacks.
     """
+    if "connect" in type(spark).__module__:
+        raise ConfigError(
+            "a Spark Connect session cannot write states in Delta: each merge needs a session of "
+            "its own with its own transaction, in the JVM of the driver; expected a classic "
+            "session, or states without ?writer=spark, which the driver writes by delta-rs"
+        )
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     if _EXTENSION in extensions:
         return

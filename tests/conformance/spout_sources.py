@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from sqlalchemy import create_engine, text
 
 from tests.spouts.data_sources import write
 from txtopo import Fields
@@ -19,6 +20,7 @@ from txtopo.spouts import (
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
     Outage,
+    QueryTransactionalSpout,
 )
 from txtopo.testing import ScriptedSpout, ScriptedTransactionalSpout
 from txtopo.testing.conformance import SpoutSource
@@ -167,13 +169,15 @@ class DeltaSource(SpoutSource):
     partitions = 1
     batch_records_max = 1
 
+    options: ClassVar[dict[str, Any]] = {"batch_versions_max": 1}
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.written = 0
         self._write([])
 
     def spout(self) -> Spout:
-        return DeltaTransactionalSpout(self.folder, Fields("n long"), batch_versions_max=1)
+        return DeltaTransactionalSpout(self.folder, Fields("n long"), **self.options)
 
     def append(self, partition: int, count: int) -> Sequence[tuple[int]]:
         numbers = range(self.written, self.written + count)
@@ -189,3 +193,46 @@ class DeltaSource(SpoutSource):
     def _write(self, numbers: Sequence[int]) -> None:
         rows = pa.table({"n": pa.array(numbers, pa.int64())})
         write_deltalake(str(self.folder), rows, mode="append")
+
+
+class DeltaChangesSource(DeltaSource):
+    """The same, read as changes."""
+
+    def spout(self) -> Spout:
+        fields = Fields("n long, gone boolean")
+        return DeltaTransactionalSpout(self.folder, fields, changes="gone", **self.options)
+
+    def append(self, partition: int, count: int) -> Sequence[tuple[int, bool]]:  # type: ignore[override]
+        return [(n, False) for (n,) in super().append(partition, count)]
+
+
+class QuerySource(SpoutSource):
+    """A table in SQLite, all of it one partition."""
+
+    partitions = 1
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"sqlite:///{folder}/rows.db"
+        self.written = 0
+        self._run("CREATE TABLE numbers (n INTEGER PRIMARY KEY)")
+
+    def spout(self) -> Spout:
+        rows_max = self.batch_records_max
+        return QueryTransactionalSpout(
+            self.url, "numbers", "n", Fields("n long"), settle_s=0, batch_rows_max=rows_max
+        )
+
+    def append(self, partition: int, count: int) -> Sequence[tuple[int]]:
+        numbers = range(self.written, self.written + count)
+        self._run("INSERT INTO numbers VALUES (:n)", *numbers)
+        self.written += count
+        return [(n,) for n in numbers]
+
+    def lose(self, partition: int) -> None:
+        self._run("DELETE FROM numbers")
+
+    def _run(self, statement: str, *numbers: int) -> None:
+        engine = create_engine(self.url)
+        with engine.begin() as connection:
+            connection.execute(text(statement), [{"n": n} for n in numbers] or None)
+        engine.dispose()

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.spout_sources import (
+    DeltaChangesSource,
     DeltaSource,
     FilesSource,
     LinesOfFiles,
     MemorySource,
     OpaqueMemorySource,
+    QuerySource,
     ScriptedSource,
     SimpleLines,
 )
@@ -50,6 +52,18 @@ class TestDelta(SpoutSuite):
     @pytest.fixture
     def source(self, tmp_path: Path) -> SpoutSource:
         return DeltaSource(tmp_path)
+
+
+class TestDeltaChanges(SpoutSuite):
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> SpoutSource:
+        return DeltaChangesSource(tmp_path)
+
+
+class TestQuery(SpoutSuite):
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> SpoutSource:
+        return QuerySource(tmp_path)
 
 
 class TestScripted(SpoutSuite):

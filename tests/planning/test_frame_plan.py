@@ -50,8 +50,7 @@ def test_spark_groups_what_its_store_takes_as_a_frame(
     assert any(edge.target == "sums" for edge in compiled.edges) is not taken
 
 
-def test_rows_that_take_others_back_are_combined_in_python(tmp_path: Path) -> None:
-    """Spark's own sums know nothing of them."""
+def test_spark_groups_rows_that_take_others_back(tmp_path: Path) -> None:
     state = open_state(f"delta://{tmp_path}?writer=spark")
     builder = TransactionalTopologyBuilder("frames", "spout", spout())
     bolt = type("Flagged", (Doubled,), {"output_fields": _FLAGGED})()
@@ -62,7 +61,8 @@ def test_rows_that_take_others_back_are_combined_in_python(tmp_path: Path) -> No
     compiled = compile_program(builder.build_topology().graph, Config(), 2)
 
     assert compiled.frames is not None
-    assert not compiled.frames.takes("sums")
+    (aggregate,) = compiled.frames.aggregates
+    assert aggregate.retracted == "gone"
 
 
 def test_plans_have_one_level_however_deep_they_are(tmp_path: Path) -> None:

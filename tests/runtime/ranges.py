@@ -39,8 +39,8 @@ class RangesCoordinator(TransactionalCoordinator):
         self._quirks = quirks
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        quirk = self._quirks.get("is_ready", lambda last: True)
-        return txid <= BATCHES and bool(quirk(last))
+        quirk = self._quirks.get("is_ready")
+        return txid <= BATCHES and (quirk is None or bool(quirk(last)))
 
     def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
         quirk = self._quirks.get("initialize_transaction")

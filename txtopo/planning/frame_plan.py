@@ -54,12 +54,14 @@ class FrameAggregate:
         sources: Ids of the components whose frames it takes.
         key: Names of the key fields.
         columns: Value column -> (what is computed, input field, stored type).
+        retracted: Name of the field that says which rows are taken back; None if none are.
     """
 
     id: str
     sources: tuple[str, ...]
     key: tuple[str, ...]
     columns: Mapping[str, tuple[Kind, str | None, str]]
+    retracted: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,6 @@ def _aggregates(components: Mapping[str, Component]) -> Iterator[FrameAggregate]
         assert isinstance(bolt, PersistentAggregate)
         by_frames = all(components[source].role.frame for source in _sources(component))
         in_sql = all(each.operator is not None for each in bolt.aggregates.values())
-        in_sql = in_sql and bolt.retracted is None
         (state,) = component.states.values()
         if not by_frames or not in_sql or state.frames_refused() is not None:
             continue
@@ -136,4 +137,4 @@ def _aggregates(components: Mapping[str, Component]) -> Iterator[FrameAggregate]
         columns = {
             name: (_kind(each), each.field, types[name]) for name, each in bolt.aggregates.items()
         }
-        yield FrameAggregate(component.id, _sources(component), bolt.key, columns)
+        yield FrameAggregate(component.id, _sources(component), bolt.key, columns, bolt.retracted)

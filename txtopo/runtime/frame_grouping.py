@@ -33,7 +33,7 @@ def grouped(aggregate: FrameAggregate, frame: DataFrame) -> FrameWrites:
     if not keys:
         keys = [functions.lit(GLOBAL_KEY).alias("key")]
     columns = [
-        _column(kind, field, _SPARK_TYPES.get(stored, stored)).alias(name)
+        _column(kind, field, _SPARK_TYPES.get(stored, stored), aggregate.retracted).alias(name)
         for name, (kind, field, stored) in aggregate.columns.items()
     ]
     kinds = [kind for kind, _, _ in aggregate.columns.values()]
@@ -44,12 +44,17 @@ def grouped(aggregate: FrameAggregate, frame: DataFrame) -> FrameWrites:
 _SPARK_TYPES = {"long": "bigint", "short": "smallint", "byte": "tinyint"}
 
 
-def _column(kind: Kind, field: str | None, stored: str) -> Column:
+def _column(kind: Kind, field: str | None, stored: str, retracted: str | None) -> Column:
     from pyspark.sql import functions
 
-    if field is None:
-        return functions.count(functions.lit(1)).cast(stored)
-    column = functions.col(f"`{field}`")
+    column = functions.lit(1) if field is None else functions.col(f"`{field}`")
+    if retracted is not None:
+        # What is counted is summed, so that a row that is taken back is one less.
+        if kind == "count":
+            kind, column = "add", functions.when(column.isNotNull(), 1).otherwise(0)
+        assert kind == "add", "minima and maxima are refused by the bolt"
+        column = column.cast(stored)
+        column = functions.when(functions.col(f"`{retracted}`"), -column).otherwise(column)
     if kind == "count":
         return functions.count(column).cast(stored)
     by_operator = {"add": functions.sum, "min": functions.min, "max": functions.max}

@@ -2,7 +2,7 @@
 
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.datasource import DataSourceSpout
-from txtopo.spouts.delta import DeltaTransactionalSpout
+from txtopo.spouts.delta import DeltaDataFrameSpout, DeltaTransactionalSpout
 from txtopo.spouts.files import FilesTransactionalSpout
 from txtopo.spouts.kafka import KafkaOpaqueSpout, KafkaTransactionalSpout
 from txtopo.spouts.lines import FileSpout
@@ -21,6 +21,7 @@ from txtopo.spouts.partitioned import (
     PartitionedTransactionalEmitter,
     PartitionedTransactionalSpout,
 )
+from txtopo.spouts.query import QueryTransactionalSpout
 from txtopo.spouts.rabbitmq import QueueSpout
 from txtopo.spouts.reliable import Spout
 from txtopo.spouts.rows import MemorySpout
@@ -35,6 +36,7 @@ from txtopo.spouts.transactional import (
 __all__ = [
     "DataFrameTransactionalSpout",
     "DataSourceSpout",
+    "DeltaDataFrameSpout",
     "DeltaTransactionalSpout",
     "FileSpout",
     "FilesTransactionalSpout",
@@ -50,6 +52,7 @@ __all__ = [
     "PartitionedCoordinator",
     "PartitionedTransactionalEmitter",
     "PartitionedTransactionalSpout",
+    "QueryTransactionalSpout",
     "QueueSpout",
     "Recut",
     "Spout",

@@ -46,6 +46,15 @@ def test_a_session_that_cannot_is_refused() -> None:
         check_session(plain)
 
 
+def test_a_session_of_spark_connect_is_refused() -> None:
+    """At the start, and not when the first batch is to be committed."""
+    kind: Any = type("SparkSession", (Settings,), {"__module__": "pyspark.sql.connect.session"})
+    remote = kind(**{"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"})
+
+    with pytest.raises(ConfigError, match=r"Spark Connect.*classic session.*writer=spark"):
+        check_session(remote)
+
+
 def test_a_writer_that_there_is_not_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TopologyError, match=r"bad writer.*'flink'"):
         open_state(f"delta://{tmp_path}?writer=flink")

@@ -1,5 +1,6 @@
-"""Rows that are appended to a Delta table."""
+"""Rows that are appended to a Delta table, and those that change in it."""
 
+from txtopo.spouts.delta.frames import DeltaDataFrameSpout
 from txtopo.spouts.delta.spout import DeltaTransactionalSpout
 
-__all__ = ["DeltaTransactionalSpout"]
+__all__ = ["DeltaDataFrameSpout", "DeltaTransactionalSpout"]

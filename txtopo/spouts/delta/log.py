@@ -1,14 +1,20 @@
-"""DeltaLog: which files a version of a Delta table added, from its log.
+"""DeltaLog: which files hold what a version of a Delta table changed, from its log.
 
 A version's entry in the log never changes, so the same version always names the same files. What
 rewrites rows without changing them (OPTIMIZE) says so, and is passed over.
+
+A version that has files of change data says with them all that it changed; else the files that it
+added are rows that came, and those that it removed are rows that went. That is how Delta's protocol
+defines the change data feed. It also holds where the feed is off: a delete then rewrites a file,
+whose remaining rows go and come, which is more to read and the same in total.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -21,19 +27,33 @@ if TYPE_CHECKING:
 _KEPT_MAX = 256
 
 
+CHANGE_TYPE = "_change_type"
+"""The column of a file of change data that says what became of a row."""
+
+
+class Change(Enum):
+    """What a file says of its rows."""
+
+    CAME = "came"
+    WENT = "went"
+    BY_ROW = "by row"
+
+
 @dataclass(frozen=True, slots=True)
-class AddedFile:
-    """A file that a version added.
+class ChangedFile:
+    """A file with rows that a version changed.
 
     Attributes:
         path: Below the folder of the table.
-        bytes: Its size.
+        bytes: Its size; 0 if the log does not say it.
         partition: The values of the partition columns, as texts; None for NULL.
+        change: What became of its rows.
     """
 
     path: str
     bytes: int
     partition: Mapping[str, str | None]
+    change: Change = Change.CAME
 
 
 @dataclass(slots=True)
@@ -43,11 +63,13 @@ class DeltaLog:
     Attributes:
         uri: Where the table is.
         options: Storage options for deltalake.
+        changes: Whether rows may go, too; else a version that takes rows away is an error.
     """
 
     uri: str
     options: Mapping[str, str] = field(default_factory=dict)
-    _known: dict[int, tuple[AddedFile, ...]] = field(default_factory=dict, repr=False)
+    changes: bool = False
+    _known: dict[int, tuple[ChangedFile, ...]] = field(default_factory=dict, repr=False)
 
     def filesystem(self) -> fs.FileSystem:
         """Return the folder of the table as a filesystem."""
@@ -59,11 +81,11 @@ class DeltaLog:
 
         return fs.PyFileSystem(DeltaStorageHandler(self.uri, dict(self.options)))
 
-    def added(self, version: int) -> tuple[AddedFile, ...]:
-        """Return the files that a version added, in the order of the log.
+    def files(self, version: int) -> tuple[ChangedFile, ...]:
+        """Return the files with what a version changed, in the order of the log.
 
         Raises:
-            SourceDataLost: The log does not go back so far, or the version took rows away.
+            SourceDataLost: The log does not go back so far, or what it says cannot be read.
             InfrastructureError: The table cannot be reached; try again.
         """
         if version not in self._known:
@@ -72,7 +94,7 @@ class DeltaLog:
             self._known[version] = self._read(version)
         return self._known[version]
 
-    def _read(self, version: int) -> tuple[AddedFile, ...]:
+    def _read(self, version: int) -> tuple[ChangedFile, ...]:
         try:
             with self.filesystem().open_input_file(f"_delta_log/{version:020}.json") as opened:
                 lines = opened.read().decode().splitlines()
@@ -85,29 +107,55 @@ class DeltaLog:
             ) from error
         except OSError as error:
             raise InfrastructureError(f"cannot read the log of {self.uri!r}: {error}") from error
+        actions = [json.loads(line) for line in lines if line]
+        if self.changes:
+            told = [each["cdc"] for each in actions if "cdc" in each]
+            if told:
+                self._check(version, [each for each in actions if "metaData" in each])
+                return tuple(_file(each, Change.BY_ROW) for each in told)
+        self._check(version, actions)
         files = []
-        for action in map(json.loads, filter(None, lines)):
-            self._check(version, action)
-            added = action.get("add")
-            if added is not None and added.get("dataChange", True):
-                partition = added.get("partitionValues") or {}
-                files.append(AddedFile(unquote(added["path"]), added["size"], partition))
+        for action in actions:
+            for name, change in (("remove", Change.WENT), ("add", Change.CAME)):
+                found = action.get(name)
+                if found is not None and found.get("dataChange", True):
+                    files.append(_file(found, change))
         return tuple(files)
 
-    def _check(self, version: int, action: dict[str, Any]) -> None:
-        removed, added = action.get("remove"), action.get("add") or {}
+    def _check(self, version: int, actions: Sequence[dict[str, Any]]) -> None:
+        for action in actions:
+            what = self._unreadable(action)
+            if what is not None:
+                expected = (
+                    "changes without them"
+                    if self.changes
+                    else (
+                        "appended rows alone, since what was emitted cannot be taken back, unless "
+                        "changes='…' names a field that says which rows went"
+                    )
+                )
+                raise SourceDataLost(
+                    f"version {version} of {self.uri!r} {what}; expected {expected}; begin behind "
+                    f"it with starting_version={version + 1}, under a new topology id",
+                    version=version,
+                )
+
+    def _unreadable(self, action: dict[str, Any]) -> str | None:
+        """Return why an action cannot be read, if it cannot."""
+        removed, added = action.get("remove") or {}, action.get("add") or {}
+        went = bool(removed) and removed.get("dataChange", True)
         settings = (action.get("metaData") or {}).get("configuration") or {}
-        what = None
-        if removed is not None and removed.get("dataChange", True):
-            what = "took rows away (a delete, update, merge or overwrite)"
-        elif added.get("deletionVector"):
-            what = "has deletion vectors"
-        elif settings.get("delta.columnMapping.mode", "none") != "none":
-            what = "maps its columns to other names"
-        if what is not None:
-            raise SourceDataLost(
-                f"version {version} of {self.uri!r} {what}; expected appended rows alone, since "
-                "what was emitted cannot be taken back; begin behind it with starting_version="
-                f"{version + 1}, under a new topology id",
-                version=version,
-            )
+        if went and not self.changes:
+            return "took rows away (a delete, update, merge or overwrite)"
+        if added.get("deletionVector") or (went and removed.get("deletionVector")):
+            return "has deletion vectors"
+        if went and "partitionValues" not in removed:
+            return "does not say of which partition the rows were that it took away"
+        if settings.get("delta.columnMapping.mode", "none") != "none":
+            return "maps its columns to other names"
+        return None
+
+
+def _file(found: Mapping[str, Any], change: Change) -> ChangedFile:
+    partition = found.get("partitionValues") or {}
+    return ChangedFile(unquote(found["path"]), found.get("size") or 0, partition, change)

@@ -2,7 +2,8 @@
 
 The metadata of a batch is ``{"start": [version, file], "end": [version, file]}``: the files from
 the first position on and before the second one. Both lie in versions that are there when the batch
-is planned, so a replay finds the same files.
+is planned, so a replay finds the same files. Appended files may be in another batch than others of
+their version; changes are not parted, since a row that went may be one that another file brings.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from txtopo.errors import ConfigError, InfrastructureError
 from txtopo.metadata import Json
-from txtopo.spouts.delta.log import AddedFile, DeltaLog
+from txtopo.spouts.delta.log import ChangedFile, DeltaLog
 from txtopo.spouts.transactional import LastBatch, TransactionalCoordinator
 
 if TYPE_CHECKING:
@@ -25,10 +26,10 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class DeltaLimits:
-    """What a batch has at the most; at least one file.
+    """What a batch has at the most; at least one file, and of changes one version.
 
     Attributes:
-        versions: Versions of the table that added something.
+        versions: Versions of the table that changed something.
         files: Files.
         bytes: Bytes of files.
     """
@@ -58,7 +59,7 @@ class DeltaCoordinator(TransactionalCoordinator):
         self._empty_before: Position = first
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        """Return whether a version after the last batch has added a file."""
+        """Return whether a version after the last batch has a file to read."""
         position = self._position(last.metadata)
         latest = self._latest()
         for version, _, _ in files_between(self._log, position, (latest + 1, 0)):
@@ -77,7 +78,7 @@ class DeltaCoordinator(TransactionalCoordinator):
         for version, at, file in files_between(self._log, start, (self._latest() + 1, 0)):
             full = files == limits.files or size + file.bytes > limits.bytes
             full |= version not in versions and len(versions) == limits.versions
-            if full and files:
+            if full and files and (version not in versions or not self._log.changes):
                 break
             versions.add(version)
             files, size, end = files + 1, size + file.bytes, (version, at + 1)
@@ -100,12 +101,12 @@ class DeltaCoordinator(TransactionalCoordinator):
 
 def files_between(
     log: DeltaLog, start: Position, end: Position
-) -> Iterator[tuple[int, int, AddedFile]]:
+) -> Iterator[tuple[int, int, ChangedFile]]:
     """Yield (version, number, file) from one position on and before another."""
     for version in range(start[0], end[0] + 1):
         if (version, 0) >= end:
             return
-        for at, file in enumerate(log.added(version)):
+        for at, file in enumerate(log.files(version)):
             if start <= (version, at) < end:
                 yield version, at, file
 

@@ -1,0 +1,38 @@
+"""Spark's partial aggregates are those of Python, for the same rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from txtopo.planning.frame_plan import FrameAggregate
+from txtopo.runtime.frame_grouping import grouped
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_rows_that_take_others_back_count_against_them(spark: SparkSession) -> None:
+    rows = [("a", 5, False), ("a", 7, None), ("a", 5, True), ("b", 2, True), ("b", None, True)]
+    frame = spark.createDataFrame(rows, "word string, n int, gone boolean")
+    columns = {
+        "rows": ("count", None, "long"),
+        "known": ("count", "n", "long"),
+        "total": ("add", "n", "long"),
+    }
+    aggregate = FrameAggregate("sums", ("spout",), ("word",), columns, "gone")  # type: ignore[arg-type]
+
+    writes = grouped(aggregate, frame)
+
+    assert writes.operators == ("add", "add", "add")
+    assert [type.simpleString() for type in (f.dataType for f in writes.frame.schema)] == [
+        "string",
+        "bigint",
+        "bigint",
+        "bigint",
+    ]
+    found = {word: tuple(rest) for word, *rest in writes.frame.collect()}
+    assert found == {"a": (1, 1, 7), "b": (-2, -1, -2)}
