@@ -24,6 +24,8 @@ _EMBEDDED = "tests/transactional_state/test_embedded.py::test_"
 _DELTA = "tests/state_backends/delta/test_delta_table.py::test_"
 _EXISTING = "tests/state_backends/existing_suite.py::ExistingSuite::test_"
 _MARIADB = "tests/state_backends/test_existing.py::TestMariadb::test_"
+_LOSS = "tests/spouts/kafka/test_loss.py::test_"
+_DATA_SOURCE = "tests/spouts/test_data_source.py::test_"
 _REWIND = "tests/operations/test_rewind.py::test_"
 _SCHEMA = "tests/state_backends/schema_suite.py::SchemaSuite::test_"
 
@@ -79,6 +81,18 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
     59: ("tests/state_backends/test_sqlite.py::test_a_file_in_memory_is_refused",),
     66: (f"{_DELTA}properties_that_break_the_promise_are_refused",),
     67: (f"{_DELTA}a_table_of_another_topology_is_refused",),
+    69: (f"{_LOSS}a_topic_that_is_missing_at_the_start_is_named",),
+    70: (
+        f"{_LOSS}a_range_beyond_the_log_is_an_error_in_bounded_time",
+        f"{_LOSS}deleted_records_stop_a_transactional_spout",
+    ),
+    71: (
+        "tests/spouts/kafka/test_batches.py::"
+        "test_a_start_that_depends_on_the_time_is_durable_before_records_come",
+    ),
+    73: (f"{_DATA_SOURCE}a_reader_without_partitions_is_refused_at_the_start",),
+    74: (f"{_DATA_SOURCE}a_simple_reader_that_has_rows_and_does_not_advance_is_told",),
+    75: (f"{_DATA_SOURCE}a_reader_that_begins_anew_in_each_process_reads_nothing_twice",),
     83: (
         f"{_REWIND}further_back_than_a_store_keeps_is_refused_with_its_reason",
         f"{_REWIND}only_committed_txids_before_the_last_can_be_gone_back_to",
@@ -89,14 +103,10 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
 _OBJECT_STORES = (
     "no object store was run; states are written by delta-rs, so Spark's LogStore has no say"
 )
-_KAFKA = "the Kafka spouts are not there yet; issue 6 brings them"
-_DATA_SOURCE = "the spout over Python Data Sources is not there yet; issue 6 brings it"
 _COMMANDS = "there is no command line and no YAML yet; a later issue brings them"
 
 OPEN: dict[int, str] = {
     65: _OBJECT_STORES,
-    **dict.fromkeys((69, 71), _KAFKA),
-    **dict.fromkeys((73, 74, 75), _DATA_SOURCE),
     **dict.fromkeys((79, 80, 81, 82, 84), _COMMANDS),
     15: "the list has no input of this number",
 }
@@ -106,7 +116,6 @@ REST: dict[int, str] = {
     26: "NULL keys are always rejected; other policies (group, dead letters) are not there yet",
     31: "MySQL itself was not run, MariaDB was",
     35: "results too large for the driver as files of the tasks, a later issue",
-    70: "Kafka's offsets, issue 6",
 }
 """What is open of a number that is tested."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import DataSourceStreamReader, SimpleDataSourceStreamReader
 
 from tests.integration.running import Place, run_to_end
 from tests.runtime.loop_world import Total
@@ -17,7 +19,7 @@ from tests.spouts.data_sources import (
     write,
 )
 from txtopo import Fields, Topology, TransactionalTopologyBuilder
-from txtopo.errors import ConfigError, TopologyError
+from txtopo.errors import ConfigError, EmitError, TopologyError
 from txtopo.spouts import DataSourceSpout
 from txtopo.testing.conformance.spout_driver import SpoutDriver
 
@@ -164,3 +166,37 @@ def test_what_is_no_source_is_refused(folder: Path) -> None:
         DataSourceSpout(SimpleLinesReader(folder))
     with pytest.raises(ConfigError, match="batch_rows_max is wrong"):
         DataSourceSpout(LinesSource, {}, batch_rows_max=0)
+
+
+class Undivided(DataSourceStreamReader):
+    """Does not say how a range is divided."""
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"offset": 0}
+
+    def latestOffset(self, start: Any, limit: Any) -> dict[str, int]:
+        return {"offset": 2}
+
+    def read(self, partition: Any) -> Iterator[tuple[int, int]]:
+        yield 0, 1
+
+
+class Stuck(SimpleDataSourceStreamReader):
+    """Has rows, and ends where it began."""
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"offset": 0}
+
+    def read(self, start: Any) -> tuple[Iterator[tuple[int, int]], Any]:
+        return iter([(0, 1)]), start
+
+
+def test_a_reader_without_partitions_is_refused_at_the_start() -> None:
+    with pytest.raises(ConfigError, match=r"Undivided does not divide a range"):
+        SpoutDriver(DataSourceSpout(Undivided(), fields=FIELDS)).next()
+
+
+def test_a_simple_reader_that_has_rows_and_does_not_advance_is_told() -> None:
+    """Spark says so as well; without a word its rows would wait for ever."""
+    with pytest.raises(EmitError, match=r"read\(\) of Stuck gave rows and ended where it began"):
+        SpoutDriver(DataSourceSpout(Stuck(), fields=FIELDS)).next()

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from txtopo.errors import ConfigError, FieldsError
+from txtopo.errors import ConfigError, EmitError, FieldsError
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -62,8 +62,18 @@ class SimpleReader:
         self.commit = reader.commit
 
     def latestOffset(self, start: Any, limit: Any) -> Any:
-        """Read up to what there is now, and return its end."""
-        return self.wrapped.read(start)[1]
+        """Read up to what there is now, and return its end.
+
+        Raises:
+            EmitError: There are rows and the end is the start, so nobody would ever read them.
+        """
+        rows, end = self.wrapped.read(start)
+        if end == start and next(iter(rows), None) is not None:
+            raise EmitError(
+                f"read() of {name_of(self)} gave rows and ended where it began; got {end!r:.200} "
+                "twice; expected an end behind the start whenever there are rows"
+            )
+        return end
 
     def getDefaultReadLimit(self) -> None:
         """Know no limit."""
@@ -124,11 +134,16 @@ def modules_of(source: object) -> tuple[str, ...]:
 
 def made(open_reader: Callable[[], Any]) -> StreamReader:
     """Return a reader, the simple kind behind the other face."""
-    from pyspark.sql.datasource import SimpleDataSourceStreamReader
+    from pyspark.sql.datasource import DataSourceStreamReader, SimpleDataSourceStreamReader
 
     reader = open_reader()
     if isinstance(reader, SimpleDataSourceStreamReader):
         return SimpleReader(reader)
+    if type(reader).partitions is DataSourceStreamReader.partitions:
+        raise ConfigError(
+            f"{type(reader).__name__} does not divide a range; got no partitions(start, end); "
+            "expected one that returns a list of InputPartition"
+        )
     opened: StreamReader = reader
     return opened
 
