@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from txtopo.errors import (
@@ -34,6 +36,8 @@ _CONTENDED = (
     "already exists",
     "commit attempts",
 )
+# What follows a message of delta-rs where RUST_BACKTRACE is set.
+_BACKTRACE = re.compile(r"\s*\n\s*0: ")
 _VALUES = ("Cast error", "overflow", "Invalid argument error", "too large to store", "Arithmetic")
 
 
@@ -54,7 +58,7 @@ def translated(
     """
     if isinstance(error, TxtopoError):
         return error
-    text = str(error).strip().replace("\n", "; ")
+    text = _BACKTRACE.split(str(error).strip())[0].replace("\n", "; ")
     # A path may hold any word, and a failure of the disk says nothing of a value.
     said = "" if isinstance(error, OSError) else text.replace(uri, "")
     if isinstance(error, UnicodeError | OverflowError) or any(part in said for part in _VALUES):

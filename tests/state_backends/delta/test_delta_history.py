@@ -12,7 +12,7 @@ from state_backends.delta.history import seconds_since, version_of
 from state_backends.delta.layout import RETENTION
 from state_backends.delta.upkeep import fit_log, remove_old_files
 from tests.state_backends.delta.tables import COUNTED, log_of, seen, table_of
-from txtopo.errors import StateUsageError, StoreUnavailable, TopologyError
+from txtopo.errors import StateUsageError, StoreDamagedError, TopologyError
 from txtopo.state import (
     State,
     open_state,
@@ -137,5 +137,5 @@ def test_a_torn_table_does_not_hide_the_others(url: str, counts: State) -> None:
 
     with open_state(url, table="counts").reader() as reader:
         assert reader.get("a") == 1
-    with pytest.raises(StoreUnavailable, match="'torn'"):
+    with pytest.raises(StoreDamagedError, match="'torn'"):
         open_state(url, table="torn").reader().__enter__()
