@@ -10,7 +10,14 @@ import pytest
 @pytest.mark.spark
 @pytest.mark.kills
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("kind", "kills"), [("rdd", 5), ("dataframe", 5)])
+@pytest.mark.parametrize(
+    ("kind", "kills"),
+    [
+        ("rdd", 3),
+        pytest.param("rdd", 10, marks=pytest.mark.slow),
+        pytest.param("dataframe", 5, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.row(18, 20, 35)
 def test_the_loss_of_an_executor_never_mixes_two_cuts(
     kind: str, kills: int, tmp_path: Path

@@ -30,7 +30,7 @@ STORES = [
     pytest.param("sqlite", marks=pytest.mark.integration),
     pytest.param("delta", marks=pytest.mark.integration),
     pytest.param("postgresql", marks=pytest.mark.service("postgresql")),
-    pytest.param("mariadb", marks=pytest.mark.service("mariadb")),
+    pytest.param("mariadb", marks=[pytest.mark.service("mariadb"), pytest.mark.slow]),
     pytest.param("redis", marks=pytest.mark.service("redis")),
 ]
 ROLES = ("table", "key", "value")
