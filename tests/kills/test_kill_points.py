@@ -21,7 +21,7 @@ POINTS = (
 )
 
 
-@pytest.mark.parametrize("kind", ["opaque", "transactional"])
+@pytest.mark.parametrize("kind", ["opaque", pytest.param("transactional", marks=pytest.mark.slow)])
 @pytest.mark.row(7, 31, 42, 43, 46)
 def test_two_states_stay_exact_when_the_process_dies_between_their_writes(
     kind: StateKind, flights_input: Path, tmp_path: Path, zookeeper: ZooKeeperProcess
