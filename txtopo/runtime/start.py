@@ -19,10 +19,11 @@ from txtopo.runtime.frame_start import (
     check_frame_session,
     frame_session_conf,
 )
-from txtopo.runtime.handle import RecentProgress, TopologyRun
+from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.local import LocalCarrier
 from txtopo.runtime.parts import Parts
-from txtopo.runtime.progress import TopologyListener
+from txtopo.runtime.progress import BatchCommitted, TopologyListener
+from txtopo.runtime.run_handle import RecentProgress
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, is_classic, open_session
 from txtopo.runtime.takeover import StateName, open_states
@@ -80,7 +81,7 @@ def start_topology(
     carrier = open_carrier(config, session, frames=topology.graph.spout.role.frame)
     opened = partial(open_transactional_state, config, topology.id, _jvm(session), ensemble)
     scheduler = scheduler or ThreadScheduler(f"txtopo-{topology.id}")
-    recent = RecentProgress()
+    recent = RecentProgress(BatchCommitted)
     told = [recent, *listeners]
     driver = open_driver(topology, config, told, carrier, opened, scheduler, this_process())
     driver.start()

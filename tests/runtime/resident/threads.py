@@ -9,10 +9,12 @@ from collections.abc import Callable
 from txtopo import Config, ReliableTopology
 from txtopo.planning.program import Program, compile_program
 from txtopo.runtime.reliable.driver import ReliableDriver, ReliableParts
-from txtopo.runtime.reliable.handle import RecentReliableProgress, ReliableRun
+from txtopo.runtime.reliable.handle import ReliableRun
+from txtopo.runtime.reliable.progress import Progressed
 from txtopo.runtime.resident.slot_host import SlotHost
 from txtopo.runtime.resident.slots import ResidentSlots
 from txtopo.runtime.resident.sockets import Keys
+from txtopo.runtime.run_handle import RecentProgress
 from txtopo.runtime.scheduler import ThreadScheduler
 
 HOST = "127.0.0.1"
@@ -68,7 +70,7 @@ class Resident:
         scheduler = ThreadScheduler("txtopo-test")
         program = compile_program(topology.graph, config, slots)
         self.slots = ResidentSlots(self.jobs, Keys.make(), config, scheduler)
-        recent = RecentReliableProgress()
+        recent = RecentProgress(Progressed)
         parts = ReliableParts(program, config, self.slots, scheduler)
         self.driver = ReliableDriver(parts, [recent], active=True)
         self.driver.start()

@@ -12,8 +12,10 @@ from txtopo.planning.program import Program, compile_program
 from txtopo.runtime.progress import TopologyListener
 from txtopo.runtime.reliable.carrier import SlotCarrier
 from txtopo.runtime.reliable.driver import ReliableDriver, ReliableParts
-from txtopo.runtime.reliable.handle import RecentReliableProgress, ReliableRun
+from txtopo.runtime.reliable.handle import ReliableRun
 from txtopo.runtime.reliable.local import LocalSlots
+from txtopo.runtime.reliable.progress import Progressed
+from txtopo.runtime.run_handle import RecentProgress
 from txtopo.runtime.scheduler import LaneScheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, open_session
 from txtopo.topology.graph import Graph
@@ -112,7 +114,7 @@ def _start(
     *,
     active: bool,
 ) -> tuple[ReliableRun, ReliableDriver]:
-    recent = RecentReliableProgress()
+    recent = RecentProgress(Progressed)
     parts = ReliableParts(program, config, slots, scheduler)
     driver = ReliableDriver(parts, [recent, *listeners], active=active)
     driver.start()
