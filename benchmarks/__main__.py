@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from benchmarks.data import Source, default_folder, prepare
 from benchmarks.floor import run_floor
 from benchmarks.report import machine, table
-from benchmarks.store import TABLE, check, fresh_database
+from benchmarks.store import TABLE, check, fresh_database, sqlite_database
 from benchmarks.streaming import run_streaming
 from benchmarks.topology import run_log, run_topology
 from benchmarks.workloads import WORKLOADS, Workload
@@ -28,9 +28,12 @@ WAYS: dict[str, Way] = {
     "ss": run_streaming,
     "txtopo": run_topology,
     "log": run_log,
+    "sqlite": run_topology,
 }
-"""The last one is txtopo with a state in mode ``log``."""
-READABLE = {"txtopo": f"{TABLE}_view", "log": f"{TABLE}_view"}
+"""The last two are txtopo with a state in mode ``log``, and with one in SQLite."""
+READABLE = dict.fromkeys(("txtopo", "log", "sqlite"), f"{TABLE}_view")
+STORES = {"sqlite": sqlite_database}
+USUAL = ("floor", "ss", "txtopo", "log")
 WARM_UP_BATCHES = 2
 
 
@@ -68,7 +71,7 @@ def measure(
     spark: SparkSession, server: PostgresServer, workload: Workload, source: Source, name: str
 ) -> float:
     """Do a workload in one way, check the store, and return the wall time in seconds."""
-    with fresh_database(server) as url:
+    with STORES.get(name, fresh_database)(server) as url:
         started_s = time.monotonic()
         WAYS[name](spark, workload, source, url)
         wall_s = time.monotonic() - started_s
@@ -82,7 +85,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", choices=[w.name for w in WORKLOADS], help="this workload only"
     )
-    parser.add_argument("--ways", default=",".join(WAYS), help=f"of {', '.join(WAYS)}")
+    parser.add_argument("--ways", default=",".join(USUAL), help=f"of {', '.join(WAYS)}")
     parser.add_argument("--data", type=Path, default=default_folder(), help="folder of the files")
     return parser.parse_args()
 

@@ -1,13 +1,15 @@
-"""The PostgreSQL side: one database for each measurement, the upsert of the floor, the check."""
+"""The stores: one database for each measurement, the upsert of the floor, the check."""
 
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
 import pyarrow as pa
+import sqlalchemy as sa
 
 from benchmarks.data import Source
 from benchmarks.workloads import Workload
@@ -35,6 +37,13 @@ def fresh_database(server: PostgresServer) -> Iterator[str]:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
+@contextmanager
+def sqlite_database(_: PostgresServer) -> Iterator[str]:
+    """Yield the URL of a file of SQLite's, and remove it."""
+    with tempfile.TemporaryDirectory(prefix="txtopo-benchmark-sqlite-") as folder:
+        yield f"sqlite:///{folder}/counts.db"
+
+
 def plain(url: str) -> str:
     """Return SQLAlchemy's URL as psycopg wants it."""
     return url.replace("+psycopg", "")
@@ -57,12 +66,12 @@ def upsert(connection: psycopg.Connection, workload: Workload, result: pa.Table)
 
 def check(url: str, workload: Workload, source: Source, table: str) -> None:
     """Compare a table, or a view, with what the files hold."""
-    with psycopg.connect(plain(url)) as connection:
-        if workload.kind == "global":
-            found: object = connection.execute(f"SELECT words, letters FROM {table}").fetchall()
-            expected: object = [(workload.words, source.letters)]
-        else:
-            found = dict(connection.execute(f"SELECT word, count FROM {table}").fetchall())
-            expected = source.expected
+    engine = sa.create_engine(url)
+    columns = "words, letters" if workload.kind == "global" else "word, count"
+    with engine.connect() as connection:
+        rows = [tuple(row) for row in connection.execute(sa.text(f"SELECT {columns} FROM {table}"))]
+    engine.dispose()
+    of_all = [(workload.words, source.letters)]
+    found, expected = (rows, of_all) if workload.kind == "global" else (dict(rows), source.expected)
     if found != expected:
         raise AssertionError(f"{workload.name}: the store is wrong; got {str(found)[:200]}")
