@@ -74,11 +74,22 @@ class Child:
 
     def finish(self) -> None:
         """Wait until it ends, which must be well."""
-        assert self.wait() == 0, self._story()
+        self.end_with(0)
+
+    def end(self) -> None:
+        """Ask it to end, which it must do well; one that is done may die of the question."""
+        self.signal(signal.SIGTERM)
+        status = self.wait()
+        done = bool(self.said) and self.said[-1]["event"] == "done"
+        assert status == 0 or (done and status == -signal.SIGTERM), self._story()
+
+    def end_with(self, *statuses: int) -> None:
+        """Wait until it ends, with one of these statuses."""
+        assert self.wait() in statuses, self._story()
 
     def die(self) -> None:
         """Wait until it kills itself."""
-        assert self.wait() == -signal.SIGKILL, self._story()
+        self.end_with(-signal.SIGKILL)
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal, but not to the processes that it started."""
@@ -109,7 +120,8 @@ class Child:
         return self.said[-1]
 
     def _story(self) -> str:
-        return f"said {self.said[-5:]}; {''.join(self._errors[-40:])}"
+        status = self._process.poll()
+        return f"status {status}; said {self.said[-5:]}; {''.join(self._errors[-40:])}"
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -44,8 +44,7 @@ def kill_the_driver(scene: Scene) -> None:
 
 
 def end_the_driver(scene: Scene) -> None:
-    scene.child.signal(signal.SIGTERM)
-    scene.child.finish()
+    scene.child.end()
     scene.start()
 
 
@@ -66,7 +65,7 @@ def freeze_the_driver_until_another_leads(scene: Scene) -> None:
         scene.child.wait_for("leading")
     finally:
         frozen.signal(signal.SIGCONT)
-    assert frozen.wait() in (0, 3)
+    frozen.end_with(0, 3)
     errors = {said["kind"] for said in frozen.said if said["event"] == "error"}
     assert errors <= {"FencedError"}, errors
 

@@ -4,7 +4,7 @@ The runtime is one loop over one queue. It asks the scheduler for everything tha
 computation: the time, a call after a delay, a blocking call on another thread. Each answer comes
 back as a callback on the loop. A fault simulator puts another implementation in this place and runs
 the real runtime in virtual time from one seed; ruff forbids ``time``, ``threading`` and ``random``
-in every other file.
+in every other file but ``threads.py``, which is a part of this one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
+
+from txtopo.runtime.threads import UNDER_WAY, ThreadLane, Workers, await_works_at_exit
 
 T = TypeVar("T")
 Callback = Callable[[], None]
@@ -63,23 +65,8 @@ class Scheduler(Protocol):
     def point(self, name: str) -> None:
         """Mark a durable step; does nothing. A simulator crashes the process here.
 
-        Steps are numbered as a txid passes them, ``P<n>.before`` and ``P<n>.after``; those of a
-        state end with ``:<component id>.<state>``. The end of one is often the start of the next.
-
-        ====  ======================================================================================
-        P0    takeover: ``P0.before-epoch``, ``P0.after-epoch`` (claimed in ZooKeeper),
-              ``P0.claimed:<state>``, ``P0.adopted`` (a txid was taken over as it is)
-        P1    the spout plans a batch
-        P2    its metadata is stored in ZooKeeper
-        P3    a run of batches is processed
-        P4    a processed batch waits for its turn to commit; before is on the loop
-        P5    the store transaction of a state is begun, and its ledger lets the attempt in
-        P6    the rows are written
-        P7    the store makes rows and ledger durable
-        P8    the answer was lost: the ledger is read back
-        P9    ``current`` advances in ZooKeeper
-        P10   the spout is told what is done
-        ====  ======================================================================================
+        The steps are listed in ARCHITECTURE.md. They are numbered as a txid passes them,
+        ``P<n>.before`` and ``P<n>.after``; those of a state end with ``:<component id>.<state>``.
         """
         ...
 
@@ -122,14 +109,15 @@ class LaneScheduler(Scheduler, Protocol):
 
 
 class ThreadScheduler:
-    """Real time and real threads. All threads are daemons: hung user code delays no exit."""
+    """Real time and real threads. All threads are daemons: hung user code keeps no process."""
 
     def __init__(self, name: str) -> None:
+        await_works_at_exit()
         self._name = name
         self._queue: queue.SimpleQueue[Callback] = queue.SimpleQueue()
         self._timers: list[_Timer] = []
         self._order = itertools.count()
-        self._workers = _Workers(name)
+        self._workers = Workers(name)
         self._running = True
         self._own: set[int] = set()  # threads that must not wait for the loop
         self._timer_turn = True
@@ -163,7 +151,7 @@ class ThreadScheduler:
 
     def lane(self, name: str) -> Lane:
         """Return a thread that serves one lane."""
-        return _ThreadLane(f"{self._name}-{name}", self._errand, self._own)
+        return ThreadLane(f"{self._name}-{name}", self._errand, self._own)
 
     def seed(self) -> int:
         """Return a random number of the operating system."""
@@ -185,11 +173,14 @@ class ThreadScheduler:
 
     def _errand(self, work: Callable[[], T], done: Done) -> Callback:
         def run() -> None:
+            if not UNDER_WAY.begin():
+                return
             future: Future[T] = Future()
             try:
                 future.set_result(work())
             except BaseException as error:  # noqa: BLE001 - every outcome goes back to the loop
                 future.set_exception(error)
+            UNDER_WAY.done()
             self.post(lambda: done(future))
 
         return run
@@ -238,63 +229,3 @@ class _Timer:
 
     def cancel(self) -> None:
         self.cancelled = True
-
-
-class _Workers:
-    """Daemon threads that wait for work; a pool of the library would join them at exit."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._idle: list[queue.SimpleQueue[Callback | None]] = []
-        self._lock = threading.Lock()
-        self._closed = False
-
-    def run(self, work: Callback) -> None:
-        with self._lock:
-            inbox = self._idle.pop() if self._idle else None
-        if inbox is None:
-            inbox = queue.SimpleQueue()
-            name = f"{self._name}-worker"
-            threading.Thread(target=self._serve, args=(inbox,), name=name, daemon=True).start()
-        inbox.put(work)
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for inbox in idle:
-            inbox.put(None)
-
-    def _serve(self, inbox: queue.SimpleQueue[Callback | None]) -> None:
-        while (work := inbox.get()) is not None:
-            work()
-            del work  # what it holds must not wait for the next work
-            with self._lock:
-                if self._closed:
-                    return
-                self._idle.append(inbox)
-
-
-class _ThreadLane:
-    """A daemon thread with a queue."""
-
-    def __init__(
-        self, name: str, errand: Callable[[Callable[[], Any], Done], Callback], own: set[int]
-    ) -> None:
-        self._errand = errand
-        self._own = own
-        self._queue: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, name=name, daemon=True).start()
-
-    def submit(self, work: Callable[[], T], done: Done) -> None:
-        self._queue.put(self._errand(work, done))
-
-    def close(self) -> None:
-        self._queue.put(None)
-
-    def _serve(self) -> None:
-        self._own.add(threading.get_ident())
-        while (errand := self._queue.get()) is not None:
-            errand()
-            del errand  # what it holds must not wait for the next one
-        self._own.discard(threading.get_ident())

@@ -1,0 +1,63 @@
+"""The end of a process: threads that are at work are not torn down inside a library."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+LIMIT_S = 60.0
+
+
+def ended(tmp_path: Path, *lines: str) -> subprocess.CompletedProcess[str]:
+    script = tmp_path / "script.py"
+    head = ("import atexit, threading, time", "from txtopo.runtime import threads")
+    made = ("from txtopo.runtime.scheduler import ThreadScheduler", "begun = threading.Event()")
+    script.write_text("\n".join([*head, *made, *lines]))
+    return subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+
+
+WORK = """
+def work():
+    begun.set()
+    time.sleep(0.5)
+    print("work done", flush=True)
+"""
+
+
+def test_the_end_waits_for_a_work_that_was_abandoned(tmp_path: Path) -> None:
+    process = ended(
+        tmp_path,
+        WORK,
+        "ThreadScheduler('run').submit(work, lambda _: None)",
+        "begun.wait()",
+    )
+    assert (process.returncode, process.stdout) == (0, "work done\n"), process.stderr
+
+
+def test_and_for_a_work_on_a_lane_which_comes_before_clients_are_closed(tmp_path: Path) -> None:
+    process = ended(
+        tmp_path,
+        WORK,
+        "atexit.register(print, 'clients closed')",
+        "lane = ThreadScheduler('run').lane('spout')",
+        "lane.submit(work, lambda _: None)",
+        "lane.submit(lambda: print('too late', flush=True), lambda _: None)",
+        "begun.wait()",
+    )
+    expected = "work done\nclients closed\n"
+    assert (process.returncode, process.stdout) == (0, expected), process.stderr
+
+
+def test_a_work_that_hangs_keeps_no_process(tmp_path: Path) -> None:
+    process = ended(
+        tmp_path,
+        "threads.EXIT_TIMEOUT_S = 0.2",
+        "def hang():\n    begun.set()\n    threading.Event().wait()",
+        "ThreadScheduler('run').submit(hang, lambda _: None)",
+        "begun.wait()",
+    )
+    assert process.returncode == 0
+    assert "the process ends while 1 works hang" in process.stderr
