@@ -134,6 +134,7 @@ def test_a_lost_acker_leaves_its_trees_to_the_timeout() -> None:
     assert owner.ends == [("a", "timed out")]
 
 
+@pytest.mark.integration
 def test_a_million_pending_trees_take_at_most_200_bytes_each() -> None:
     trees, ids, count = PendingTrees(1, 1, lambda *_: None), Ids(1), 1_000_000
     for start in range(0, count, 10_000):

@@ -139,6 +139,7 @@ def test_zookeeper(zookeeper: ZooKeeperProcess, canary: Canary, tmp_path: Path) 
     assert refused >= {"epoch", "current", "batches"}
 
 
+@pytest.mark.integration
 def test_sqlite(canary: Canary, tmp_path: Path) -> None:
     """Every cell of every table; the ledger and the declarations of columns among them."""
     place = Place.in_sqlite(tmp_path)

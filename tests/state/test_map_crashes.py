@@ -147,6 +147,7 @@ def test_two_crashes_after_any_two_keys_are_taken_back(
 
 
 @each_map
+@pytest.mark.integration
 @pytest.mark.parametrize("seed", range(times(60)))
 def test_random_histories_of_crashes_end_as_the_oracle_says(
     kind: StateKind, compares: bool, seed: int
