@@ -40,11 +40,13 @@ class Child:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            env={**os.environ, "PYTHONFAULTHANDLER": "1"},
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._errors: list[str] = []
         threading.Thread(target=self._read, daemon=True).start()
-        threading.Thread(target=self._read_errors, daemon=True).start()
+        self._told = threading.Thread(target=self._read_errors, daemon=True)
+        self._told.start()
 
     @property
     def pid(self) -> int:
@@ -62,7 +64,7 @@ class Child:
         while times:
             said = self._next(deadline)
             if said is None:
-                raise AssertionError(f"it ended before {event!r}: {self._story()}")
+                raise AssertionError(f"it ended before {event!r}: {self.story()}")
             times -= said["event"] == event
         return self.said[-1]
 
@@ -81,11 +83,11 @@ class Child:
         self.signal(signal.SIGTERM)
         status = self.wait()
         done = bool(self.said) and self.said[-1]["event"] == "done"
-        assert status == 0 or (done and status == -signal.SIGTERM), self._story()
+        assert status == 0 or (done and status == -signal.SIGTERM), self.story()
 
     def end_with(self, *statuses: int) -> None:
         """Wait until it ends, with one of these statuses."""
-        assert self.wait() in statuses, self._story()
+        assert self.wait() in statuses, self.story()
 
     def die(self) -> None:
         """Wait until it kills itself."""
@@ -113,15 +115,21 @@ class Child:
         try:
             line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
-            raise AssertionError(f"it hangs: {self._story()}") from None
+            raise AssertionError(f"it hangs: {self.story()}") from None
         if line is None:
             return None
         self.said.append(json.loads(line))
         return self.said[-1]
 
-    def _story(self) -> str:
+    def story(self) -> str:
+        """Return how it stands, for an error: what it said, and if it runs where, which ends it."""
+        if self.runs:
+            self.signal(signal.SIGABRT)
+            self.signal(signal.SIGCONT)  # it may be frozen
+            self._process.wait(LIMIT_S)
+            self._told.join(LIMIT_S)
         status = self._process.poll()
-        return f"status {status}; said {self.said[-5:]}; {''.join(self._errors[-40:])}"
+        return f"status {status}; said {self.said[-5:]}; {''.join(self._errors[-200:])}"
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -204,6 +212,11 @@ class Campaign:
         reader.start()
         try:
             yield
+        except AssertionError as error:
+            for child in self.children:
+                if child.runs:
+                    error.add_note(f"beside it {child.pid} ran: {child.story()}")
+            raise
         finally:
             watcher.stdin.close()
             watcher.wait(LIMIT_S)

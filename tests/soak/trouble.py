@@ -136,7 +136,6 @@ EVERYWHERE: tuple[Callable[[Scene], None], ...] = (
     end_the_driver,
     freeze_the_driver_for_a_moment,
     freeze_the_driver_beyond_its_session,
-    freeze_the_driver_until_another_leads,
     kill_the_driver_beside_a_standby,
     kill_the_leader_of_zookeeper,
     kill_a_follower_of_zookeeper,
@@ -144,6 +143,8 @@ EVERYWHERE: tuple[Callable[[Scene], None], ...] = (
     freeze_the_leader_of_zookeeper,
     wipe_a_follower_of_zookeeper,
 )
+NOT_WITH_SQLITE: tuple[Callable[[Scene], None], ...] = (freeze_the_driver_until_another_leads,)
+"""Who is frozen in a transaction keeps the lock of the file: nobody else can start then."""
 OF_A_DATABASE: tuple[Callable[[Scene], None], ...] = (
     kill_the_database,
     stop_the_database,
