@@ -142,11 +142,11 @@ def test_the_newest_task_has_the_slot_and_the_earlier_one_is_not_heard() -> None
         feeder.wait_until_acked(2)
         # It cleans up, but does not end: Spark would then stop the other one.
         wait_until(lambda: ("cleaned up", "first") in seen.notes)
-        assert not resident.jobs.hosts[0]._over
+        assert not resident.jobs.hosts[0].over
 
     assert feeder.acked == [2]
     assert ("found", "later") in seen.notes
-    assert resident.jobs.hosts[0]._over
+    assert resident.jobs.hosts[0].over
 
 
 def test_a_task_of_an_earlier_job_is_sent_away() -> None:
@@ -206,6 +206,28 @@ def test_pings_keep_an_idle_task_alive() -> None:
     with Resident(noting(feeder, seen), Config(), silence_s=2.5) as resident:
         wait_until(lambda: resident.run.status == "running")
         time.sleep(4)
+        assert resident.driver.meter.slots_lost == 0
+
+
+class Slow(BasicBolt):
+    """Takes longer than a slot waits for a word of its driver."""
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        if tuple["word"] == "slow":
+            time.sleep(4)
+
+
+def test_a_bolt_may_take_longer_than_the_driver_may_be_silent() -> None:
+    """The pings are there, and only have to be read first."""
+    feeder = FeederSpout(WORD)
+    builder = TopologyBuilder()
+    builder.set_spout("words", feeder)
+    builder.set_bolt("slow", Slow()).shuffle_grouping("words")
+
+    with Resident(builder.build_topology(), Config(), silence_s=2.5) as resident:
+        for id, word in enumerate(("slow", "quick")):
+            feeder.feed([word], id)
+            feeder.wait_until_acked(id)
         assert resident.driver.meter.slots_lost == 0
 
 

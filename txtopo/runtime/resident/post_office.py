@@ -20,7 +20,7 @@ _AT_ONCE_MAX = 100
 _numbers = count()
 
 Letter = Sequence[bytes]
-"""What a slot said: who, kind, slot, payload."""
+"""What a slot said: who, kind, slot, and what belongs to it."""
 
 
 class PostOffice:
