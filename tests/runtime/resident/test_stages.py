@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,54 +21,20 @@ from tests.planning.running import (
     spout,
 )
 from tests.runtime.carrying import BATCHES, carry, contents, counting
-from tests.runtime.resident.threads import LIMIT_S, ThreadJobs, wait_until
+from tests.runtime.resident.held import Commits, Gate, Slots, held, txids
+from tests.runtime.resident.threads import LIMIT_S, wait_until
 from txtopo.bolts.basic import BasicBolt
-from txtopo.bolts.batch import BatchBolt
-from txtopo.bolts.committer import Committer
-from txtopo.config import Config
 from txtopo.errors import InfrastructureError, RunLostError, TxtopoError
-from txtopo.planning.outcome import RunOutcome, judge
 from txtopo.planning.program import Program
-from txtopo.planning.run import Run
 from txtopo.runtime.local import LocalCarrier
-from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stage_host import StageHost
 from txtopo.runtime.resident.stage_slots import CANCEL_S
-from txtopo.runtime.resident_carrier import ResidentCarrier
-from txtopo.runtime.scheduler import ThreadScheduler
-from txtopo.testing import Shared
-from txtopo.topology.component import Component, Role
-from txtopo.tuples import Fields, Tuple
+from txtopo.topology.component import Role
+from txtopo.tuples import Tuple
 
 pytestmark = pytest.mark.integration
 DIED = RunLostError("a python worker of the job died", counted=True, cancelled=False)
 AWAY = RunLostError("the executor was lost", counted=False, cancelled=False)
-
-
-class Slots:
-    """A carrier whose slots are threads."""
-
-    def __init__(self, slots: int, silence_s: float = 30.0) -> None:
-        self.jobs = ThreadJobs(silence_s, StageHost)
-        config = Config(backoff_s=0.01, backoff_max_s=0.02)
-        self.carrier = ResidentCarrier(
-            self.jobs, Keys.make(), config, slots, ThreadScheduler("txtopo-test-slots")
-        )
-        self.threads = ThreadPoolExecutor(4)
-
-    def start(self, program: Program) -> None:
-        self.program = program
-        self.carrier.start(program)
-
-    def process(self, run: Run) -> Future[RunOutcome]:
-        """Process a run on a thread of its own."""
-        return self.threads.submit(
-            lambda: judge(self.program, run, self.carrier.process(run).records)
-        )
-
-    def close(self) -> None:
-        self.carrier.close()
-        self.threads.shutdown()
 
 
 @pytest.fixture
@@ -77,59 +42,6 @@ def one() -> Iterator[Slots]:
     slots = Slots(1)
     yield slots
     slots.close()
-
-
-class Gate(Shared):
-    """Holds up one tuple of a txid, and notes who came by."""
-
-    def __init__(self, txid: int = 1) -> None:
-        self.txid = txid
-        self.reached, self.opened = threading.Event(), threading.Event()
-        self.passed: list[int | str] = []
-
-
-class Held(BasicBolt):
-    """Waits at the gate."""
-
-    output_fields = Fields("word string")
-
-    def __init__(self, gate: Gate) -> None:
-        self.gate = gate
-
-    def execute(self, tuple: Tuple, collector: Any) -> None:
-        if tuple.attempt.txid == self.gate.txid and not self.gate.reached.is_set():
-            self.gate.reached.set()
-            assert self.gate.opened.wait(LIMIT_S)
-        self.gate.passed.append(tuple.attempt.txid)
-        collector.emit([tuple["word"]])
-
-
-class Commits(BatchBolt, Committer):
-    """Notes its commits."""
-
-    def __init__(self, gate: Gate) -> None:
-        self.gate = gate
-
-    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
-        if context.task_index == 0:
-            self.gate.passed.append(f"commit {attempt.txid}")
-
-    def execute(self, tuple: Tuple) -> None:
-        pass
-
-    def finish_batch(self) -> None:
-        pass
-
-
-def held(gate: Gate, *bolts: Component) -> Program:
-    batches = [[(f"word {txid}", txid)] for txid in range(1, 5)]
-    rows = spout(RowsSpout(batches, "word string, amount long"))
-    return compiled(rows, bolt("held", Held(gate), gathered(), role=Role.BASIC_BOLT), *bolts)
-
-
-def txids(outcome: RunOutcome) -> list[int]:
-    assert outcome.failure is None
-    return [batch.attempt.txid for batch in outcome.processed]
 
 
 @pytest.mark.parametrize(("tasks", "slots"), [(1, 2), (3, 2), (2, 3)])
@@ -163,6 +75,34 @@ def test_a_worker_that_dies_fails_the_run_that_it_worked_on_and_the_next_life_go
     assert txids(waiting.result(LIMIT_S)) == [2]
     assert txids(one.process(replace(run_of(1), tag="again")).result(LIMIT_S)) == [1]
     gate.opened.set()
+
+
+def test_a_connection_that_is_lost_may_be_the_first_sign_of_a_dead_worker(one: Slots) -> None:
+    """A ping may find it out before Spark tells of it; the batch must not be spared for that."""
+    gate = Gate()
+    one.start(held(gate))
+    lost = one.process(run_of(1))
+    assert gate.reached.wait(LIMIT_S)
+
+    one.lose_connection(0)
+    one.jobs.kill(0, 1, DIED)
+    with pytest.raises(RunLostError, match="a python worker"):
+        lost.result(LIMIT_S)
+    gate.opened.set()
+
+
+def test_a_connection_that_is_lost_for_no_reason_fails_its_run_as_well(one: Slots) -> None:
+    gate = Gate()
+    one.start(held(gate))
+    lost = one.process(run_of(1))
+    assert gate.reached.wait(LIMIT_S)
+
+    one.lose_connection(0)
+    with pytest.raises(RunLostError, match="the connection to its task was lost") as caught:
+        lost.result(LIMIT_S)
+    gate.opened.set()
+
+    assert caught.value.facts["counted"] is False
 
 
 def test_what_an_earlier_life_answers_is_not_heard(one: Slots) -> None:
