@@ -105,6 +105,20 @@ def test_a_connection_that_is_lost_for_no_reason_fails_its_run_as_well(one: Slot
     assert caught.value.facts["counted"] is False
 
 
+def test_each_order_signs_what_it_makes(one: Slots) -> None:
+    """So a level that was ever mixed of two computations would show, as it does on Spark."""
+    gate = Gate(txid=0)
+    one.start(held(gate))
+
+    first, again = (
+        one.process(replace(run_of(1), tag=tag)).result(LIMIT_S).processed[0].makers
+        for tag in ("first", "again")
+    )
+
+    assert len(first) == len(again) == len(one.program.processing)
+    assert not first & again
+
+
 def test_what_an_earlier_life_answers_is_not_heard(one: Slots) -> None:
     """The run was given up; the answer must stand neither for it nor for another one."""
     gate = Gate()
