@@ -22,7 +22,7 @@ from tests.runtime.carrying import (
     single_bolt,
 )
 from txtopo.config import Config
-from txtopo.errors import RunLostError
+from txtopo.errors import ConfigError, RunLostError
 from txtopo.planning.outcome import judge
 from txtopo.runtime import start
 from txtopo.runtime.carrier import Carrier
@@ -170,6 +170,11 @@ def test_a_crashed_worker_counts_as_a_failure_of_the_run(open_carrier: Open) -> 
         carrier.process(run_of(1))
 
     assert caught.value.facts["counted"] is True
+
+
+def test_more_resident_slots_than_free_cores_are_refused(spark: SparkSession) -> None:
+    with pytest.raises(ConfigError, match="more slots than free cores; got slots=3 with 2 free"):
+        start.open_carrier(Config(carrier="resident", slots=3), spark)
 
 
 def test_jobs_are_named_tagged_and_pooled(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from tests.planning.running import RowsSpout, bolt, compiled, gathered, spout
+from tests.planning.running import (
+    Row,
+    RowsEmitter,
+    RowsSpout,
+    bolt,
+    compiled,
+    gathered,
+    spout,
+)
 from tests.runtime.resident.threads import LIMIT_S, ThreadJobs
+from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.basic import BasicBolt
 from txtopo.bolts.batch import BatchBolt
 from txtopo.bolts.committer import Committer
 from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.metadata import Json
 from txtopo.planning.outcome import RunOutcome, judge
 from txtopo.planning.program import Program
 from txtopo.planning.run import Run
@@ -19,6 +31,7 @@ from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stage_host import StageHost
 from txtopo.runtime.resident_carrier import ResidentCarrier
 from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.spouts.transactional import TransactionalEmitter
 from txtopo.testing import Shared
 from txtopo.topology.component import Component, Role
 from txtopo.tuples import Fields, Tuple
@@ -67,7 +80,30 @@ class Gate(Shared):
     def __init__(self, txid: int = 1) -> None:
         self.txid = txid
         self.reached, self.opened = threading.Event(), threading.Event()
-        self.passed: list[int | str] = []
+        self.passed: list[int] = []
+        self.order: list[str] = []
+
+
+class Rows(RowsSpout):
+    """Notes what it emits, and when."""
+
+    def __init__(self, gate: Gate) -> None:
+        batches = [[(f"word {txid}", txid)] for txid in range(1, 5)]
+        super().__init__(batches, "word string, amount long")
+        self.gate = gate
+
+    def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
+        return Emitter(self.batches, context, self.gate)
+
+
+class Emitter(RowsEmitter):
+    def __init__(self, batches: Sequence[Sequence[Row]], context: TaskContext, gate: Gate) -> None:
+        super().__init__(batches, context)
+        self.gate = gate
+
+    def emit_batch(self, attempt: TransactionAttempt, metadata: Json, collector: Any) -> None:
+        self.gate.order.append(f"emits {attempt.txid}")
+        super().emit_batch(attempt, metadata, collector)
 
 
 class Held(BasicBolt):
@@ -94,7 +130,7 @@ class Commits(BatchBolt, Committer):
 
     def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
         if context.task_index == 0:
-            self.gate.passed.append(f"commit {attempt.txid}")
+            self.gate.order.append(f"commits {attempt.txid}")
 
     def execute(self, tuple: Tuple) -> None:
         pass
@@ -104,9 +140,9 @@ class Commits(BatchBolt, Committer):
 
 
 def held(gate: Gate, *bolts: Component) -> Program:
-    batches = [[(f"word {txid}", txid)] for txid in range(1, 5)]
-    rows = spout(RowsSpout(batches, "word string, amount long"))
-    return compiled(rows, bolt("held", Held(gate), gathered(), role=Role.BASIC_BOLT), *bolts)
+    return compiled(
+        spout(Rows(gate)), bolt("held", Held(gate), gathered(), role=Role.BASIC_BOLT), *bolts
+    )
 
 
 def txids(outcome: RunOutcome) -> list[int]:

@@ -188,7 +188,7 @@ def test_commits_go_first_then_lower_txids(one: Slots) -> None:
     for each in (blocking, *pending):
         each.result(LIMIT_S)
 
-    assert gate.passed == [1, 4, "commit 1", 2, 3]
+    assert gate.order == ["emits 1", "emits 4", "commits 1", "emits 2", "emits 3"]
 
 
 def test_runs_do_not_wait_for_a_slot_that_does_not_come_to_life(one: Slots) -> None:
@@ -254,6 +254,26 @@ def test_a_run_after_the_end_is_refused() -> None:
 
     with pytest.raises(RunLostError, match="the topology has ended"):
         slots.carrier.process(run_of(1))
+
+
+def test_the_end_does_not_hang_when_spark_is_gone() -> None:
+    slots, gate = Slots(1), Gate()
+
+    def gone(*arguments: object) -> None:
+        raise ConnectionRefusedError("the JVM has died")
+
+    slots.start(held(gate))
+    lost = slots.process(run_of(1))
+    assert gate.reached.wait(LIMIT_S)
+    for name in ("cancel", "close"):
+        setattr(slots.jobs, name, gone)
+
+    slots.jobs.kill(0, 1, AWAY)
+    slots.close()
+
+    with pytest.raises(RunLostError):
+        lost.result(LIMIT_S)
+    gate.opened.set()
 
 
 class Slow(BasicBolt):

@@ -154,7 +154,8 @@ class Lives:
             self._office.send(place.owner, kind, *frames)
 
     def restart(self, place: Place) -> None:
-        """Cancel the job of a slot that works on what nobody wants; another one follows."""
+        """Cancel the job of a slot that works on what nobody wants; another one follows, unless the
+        run ends."""
         cancel = partial(self._jobs.cancel, place.slot, place.submission)
         self._scheduler.submit(cancel, _nothing)
 
@@ -167,7 +168,7 @@ class Lives:
             if place.owner is not None:
                 self._office.send(place.owner, messages.END)
             else:
-                self._jobs.cancel(place.slot, place.submission)
+                self.restart(place)
         self._scheduler.call_later(STOP_S, self._cancel)
         self._scheduler.call_later(2 * STOP_S, self._finish)
         self._look_for_end()
@@ -277,13 +278,13 @@ class Lives:
     def _cancel(self) -> None:
         for place in self.places:
             if place.running:
-                self._jobs.cancel(place.slot, place.submission)
+                self.restart(place)
 
     def _finish(self) -> None:
         done, self._stopped = self._stopped, _ended
         if done is not None and done is not _ended:
-            self._jobs.close()
             self._office.close(done)
+            self._jobs.close()  # may fail, where Spark is gone
 
 
 def _lost(reason: str) -> RunLostError:
