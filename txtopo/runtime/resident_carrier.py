@@ -22,7 +22,7 @@ from txtopo.runtime.resident.lives import Jobs
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stage_slots import Level, StageSlots
 from txtopo.runtime.resident.stages import Record
-from txtopo.runtime.scheduler import LaneScheduler
+from txtopo.runtime.scheduler import ThreadScheduler
 
 ByAddress = dict[int, list[bytes]]
 
@@ -42,7 +42,7 @@ class ResidentCarrier:
     keeps_cut_in_driver = True
 
     def __init__(
-        self, jobs: Jobs, keys: Keys, config: Config, slots: int, scheduler: LaneScheduler
+        self, jobs: Jobs, keys: Keys, config: Config, slots: int, scheduler: ThreadScheduler
     ) -> None:
         self._room = slots
         self._scheduler = scheduler

@@ -38,7 +38,9 @@ def test_a_task_that_hears_nothing_of_the_driver_ends() -> None:
 
 
 def test_pings_keep_an_idle_task_alive() -> None:
-    with Resident(forwarding(FeederSpout(WORD)), Config(), silence_s=2.5) as resident:
+    feeder = FeederSpout(WORD)
+
+    with Resident(forwarding(feeder), Config(), silence_s=2.5) as resident:
         wait_until(lambda: resident.run.status == "running")
         time.sleep(4)
         assert resident.driver.meter.slots_lost == 0

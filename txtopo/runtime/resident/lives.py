@@ -21,7 +21,7 @@ from txtopo.planning.program import Program
 from txtopo.runtime.resident import messages
 from txtopo.runtime.resident.post_office import Letter, PostOffice
 from txtopo.runtime.resident.sockets import Keys
-from txtopo.runtime.scheduler import LaneScheduler
+from txtopo.runtime.scheduler import ThreadScheduler
 
 # Slots have this long to end by themselves before their tasks are cancelled, and Spark as long to
 # do that.
@@ -126,7 +126,7 @@ class SlotUser(Protocol):
 class Lives:
     """All slots of one run. Used on the loop."""
 
-    def __init__(self, jobs: Jobs, keys: Keys, config: Config, scheduler: LaneScheduler) -> None:
+    def __init__(self, jobs: Jobs, keys: Keys, config: Config, scheduler: ThreadScheduler) -> None:
         self._jobs = jobs
         self._keys = keys
         self._config = config
@@ -181,7 +181,7 @@ class Lives:
         place.dormant.clear()
         driver = f"tcp://{self._jobs.host}:{self._office.port}"
         run = partial(self._jobs.run, place.slot, place.submission, self._keys, driver)
-        self._scheduler.submit(run, partial(self._job_ended, place))
+        self._scheduler.submit_lasting(run, partial(self._job_ended, place))
 
     def _job_ended(self, place: Place, future: Future[None]) -> None:
         place.running = False

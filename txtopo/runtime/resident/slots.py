@@ -15,13 +15,13 @@ from txtopo.runtime.resident import messages
 from txtopo.runtime.resident.accounts import Accounts
 from txtopo.runtime.resident.lives import Jobs, Lives, Place
 from txtopo.runtime.resident.sockets import Keys
-from txtopo.runtime.scheduler import LaneScheduler
+from txtopo.runtime.scheduler import ThreadScheduler
 
 
 class ResidentSlots:
     """Hosts slots in Spark tasks. Used on the loop."""
 
-    def __init__(self, jobs: Jobs, keys: Keys, config: Config, scheduler: LaneScheduler) -> None:
+    def __init__(self, jobs: Jobs, keys: Keys, config: Config, scheduler: ThreadScheduler) -> None:
         self._lives = Lives(jobs, keys, config, scheduler)
         self._accounts = Accounts()
         # Envelopes for lives that are not ready yet.

@@ -17,7 +17,7 @@ from txtopo.runtime.resident import messages
 from txtopo.runtime.resident.lives import Jobs, Lives, Place
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stages import Record, StageOrder, unpack_answer
-from txtopo.runtime.scheduler import LaneScheduler, Timer
+from txtopo.runtime.scheduler import ThreadScheduler, Timer
 
 # What is not done by then is more than a slot's next life costs, about 0.5 s after Spark has given
 # the worker 2 s to end.
@@ -92,7 +92,7 @@ class _Desk:
 class StageSlots:
     """The slots of a transactional topology, from the driver. Used on the loop."""
 
-    def __init__(self, jobs: Jobs, keys: Keys, config: Config, scheduler: LaneScheduler) -> None:
+    def __init__(self, jobs: Jobs, keys: Keys, config: Config, scheduler: ThreadScheduler) -> None:
         self.lives = Lives(jobs, keys, config, scheduler)
         self._scheduler = scheduler
         self._numbers = count(1)
