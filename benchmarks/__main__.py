@@ -14,7 +14,7 @@ from benchmarks.floor import run_floor
 from benchmarks.report import machine, table
 from benchmarks.store import TABLE, check, fresh_database, sqlite_database
 from benchmarks.streaming import run_streaming
-from benchmarks.topology import run_log, run_topology
+from benchmarks.topology import run_log, run_resident, run_topology
 from benchmarks.workloads import WORKLOADS, Workload
 from tests.services.postgresql import PostgresServer
 from txtopo.runtime.session import open_session
@@ -22,16 +22,18 @@ from txtopo.runtime.session import open_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Way = Callable[["SparkSession", Workload, Source, str], None]
+Way = Callable[["SparkSession", Workload, Source, str], str | None]
+"""May say more than how long it took."""
 WAYS: dict[str, Way] = {
     "floor": run_floor,
     "ss": run_streaming,
     "txtopo": run_topology,
+    "resident": run_resident,
     "log": run_log,
     "sqlite": run_topology,
 }
 """The last two are txtopo with a state in mode ``log``, and with one in SQLite."""
-READABLE = dict.fromkeys(("txtopo", "log", "sqlite"), f"{TABLE}_view")
+READABLE = dict.fromkeys(("txtopo", "resident", "log", "sqlite"), f"{TABLE}_view")
 STORES = {"sqlite": sqlite_database}
 USUAL = ("floor", "ss", "txtopo", "log")
 WARM_UP_BATCHES = 2
@@ -56,11 +58,10 @@ def main() -> None:
                 # Interleaved, so that what else the machine does meets all ways alike.
                 for number in range(arguments.runs):
                     for name in names:
-                        wall_s = measure(spark, server, workload, source, name)
+                        wall_s, more = measure(spark, server, workload, source, name)
                         walls[workload.name, name].append(wall_s)
-                        print(
-                            f"{workload.name} run {number + 1} {name}: {wall_s:.2f} s", flush=True
-                        )
+                        said = f"{workload.name} run {number + 1} {name}: {wall_s:.2f} s"
+                        print("; ".join(filter(None, (said, more))), flush=True)
     finally:
         spark.stop()
     print()
@@ -69,14 +70,14 @@ def main() -> None:
 
 def measure(
     spark: SparkSession, server: PostgresServer, workload: Workload, source: Source, name: str
-) -> float:
-    """Do a workload in one way, check the store, and return the wall time in seconds."""
+) -> tuple[float, str | None]:
+    """Do a workload in one way, check the store; return the wall time in seconds, and more."""
     with STORES.get(name, fresh_database)(server) as url:
         started_s = time.monotonic()
-        WAYS[name](spark, workload, source, url)
+        more = WAYS[name](spark, workload, source, url)
         wall_s = time.monotonic() - started_s
         check(url, workload, source, READABLE.get(name, TABLE))
-    return wall_s
+    return wall_s, more
 
 
 def _arguments() -> argparse.Namespace:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+import time
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,6 +16,7 @@ from benchmarks.frames import split
 from benchmarks.store import TABLE
 from benchmarks.workloads import FILES_PER_BATCH, Workload
 from txtopo import ArrowBolt, Config, Fields, PersistentAggregate, TransactionalTopologyBuilder
+from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
 from txtopo.spouts import FilesTransactionalSpout
 from txtopo.state import Count, StateMode, Sum, open_state
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txtopo.builders.topology import Topology
+    from txtopo.config import Carrier
 
 TIMEOUT_S = 3600.0
 
@@ -56,24 +61,54 @@ class Split(ArrowBolt):
         pass
 
 
-def run_topology(spark: SparkSession, workload: Workload, source: Source, url: str) -> None:
-    """Run the topology until everything is committed, and stop it."""
-    _run(spark, workload, word_topology(workload, source, url))
+class Pace(TopologyListener):
+    """Notes when each batch was committed, and how long that took. Units: seconds."""
+
+    def __init__(self) -> None:
+        self._commits_s: list[float] = []
+        self._took_s: list[float] = []
+
+    def on_change(self, change: Change) -> None:
+        """Note a commit."""
+        if isinstance(change, BatchCommitted):
+            self._commits_s.append(time.monotonic())
+            self._took_s.append(change.progress.commit_s)
+
+    def __str__(self) -> str:
+        between = [later - before for before, later in pairwise(self._commits_s)]
+        return (
+            f"p50 of a batch {1000 * median(between):.1f} ms, "
+            f"its commit {1000 * median(self._took_s):.1f} ms"
+        )
 
 
-def run_log(spark: SparkSession, workload: Workload, source: Source, url: str) -> None:
+def run_topology(spark: SparkSession, workload: Workload, source: Source, url: str) -> str:
+    """Run the topology until everything is committed, and stop it; return its pace."""
+    return _run(spark, workload, word_topology(workload, source, url))
+
+
+def run_resident(spark: SparkSession, workload: Workload, source: Source, url: str) -> str:
+    """Do the same on resident slots."""
+    return _run(spark, workload, word_topology(workload, source, url), carrier="resident")
+
+
+def run_log(spark: SparkSession, workload: Workload, source: Source, url: str) -> str:
     """Do the same with a state in mode ``log``."""
-    _run(spark, workload, word_topology(workload, source, url, "log"))
+    return _run(spark, workload, word_topology(workload, source, url, "log"))
 
 
-def _run(spark: SparkSession, workload: Workload, topology: Topology) -> None:
+def _run(
+    spark: SparkSession, workload: Workload, topology: Topology, carrier: Carrier = "auto"
+) -> str:
     with tempfile.TemporaryDirectory(prefix="txtopo-benchmark-zookeeper-") as folder:
-        settings: dict[str, Any] = {"zookeeper_dir": folder}
+        settings: dict[str, Any] = {"zookeeper_dir": folder, "carrier": carrier}
         if workload.run_txids_max is not None:
             settings["run_txids_max"] = workload.run_txids_max
-        run = topology.start(spark, Config(**settings))
+        pace = Pace()
+        run = topology.start(spark, Config(**settings), [pace])
         run.process_all_available(TIMEOUT_S)
         run.stop()
+    return str(pace)
 
 
 def word_topology(

@@ -22,11 +22,11 @@ class Config:
 
     Attributes:
         carrier: What moves tuples between stages: ``"local"`` (this process, no Spark), ``"rdd"``,
-            ``"dataframe"``, or ``"auto"``, which takes ``rdd`` on classic Spark and ``dataframe``
-            on Spark Connect and for topologies of DataFrames, which run one txid a job.
-            At-least-once topologies: ``"local"``, ``"resident"`` (long-lived Spark tasks, classic
-            Spark), or ``"auto"``, which takes ``resident`` where a session is given or active, else
-            ``local``.
+            ``"dataframe"``, ``"resident"`` (long-lived Spark tasks instead of jobs, which keep
+            their cores; classic Spark, no DataFrames), or ``"auto"``, which takes ``rdd`` on
+            classic Spark and ``dataframe`` on Spark Connect and for topologies of DataFrames, which
+            run one txid a job. At-least-once topologies: ``"local"``, ``"resident"``, or
+            ``"auto"``, which takes ``resident`` where a session is given or active, else ``local``.
         zookeeper: ``"embedded"`` (the server inside PySpark's jars, in the driver's JVM),
             ``"memory"`` (nothing survives the process) or ``"host:port,host:port/chroot"``.
         zookeeper_dir: Directory of the embedded server.
@@ -37,10 +37,10 @@ class Config:
         connect_timeout_s: How long the first connection to ZooKeeper is tried.
         max_spout_pending: Batches in flight; default ``run_txids_max * (jobs_max + 1)``. In an
             at-least-once topology: pending trees of each spout task; by default any number.
-        slots: Spark partitions that host the tasks; default: the session's parallelism. In an
-            at-least-once topology on Spark: tasks that live long; default: one on each free core.
-        run_txids_max: Batches that one Spark job processes at the most.
-        jobs_max: Spark jobs that process at the same time at the most.
+        slots: Spark partitions that host the tasks; default: the session's parallelism. On the
+            carrier ``resident``: tasks that live long; default: one on each free core.
+        run_txids_max: Batches that one run (a Spark job) processes at the most.
+        jobs_max: Runs (Spark jobs) that process at the same time at the most.
         attempts_max: Counted failures of one batch after which the run stops.
         batch_timeout_s: Time limit of a batch; a job of n batches has n times as much.
         poll_interval_s: Pause before a spout that was not ready is asked again.

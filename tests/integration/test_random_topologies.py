@@ -202,7 +202,7 @@ def test_many_random_topologies_leave_what_plain_python_computes(
     assert place.read("sums") == plan.fold()
 
 
-@pytest.mark.parametrize("carrier", ["rdd", "dataframe"])
+@pytest.mark.parametrize("carrier", ["rdd", "dataframe", "resident"])
 @settings(max_examples=2, deadline=None, derandomize=True)
 @given(plan=plans(), config=configs)
 def test_a_random_topology_leaves_the_same_on_spark(
@@ -210,6 +210,8 @@ def test_a_random_topology_leaves_the_same_on_spark(
 ) -> None:
     place = Place.in_memory()
     alone = replace(plan, committer_tasks=1)  # a state in memory is in the driver
+    if carrier == "resident":
+        config = replace(config, slots=2)  # the session has two cores
 
     run_to_end(alone.build(place), place, on(carrier, config), spark)
 

@@ -1,4 +1,4 @@
-"""An opaque topology with a random emitter, whose tasks kill their own executors.
+"""An opaque topology with a random emitter, whose tasks kill their own executors or workers.
 
 Says on its standard output where each committed batch ended in each partition, and what failed.
 """
@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 from tests.integration.bolts import Gathering
 from tests.spark_session import open_test_session
@@ -26,6 +27,7 @@ from txtopo import (
     TransactionAttempt,
 )
 from txtopo.collector import BatchOutputCollector
+from txtopo.config import Carrier
 from txtopo.context import TaskContext
 from txtopo.metadata import Json
 from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change, TopologyListener
@@ -49,10 +51,10 @@ NUMBERS = Fields("part long, number long")
 
 
 class Deaths:
-    """Kills the executor of a task, once for each place and txid."""
+    """Kills the executor of a task, or its Python worker, once for each place and txid."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, whom: str) -> None:
+        self.folder, self.whom = folder, whom
 
     def reach(self, place: str, txid: int, task: int) -> None:
         """Die if it is time to."""
@@ -64,7 +66,8 @@ class Deaths:
             return
         time.sleep(OTHERS_READ_S)
         # A worker is forked by PySpark's daemon, which the executor has started.
-        os.kill(_parent(os.getppid()), signal.SIGKILL)
+        victim = os.getpid() if self.whom == "worker" else _parent(os.getppid())
+        os.kill(victim, signal.SIGKILL)
         time.sleep(OTHERS_READ_S)
 
 
@@ -176,9 +179,9 @@ def _number(metadata: Json) -> int:
     return metadata if isinstance(metadata, int) else 0
 
 
-def random_cuts(folder: Path) -> Topology:
+def random_cuts(folder: Path, whom: str) -> Topology:
     """Return the topology; its committer runs in tasks."""
-    deaths = Deaths(folder)
+    deaths = Deaths(folder, whom)
     parts = open_state(
         f"sqlite:///{folder / 'parts.db'}",
         key=Fields("batch long, part long"),
@@ -191,15 +194,23 @@ def random_cuts(folder: Path) -> Topology:
     return builder.build_topology()
 
 
-def main(folder: str) -> None:
-    spark = open_test_session("local-cluster[2,1,1024]", {"spark.executor.memory": "1024m"})
+def main(carrier: Carrier, whom: str, folder: str) -> None:
+    """Process everything.
+
+    Args:
+        carrier: The carrier.
+        whom: Who is killed: ``executor`` or ``worker``.
+        folder: Where everything is kept.
+    """
+    master = "local[2]" if whom == "worker" else "local-cluster[2,1,1024]"
+    spark = open_test_session(master, {"spark.executor.memory": "1024m"})
     # So that a commit and a later batch do not both lose an executor: two take long to start.
-    config = Config(carrier="rdd", zookeeper="memory", run_txids_max=2, max_spout_pending=2)
-    with random_cuts(Path(folder)).start(spark, config, [Telling()]) as run:
+    config = Config(carrier=carrier, zookeeper="memory", run_txids_max=2, max_spout_pending=2)
+    with random_cuts(Path(folder), whom).start(spark, config, [Telling()]) as run:
         run.process_all_available()
     tell("done")
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(cast("Carrier", sys.argv[1]), sys.argv[2], sys.argv[3])

@@ -11,6 +11,7 @@ from tests.services.postgresql import PostgresServer
 
 pytestmark = [pytest.mark.kills, pytest.mark.spark, pytest.mark.timeout(900)]
 KILLS = 5
+KILLS_OF_RESIDENT = 3
 COMMITS_MAX = 20
 
 
@@ -39,3 +40,15 @@ def test_every_sample_of_postgresql_is_the_fold_of_the_first_txids_on_spark(
 
     with killed.watched(seen_min=20):
         killed.kill_and_finish(KILLS, seed=6, commits_max=COMMITS_MAX)
+
+
+@pytest.mark.parametrize("kind", ["opaque", pytest.param("transactional", marks=pytest.mark.slow)])
+@pytest.mark.row(22, 31)
+def test_every_sample_is_the_fold_of_the_first_txids_on_resident_slots(
+    kind: str, flights_input: Path, tmp_path: Path
+) -> None:
+    arguments = ["--carrier", "resident", "--kind", kind, *embedded(tmp_path)]
+    killed = Campaign(flights_input, f"sqlite:///{tmp_path / 'flights.db'}", arguments)
+
+    with killed.watched(seen_min=10):
+        killed.kill_and_finish(KILLS_OF_RESIDENT, seed=7, commits_max=COMMITS_MAX)

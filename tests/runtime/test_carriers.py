@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,10 +21,13 @@ from tests.runtime.carrying import (
     counting,
     single_bolt,
 )
-from txtopo.errors import RunLostError
+from txtopo.config import Config
+from txtopo.errors import ConfigError, RunLostError
 from txtopo.planning.outcome import judge
+from txtopo.runtime import start
 from txtopo.runtime.carrier import Carrier
 from txtopo.runtime.local import LocalCarrier
+from txtopo.runtime.resident_carrier import ResidentCarrier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,12 +35,22 @@ if TYPE_CHECKING:
 Open = Callable[[], Carrier]
 
 
-@pytest.fixture(params=["rdd", "dataframe"])
-def open_carrier(request: pytest.FixtureRequest, spark: SparkSession) -> Open:
-    from txtopo.runtime.dataframe_carrier import DataFrameCarrier
-    from txtopo.runtime.rdd_carrier import RddCarrier
+SLOTS = 2
 
-    return lambda: (RddCarrier if request.param == "rdd" else DataFrameCarrier)(spark)
+
+@pytest.fixture(params=["rdd", "dataframe", "resident"])
+def open_carrier(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[Open]:
+    opened: list[Carrier] = []
+
+    def open_one() -> Carrier:
+        slots = SLOTS if request.param == "resident" else None
+        carrier = start.open_carrier(Config(carrier=request.param, slots=slots), spark)
+        opened.append(carrier)
+        return carrier
+
+    yield open_one
+    for carrier in opened:
+        carrier.close()
 
 
 @pytest.mark.parametrize(("tasks", "slots"), [(1, 2), (3, 2), (2, 3)])
@@ -47,8 +60,10 @@ def test_every_carrier_gives_what_the_local_one_gives(
     (here := tmp_path / "here").mkdir()
     (there := tmp_path / "there").mkdir()
 
+    carrier = open_carrier()
+    fitting = min(slots, SLOTS) if isinstance(carrier, ResidentCarrier) else slots
     carry(LocalCarrier(slots), counting(here, tasks=tasks, slots=slots), run_of(3))
-    committed = carry(open_carrier(), counting(there, tasks=tasks, slots=slots), run_of(3))
+    committed = carry(carrier, counting(there, tasks=tasks, slots=fitting), run_of(3))
 
     assert committed == [1, 2, 3]
     assert contents(there) == contents(here)
@@ -155,6 +170,11 @@ def test_a_crashed_worker_counts_as_a_failure_of_the_run(open_carrier: Open) -> 
         carrier.process(run_of(1))
 
     assert caught.value.facts["counted"] is True
+
+
+def test_more_resident_slots_than_free_cores_are_refused(spark: SparkSession) -> None:
+    with pytest.raises(ConfigError, match="more slots than free cores; got slots=3 with 2 free"):
+        start.open_carrier(Config(carrier="resident", slots=3), spark)
 
 
 def test_jobs_are_named_tagged_and_pooled(spark: SparkSession, tmp_path: Path) -> None:

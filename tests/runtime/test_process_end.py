@@ -65,3 +65,22 @@ def test_a_work_that_hangs_keeps_no_process(tmp_path: Path) -> None:
     )
     assert process.returncode == 0
     assert "the process ends while 1 works hang" in process.stderr
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "ThreadScheduler('run').submit_lasting(wait, lambda _: None)",
+        "ThreadScheduler('run').lasting_lane('post-office').submit(wait, lambda _: None)",
+    ],
+)
+def test_a_work_that_lasts_as_long_as_the_run_is_not_waited_for(begin: str, tmp_path: Path) -> None:
+    """The jobs of resident slots are such: they end when the process does."""
+    process = ended(
+        tmp_path,
+        f"threads.EXIT_TIMEOUT_S = {LIMIT_S}",
+        "def wait():\n    begun.set()\n    threading.Event().wait()",
+        begin,
+        "begun.wait()",
+    )
+    assert (process.returncode, process.stderr) == (0, "")

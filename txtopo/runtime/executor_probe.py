@@ -39,12 +39,13 @@ class Finding(NamedTuple):
     missing: tuple[tuple[str, str], ...]
 
 
-def probe_executors(context: SparkContext, spout: Component) -> None:
+def probe_executors(context: SparkContext, spout: Component, more: Sequence[str] = ()) -> None:
     """Check that executors can run a topology; does nothing where they are this machine's.
 
     Args:
         context: The context.
         spout: The spout, whose ``client_modules`` are needed too.
+        more: What else is needed.
 
     Raises:
         ConfigError: An executor lacks a module; ship it.
@@ -53,7 +54,7 @@ def probe_executors(context: SparkContext, spout: Component) -> None:
     if not is_remote(context.master or ""):
         return
     client = tuple(getattr(spout.prototype, "client_modules", ()))
-    check_findings(ask_executors(context, (*NEEDED, *client)))
+    check_findings(ask_executors(context, (*NEEDED, *more, *client)))
 
 
 def is_remote(master: str) -> bool:

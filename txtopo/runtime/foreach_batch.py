@@ -63,10 +63,10 @@ class ForeachBatch:
                 component=spout.id,
             )
         check_config(config)
-        if config.carrier == "rdd":
+        if config.carrier in ("rdd", "resident"):
             raise ConfigError(
-                "a micro-batch is a DataFrame; got carrier 'rdd'; expected 'auto', 'dataframe' or "
-                "'local'"
+                f"a micro-batch is a DataFrame; got carrier {config.carrier!r}; expected 'auto', "
+                "'dataframe' or 'local'"
             )
         if continues is not None and not (isinstance(continues, str) and continues):
             raise ConfigError(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _REASONS = {
     "local": "it has no Spark, which makes and computes the frames",
     "rdd": "it moves envelopes on RDDs, in which a plan of Spark's would end",
+    "resident": "its slots keep the cores that a plan of Spark's would need",
 }
 
 

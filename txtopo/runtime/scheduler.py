@@ -149,9 +149,20 @@ class ThreadScheduler:
 
         self._workers.run(self._errand(work, done))
 
+    def submit_lasting(self, work: Callable[[], T], done: Done) -> None:
+        """Do the same with a work that lasts as long as the run.
+
+        It only waits for others, so the end of the process need not wait for it.
+        """
+        self._workers.run(self._lasting(work, done))
+
     def lane(self, name: str) -> Lane:
         """Return a thread that serves one lane."""
         return ThreadLane(f"{self._name}-{name}", self._errand, self._own)
+
+    def lasting_lane(self, name: str) -> Lane:
+        """Return a thread for works that last as long as the run, see :meth:`submit_lasting`."""
+        return ThreadLane(f"{self._name}-{name}", self._lasting, self._own)
 
     def seed(self) -> int:
         """Return a random number of the operating system."""
@@ -173,14 +184,16 @@ class ThreadScheduler:
 
     def _errand(self, work: Callable[[], T], done: Done) -> Callback:
         def run() -> None:
-            if not UNDER_WAY.begin():
-                return
-            future: Future[T] = Future()
-            try:
-                future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - every outcome goes back to the loop
-                future.set_exception(error)
-            UNDER_WAY.done()
+            if UNDER_WAY.begin():
+                future = _outcome(work)
+                UNDER_WAY.done()
+                self.post(lambda: done(future))
+
+        return run
+
+    def _lasting(self, work: Callable[[], T], done: Done) -> Callback:
+        def run() -> None:
+            future = _outcome(work)
             self.post(lambda: done(future))
 
         return run
@@ -218,6 +231,15 @@ class ThreadScheduler:
             return self._queue.get(timeout=min(wait_s, threading.TIMEOUT_MAX))
         except queue.Empty:
             return None
+
+
+def _outcome(work: Callable[[], T]) -> Future[T]:
+    future: Future[T] = Future()
+    try:
+        future.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - every outcome goes back to the loop
+        future.set_exception(error)
+    return future
 
 
 @dataclass(order=True, slots=True)

@@ -23,6 +23,7 @@ from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.local import LocalCarrier
 from txtopo.runtime.parts import Parts
 from txtopo.runtime.progress import BatchCommitted, TopologyListener
+from txtopo.runtime.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.run_handle import RecentProgress
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, is_classic, open_session
@@ -68,17 +69,16 @@ def start_topology(
         PromiseError: A state's table cannot be used; nothing was written.
     """
     check_config(config)
-    if config.carrier == "resident":
-        raise ConfigError(
-            "carrier 'resident' carries at-least-once topologies; got a transactional one; use "
-            "carrier='rdd', 'dataframe' or 'auto'",
-            setting="carrier",
-        )
     check_frame_carrier(topology.graph, config.carrier)
+    if config.carrier == "resident":
+        check_zeromq()
     session = None if config.carrier == "local" else _session(spark, topology)
     if session is not None and is_classic(session):
-        probe_executors(session.sparkContext, topology.graph.spout)
-    carrier = open_carrier(config, session, frames=topology.graph.spout.role.frame)
+        more = ("zmq",) if config.carrier == "resident" else ()
+        probe_executors(session.sparkContext, topology.graph.spout, more)
+    carrier = open_carrier(
+        config, session, name=topology.id, frames=topology.graph.spout.role.frame
+    )
     opened = partial(open_transactional_state, config, topology.id, _jvm(session), ensemble)
     scheduler = scheduler or ThreadScheduler(f"txtopo-{topology.id}")
     recent = RecentProgress(BatchCommitted)
@@ -155,10 +155,14 @@ def _prepare(parts: Parts) -> None:
         close_backends(backends)
 
 
-def open_carrier(config: Config, session: SparkSession | None, *, frames: bool = False) -> Carrier:
+def open_carrier(
+    config: Config, session: SparkSession | None, *, name: str = "", frames: bool = False
+) -> Carrier:
     """Return the carrier that the configuration names, or that *frames* need."""
     if session is None:
         return LocalCarrier(config.slots)
+    if config.carrier == "resident":
+        return _resident(config, session, name)
     classic = is_classic(session)
     kind = config.carrier
     if kind == "auto":
@@ -175,6 +179,15 @@ def open_carrier(config: Config, session: SparkSession | None, *, frames: bool =
     from txtopo.runtime.dataframe_carrier import DataFrameCarrier
 
     return DataFrameCarrier(session)
+
+
+def _resident(config: Config, session: SparkSession, name: str) -> Carrier:
+    from txtopo.runtime.resident.slot_jobs import SlotJobs
+    from txtopo.runtime.resident_carrier import ResidentCarrier
+
+    jobs = SlotJobs(session, "stages")
+    scheduler = ThreadScheduler(f"txtopo-{name}-slots")
+    return ResidentCarrier(jobs, Keys.make(), config, jobs.fit(config.slots), scheduler)
 
 
 def _session(spark: SparkSession | None, topology: Topology) -> SparkSession:

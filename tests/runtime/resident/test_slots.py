@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 import zmq
@@ -26,7 +25,6 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.planning.anchoring.spout_task import Ends, SpoutTask
 from txtopo.planning.program import compile_program
 from txtopo.runtime.resident import messages
-from txtopo.runtime.resident.slot_host import SlotHost
 from txtopo.runtime.resident.sockets import Keys, connected
 from txtopo.testing import FeederSpout, Shared
 
@@ -142,11 +140,11 @@ def test_the_newest_task_has_the_slot_and_the_earlier_one_is_not_heard() -> None
         feeder.wait_until_acked(2)
         # It cleans up, but does not end: Spark would then stop the other one.
         wait_until(lambda: ("cleaned up", "first") in seen.notes)
-        assert not resident.jobs.hosts[0]._over
+        assert not resident.jobs.hosts[0].over
 
     assert feeder.acked == [2]
     assert ("found", "later") in seen.notes
-    assert resident.jobs.hosts[0]._over
+    assert resident.jobs.hosts[0].over
 
 
 def test_a_task_of_an_earlier_job_is_sent_away() -> None:
@@ -187,26 +185,6 @@ def test_an_envelope_for_another_life_is_not_worked_on() -> None:
 
     context.term()
     assert [note for note in seen.notes if note[0] == "a"] == [("a", "first")]
-
-
-def test_a_task_that_hears_nothing_of_the_driver_ends() -> None:
-    program = compile_program(noting(FeederSpout(WORD), Seen()).graph, Config(), 1)
-    driver = f"tcp://{HOST}:9"  # there is nobody
-
-    host = SlotHost(program, 0, 1, Keys.make(), driver, 0.2, time.monotonic)
-    task = threading.Thread(target=host.run, daemon=True)
-    task.start()
-    task.join(LIMIT_S)
-    assert not task.is_alive()
-
-
-def test_pings_keep_an_idle_task_alive() -> None:
-    feeder, seen = FeederSpout(WORD), Seen()
-
-    with Resident(noting(feeder, seen), Config(), silence_s=2.5) as resident:
-        wait_until(lambda: resident.run.status == "running")
-        time.sleep(4)
-        assert resident.driver.meter.slots_lost == 0
 
 
 @pytest.mark.parametrize("stranger", ["no keys", "other keys", "own keys"])

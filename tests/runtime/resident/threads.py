@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from txtopo import Config, ReliableTopology
+from txtopo.errors import RunLostError
 from txtopo.planning.program import Program, compile_program
 from txtopo.runtime.reliable.driver import ReliableDriver, ReliableParts
 from txtopo.runtime.reliable.handle import ReliableRun
@@ -14,6 +16,7 @@ from txtopo.runtime.reliable.progress import Progressed
 from txtopo.runtime.resident.slot_host import SlotHost
 from txtopo.runtime.resident.slots import ResidentSlots
 from txtopo.runtime.resident.sockets import Keys
+from txtopo.runtime.resident.stage_host import StageHost
 from txtopo.runtime.run_handle import RecentProgress
 from txtopo.runtime.scheduler import ThreadScheduler
 
@@ -22,39 +25,54 @@ LIMIT_S = 60.0
 
 
 class ThreadJobs:
-    """Runs slots on threads. A task cannot be killed here, but it ends in silence."""
+    """Runs slots on threads. A task cannot be killed here: one that is, is not heard any more."""
 
     host = bind_host = HOST
 
-    def __init__(self, silence_s: float) -> None:
+    def __init__(self, silence_s: float, kind: type[SlotHost] | type[StageHost] = SlotHost) -> None:
         self.silence_s = silence_s
+        self.kind = kind
         self.stopped = False
-        self.hosts: list[SlotHost] = []
+        self.hosts: list[SlotHost | StageHost] = []
         self.keys: Keys | None = None
         self.driver = ""
+        self.cancelled: list[tuple[int, int]] = []
+        self._ends: dict[tuple[int, int], Future[None]] = {}
 
     def start(self, program: Program) -> None:
         self.program = program
 
     def run(self, slot: int, submission: int, keys: Keys, driver: str) -> None:
         self.keys, self.driver = keys, driver
-        host = SlotHost(
-            self.program, slot, submission, keys, driver, self.silence_s, time.monotonic
-        )
-        self.hosts.append(host)
-        host.run()
+        end = self._ends[slot, submission] = Future()
+        self.copy(slot, submission, end)
+        end.result()
 
-    def copy(self, slot: int, submission: int) -> threading.Thread:
+    def copy(self, slot: int, submission: int, end: Future[None] | None = None) -> threading.Thread:
         """Run another task for a slot."""
         assert self.keys is not None
-        task = threading.Thread(
-            target=self.run, args=(slot, submission, self.keys, self.driver), daemon=True
+        host = self.kind(
+            self.program, slot, submission, self.keys, self.driver, self.silence_s, time.monotonic
         )
+        self.hosts.append(host)
+
+        def work() -> None:
+            host.run()
+            if end is not None and not end.done():
+                end.set_result(None)
+
+        task = threading.Thread(target=work, daemon=True)
         task.start()
         return task
 
+    def kill(self, slot: int, submission: int, error: Exception) -> None:
+        """End the job of a slot."""
+        self._ends[slot, submission].set_exception(error)
+
     def cancel(self, slot: int, submission: int) -> None:
-        pass
+        self.cancelled.append((slot, submission))
+        if self.kind is StageHost and not self._ends[slot, submission].done():
+            self.kill(slot, submission, RunLostError("cancelled", counted=False, cancelled=True))
 
     def close(self) -> None:
         pass

@@ -66,7 +66,7 @@ def start_reliable(
     keys = Keys.make()
     from txtopo.runtime.resident.slots import ResidentSlots
 
-    jobs = SlotJobs(session if session is not None else open_session()[0])
+    jobs = SlotJobs(session if session is not None else open_session()[0], "bolts")
     program = compile_program(graph, config, jobs.fit(config.slots))
     scheduler = ThreadScheduler(f"txtopo-{graph.id}")
     slots = ResidentSlots(jobs, keys, config, scheduler)

@@ -1,10 +1,15 @@
 """The carrier ``resident``: slots that live in Spark tasks, and envelopes over ZeroMQ.
 
+Two kinds of topologies use them, and share what follows. At-least-once topologies host their bolts
+there; :mod:`~txtopo.runtime.resident.slots` is the driver's end and
+:mod:`~txtopo.runtime.resident.slot_host` the task. Transactional topologies have them compute the
+stages of their runs; :mod:`~txtopo.runtime.resident.stages` says how.
+
 * **A slot is one Spark job with one task**, which ends when the run does. It is submitted again
   when it dies: Spark finds the place and starts the processes. One job for all slots would take all
   of them down with one, since ``local[n]`` tries no task twice.
-* **The driver** has one ROUTER socket. Each task opens a DEALER socket to it, and a PULL socket of
-  its own on which the other slots push envelopes to it.
+* **The driver** has one ROUTER socket. Each task opens a DEALER socket to it. A task with bolts
+  opens a PULL socket of its own too, on which the other slots push envelopes to it.
 * **Lives.** A task says *hello* to the driver and is told the number of its life; then it prepares
   its bolts, says *ready*, and only then is given envelopes. Numbers of lives grow, over all slots.
   The newest hello owns a slot. Whoever owned it before is cut off: the driver hears it no more, and
@@ -13,8 +18,9 @@
 * **The directory** tells each slot where the others listen and which life they are in. What is sent
   to a slot between two lives is kept until the next one is there.
 * **Bounds.** No socket has a high-water mark: slots never wait for each other (two that are full
-  would wait forever), and the driver must not. Credits bound what is under way instead, see
-  :mod:`txtopo.planning.anchoring`: spouts wait while a slot has more than enough to consume.
+  would wait forever), and the driver must not. What is under way is bounded by one order a slot
+  where stages are computed, and by credits where bolts live, see :mod:`txtopo.planning.anchoring`:
+  spouts wait while a slot has more than enough to consume.
   Reports come over different connections; :mod:`~txtopo.runtime.resident.accounts` keeps the sums
   exact.
 * **Keys.** Each run makes CURVE keys, which travel in the closure of its tasks and nowhere else, so

@@ -13,11 +13,12 @@ from txtopo.planning.anchoring.report import Complaint, Report
 from txtopo.planning.failures import pickled_error, traceback_of, unpickled_error
 from txtopo.planning.pickling import loads, pack
 
-# From a slot. Hello: where it listens. Ready and report: a Said.
-HELLO, READY, REPORT = b"h", b"r", b"p"
-# To a slot. Welcome: the number of its life. Directory: one Neighbour for each slot. Cut off:
-# DORMANT or RETURN.
-WELCOME, DIRECTORY, ENVELOPES, PING, CUT_OFF, END = b"w", b"d", b"e", b"i", b"c", b"x"
+# From a slot. Hello: where it listens. Report: a Said. Answer: number and addresses, then records.
+HELLO, READY, REPORT, ANSWER = b"h", b"r", b"p", b"a"
+# To a slot. Welcome: the number of its life. Directory: one Neighbour for each slot. Stage: a
+# StageOrder, then records. Cut off: DORMANT or RETURN.
+WELCOME, DIRECTORY, ENVELOPES, STAGE = b"w", b"d", b"e", b"s"
+PING, CUT_OFF, END = b"i", b"c", b"x"
 # Another task of the same job has the slot: if this one returned, Spark would stop the other.
 DORMANT = b"1"
 RETURN = b"0"

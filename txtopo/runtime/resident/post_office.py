@@ -12,7 +12,7 @@ import zmq
 
 from txtopo.runtime.resident.messages import PING
 from txtopo.runtime.resident.sockets import Keys, listening
-from txtopo.runtime.scheduler import LaneScheduler
+from txtopo.runtime.scheduler import ThreadScheduler
 
 PING_S = 1.0
 # How many messages are taken in before others may be sent again.
@@ -20,7 +20,7 @@ _AT_ONCE_MAX = 100
 _numbers = count()
 
 Letter = Sequence[bytes]
-"""What a slot said: who, kind, slot, payload."""
+"""What a slot said: who, kind, slot, and what belongs to it."""
 
 
 class PostOffice:
@@ -38,7 +38,7 @@ class PostOffice:
         self,
         keys: Keys,
         host: str,
-        scheduler: LaneScheduler,
+        scheduler: ThreadScheduler,
         heard: Callable[[list[Letter]], None],
         unreachable: Callable[[bytes], None],
     ) -> None:
@@ -59,7 +59,7 @@ class PostOffice:
         name = f"inproc://post-office-{next(_numbers)}"
         self._inner.bind(name)
         self._desk.connect(name)
-        self._lane = scheduler.lane("post-office")
+        self._lane = scheduler.lasting_lane("post-office")
 
     def open(self) -> None:
         """Begin to send and to hear."""

@@ -19,9 +19,10 @@ from txtopo.planning.pickling import loads
 from txtopo.planning.program import Program
 from txtopo.runtime.resident import messages
 from txtopo.runtime.resident.accounts import DRIVER
+from txtopo.runtime.resident.link import DriverLink
 from txtopo.runtime.resident.messages import Said
 from txtopo.runtime.resident.peers import Peers
-from txtopo.runtime.resident.sockets import Keys, address_towards, connected, listening
+from txtopo.runtime.resident.sockets import Keys, listening
 
 # So that reports, and with them acks, do not wait for all of a long backlog.
 WORK_TUPLES_MAX = 20_000
@@ -52,35 +53,37 @@ class SlotHost:
     ) -> None:
         self._program = program
         self._number = slot
-        self._silence_s = silence_s
         self._now = now
         self._life = 0
         self._slot: Slot | None = None
         self._intervals: dict[str, float] = {}
         self._due: dict[str, float] = {}
-        self._over = self._dormant = False
+        self._dormant = False
         self._records: list[bytes] = []
         self._consumed: Counter[int] = Counter()
         self._tuples = 0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._driver = connected(
-            self._context, zmq.DEALER, keys, driver, messages.new_identity(submission)
-        )
-        address = address_towards(driver.removeprefix("tcp://").rpartition(":")[0])
-        self._inbox, port = listening(self._context, zmq.PULL, keys, address)
+        self._link = DriverLink(self._context, slot, submission, keys, driver, silence_s, now)
+        self._inbox, port = listening(self._context, zmq.PULL, keys, self._link.address)
         self._peers = Peers(self._context, keys)
         self._poller = zmq.Poller()
-        self._poller.register(self._driver, zmq.POLLIN)
+        self._poller.register(self._link.socket, zmq.POLLIN)
         self._poller.register(self._inbox, zmq.POLLIN)
-        self._heard_s = now()
-        self._say(messages.HELLO, f"tcp://{address}:{port}".encode())
+        self._link.say(messages.HELLO, f"tcp://{self._link.address}:{port}".encode())
+
+    @property
+    def over(self) -> bool:
+        """Whether the driver has told the task to end."""
+        return self._link.over
 
     def run(self) -> None:
         """Host the slot until the driver ends it, or is gone."""
         try:
-            while not self._over and self._now() - self._heard_s <= self._silence_s:
+            while not self._link.over:
                 self._poller.poll(self._wait_ms())
                 self._listen()
+                if self._link.gone:
+                    break
                 self._work()
         finally:
             if self._slot is not None:
@@ -90,18 +93,15 @@ class SlotHost:
     def _wait_ms(self) -> int:
         if self._tuples or (self._slot is not None and self._slot.emitted):
             return 0
-        until_s = min(self._due.values(), default=self._heard_s + self._silence_s)
-        until_s = min(until_s, self._heard_s + self._silence_s)
+        until_s = min([*self._due.values(), self._link.gone_s])
         return int(max(0.0, until_s - self._now()) * 1000) + 1
 
     def _listen(self) -> None:
         while self._tuples < WORK_TUPLES_MAX:
-            try:
-                kind, *payload = self._driver.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+            heard = self._link.hear()
+            if heard is None:
                 break
-            self._heard_s = self._now()
-            self._obey(kind, payload)
+            self._obey(*heard)
         # Slots that are busy with each other must not keep the driver's envelopes waiting, nor it
         # theirs: each gets a share.
         while self._tuples < 2 * WORK_TUPLES_MAX:
@@ -122,9 +122,7 @@ class SlotHost:
             self._peers.learn(self._life, loads(payload[0]))
         elif kind == messages.WELCOME:
             self._prepare(loads(payload[0]))
-        elif kind == messages.END or (kind == messages.CUT_OFF and payload[0] == messages.RETURN):
-            self._over = True
-        elif kind == messages.CUT_OFF:
+        elif kind == messages.CUT_OFF and not self._link.over:
             self._sleep()
 
     def _take(self, sender: int, record: bytes) -> None:
@@ -141,8 +139,10 @@ class SlotHost:
         report = slot.prepare()
         self._intervals = slot.ticks()
         self._due = {bolt: self._now() + each for bolt, each in self._intervals.items()}
-        self._heard_s = self._now()
-        self._say(messages.READY, messages.pack_said(Said(report, {}, {})))
+        if report.crash is not None:
+            self._tell(report, {}, {})
+        else:
+            self._link.say(messages.READY)
 
     def _work(self) -> None:
         if self._slot is None:
@@ -161,7 +161,7 @@ class SlotHost:
         self._tell(report, sent, dict(consumed))
 
     def _tell(self, report: Report, sent: messages.Sent, consumed: dict[int, int]) -> None:
-        self._say(messages.REPORT, messages.pack_said(Said(report, sent, consumed)))
+        self._link.say(messages.REPORT, messages.pack_said(Said(report, sent, consumed)))
 
     def _sleep(self) -> None:
         """Let go of the bolts and wait to be killed; see ``DORMANT``."""
@@ -169,6 +169,3 @@ class SlotHost:
             self._slot.cleanup()
         self._slot, self._dormant = None, True
         self._records, self._tuples, self._due = [], 0, {}
-
-    def _say(self, kind: bytes, payload: bytes) -> None:
-        self._driver.send_multipart((kind, messages.slot_frame(self._number), payload))

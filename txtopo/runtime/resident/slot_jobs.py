@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from txtopo.errors import ConfigError
 from txtopo.planning.program import Program
-from txtopo.runtime.resident.slot_task import SlotTask
+from txtopo.runtime.resident.slot_task import SlotTask, Work
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.session import is_classic
 from txtopo.runtime.spark_failures import failure_of_job
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 POOL = "txtopo-resident"
 # Executors of a session that was just built come one after the other.
 EXECUTORS_WAIT_MS = 10_000
-# Tasks of a job that was just cancelled may be still there.
-TASKS_WAIT_MS = 2_000
+# Tasks of a job that was just cancelled may be still there: Spark gives a worker 2 s to end.
+TASKS_WAIT_MS = 5_000
 _LOOK_MS = 200
 
 
@@ -35,11 +35,15 @@ class Cores(NamedTuple):
 class SlotJobs:
     """Runs the jobs of slots on classic Spark.
 
+    Args:
+        session: The session.
+        work: What the slots do.
+
     Raises:
         ConfigError: The session is of Spark Connect.
     """
 
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, work: Work) -> None:
         if not is_classic(session):
             raise ConfigError(
                 "carrier 'resident' needs classic Spark; got a Spark Connect session, which can "
@@ -47,6 +51,7 @@ class SlotJobs:
                 "where its driver can be reached; use carrier='local', or a classic session",
                 setting="carrier",
             )
+        self._work = work
         self._context: SparkContext = session.sparkContext
         self._labels = ClassicLabels(self._context)
 
@@ -109,7 +114,7 @@ class SlotJobs:
         tag = self._tag(slot, submission)
         try:
             self._labels.put_on(tag, f"{self._topology_id}: slot {slot}", POOL)
-            task = SlotTask(self._packed, slot, submission, keys, driver)
+            task = SlotTask(self._packed, slot, submission, keys, driver, self._work)
             self._context.parallelize([], 1).mapPartitionsWithIndex(task).collect()
         except Exception as error:
             raise failure_of_job(error, tag) from error

@@ -31,21 +31,32 @@ class Keys:
         Raises:
             ConfigError: There is no ZeroMQ; install it.
         """
-        try:
-            import zmq
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                "carrier 'resident' needs ZeroMQ; got no module 'zmq'; install it here and on all "
-                "workers with pip install 'txtopo[resident]', or use carrier='local'",
-                setting="carrier",
-            ) from error
-        if not zmq.has("curve"):
-            raise ConfigError(
-                "carrier 'resident' needs a ZeroMQ with CURVE; got one without; install the wheel "
-                "of pyzmq from PyPI, which has it",
-                setting="carrier",
-            )
+        check_zeromq()
+        import zmq
+
         return Keys(*zmq.curve_keypair(), *zmq.curve_keypair())
+
+
+def check_zeromq() -> None:
+    """Check that this process can make the sockets of slots.
+
+    Raises:
+        ConfigError: There is no ZeroMQ; install it.
+    """
+    try:
+        import zmq
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "carrier 'resident' needs ZeroMQ; got no module 'zmq'; install it here and on all "
+            "workers with pip install 'txtopo[resident]', or use carrier='local'",
+            setting="carrier",
+        ) from error
+    if not zmq.has("curve"):
+        raise ConfigError(
+            "carrier 'resident' needs a ZeroMQ with CURVE; got one without; install the wheel "
+            "of pyzmq from PyPI, which has it",
+            setting="carrier",
+        )
 
 
 def listening(

@@ -1,0 +1,68 @@
+"""How a slot tells a driver that is gone from one that it has not listened to."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from tests.runtime.reliable.bolts import WORD, Forward
+from tests.runtime.resident.threads import HOST, LIMIT_S, Resident, wait_until
+from txtopo import BasicBolt, Config, ReliableTopology, TopologyBuilder, Tuple
+from txtopo.collector import BatchOutputCollector
+from txtopo.planning.program import compile_program
+from txtopo.runtime.resident.slot_host import SlotHost
+from txtopo.runtime.resident.sockets import Keys
+from txtopo.testing import FeederSpout
+
+pytestmark = pytest.mark.integration
+
+
+def forwarding(feeder: FeederSpout) -> ReliableTopology:
+    builder = TopologyBuilder()
+    builder.set_spout("words", feeder)
+    builder.set_bolt("forward", Forward()).shuffle_grouping("words")
+    return builder.build_topology()
+
+
+def test_a_task_that_hears_nothing_of_the_driver_ends() -> None:
+    program = compile_program(forwarding(FeederSpout(WORD)).graph, Config(), 1)
+    driver = f"tcp://{HOST}:9"  # there is nobody
+
+    host = SlotHost(program, 0, 1, Keys.make(), driver, 0.2, time.monotonic)
+    task = threading.Thread(target=host.run, daemon=True)
+    task.start()
+    task.join(LIMIT_S)
+    assert not task.is_alive()
+
+
+def test_pings_keep_an_idle_task_alive() -> None:
+    feeder = FeederSpout(WORD)
+
+    with Resident(forwarding(feeder), Config(), silence_s=2.5) as resident:
+        wait_until(lambda: resident.run.status == "running")
+        time.sleep(4)
+        assert resident.driver.meter.slots_lost == 0
+
+
+class Slow(BasicBolt):
+    """Takes longer than a slot waits for a word of its driver."""
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        if tuple["word"] == "slow":
+            time.sleep(4)
+
+
+def test_a_bolt_may_take_longer_than_the_driver_may_be_silent() -> None:
+    """The pings are there, and only have to be read first."""
+    feeder = FeederSpout(WORD)
+    builder = TopologyBuilder()
+    builder.set_spout("words", feeder)
+    builder.set_bolt("slow", Slow()).shuffle_grouping("words")
+
+    with Resident(builder.build_topology(), Config(), silence_s=2.5) as resident:
+        for id, word in enumerate(("slow", "quick")):
+            feeder.feed([word], id)
+            feeder.wait_until_acked(id)
+        assert resident.driver.meter.slots_lost == 0

@@ -1,0 +1,76 @@
+"""DriverLink: a task's connection to the driver, whatever its slot works on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import zmq
+
+from txtopo.runtime.resident import messages
+from txtopo.runtime.resident.sockets import Keys, address_towards, connected
+
+if TYPE_CHECKING:
+    Context = zmq.Context[zmq.Socket[bytes]]
+
+
+class DriverLink:
+    """Says what a task has to say, and hears the driver. Used on the thread of the task.
+
+    Args:
+        context: Makes the socket, and destroys it.
+        slot: Which slot it is.
+        submission: Which job of the slot this is.
+        keys: The keys of the run.
+        driver: Where the driver listens.
+        silence_s: After so many seconds without a word of the driver it is gone.
+        now: Seconds on a clock that only goes forward.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        slot: int,
+        submission: int,
+        keys: Keys,
+        driver: str,
+        silence_s: float,
+        now: Callable[[], float],
+    ) -> None:
+        self._slot = messages.slot_frame(slot)
+        self._silence_s = silence_s
+        self._now = now
+        self.socket = connected(
+            context, zmq.DEALER, keys, driver, messages.new_identity(submission)
+        )
+        self.address = address_towards(driver.removeprefix("tcp://").rpartition(":")[0])
+        """Where other tasks can reach this one."""
+        self.over = False
+        """Whether the driver has told the task to end."""
+        self._heard_s = now()
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing was heard for too long. To be asked when all that came was heard: a work
+        may have taken longer than that."""
+        return self._now() - self._heard_s > self._silence_s
+
+    @property
+    def gone_s(self) -> float:
+        """When the driver will be gone, if it says nothing until then."""
+        return self._heard_s + self._silence_s
+
+    def say(self, kind: bytes, *frames: bytes) -> None:
+        """Send to the driver; nobody waits."""
+        self.socket.send_multipart((kind, self._slot, *frames), copy=False)
+
+    def hear(self) -> tuple[bytes, list[bytes]] | None:
+        """Return the next word of the driver that has come; None if there is none."""
+        try:
+            kind, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        self._heard_s = self._now()
+        if kind == messages.END or (kind == messages.CUT_OFF and frames[0] == messages.RETURN):
+            self.over = True
+        return kind, frames
