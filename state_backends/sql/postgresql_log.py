@@ -2,47 +2,32 @@
 
 A row is a partial aggregate with its txid, and so is a folded row; the view groups by key. There is
 no primary key, and one index, on txid: for the redo and the folds. A commit is one ``COPY`` and the
-ledger. A fold is one statement that deletes the rows of a span of txids and inserts their
-combination, beside the commits: it touches other rows than they do. Two folds of the same rows, of
-a zombie's too, wait for each other, and the second one finds nothing left.
+ledger; the folds, ``postgresql_folding.py``, are beside the commits.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
 from state_backends.sql.postgresql import PostgresqlDialect
+from state_backends.sql.postgresql_folding import LogFolder, combined
 from state_backends.sql.postgresql_rows import copy_rows
 from state_backends.sql.postgresql_types import column_type
 from state_backends.sql.tables import StateColumns
 from txtopo.errors import ValueRefusedError
 from txtopo.state import (
-    SEGMENTS_OF_A_TIER,
-    Aggregate,
-    Lane,
     StateMode,
     StateTable,
     Writes,
     largest,
     limited_sums,
     log_rows,
-    span_to_fold,
 )
 
 _FLOAT_MAX = {"float": 3.4e38, "double": 1.79e308}
 _MARGIN = 0.99  # the bounds are floats, and the limits have up to 38 digits
-
-
-@dataclass(frozen=True, slots=True)
-class LogSpan:
-    """Rows of the log that were written, or folded, together."""
-
-    first_txid: int
-    last_txid: int
-    rows: int
 
 
 class PostgresqlLogDialect(PostgresqlDialect):
@@ -66,7 +51,7 @@ class PostgresqlLogDialect(PostgresqlDialect):
             if field.name in self._floats
         }
         self._bounds: dict[str, float] | None = None
-        self._lane = Lane(f"the log of state {state.name!r}")
+        self._folder = LogFolder(state, self.columns, self.write_options())
 
     @property
     def redone(self) -> bool:
@@ -89,9 +74,9 @@ class PostgresqlLogDialect(PostgresqlDialect):
     def selected(self) -> sa.Select[Any]:
         """Return what reads one row for each key: its key, its values, and the largest txid."""
         columns = self.columns
-        combined = _combined(self.state, columns.values)
+        values = combined(self.state, columns.values)
         txid = sa.func.max(columns.txid).label("txid")
-        return sa.select(*columns.keys, *combined, txid).group_by(*columns.keys)
+        return sa.select(*columns.keys, *values, txid).group_by(*columns.keys)
 
     def undo(self, connection: sa.Connection, txid: int) -> None:
         """Take back the rows of *txid*."""
@@ -103,6 +88,7 @@ class PostgresqlLogDialect(PostgresqlDialect):
     def apply(self, connection: sa.Connection, txid: int, writes: Writes) -> None:
         """Append the partials of *txid*."""
         rows = log_rows(self.state, txid, writes)
+        self._folder.wrote(txid, rows.num_rows)
         if not rows.num_rows:
             return
         copy_rows(connection, self.state.name, rows)
@@ -110,12 +96,11 @@ class PostgresqlLogDialect(PostgresqlDialect):
 
     def after_commit(self, engine: sa.Engine, txid: int) -> None:
         """Fold beside the next commits, once there is enough to fold."""
-        if txid % SEGMENTS_OF_A_TIER == 0:
-            self._lane.submit(lambda: self._fold(engine, txid))
+        self._folder.after_commit(engine, txid)
 
     def close(self) -> None:
         """Wait for a fold that is under way."""
-        self._lane.close()
+        self._folder.close()
 
     def _check_sums(self, connection: sa.Connection, added: dict[str, float]) -> None:
         """Refuse sums that do not fit; the rows are in the table, in this transaction."""
@@ -155,35 +140,6 @@ class PostgresqlLogDialect(PostgresqlDialect):
             bounds[name] = float(max(high, -low))
         return bounds
 
-    def _fold(self, engine: sa.Engine, txid: int) -> None:
-        with engine.connect() as connection:
-            connection.execution_options(**self.write_options())
-            while True:
-                with connection.begin():
-                    span = span_to_fold(self._segments(connection), txid)
-                    if span is None:
-                        return
-                    connection.execute(self.fold_statement(*span))
-
-    def _segments(self, connection: sa.Connection) -> list[LogSpan]:
-        txid = self.columns.txid
-        counted = sa.select(txid, sa.func.count()).group_by(txid).order_by(txid)
-        # A folded row has the last txid of its span, and rows of the span are nowhere else.
-        return [LogSpan(at, at, rows) for at, rows in connection.execute(counted)]
-
-    def fold_statement(self, first: int, last: int) -> sa.Executable:
-        """Return what replaces the rows of the txids *first* to *last* by their combination."""
-        columns = self.columns
-        between = columns.txid.between(first, last)
-        own = [*columns.keys, *columns.values]
-        gone = sa.delete(columns.table).where(between).returning(*own).cte("gone")
-        keys = [gone.c[key.name] for key in columns.keys]
-        values = [gone.c[value.name] for value in columns.values]
-        combined = _combined(self.state, values)
-        rows = sa.select(*keys, *combined, sa.literal(last)).group_by(*keys)
-        names = [column.name for column in (*own, columns.txid)]
-        return sa.insert(columns.table).from_select(names, rows).add_cte(gone)
-
 
 def _columns(state: StateTable) -> StateColumns:
     keys = tuple(
@@ -193,15 +149,3 @@ def _columns(state: StateTable) -> StateColumns:
     txid = sa.Column("txid", sa.BigInteger(), nullable=False)
     table = sa.Table(state.name, sa.MetaData(), *keys, *values, txid)
     return StateColumns(table, keys, values, ())
-
-
-def _combined(state: StateTable, values: Any) -> list[sa.Label[Any]]:
-    pairs = zip(state.aggregates, values, strict=True)
-    return [_over_rows(aggregate, value).label(value.name) for aggregate, value in pairs]
-
-
-def _over_rows(aggregate: Aggregate, value: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-    if aggregate.operator == "add":
-        # A sum of whole numbers is numeric; the cast raises where it does not fit.
-        return sa.cast(sa.func.sum(value), value.type)
-    return (sa.func.min if aggregate.operator == "min" else sa.func.max)(value)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import sqlalchemy as sa
 
+from state_backends.sql.backend import SqlBackend
+from state_backends.sql.postgresql_folding import LogFolder
 from state_backends.sql.postgresql_log import PostgresqlLogDialect
 from tests.services.postgresql import PostgresServer
 from txtopo.errors import TopologyError, ValueRefusedError
@@ -51,15 +54,16 @@ class TestLog(AggregateStateSuite):
     histories = 40
 
 
-def dialect_of(log: State) -> PostgresqlLogDialect:
-    return PostgresqlLogDialect(sa.make_url(log.url), log.layout())
+def folder_of(log: State) -> LogFolder:
+    dialect = PostgresqlLogDialect(sa.make_url(log.url), log.layout())
+    return LogFolder(log.layout(), dialect.columns, dialect.write_options())
 
 
 def fold(log: State, first: int, last: int) -> None:
     """Fold as the backend does."""
     engine = sa.create_engine(log.url)
     with engine.begin() as connection:
-        connection.execute(dialect_of(log).fold_statement(first, last))
+        connection.execute(folder_of(log).statement(first, last))
     engine.dispose()
 
 
@@ -121,6 +125,33 @@ def test_two_folds_of_the_same_rows_add_them_up_once(log: State) -> None:
 
     assert len(rows_of(log)) == 1_000
     assert set(store.contents().values()) == {30}
+
+
+def test_the_rows_of_a_log_are_counted_once(log: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting reads all of it, so what commits and folds leave is remembered."""
+    counts: list[dict[int, int]] = []
+    counted = LogFolder._counted
+
+    def noted(self: LogFolder, connection: sa.Connection) -> dict[int, int]:
+        counts.append(counted(self, connection))
+        return dict(counts[-1])
+
+    monkeypatch.setattr(LogFolder, "_counted", noted)
+    store = StateDriver(log)
+    assert isinstance(store.backend, SqlBackend)
+    assert isinstance(store.backend._dialect, PostgresqlLogDialect)
+    folder = store.backend._dialect._folder
+    for txid in range(1, SEGMENTS_OF_A_TIER * 3 + 1):
+        store.merge(txid, [("a", 1), (f"k{txid}", 1)])
+        if txid % SEGMENTS_OF_A_TIER == 0:
+            assert folder._lane._running is not None
+            folder._lane._running.result()
+
+    assert len(counts) == 1
+    assert len(counts[0]) == SEGMENTS_OF_A_TIER
+    left = Counter(txid for _, _, txid in rows_of(log))
+    assert folder._rows == left
+    assert len(left) < SEGMENTS_OF_A_TIER * 2
 
 
 def test_sums_are_watched_over_folds_and_restarts(url: str) -> None:

@@ -3,6 +3,10 @@
 The newest segments are folded together, a tier at a time as in a log-structured merge tree: sixteen
 of about one size become one of the next. So a row is rewritten once a tier, and what a commit costs
 does not grow with the number of txids.
+
+Sixteen segments that share keys become less than sixteen times one of them. So what ends a tier is
+a segment a quarter of that size: else 16 of 100 keys, which make 1,597, would be folded with all
+that lies before them, again and again.
 """
 
 from __future__ import annotations
@@ -11,6 +15,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 SEGMENTS_OF_A_TIER = 16
+_HIGHER_TIER = SEGMENTS_OF_A_TIER // 4
+"""A segment with more than so many times the rows of the newest ones is of a higher tier."""
 
 
 class Segment(Protocol):
@@ -42,7 +48,7 @@ def span_to_fold(segments: Sequence[Segment], txid: int) -> tuple[int, int] | No
     newest: list[Segment] = []
     for segment in reversed([each for each in segments if each.last_txid < txid]):
         # A segment of a higher tier ends the tier of the newest ones.
-        if newest and segment.rows > SEGMENTS_OF_A_TIER * max(each.rows for each in newest):
+        if newest and segment.rows > _HIGHER_TIER * max(each.rows for each in newest):
             break
         newest.append(segment)
     if len(newest) < SEGMENTS_OF_A_TIER:

@@ -9,6 +9,8 @@ import pyarrow as pa
 from state_backends.delta.backend import DeltaBackend
 from state_backends.delta.factory import DeltaFactory
 from state_backends.delta.location import location
+from state_backends.delta.spark_rows import sql_types
+from txtopo.errors import ValueRefusedError
 from txtopo.runtime.session import active_session
 from txtopo.state import (
     FrameWrites,
@@ -56,20 +58,28 @@ def framed(table: StateTable, writes: Writes) -> FrameWrites:
     if isinstance(writes, Merges):
         operators = [each.operator for each in table.aggregates if each.operator is not None]
         assert len(operators) == len(table.aggregates), "this state is combined in Python"
-        return FrameWrites(_frame(session, writes.partials), tuple(operators))
+        return FrameWrites(_frame(session, table, writes.partials), tuple(operators))
     schema = pa.schema([*table.key.arrow_schema(), *table.value.arrow_schema()])
     schema = schema.append(pa.field("deleted", pa.bool_()))
     gone = (None,) * len(table.value)
     rows = [(*k, *(gone if v is None else v), v is None) for k, v in writes.rows.items()]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
-    arrays = [pa.array(c, t) for c, t in zip(columns, schema.types, strict=True)]
-    return FrameWrites(_frame(session, pa.table(arrays, schema=schema)))
+    try:
+        arrays = [pa.array(c, t) for c, t in zip(columns, schema.types, strict=True)]
+    except UnicodeEncodeError as error:
+        # No frame has it, so nothing that the writer is handed does: Spark's strings are UTF-8.
+        raise ValueRefusedError(f"a string of state {table.name!r} is no UTF-8: {error}") from error
+    return FrameWrites(_frame(session, table, pa.table(arrays, schema=schema)))
 
 
-def _frame(session: Any, rows: pa.Table) -> Any:
-    frame = session.createDataFrame(rows)
-    assert frame.columns == rows.column_names
-    return frame
+def _frame(session: Any, table: StateTable, rows: pa.Table) -> Any:
+    """Return rows as a frame with the types that the state declares.
+
+    Else Spark would read Arrow's timestamps without a zone as those of the session's zone.
+    """
+    kinds = {**sql_types(table.key), **sql_types(table.value), "deleted": "boolean"}
+    schema = ", ".join(f"`{name}` {kinds[name]}" for name in rows.column_names)
+    return session.createDataFrame(rows, schema)
 
 
 class _Factory(DeltaFactory):

@@ -1,0 +1,53 @@
+"""Which part of a log is folded: a row is rewritten once a tier."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from txtopo.state import SEGMENTS_OF_A_TIER, span_to_fold
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A segment, with the keys in it."""
+
+    first_txid: int
+    last_txid: int
+    keys: frozenset[int]
+
+    @property
+    def rows(self) -> int:
+        return len(self.keys)
+
+
+@pytest.mark.parametrize("keys", [20, 2_000, 200_000], ids=lambda keys: f"{keys} keys")
+def test_a_row_is_rewritten_once_a_tier(keys: int) -> None:
+    """Whether txids share all of their keys, some, or hardly any."""
+    chance, size, txids = random.Random(7), 20, 1_100
+    log: list[Piece] = []
+    rewritten = 0
+    for txid in range(1, txids + 1):
+        log.append(Piece(txid, txid, frozenset(chance.sample(range(keys), size))))
+        while txid % SEGMENTS_OF_A_TIER == 0 and (span := span_to_fold(log, txid)):
+            first, last = span
+            gone = [each for each in log if first <= each.first_txid and each.last_txid <= last]
+            rewritten += sum(each.rows for each in gone)
+            folded = Piece(first, last, frozenset().union(*(each.keys for each in gone)))
+            log = sorted([*(each for each in log if each not in gone), folded], key=_last)
+        assert len(log) <= 3 * SEGMENTS_OF_A_TIER, "there are three tiers"
+
+    assert rewritten <= 3 * size * txids
+
+
+def _last(piece: Piece) -> int:
+    return piece.last_txid
+
+
+def test_the_newest_txid_and_few_segments_are_left_alone() -> None:
+    log = [Piece(at, at, frozenset([at])) for at in range(1, SEGMENTS_OF_A_TIER + 1)]
+
+    assert span_to_fold(log, SEGMENTS_OF_A_TIER) is None
+    assert span_to_fold(log, SEGMENTS_OF_A_TIER + 1) == (1, SEGMENTS_OF_A_TIER)
