@@ -85,9 +85,11 @@ class Child:
         done = bool(self.said) and self.said[-1]["event"] == "done"
         assert status == 0 or (done and status == -signal.SIGTERM), self.story()
 
-    def end_with(self, *statuses: int) -> None:
-        """Wait until it ends, with one of these statuses."""
-        assert self.wait() in statuses, self.story()
+    def end_with(self, *statuses: int) -> int:
+        """Wait until it ends, with one of these statuses; return which."""
+        status = self.wait()
+        assert status in statuses, self.story()
+        return status
 
     def die(self) -> None:
         """Wait until it kills itself."""
@@ -117,6 +119,7 @@ class Child:
         except queue.Empty:
             raise AssertionError(f"it hangs: {self.story()}") from None
         if line is None:
+            self._lines.put(None)  # for whoever asks again
             return None
         self.said.append(json.loads(line))
         return self.said[-1]
