@@ -98,7 +98,8 @@ class LogFolder:
                 known = self._counted(connection)
             while self._written:
                 at, rows = self._written.popleft()
-                known[at] = rows
+                known[at] = rows  # also none, if a redo has none
+            known = {at: rows for at, rows in known.items() if rows}
             while span := span_to_fold(_spans(known), txid):
                 first, last = span
                 left = self._folded(connection, first, last)
@@ -124,7 +125,7 @@ class LogFolder:
 
 def _spans(rows: dict[int, int]) -> list[LogSpan]:
     # A folded row has the last txid of its span, and rows of the span are nowhere else.
-    return [LogSpan(at, at, rows[at]) for at in sorted(rows) if rows[at]]
+    return [LogSpan(at, at, rows[at]) for at in sorted(rows)]
 
 
 def _stay_beside(connection: sa.Connection) -> None:

@@ -84,3 +84,37 @@ def test_a_work_that_lasts_as_long_as_the_run_is_not_waited_for(begin: str, tmp_
         "begun.wait()",
     )
     assert (process.returncode, process.stderr) == (0, "")
+
+
+def test_what_is_asked_at_the_very_end_is_answered(tmp_path: Path) -> None:
+    """A run that is stopped by a handler of the end, after the wait for works, must not hang."""
+    process = ended(
+        tmp_path,
+        "from concurrent.futures import Future",
+        "told = Future()",
+        "scheduler = ThreadScheduler('run')",
+        "atexit.unregister(threads.UNDER_WAY.end)",
+        "def ask():",
+        "    scheduler.submit(print, told.set_result)",
+        "    print(repr(told.result(30).exception()), flush=True)",
+        "atexit.register(ask)",
+        "scheduler.start(lambda: None, print)",
+        "threads.await_works_at_exit()",
+    )
+    assert process.stdout == "InfrastructureError('the process ends')\n", process.stderr
+
+
+def test_the_child_of_a_fork_does_not_wait_for_the_works_of_its_parent(tmp_path: Path) -> None:
+    process = ended(
+        tmp_path,
+        "import os, sys",
+        f"threads.EXIT_TIMEOUT_S = {LIMIT_S}",
+        "go = threading.Event()",
+        "def work():\n    begun.set()\n    go.wait()",
+        "ThreadScheduler('run').submit(work, lambda _: None)",
+        "begun.wait()",
+        "if (child := os.fork()) == 0:\n    sys.exit(7)",
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)",
+        "go.set()",
+    )
+    assert (process.returncode, process.stdout) == (0, "7\n"), process.stderr

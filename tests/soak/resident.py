@@ -6,13 +6,18 @@ It lives as long as the soak does: what leaks shows here.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss, NoNodeError, SessionExpiredError
+from kazoo.handlers.threading import KazooTimeoutError
 
 from examples.flights import ROWS, flights
 from tests.kills.flights_folds import folds
@@ -20,6 +25,9 @@ from tests.kills.sampling_process import digest
 from txtopo import Config
 from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
 from txtopo.state import open_state
+
+T = TypeVar("T")
+TRIES_MAX = 20
 
 
 class Slowly(TopologyListener):
@@ -77,13 +85,7 @@ def held() -> dict[str, int]:
 
 def znodes(zookeeper: str) -> int:
     """Return how many znodes there are below a chroot."""
-    client = KazooClient(zookeeper)
-    client.start(60.0)
-    try:
-        return count(client, "/")
-    finally:
-        client.stop()
-        client.close()
+    return asked(zookeeper, lambda client: count(client, "/"))
 
 
 def count(client: KazooClient, path: str) -> int:
@@ -94,13 +96,31 @@ def count(client: KazooClient, path: str) -> int:
 
 def forget(zookeeper: str) -> None:
     """Remove the topology, which begins anew."""
-    client = KazooClient(zookeeper)
-    client.start(60.0)
-    try:
-        client.retry(client.delete, "/resident", recursive=True)
-    finally:
-        client.stop()
-        client.close()
+
+    def remove(client: KazooClient) -> None:
+        # It may be gone although the answer was lost.
+        with contextlib.suppress(NoNodeError):
+            client.delete("/resident", recursive=True)
+
+    asked(zookeeper, remove)
+
+
+def asked(zookeeper: str, question: Callable[[KazooClient], T]) -> T:
+    """Return an answer of the ensemble, which is being broken meanwhile."""
+
+    def ask() -> T:
+        client = KazooClient(zookeeper)
+        try:
+            client.start(60.0)
+            return question(client)
+        finally:
+            client.stop()
+            client.close()
+
+    for _ in range(TRIES_MAX):
+        with contextlib.suppress(ConnectionLoss, SessionExpiredError, KazooTimeoutError):
+            return ask()
+    return ask()
 
 
 def say(event: str, **facts: object) -> None:

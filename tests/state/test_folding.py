@@ -32,14 +32,35 @@ def test_a_row_is_rewritten_once_a_tier(keys: int) -> None:
     for txid in range(1, txids + 1):
         log.append(Piece(txid, txid, frozenset(chance.sample(range(keys), size))))
         while txid % SEGMENTS_OF_A_TIER == 0 and (span := span_to_fold(log, txid)):
-            first, last = span
-            gone = [each for each in log if first <= each.first_txid and each.last_txid <= last]
-            rewritten += sum(each.rows for each in gone)
-            folded = Piece(first, last, frozenset().union(*(each.keys for each in gone)))
-            log = sorted([*(each for each in log if each not in gone), folded], key=_last)
+            log, rows = fold(log, *span)
+            rewritten += rows
         assert len(log) <= 3 * SEGMENTS_OF_A_TIER, "there are three tiers"
 
     assert rewritten <= 3 * size * txids
+
+
+@pytest.mark.parametrize("sizes", [(10, 50), (10, 10, 10, 50), (10, 1000)], ids=str)
+def test_batches_that_are_small_and_large_in_turn_are_folded_as_well(
+    sizes: tuple[int, ...],
+) -> None:
+    log: list[Piece] = []
+    longest = 0
+    for txid in range(1, 2_001):
+        size = sizes[txid % len(sizes)]
+        log.append(Piece(txid, txid, frozenset(range(txid * 1000, txid * 1000 + size))))
+        while txid % SEGMENTS_OF_A_TIER == 0 and (span := span_to_fold(log, txid)):
+            log, _ = fold(log, *span)
+        longest = max(longest, len(log))
+
+    assert longest <= 6 * SEGMENTS_OF_A_TIER
+
+
+def fold(log: list[Piece], first: int, last: int) -> tuple[list[Piece], int]:
+    """Return the log with a span folded, and how many rows were rewritten."""
+    gone = [each for each in log if first <= each.first_txid and each.last_txid <= last]
+    folded = Piece(first, last, frozenset().union(*(each.keys for each in gone)))
+    left = sorted([*(each for each in log if each not in gone), folded], key=_last)
+    return left, sum(each.rows for each in gone)
 
 
 def _last(piece: Piece) -> int:

@@ -18,7 +18,7 @@ from txtopo.planning.outbox import DRIVER
 from txtopo.planning.program import Chain, Program
 from txtopo.planning.run import Run
 from txtopo.runtime.carrier import Processed
-from txtopo.runtime.resident.lives import Jobs
+from txtopo.runtime.resident.jobs import Jobs
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stage_slots import Level, StageSlots
 from txtopo.runtime.resident.stages import Record

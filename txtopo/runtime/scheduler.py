@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from txtopo.errors import InfrastructureError
 from txtopo.runtime.threads import UNDER_WAY, ThreadLane, Workers, await_works_at_exit
 
 T = TypeVar("T")
@@ -187,7 +188,10 @@ class ThreadScheduler:
             if UNDER_WAY.begin():
                 future = _outcome(work)
                 UNDER_WAY.done()
-                self.post(lambda: done(future))
+            else:  # whoever stops a run at the very end waits for an answer
+                future = Future()
+                future.set_exception(InfrastructureError("the process ends"))
+            self.post(lambda: done(future))
 
         return run
 

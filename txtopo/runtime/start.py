@@ -141,9 +141,9 @@ def open_driver(
 
 def _prepare(parts: Parts) -> None:
     """Find what would fail at once while there is still a caller to tell."""
-    parts.carrier.start(parts.program)
     backends: dict[StateName, StateBackend] = {}
     try:
+        parts.carrier.start(parts.program)
         backends = open_states(parts)
         for backend in backends.values():
             backend.create()

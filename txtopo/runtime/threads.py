@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -99,6 +100,10 @@ class UnderWay:
     """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as the child of a fork does: it has none of the threads."""
         self._changed = threading.Condition()
         self._works = 0
         self._ended = False
@@ -124,3 +129,4 @@ class UnderWay:
 
 
 UNDER_WAY = UnderWay()
+os.register_at_fork(after_in_child=UNDER_WAY.forget)

@@ -17,6 +17,8 @@ from typing import Protocol
 SEGMENTS_OF_A_TIER = 16
 _HIGHER_TIER = SEGMENTS_OF_A_TIER // 4
 """A segment with more than so many times the rows of the newest ones is of a higher tier."""
+_SEGMENTS_MAX = 4 * SEGMENTS_OF_A_TIER
+"""More than three tiers have. Batches that are small and large in turn would never be a tier."""
 
 
 class Segment(Protocol):
@@ -45,12 +47,25 @@ def span_to_fold(segments: Sequence[Segment], txid: int) -> tuple[int, int] | No
         segments: The segments of the log, in the order of their txids.
         txid: The ledger's txid, which stays as it is, so that it can be undone.
     """
+    older = [each for each in reversed(segments) if each.last_txid < txid]
     newest: list[Segment] = []
-    for segment in reversed([each for each in segments if each.last_txid < txid]):
+    for segment in older:
         # A segment of a higher tier ends the tier of the newest ones.
         if newest and segment.rows > _HIGHER_TIER * max(each.rows for each in newest):
             break
         newest.append(segment)
     if len(newest) < SEGMENTS_OF_A_TIER:
-        return None
+        if len(older) <= _SEGMENTS_MAX:
+            return None
+        newest = _whatever_is_newest(older)
     return min(each.first_txid for each in newest), newest[0].last_txid
+
+
+def _whatever_is_newest(older: Sequence[Segment]) -> list[Segment]:
+    """Return some segments where sizes that change all the time make no tiers."""
+    newest = list(older[:SEGMENTS_OF_A_TIER])
+    for segment in older[SEGMENTS_OF_A_TIER:]:
+        if segment.rows > _HIGHER_TIER * sum(each.rows for each in newest):
+            break
+        newest.append(segment)
+    return newest

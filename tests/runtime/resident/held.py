@@ -146,5 +146,5 @@ def held(gate: Gate, *bolts: Component) -> Program:
 
 
 def txids(outcome: RunOutcome) -> list[int]:
-    assert outcome.failure is None
+    assert outcome.failure is None, outcome.failure
     return [batch.attempt.txid for batch in outcome.processed]

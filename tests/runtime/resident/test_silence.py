@@ -14,6 +14,7 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.planning.program import compile_program
 from txtopo.runtime.resident.slot_host import SlotHost
 from txtopo.runtime.resident.sockets import Keys
+from txtopo.runtime.resident.stage_host import StageHost
 from txtopo.testing import FeederSpout
 
 pytestmark = pytest.mark.integration
@@ -26,11 +27,14 @@ def forwarding(feeder: FeederSpout) -> ReliableTopology:
     return builder.build_topology()
 
 
-def test_a_task_that_hears_nothing_of_the_driver_ends() -> None:
+@pytest.mark.parametrize("kind", [SlotHost, StageHost])
+def test_a_task_that_hears_nothing_of_the_driver_ends(
+    kind: type[SlotHost] | type[StageHost],
+) -> None:
     program = compile_program(forwarding(FeederSpout(WORD)).graph, Config(), 1)
     driver = f"tcp://{HOST}:9"  # there is nobody
 
-    host = SlotHost(program, 0, 1, Keys.make(), driver, 0.2, time.monotonic)
+    host = kind(program, 0, 1, Keys.make(), driver, 0.2, time.monotonic)
     task = threading.Thread(target=host.run, daemon=True)
     task.start()
     task.join(LIMIT_S)

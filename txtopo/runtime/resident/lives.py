@@ -19,53 +19,17 @@ from txtopo.errors import InfrastructureError, RunLostError
 from txtopo.planning.pickling import pack
 from txtopo.planning.program import Program
 from txtopo.runtime.resident import messages
+from txtopo.runtime.resident.jobs import Jobs
 from txtopo.runtime.resident.post_office import Letter, PostOffice
+from txtopo.runtime.resident.slot_task import SILENCE_S
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.scheduler import ThreadScheduler
 
 # Slots have this long to end by themselves before their tasks are cancelled, and Spark as long to
 # do that.
 STOP_S = 10.0
-
-
-class Jobs(Protocol):
-    """What runs the tasks of slots: :class:`~txtopo.runtime.resident.slot_jobs.SlotJobs`."""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether no task can be run any more."""
-        ...
-
-    @property
-    def host(self) -> str:
-        """The driver's host as tasks know it."""
-        ...
-
-    @property
-    def bind_host(self) -> str:
-        """The address that the driver listens at."""
-        ...
-
-    def start(self, program: Program) -> None:
-        """Take the program."""
-        ...
-
-    def run(self, slot: int, submission: int, keys: Keys, driver: str) -> None:
-        """Run the task of a slot and wait for its end; on a thread of its own.
-
-        Raises:
-            RunLostError: The task was lost; run it again.
-            TxtopoError: It cannot be run.
-        """
-        ...
-
-    def cancel(self, slot: int, submission: int) -> None:
-        """Cancel the task of a slot, also one that is about to start."""
-        ...
-
-    def close(self) -> None:
-        """Release what was taken."""
-        ...
+# By then a task that has lost its connection has ended by itself, unless it hangs.
+SILENT_S = SILENCE_S + 2.0
 
 
 @dataclass(slots=True)
@@ -157,7 +121,8 @@ class Lives:
         """Cancel the job of a slot that works on what nobody wants; another one follows, unless the
         run ends."""
         cancel = partial(self._jobs.cancel, place.slot, place.submission)
-        self._scheduler.submit(cancel, _nothing)
+        # A cancellation shows in the end of the job.
+        self._scheduler.submit(cancel, lambda _: None)
 
     def stop(self, done: Callable[[], None]) -> None:
         """Tell the tasks to end; cancel the jobs of those that do not."""
@@ -252,7 +217,14 @@ class Lives:
             place.dormant.discard(identity)
             if identity == place.owner:
                 self._lose(place, _lost("the connection to its task was lost"))
+                left = partial(self._let_go, place, place.submission)
+                self._scheduler.call_later(SILENT_S, left)
         self._watch()
+
+    def _let_go(self, place: Place, submission: int) -> None:
+        """Cancel a job that should have ended by itself: its task is in user code that hangs."""
+        if place.running and place.owner is None and place.submission == submission:
+            self.restart(place)
 
     def _lose(self, place: Place, error: RunLostError) -> None:
         """End a life. Its job may go on: a task that is there after all is told to return."""
@@ -289,10 +261,6 @@ class Lives:
 
 def _lost(reason: str) -> RunLostError:
     return RunLostError(reason, counted=False, cancelled=False)
-
-
-def _nothing(future: Future[None]) -> None:
-    """A cancellation shows in the end of the job."""
 
 
 def _ended() -> None:

@@ -13,7 +13,8 @@ from txtopo.planning.program import Program
 from txtopo.runtime.reliable.carrier import SlotListener
 from txtopo.runtime.resident import messages
 from txtopo.runtime.resident.accounts import Accounts
-from txtopo.runtime.resident.lives import Jobs, Lives, Place
+from txtopo.runtime.resident.jobs import Jobs
+from txtopo.runtime.resident.lives import Lives, Place
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.scheduler import ThreadScheduler
 

@@ -14,7 +14,8 @@ from txtopo.planning.pickling import pack
 from txtopo.planning.program import Chain, Program
 from txtopo.planning.run import Run
 from txtopo.runtime.resident import messages
-from txtopo.runtime.resident.lives import Jobs, Lives, Place
+from txtopo.runtime.resident.jobs import Jobs
+from txtopo.runtime.resident.lives import Lives, Place
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stages import Record, StageOrder, unpack_answer
 from txtopo.runtime.scheduler import ThreadScheduler, Timer

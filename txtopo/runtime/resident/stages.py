@@ -18,10 +18,11 @@
   level of each are in the memory of driver and slots; what waits for its commit afterwards counts
   towards ``Config.driver_bytes_max``.
 * **A lost slot** fails the chain whose order it was doing, as a lost Spark job does: it counts
-  towards ``attempts_max`` if a Python worker died, and not if the connection or an executor was
-  lost. A lost connection may be only the first sign of a dead worker, so the reason is waited
-  for, ``REASON_S``. Orders that were waiting are done by the next life, unless two jobs in a row
-  bring none.
+  towards ``attempts_max`` if the slot's job ends because a Python worker died, and not if the
+  connection or an executor was lost. On a cluster Spark tries a task again by itself, up to
+  ``spark.task.maxFailures`` times in the life of a job, and only the last of them ends it. A lost
+  connection may be only the first sign of a dead worker, so the reason is waited for, ``REASON_S``.
+  Orders that were waiting are done by the next life, unless two jobs in a row bring none.
 * **Nothing can be doubled.** An order has a number of its own, which signs all that it makes; the
   driver takes one answer for it, from the life that was given it, while its chain is waited for.
   Whatever else a slot computed is heard by nobody, and wrote nowhere: states are written by the
