@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.services.private import PrivateServer, free_port
+from tests.services.private import PrivateServer, free_port, installed
 from tests.services.zookeeper import find_java
 
 if TYPE_CHECKING:
@@ -60,8 +59,7 @@ def jars() -> Path | None:
     after = _POM.read_text().split("kafka_2.13", 1)[1]
     found = re.search(r"<version>(.*)</version>", after)
     assert found is not None
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = caches / "txtopo" / f"kafka-{found.group(1)}"
+    folder = installed(f"kafka-{found.group(1)}")
     return folder if folder.is_dir() else None
 
 

@@ -26,12 +26,16 @@ class Log:
     ) -> None:
         self.kafka = kafka
         self.name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+        # Else records with an old time are deleted as soon as the broker looks.
+        config = {"retention_ms": "-1"} | config
         self._config = {name.replace("_", "."): value for name, value in config.items()}
         self.create(partitions)
 
     def create(self, partitions: int) -> None:
         topic = NewTopic(self.name, partitions, 1, config=self._config)
         self.kafka.admin.create_topics([topic])[self.name].result(WAIT_S_MAX)
+        # The controller has made it; the broker learns of it a little later.
+        until(lambda: self.partitions() == partitions)
 
     def delete(self) -> None:
         self.kafka.admin.delete_topics([self.name])[self.name].result(WAIT_S_MAX)
@@ -61,8 +65,9 @@ class Log:
         assert producer.flush(WAIT_S_MAX) == 0
 
     def partitions(self) -> int:
-        """Return how many partitions the broker knows of."""
-        return len(self.kafka.admin.list_topics(self.name, timeout=5).topics[self.name].partitions)
+        """Return how many partitions the broker knows of that can be read."""
+        known = self.kafka.admin.list_topics(self.name, timeout=5).topics[self.name].partitions
+        return sum(partition.leader >= 0 for partition in known.values())
 
     def transact(self, values: Iterable[Any], *, commit: bool, partitions: int = 2) -> None:
         """Write values in a transaction."""

@@ -6,14 +6,16 @@ import logging
 
 import pytest
 
-from txtopo.errors import InfrastructureError, OffsetRegression
+from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression
 from txtopo.kafka_connection import Connection
 from txtopo.metadata import Json
+from txtopo.spouts.kafka import offsets
 from txtopo.spouts.kafka.loss import MISSING_LOOKS_MAX
 from txtopo.spouts.kafka.offsets import Look, Offsets, Topic
 from txtopo.spouts.kafka.opaque import KafkaOpaqueSpout, _SharesCoordinator
 from txtopo.spouts.kafka.planning import KafkaCoordinator
 from txtopo.spouts.kafka.positions import Lost, Place, Positions, Range, from_json
+from txtopo.spouts.kafka.transactional import check_topics
 from txtopo.spouts.transactional import LastBatch
 
 pytest.importorskip("confluent_kafka")
@@ -39,6 +41,7 @@ def shown(bounds: dict[Place, Range], id: str = "id") -> Look:
 
 ONE_LESS = shown({A: Range(0, 9)})
 NONE = Look({}, {})
+EMPTY = Look({"orders": Topic("id", 1), "returns": Topic("id", 0)}, {})
 ALL = shown({A: Range(0, 9), B: Range(0, 6)})
 
 
@@ -131,3 +134,41 @@ def test_a_batch_that_has_room_waits_while_two_are_in_flight(
     last = [LastBatch(1, BEFORE.to_json(), pending) for pending in range(len(expected))]
 
     assert [coordinator.is_ready(2, each) for each in last] == expected
+
+
+class Named(Offsets):
+    """Two topics, of which a test says when they are seen; offsets are never asked for."""
+
+    def __init__(self, *seen: set[str]) -> None:
+        super().__init__(Connection("nowhere:1"), ["orders", "returns"])
+        self.seen = list(seen)
+
+    def topics(self) -> dict[str, Topic]:
+        return {name: Topic(name, 1) for name in self.seen.pop(0)}
+
+
+def test_a_topic_that_was_just_made_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its broker may learn of it a moment after the controller."""
+    monkeypatch.setattr(offsets, "_LOOKS_AGAIN_S", 0.0)
+    both = {"orders", "returns"}
+    later = Named(set(), {"orders"}, both)
+    assert later.missing() == []
+    assert later.seen == []
+
+    with pytest.raises(ConfigError, match="is not there; got 'returns'") as found:
+        check_topics(Named(*[{"orders"}] * 100))
+    assert found.value.facts == {"topic": "returns"}
+
+
+def test_the_first_batch_waits_until_all_that_was_named_is_seen() -> None:
+    """A topic that it left out would be new later, and be read from its beginning."""
+    one = Look({"orders": Topic("id", 1)}, {A: Range(0, 9)})
+    coordinator = KafkaCoordinator(Named(), "latest", 100)
+    coordinator._look = one
+    with pytest.raises(InfrastructureError, match="'returns' is not there, so the first batch"):
+        coordinator.initialize_transaction(1, None)
+    spout = KafkaOpaqueSpout("nowhere:1", ["orders", "returns"], start="latest")
+    with pytest.raises(InfrastructureError, match="'returns' is not there, so the first batch"):
+        spout._cutting.cut(Positions(), one, [A], first=True)
+    with pytest.raises(InfrastructureError, match="orders-0 has no leader, so the first batch"):
+        spout._cutting.cut(Positions(), EMPTY, [A], first=True)

@@ -83,7 +83,7 @@ def test_a_range_of_nothing_but_a_marker_ends_though_its_end_was_told_before(
     until(lambda: look().bounds == {place: Range(0, 2)})
     connection = Connection(kafka.servers, {"client.id": "marker"}, timeout_s=2.0)
     assert read(connection, {place: Range(0, 1)}) == {place: [(0, b"a")]}
-    with lent_consumer(connection) as lent:
+    with lent_consumer(connection, {log.name}) as lent:
         until(lambda: len(lent.consumer.consume(1, 0.1)) == 1)
 
     assert read(connection, {place: Range(1, 2)}) == {place: []}

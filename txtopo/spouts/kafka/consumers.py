@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # idle consumers of its own, by configuration. Keyed by the process too, for forks.
 _idle: dict[tuple[object, ...], deque[Lent]] = {}
 _IDLE_MAX = 4
+# A broker answers in milliseconds. A consumer that was idle while its broker was killed and started
+# again has been silent for 20 s; it is given up sooner than a broker.
+_MEETS_S_MAX = 1.0
 
 
 @dataclass(slots=True)
@@ -45,29 +48,38 @@ class Lent:
     fetched: dict[Place, int] = field(default_factory=dict)
     paused: set[Place] = field(default_factory=set)
 
-    def meet(self, topics: set[str], timeout_s: float) -> None:
-        """Make the topics known to a consumer that has met others.
+    def meets(self, topics: Set[str]) -> bool:
+        """Make the topics known to a consumer that has met others; False if it does not answer.
 
         A new consumer asks for the first ones at once. One that is told of a topic later waits for
         its next look at all topics, which comes once a second.
         """
-        if self.topics:
-            for topic in topics - self.topics:
-                self.consumer.list_topics(topic, timeout=timeout_s)
+        from confluent_kafka import KafkaException
+
+        try:
+            for topic in topics - self.topics if self.topics else ():
+                self.consumer.list_topics(topic, timeout=_MEETS_S_MAX)
+        except KafkaException:
+            return False
         self.topics |= topics
+        return True
 
 
 @contextmanager
-def lent_consumer(connection: Connection) -> Iterator[Lent]:
-    """Lend a consumer of this process; one that met an error is not used again."""
+def lent_consumer(connection: Connection, topics: Set[str]) -> Iterator[Lent]:
+    """Lend a consumer of this process for *topics*; one that met an error is not used again."""
     from confluent_kafka import Consumer
 
     idle = _idle.setdefault((os.getpid(), *connection.key()), deque())
-    try:
+    lent: Lent | None = None
+    with suppress(IndexError):  # there is none
         lent = idle.pop()
-    except IndexError:
+    if lent is not None and not lent.meets(topics):
+        lent.consumer.close()
+        lent = None
+    if lent is None:
         heard: Heard = deque(maxlen=HEARD_MAX)
-        lent = Lent(Consumer(connection.of_consumer(heard)), heard)
+        lent = Lent(Consumer(connection.of_consumer(heard)), heard, set(topics))
     try:
         yield lent
     except BaseException:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, InfrastructureError
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
 from txtopo.spouts.kafka.positions import Place, Range, Start
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Topics = str | Sequence[str] | re.Pattern[str]
 """Names of topics, or a pattern that whole names match."""
+# A broker learns of a topic a little after the controller that made it, and later under load.
+_LOOKS_AGAIN_MAX = 15
+_LOOKS_AGAIN_S = 0.2
 # One for each process and cluster, since it takes 30 ms to connect; threads may share it. Keyed by
 # the process too: a client does not outlive a fork.
 _clients: dict[tuple[object, ...], tuple[AdminClient, Heard]] = {}
@@ -106,8 +109,15 @@ class Offsets:
         return bool(look.bounds) or (self._pattern is not None and not look.topics)
 
     def missing(self) -> list[str]:
-        """Return the topics that were named and are not there."""
-        return [] if self._pattern else sorted(set(self._names) - self.topics().keys())
+        """Return the topics that were named and are not there, nor soon."""
+        missing = self._unseen(self.topics())
+        for _ in range(_LOOKS_AGAIN_MAX):
+            if not missing:
+                break
+            with self._asking("list the topics") as client:
+                client.poll(_LOOKS_AGAIN_S)  # a pause
+            missing = self._unseen(self.topics())
+        return missing
 
     def bounds(self, places: Sequence[Place]) -> dict[Place, Range]:
         """Return the first offset and the end of each partition that has a leader."""
@@ -122,8 +132,33 @@ class Offsets:
         first, end = map(self._answers, asked)
         return {p: Range(first[p], end[p]) for p in places if p in first and p in end}
 
-    def starts(self, start: Start, look: Look, places: Sequence[Place]) -> dict[Place, int]:
-        """Return where the first batch of *places* starts; those without a leader are left out."""
+    def starts(
+        self, start: Start, look: Look, places: Sequence[Place], *, first: bool
+    ) -> dict[Place, int]:
+        """Return where *places*, of which no batch had any, start.
+
+        What is added later is read from its beginning: its records came after the start. Those
+        without a leader are left out then. The first batch leaves out nothing that was named, since
+        it would be new when it is seen.
+
+        Raises:
+            InfrastructureError: The first batch does not see a topic, or a leader; try again.
+        """
+        if not first:
+            return self._starts("earliest", look, places)
+        if missing := self._unseen(look.topics):
+            raise InfrastructureError(
+                f"topic {missing[0]!r} is not there, so the first batch cannot start; try again"
+            )
+        starts = self._starts(start, look, places)
+        if len(starts) < len(places):
+            raise InfrastructureError(
+                f"partition {next(p for p in places if p not in starts)} has no leader, so the "
+                "first batch cannot start; try again"
+            )
+        return starts
+
+    def _starts(self, start: Start, look: Look, places: Sequence[Place]) -> dict[Place, int]:
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
         known = [place for place in places if place in look.bounds]
@@ -167,6 +202,9 @@ class Offsets:
             with self._asking("list offsets"):
                 raise failed
         return found
+
+    def _unseen(self, topics: Mapping[str, Topic]) -> list[str]:
+        return sorted(set(self._names) - topics.keys())
 
     def _matching(self) -> list[str]:
         if self._pattern is None:

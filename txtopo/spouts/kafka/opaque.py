@@ -165,13 +165,7 @@ class _Cutting:
                 if each.end is not None:
                     ends[each.place] = each.end
         new = [place for place in places if place not in ends]
-        starts = self.offsets.starts(self.start if first else "earliest", look, new)
-        if first and len(starts) < len(new):
-            raise InfrastructureError(
-                f"partition {next(p for p in new if p not in starts)} has no leader, so the first "
-                "batch cannot start; try again"
-            )
-        ends |= starts
+        ends |= self.offsets.starts(self.start, look, new, first=first)
         ranges = unseen(before, look) | {
             place: self._range(place, ends[place], look.bounds.get(place))
             for place in places

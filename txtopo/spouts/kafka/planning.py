@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from txtopo.errors import InfrastructureError
 from txtopo.metadata import Json
 from txtopo.spouts.kafka.loss import LossCheck, unseen
 from txtopo.spouts.kafka.offsets import Look, Offsets
@@ -52,20 +51,14 @@ class KafkaCoordinator(TransactionalCoordinator):
 
         Raises:
             SourceDataLost: Records that were not read are gone.
-            InfrastructureError: The cluster cannot be reached; try again.
+            InfrastructureError: The cluster cannot be reached, or does not show all that the first
+                batch needs; try again.
         """
         before = from_json(previous_metadata)
         look = self._look or self._offsets.look()
-        first = previous_metadata is None
         self._check.topics(before, look)
         new = [place for place in look.places if place not in before.ranges]
-        # What is added later is read from its beginning: its records came after the start.
-        starts = self._offsets.starts(self._start if first else "earliest", look, new)
-        if first and len(starts) < len(new):
-            raise InfrastructureError(
-                f"partition {next(p for p in new if p not in starts)} has no leader, so the first "
-                "batch cannot start; try again"
-            )
+        starts = self._offsets.starts(self._start, look, new, first=previous_metadata is None)
         ends = {place: each.end for place, each in before.ranges.items()} | starts
         ranges = unseen(before, look)
         for place in look.places:

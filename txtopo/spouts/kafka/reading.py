@@ -54,8 +54,8 @@ def read_ranges(
     wanted = {place: each for place, each in ranges.items() if each.start < each.end}
     if not wanted:
         return {}
-    with lent_consumer(connection) as lent, connection.named_errors("read", lent.heard):
-        lent.meet({place.topic for place in wanted}, connection.timeout_s)
+    topics = {place.topic for place in wanted}
+    with lent_consumer(connection, topics) as lent, connection.named_errors("read", lent.heard):
         return _Reading(connection, lent, wanted).all()
 
 
