@@ -9,6 +9,8 @@ import threading
 from types import TracebackType
 
 MULTI = 14
+LOGIN = 102
+"""What a message of a SASL login is."""
 
 
 class Proxy:
@@ -17,21 +19,28 @@ class Proxy:
     Attributes:
         hosts: Where clients connect.
         multis: How many multi requests came by.
+        logins: How many messages of a login came by.
     """
 
     def __init__(self, port: int) -> None:
         self.multis = 0
+        self.logins = 0
         self._port = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.hosts = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._up = True
         self._faults: list[bool] = []
+        self._login_faults: list[bool] = []
         self._links: list[_Link] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lose_next_answer(self, *, landed: bool, times: int = 1) -> None:
         """Drop the connection of the next multi, after the server did it or before it came."""
         self._faults += [landed] * times
+
+    def lose_next_login(self, *, landed: bool, times: int = 1) -> None:
+        """Drop the connection in the middle of a login, as a server does that is just stopped."""
+        self._login_faults += [landed] * times
 
     def cut(self) -> None:
         """Drop every connection and accept no new one."""
@@ -43,10 +52,12 @@ class Proxy:
         """Accept connections again."""
         self._up = True
 
-    def next_fault(self) -> bool | None:
-        """Count a multi and say what happens to it."""
-        self.multis += 1
-        return self._faults.pop(0) if self._faults else None
+    def next_fault(self, kind: int) -> bool | None:
+        """Count a request and say what happens to it."""
+        self.multis += kind == MULTI
+        self.logins += kind == LOGIN
+        faults = {MULTI: self._faults, LOGIN: self._login_faults}.get(kind)
+        return faults.pop(0) if faults else None
 
     def __enter__(self) -> Proxy:
         return self
@@ -91,9 +102,9 @@ class _Link:
         with contextlib.suppress(OSError, EOFError):
             while True:
                 frame = _read_frame(self._client)
-                is_multi = not first and struct.unpack(">i", frame[8:12])[0] == MULTI
+                kind = 0 if first else struct.unpack(">i", frame[8:12])[0]
                 first = False
-                landed = self._proxy.next_fault() if is_multi else None
+                landed = self._proxy.next_fault(kind)
                 if landed is False:
                     break
                 self._swallow = self._swallow or landed is True

@@ -227,7 +227,7 @@ def test_while_suspended_calls_wait_and_the_leadership_stays(opened: Open, proxy
 def test_what_was_acknowledged_survives_a_killed_server(
     opened: Open, zookeeper: ZooKeeperProcess
 ) -> None:
-    state = opened(session_timeout_s=8)
+    state = opened(session_timeout_s=30)  # also how long a call waits, on a busy machine
     for value in range(20):
         state.apply([Put("/current", value)])
     zookeeper.kill()

@@ -24,6 +24,7 @@ from kazoo.exceptions import (
     KazooException,
     NoAuthError,
     NodeExistsError,
+    SessionClosedRequireSaslError,
     SessionExpiredError,
     SessionMovedError,
 )
@@ -35,6 +36,7 @@ from txtopo.transactional_state.records import INNER_NODE
 from txtopo.transactional_state.zookeeper.access import Access
 from txtopo.transactional_state.zookeeper.diagnosis import why_unreachable
 from txtopo.transactional_state.zookeeper.granted import warn_of_another_timeout
+from txtopo.transactional_state.zookeeper.login import judge_logins
 
 SLICE_S = 0.1
 """How long one wait lasts before it is looked whether there is something to do."""
@@ -44,6 +46,8 @@ READS_MAX = 3
 
 # Quick to be back when a standby takes over an embedded server, and no burden on an ensemble.
 _CONNECTION_RETRY = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
+
+_REFUSALS = (NoAuthError, AuthFailedError, InvalidACLError, SessionClosedRequireSaslError)
 
 # kazoo logs each refused connection as a warning and, at DEBUG, credentials.
 _kazoo_log = logging.getLogger("txtopo.transactional_state.kazoo")
@@ -92,6 +96,7 @@ class ZooKeeperSession:
                 f"zookeeper hosts cannot be read; got {hosts!r}; expected 'host:port,host:port'"
             ) from error
         warn_of_another_timeout(self._client, session_timeout_s)
+        judge_logins(self._client)
         self._client.add_listener(self._changed)
         self._live = self._client.start_async()
 
@@ -131,7 +136,7 @@ class ZooKeeperSession:
         self.wait_connected()
         try:
             return question(self._client).get(timeout=2 * self._session_timeout_s)
-        except (NoAuthError, AuthFailedError, InvalidACLError) as error:
+        except _REFUSALS as error:
             raise self.refused(path) from error
         except SessionExpiredError as error:
             raise CoordinatorUnavailable(
