@@ -9,7 +9,7 @@ A collector belongs to one task and is used on the thread of that task only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from txtopo.collector import BATCH_TUPLES_MAX, BatchOutputCollector, refusal
@@ -30,7 +30,7 @@ class Inputs(Protocol):
 
 
 class InputTuple(Tuple):
-    """A tuple that a bolt was given and that may hang in trees.
+    """A tuple that a bolt was given and that may hang in trees. Made by :func:`input_tuples`.
 
     Attributes:
         inputs: The trees of the tuples that it came with.
@@ -38,15 +38,24 @@ class InputTuple(Tuple):
     """
 
     __slots__ = ("inputs", "row")
+    inputs: Inputs
+    row: int
+    # None in Python: to call one for each tuple would double what a tuple costs.
+    __init__ = object.__init__
 
-    def __init__(
-        self, values: Sequence[Any], origin: Origin, source_task: int, inputs: Inputs, row: int
-    ) -> None:
-        self.values = values
-        self.origin = origin
-        self.source_task = source_task
-        self.inputs = inputs
-        self.row = row
+
+def input_tuples(
+    rows: Iterable[Sequence[Any]], origin: Origin, source_task: int, inputs: Inputs
+) -> Iterator[InputTuple]:
+    """Yield the tuples that a task is given together."""
+    for row, values in enumerate(rows):
+        made = InputTuple()
+        made.values = values
+        made.origin = origin
+        made.source_task = source_task
+        made.inputs = inputs
+        made.row = row
+        yield made
 
 
 Anchors = Tuple | Sequence[Tuple] | None
@@ -142,6 +151,8 @@ class OutputCollector(_Emitting):
         """
         if self._arity.get(stream) != len(values):
             raise refusal(self._component, self._streams, values, stream, direct=False)
+        if anchors is not None and type(anchors) is not InputTuple:
+            anchors = _as_they_are(anchors)
         # What ``_put`` does, once more: a call costs as much as all the rest.
         emitted = self.emitted[stream]
         emitted.rows.append(tuple(values))
@@ -157,7 +168,7 @@ class OutputCollector(_Emitting):
         stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit one tuple to the given task of every bolt that subscribes to a direct stream."""
-        self._put_direct(task, values, anchors, stream)
+        self._put_direct(task, values, _as_they_are(anchors), stream)
 
     def ack(self, tuple: Tuple) -> None:
         """Say that an input is processed; what was done with it already is left as it is."""
@@ -237,6 +248,8 @@ class SpoutOutputCollector(_Emitting):
     ) -> None:
         super().__init__(component, streams, send)
         self._ack = ack
+        self.tuples = 0
+        """How many were emitted in this turn."""
         self.pending = 0
         """Trees of this task that have neither been acked nor failed."""
 
@@ -251,8 +264,8 @@ class SpoutOutputCollector(_Emitting):
                 the tuple is not tracked. With ``Config(ackers=0)``, ``ack`` is called from here.
             stream: Where to.
         """
-        self._put(values, self._track(message_id), stream)
-        self._tell(message_id)
+        self._put(values, message_id if self._ack is None else None, stream)
+        self._count(message_id)
 
     def emit_direct(
         self,
@@ -262,18 +275,24 @@ class SpoutOutputCollector(_Emitting):
         stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit one tuple to the given task of every bolt that subscribes to a direct stream."""
-        self._put_direct(task, values, self._track(message_id), stream)
-        self._tell(message_id)
+        self._put_direct(task, values, message_id if self._ack is None else None, stream)
+        self._count(message_id)
 
-    def _track(self, message_id: Any) -> Any:
-        if message_id is None or self._ack is not None:
-            return None
-        self.pending += 1
-        return message_id
-
-    def _tell(self, message_id: Any) -> None:
-        if message_id is not None and self._ack is not None:
+    def _count(self, message_id: Any) -> None:
+        self.tuples += 1
+        if message_id is None:
+            return
+        if self._ack is None:
+            self.pending += 1
+        else:
             self._ack(message_id)
+
+
+def _as_they_are(anchors: Anchors) -> Anchors:
+    """Return a copy of several anchors: its bolt may clear it before it is looked at."""
+    if isinstance(anchors, Iterable) and not isinstance(anchors, Tuple | tuple | str):
+        return tuple(anchors)
+    return anchors
 
 
 def _unused(*_: object) -> None:

@@ -228,8 +228,9 @@ def test_groupings_do_what_their_plain_models_do(
         [pa.array([0.5]), pa.array([Decimal("0.500")]), pa.array([0.5], pa.float32())],
         [pa.array([math.nan]), pa.array([-math.nan]), pa.array([math.nan], pa.float32())],
         [pa.array([None], pa.string()), pa.array([None], pa.int64()), pa.array([None])],
+        [pa.array(["é"]), pa.array(["é", None]).slice(0, 1), pa.array(["ü", "é"]).slice(1)],
     ],
-    ids=["one", "decimal", "zero", "half", "nan", "null"],
+    ids=["one", "decimal", "zero", "half", "nan", "null", "text"],
 )
 def test_equal_values_of_different_types_have_equal_hashes(equal: list[pa.Array]) -> None:
     """Else a bolt that joins two streams would find their tuples in different tasks."""

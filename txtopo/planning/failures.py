@@ -83,15 +83,23 @@ def unpickled_error(pickled: bytes, component: str, note: str) -> Exception:
     """Read what :func:`pickled_error` made, and add a note to it."""
     try:
         error = loads(pickled)
+        error.add_note(note)
     except Exception as unreadable:  # noqa: BLE001 - a class of the user's may raise anything
         error = BoltError(f"{component!r} failed, unreadable here: {unreadable}")
+        error.add_note(note)
     assert isinstance(error, Exception)
-    error.add_note(note)
     return error
 
 
 def _in_words(error: BaseException, component: str) -> Exception:
     for kind in (FailedException, InfrastructureError):
         if isinstance(error, kind):
-            return kind(str(error))
-    return BoltError(f"{component!r} raised {type(error).__name__}: {shortened(str(error))}")
+            return kind(_text(error))
+    return BoltError(f"{component!r} raised {type(error).__name__}: {_text(error)}")
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return shortened(str(error))
+    except Exception:  # noqa: BLE001 - a class of the user's may raise anything
+        return "(it cannot be printed)"

@@ -56,16 +56,21 @@ def _hash_column(column: pa.Array) -> Hashes:
         # Days or microseconds; as Python objects they would need a time zone to compare.
         wide = pa.int64() if dictionary.type.bit_width == 64 else pa.int32()
         dictionary = dictionary.cast(wide)
-    distinct = np.fromiter(map(_hash_value, dictionary.to_pylist()), np.int64, len(dictionary))
+    elif pa.types.is_string(dictionary.type):
+        # The same bytes, so that nothing is decoded and encoded again.
+        dictionary = dictionary.view(pa.binary())
+    plain = pa.types.is_binary(dictionary.type) and not dictionary.null_count
+    hash_value = zlib.crc32 if plain else _hash_value
+    distinct = np.fromiter(map(hash_value, dictionary.to_pylist()), np.int64, len(dictionary))
     hashes: Hashes = distinct.view(np.uint64)[encoded.indices.to_numpy(zero_copy_only=False)]
     return hashes
 
 
 def _hash_value(value: Any) -> int:
+    if type(value) is bytes:
+        return zlib.crc32(value)
     if type(value) is str:
         return zlib.crc32(value.encode())
     if value is None:
         return _NULL
-    if type(value) is bytes:
-        return zlib.crc32(value)
     return hash(value) if value == value else _NAN

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, repeat
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, cast
 
@@ -15,7 +15,13 @@ from txtopo.bolts.basic import BasicBolt
 from txtopo.bolts.bolt import Bolt
 from txtopo.context import TaskContext
 from txtopo.errors import FailedException
-from txtopo.output_collector import BasicOutputCollector, Inputs, InputTuple, OutputCollector
+from txtopo.output_collector import (
+    BasicOutputCollector,
+    Inputs,
+    InputTuple,
+    OutputCollector,
+    input_tuples,
+)
 from txtopo.planning.anchoring.anchors import Hanging
 from txtopo.planning.anchoring.links import Links, TreeInputs
 from txtopo.planning.anchoring.report import Complaint, Report
@@ -74,24 +80,13 @@ class BoltTask:
             portion = batch.slice(start, PORTION_TUPLES)
             tuples = portion.num_rows
             inputs = TreeInputs(links.slice(start, tuples), tuples)
-            values = rows_of(portion)
-            self._run(
-                map(
-                    InputTuple,
-                    values,
-                    repeat(origin),
-                    repeat(sender),
-                    repeat(inputs),
-                    range(tuples),
-                ),
-                inputs,
-            )
+            self._run(input_tuples(rows_of(portion), origin, sender, inputs), inputs)
             self._report.counts["executed", self._component.id] += tuples
 
     def tick(self) -> None:
         """Give the bolt a tick."""
         inputs = TreeInputs(Links(), 1)
-        self._run([InputTuple((self.tick_interval_s,), TICK, 0, inputs, 0)], inputs)
+        self._run(input_tuples([(self.tick_interval_s,)], TICK, 0, inputs), inputs)
         inputs.done[0] = 1
 
     def flush(self) -> tuple[list[Sealed], Report]:

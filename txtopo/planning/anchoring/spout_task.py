@@ -138,6 +138,7 @@ class SpoutTask:
         if self._begun:
             turn.begun = Xors(*(np.concatenate(each) for each in zip(*self._begun, strict=True)))
             self._begun = []
+        turn.emitted, collector.tuples = collector.tuples, 0
         turn.counts["emitted", self._component.id] += turn.emitted
         turn.complaints = [Complaint(*self.name, error) for error in collector.errors]
         collector.errors.clear()
@@ -152,22 +153,16 @@ class SpoutTask:
         collector, next_tuple = self._collector, self._spout.next_tuple
         pending_max = None if room is None else collector.pending + room
         end_s = self._now() + TURN_S
-        emitted = self._emitted()
         while True:
-            before = emitted
+            before = collector.tuples
             next_tuple()
-            emitted = self._emitted()
-            if emitted == before:
+            if collector.tuples == before:
                 self._turn.dry = True
                 return
             if pending_max is not None and collector.pending >= pending_max:
                 return
-            if emitted >= TURN_TUPLES_MAX or self._now() >= end_s:
+            if collector.tuples >= TURN_TUPLES_MAX or self._now() >= end_s:
                 return
-
-    def _emitted(self) -> int:
-        waiting = sum(len(emitted.rows) for emitted in self._collector.emitted.values())
-        return self._turn.emitted + waiting
 
     def _send(self, stream: str) -> None:
         emitted = self._collector.emitted[stream]
@@ -183,7 +178,6 @@ class SpoutTask:
         )
         turn = self._turn
         turn.sealed += sealed
-        turn.emitted += len(rows)
         turn.messages += tracked
         self._begun.append(Xors(roots, made))
 

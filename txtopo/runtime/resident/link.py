@@ -64,6 +64,23 @@ class DriverLink:
         """Send to the driver; nobody waits."""
         self.socket.send_multipart((kind, self._slot, *frames), copy=False)
 
+    def part(self, *frames: bytes) -> None:
+        """Say goodbye and wait until the driver has heard it, or is gone.
+
+        What is on its way is lost with the socket. A driver that is there, but does not answer, is
+        not waited for longer than one that is gone.
+        """
+        self.say(messages.BYE, *frames)
+        until_s = self._now() + self._silence_s
+        while True:
+            while (heard := self.hear()) is not None:
+                if heard[0] in (messages.END, messages.CUT_OFF):
+                    return
+            left_s = until_s - self._now()
+            if left_s <= 0:
+                return
+            self.socket.poll(int(left_s * 1000) + 1)
+
     def hear(self) -> tuple[bytes, list[bytes]] | None:
         """Return the next word of the driver that has come; None if there is none."""
         try:

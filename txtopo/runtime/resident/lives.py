@@ -60,7 +60,8 @@ class Place:
 
 
 class SlotUser(Protocol):
-    """Who has the slots work. All calls are made on the loop, and none after ``stop``."""
+    """Who has the slots work. All calls are made on the loop, and after ``stop`` only those of what
+    lives had still to say."""
 
     def slot_ready(self, place: Place) -> None:
         """Take note that a life has begun to take work."""
@@ -176,9 +177,11 @@ class Lives:
                 self._greet(place, identity, frames[0].decode())
             elif identity != place.owner:
                 self._cut_off(place, identity)
-            elif self._stopped is None and kind == messages.READY:
+            elif kind == messages.READY:
                 self._ready(place)
-            elif self._stopped is None:
+            else:
+                if kind == messages.BYE:
+                    self._office.send(identity, messages.END)
                 self._user.slot_said(place, frames)
 
     def _greet(self, place: Place, identity: bytes, endpoint: str) -> None:
@@ -208,6 +211,8 @@ class Lives:
             self._office.send(identity, messages.CUT_OFF, messages.RETURN)
 
     def _ready(self, place: Place) -> None:
+        if self._stopped is not None:
+            return
         place.ready, place.failures = True, 0
         self._user.slot_ready(place)
         self._moved()

@@ -14,7 +14,8 @@ from txtopo.planning.failures import pickled_error, traceback_of, unpickled_erro
 from txtopo.planning.pickling import loads, pack
 
 # From a slot. Hello: where it listens. Report: a Said. Answer: number and addresses, then records.
-HELLO, READY, REPORT, ANSWER = b"h", b"r", b"p", b"a"
+# Bye: a Said of its cleanup, answered by END.
+HELLO, READY, REPORT, ANSWER, BYE = b"h", b"r", b"p", b"a", b"b"
 # To a slot. Welcome: the number of its life. Directory: one Neighbour for each slot. Stage: a
 # StageOrder, then records. Cut off: DORMANT or RETURN.
 WELCOME, DIRECTORY, ENVELOPES, STAGE = b"w", b"d", b"e", b"s"

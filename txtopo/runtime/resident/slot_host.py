@@ -86,9 +86,11 @@ class SlotHost:
                     break
                 self._work()
         finally:
-            if self._slot is not None:
-                self._slot.cleanup()
-            self._context.destroy()
+            try:
+                if self._slot is not None:
+                    self._part(self._slot.cleanup())
+            finally:
+                self._context.destroy()
 
     def _wait_ms(self) -> int:
         if self._tuples or (self._slot is not None and self._slot.emitted):
@@ -162,6 +164,10 @@ class SlotHost:
 
     def _tell(self, report: Report, sent: messages.Sent, consumed: dict[int, int]) -> None:
         self._link.say(messages.REPORT, messages.pack_said(Said(report, sent, consumed)))
+
+    def _part(self, report: Report) -> None:
+        if self._link.over:
+            self._link.part(messages.pack_said(Said(report, {}, {})))
 
     def _sleep(self) -> None:
         """Let go of the bolts and wait to be killed; see ``DORMANT``."""
