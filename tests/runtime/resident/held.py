@@ -139,6 +139,13 @@ class Commits(BatchBolt, Committer):
         pass
 
 
+class Mute(StageHost):
+    """Never says that it is ready."""
+
+    def _obey(self, kind: bytes, frames: list[bytes]) -> None:
+        pass
+
+
 def held(gate: Gate, *bolts: Component) -> Program:
     return compiled(
         spout(Rows(gate)), bolt("held", Held(gate), gathered(), role=Role.BASIC_BOLT), *bolts

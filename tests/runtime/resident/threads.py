@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from txtopo import Config, ReliableTopology
 from txtopo.errors import RunLostError
 from txtopo.planning.program import Program, compile_program
+from txtopo.runtime.progress import TopologyListener
 from txtopo.runtime.reliable.driver import ReliableDriver, ReliableParts
 from txtopo.runtime.reliable.handle import ReliableRun
 from txtopo.runtime.reliable.progress import Progressed
@@ -71,7 +72,7 @@ class ThreadJobs:
 
     def cancel(self, slot: int, submission: int) -> None:
         self.cancelled.append((slot, submission))
-        if self.kind is StageHost and not self._ends[slot, submission].done():
+        if issubclass(self.kind, StageHost) and not self._ends[slot, submission].done():
             self.kill(slot, submission, RunLostError("cancelled", counted=False, cancelled=True))
 
     def close(self) -> None:
@@ -82,7 +83,12 @@ class Resident:
     """A topology whose slots are threads."""
 
     def __init__(
-        self, topology: ReliableTopology, config: Config, slots: int = 1, silence_s: float = 30.0
+        self,
+        topology: ReliableTopology,
+        config: Config,
+        slots: int = 1,
+        silence_s: float = 30.0,
+        listeners: Sequence[TopologyListener] = (),
     ) -> None:
         self.jobs = ThreadJobs(silence_s)
         scheduler = ThreadScheduler("txtopo-test")
@@ -90,7 +96,7 @@ class Resident:
         self.slots = ResidentSlots(self.jobs, Keys.make(), config, scheduler)
         recent = RecentProgress(Progressed)
         parts = ReliableParts(program, config, self.slots, scheduler)
-        self.driver = ReliableDriver(parts, [recent], active=True)
+        self.driver = ReliableDriver(parts, [recent, *listeners], active=True)
         self.driver.start()
         self.run = ReliableRun(topology.id, self.driver, recent)
 

@@ -173,8 +173,9 @@ class StageSlots:
             self._wait_for_reason(desk)
         else:
             self._give_up(desk)
-        if place.failures:
-            # The job before did not get ready either: there is no telling when one will.
+        if place.failures and not place.running:
+            # The job before did not get ready either: there is no telling when one will. While this
+            # one is running, the reason may yet come.
             for waiting in list(desk.waiting):
                 self._fail(waiting.level, _uncounted(error))
 
