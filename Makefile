@@ -10,7 +10,7 @@ KILLS := 1000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-reliable bench-stores stores delta-jar kafka jars-try services simulate mutants faults rows soak test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-reliable bench-stores stores delta-jar kafka jars-try object-store services simulate mutants faults rows soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -45,7 +45,7 @@ bench-stores: services $(READY)  ## what a commit costs in each store, and in De
 	$(PYTHON) -m benchmarks.stores $(ARGS)
 	$(PYTHON) -m benchmarks.delta_commits
 
-stores: services $(READY)  ## the suites of all stores; writes docs/stores.md
+stores: services object-store $(READY)  ## the suites of all stores; writes docs/stores.md
 	$(PYTHON) -m tests.conformance.stores_page $(ARGS)
 
 delta-jar: $(READY)  ## fetch the jars with which Spark reads and writes Delta tables
@@ -53,6 +53,9 @@ delta-jar: $(READY)  ## fetch the jars with which Spark reads and writes Delta t
 
 kafka: java  ## fetch the Kafka broker that tests and make demo-kafka start
 	@.ci/kafka
+
+object-store: $(READY)  ## install the object store (S3) that the tests of Delta start
+	@.ci/object-store
 
 jars-try: java $(READY)
 	@.ci/kafka --try
@@ -78,7 +81,7 @@ rows: java services jars-try $(READY)  ## the tests of the 58 rows of the fault 
 soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults of all kinds; writes docs/soak.md
 	$(PYTHON) -m tests.soak --minutes $(MINUTES) $(ARGS)
 
-test-all: java services jars-try $(READY)  ## every test, also those that take minutes
+test-all: java services jars-try object-store $(READY)  ## every test, also those that take minutes
 	$(PYTHON) -m pytest $(ARGS)
 
 format: $(READY)  ## format the code and mend what can be mended

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tests.services.kafka import KafkaBroker
     from tests.services.mariadb import MariaServer
+    from tests.services.object_store import ObjectStore
     from tests.services.postgresql import PostgresServer
     from tests.services.rabbitmq import RabbitServer
     from tests.services.redis import RedisServer
@@ -98,6 +99,15 @@ def kafka() -> Iterator[KafkaBroker]:
         yield broker
 
 
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[ObjectStore]:
+    """A private object store on a loopback port."""
+    from tests.services.object_store import ObjectStore
+
+    with ObjectStore() as store:
+        yield store
+
+
 @cache
 def missing(need: str) -> str | None:
     """Return why tests that need *need* cannot run here, or None if they can."""
@@ -136,11 +146,15 @@ def missing(need: str) -> str | None:
         from tests.spark_session import delta_conf
 
         return None if delta_conf() else "no jars of delta-spark (try make delta-jar)"
+    if need == "object-store":
+        from tests.services.object_store import find_python
+
+        return None if find_python() else "no object store (try make object-store)"
     if need in ("spark", "zookeeper"):
         if not _java():
             return "no Java"
         return None if find_spec("pyspark") else "no PySpark"
-    known = "postgresql, mariadb, redis, rabbitmq, zookeeper, kafka or delta-spark"
+    known = "postgresql, mariadb, redis, rabbitmq, zookeeper, kafka, delta-spark or object-store"
     return f"unknown service {need!r}; expected {known}"
 
 

@@ -18,12 +18,12 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from deltalake import DeltaTable
 
 from state_backends.delta.appending import Appender
-from state_backends.delta.durability import sync_version
+from state_backends.delta.durability import DurableLog
 from state_backends.delta.failures import FAILURES, Contended, translated
 from state_backends.delta.history import version_of
 from state_backends.delta.layout import OWNER, Layout
@@ -54,7 +54,7 @@ from txtopo.state import (
     standing,
 )
 
-_TRIES_MAX = 3
+_TRIES_MAX, _CLAIMS_MAX = 3, 100
 
 
 class DeltaBackend(StateBackend):
@@ -78,18 +78,25 @@ class DeltaBackend(StateBackend):
         # Tables that nobody uses now; each call takes one of its own, since calls may overlap.
         self._idle: list[DeltaTable] = []
         self._known: tuple[int, Ledger | None] = (-1, None)
-        self._unsynced: int | None = None
+        self._log = DurableLog(self._uri, self._place, local=place.local)
 
     def create(self) -> None:
         """Make the table, or check the one that is there."""
-        try:
+        self._log.check()
+        with self._named_errors():
             create_table(self._location, self._layout, self._place)
-        except FAILURES as error:
-            raise translated(error, self._place, uri=self._uri) from error
 
     def claim(self, topology: str, epoch: int) -> Ledger:
         """Write *epoch* into the ledger, as ``StateBackend.claim`` says."""
-        return self._tried(lambda _: self._claim_once(topology, epoch))
+        # A zombie may write all the time, and whoever comes first wins: so what takes long is done
+        # before, and a claim tries more often than a commit, always with the same table.
+        with self._table(newest=True) as table:
+            held = self._ledger(table)
+            if claimed(held, topology=topology, epoch=epoch) == held:
+                assert held is not None
+                return held
+            self._log.begin(table.version())
+            return self._tried(lambda _: self._claim_once(table, topology, epoch), _CLAIMS_MAX)
 
     def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
         """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
@@ -111,52 +118,44 @@ class DeltaBackend(StateBackend):
         """Open the last version of the table that holds *txid*."""
         with self._table(newest=True) as newest:
             table = self._at(newest, txid)
-            ledger = ledger_of(table, self._state.name)
+            ledger = self._read_ledger(table)
             yield DeltaSnapshot(table, self._reader, self._layout, ledger, self._place)
 
     def stored(self) -> tuple[StateTable, ...] | None:
         """Return the states whose tables are in the folder."""
-        try:
+        self._log.check()
+        with self._named_errors():
             return stored_states(self._location, self._state.name)
-        except FAILURES as error:
-            raise translated(error, self._place, uri=self._uri) from error
 
     def close(self) -> None:
         """Forget the tables, and wait for a fold that is under way."""
         self._upkeep.close()
         self._idle.clear()
 
-    def _tried(self, once: Callable[[int], Ledger]) -> Ledger:
+    def _tried(self, once: Callable[[int], Ledger], tries_max: int = _TRIES_MAX) -> Ledger:
         """Do it once, and again while others write in between."""
-        for number in range(_TRIES_MAX):
-            try:
+        for number in range(tries_max):
+            with suppress(Contended):
                 return once(number)
-            except Contended:
-                continue
         raise StoreUnavailable(
-            f"{self._place} was changed by others {_TRIES_MAX} times in a row; nothing was "
+            f"{self._place} was changed by others {tries_max} times in a row; nothing was "
             "written; try again"
         )
 
-    def _claim_once(self, topology: str, epoch: int) -> Ledger:
-        with self._table(newest=True) as table:
-            held = self._ledger(table)
-            ledger = claimed(held, topology=topology, epoch=epoch)
-            if ledger == held:
-                return ledger
-            try:
-                if held is None:
-                    table.alter.set_table_properties({OWNER: topology}, raise_if_not_exists=False)
-                properties = transaction(ledger, self._state.name)
-                commit_nothing(table, self._layout, properties)
-                if held is not None and held.topology != topology:
-                    # The new owner's transaction is there before its name says where to look.
-                    self._written(table, held)
-                    table.alter.set_table_properties({OWNER: topology}, raise_if_not_exists=False)
-                self._written(table, ledger)
-            except FAILURES as error:
-                raise translated(error, self._place, uri=self._uri, writing=True) from error
-            return ledger
+    def _claim_once(self, table: DeltaTable, topology: str, epoch: int) -> Ledger:
+        self._update(table)
+        held = self._ledger(table)
+        ledger = claimed(held, topology=topology, epoch=epoch)
+        with self._named_errors(writing=True):
+            if held is None:
+                table.alter.set_table_properties({OWNER: topology}, raise_if_not_exists=False)
+            commit_nothing(table, self._layout, transaction(ledger, self._state.name))
+            if held is not None and held.topology != topology:
+                # The new owner's transaction is there before its name says where to look.
+                self._written(table, held)
+                table.alter.set_table_properties({OWNER: topology}, raise_if_not_exists=False)
+            self._written(table, ledger)
+        return ledger
 
     def _commit_once(self, attempt: TransactionAttempt, writes: Writes, *, newest: bool) -> Ledger:
         with self._table(newest=newest) as table:
@@ -177,11 +176,9 @@ class DeltaBackend(StateBackend):
             writes = self._combined(table, held, attempt.txid, writes, found)
             self.point("P6.after")
             self.point("P7.before")
-            try:
+            with self._named_errors(writing=True):
                 self._writer.write(table, attempt.txid, writes, found, properties)
                 self._written(table, ledger)
-            except FAILURES as error:
-                raise translated(error, self._place, uri=self._uri, writing=True) from error
             self._upkeep.after(attempt.txid)
             return ledger
 
@@ -212,16 +209,12 @@ class DeltaBackend(StateBackend):
 
     def _found(self, table: DeltaTable, attempt: TransactionAttempt, before: int) -> Ledger:
         """Read back what Spark wrote: that it skipped a merge looks like a success."""
-        try:
+        with self._named_errors(writing=True):
             table.update_incremental()
-            ledger = self._ledger(table)
+            ledger = self._ledger(table, writing=True)
             if standing(ledger, attempt) is not Standing.HELD:
                 raise Contended(f"Spark wrote nothing to {self._place}, which holds {ledger}")
-            if self._location.local:
-                for version in range(before + 1, table.version() + 1):
-                    sync_version(self._uri, version)
-        except FAILURES as error:
-            raise translated(error, self._place, uri=self._uri, writing=True) from error
+            self._log.written(*range(before + 1, table.version() + 1))
         assert ledger is not None
         self._upkeep.after(attempt.txid)
         return ledger
@@ -237,45 +230,57 @@ class DeltaBackend(StateBackend):
         return final_values(self._state, txid, writes, read)
 
     def _written(self, table: DeltaTable, ledger: Ledger) -> None:
-        self._unsynced = table.version()
-        self._sync()
+        self._log.written(table.version())
         self._known = (table.version(), ledger)
 
-    def _sync(self) -> None:
-        """Make the last version of ours durable, if it is not; nobody may believe in it before."""
-        if self._unsynced is not None and self._location.local:
-            sync_version(self._uri, self._unsynced)
-        self._unsynced = None
-
-    def _ledger(self, table: DeltaTable) -> Ledger | None:
+    def _ledger(self, table: DeltaTable, *, writing: bool = False) -> Ledger | None:
         version, ledger = self._known
         if version == table.version():
             return ledger
-        ledger = ledger_of(table, self._state.name)
+        ledger = self._read_ledger(table, writing=writing)
         self._known = (table.version(), ledger)
         return ledger
+
+    def _read_ledger(self, table: DeltaTable, *, writing: bool = False) -> Ledger | None:
+        with self._named_errors(writing=writing):
+            return ledger_of(table, self._state.name)
 
     @contextmanager
     def _table(self, *, newest: bool) -> Iterator[DeltaTable]:
         """Give the table to this call alone, at its newest version or at one read before."""
-        try:
-            self._sync()
+        with self._named_errors():
+            self._log.sync()
             if self._idle:
                 table = self._idle.pop()
                 if newest or table.version() < self._known[0]:
-                    table.update_incremental()
+                    self._update(table)
             else:
                 table = self._open()
-        except FAILURES as error:
-            raise translated(error, self._place, uri=self._uri) from error
         yield table
         self._idle.append(table)
+
+    def _update(self, table: DeltaTable) -> None:
+        with self._named_errors():
+            table.update_incremental()
+        self._log.check(table.version())
+
+    @contextmanager
+    def _named_errors(self, *, writing: bool = False) -> Iterator[None]:
+        """Turn what delta-rs raises into errors of ours; damage of the log explains the rest."""
+        try:
+            yield
+        except FAILURES as error:
+            if not writing:
+                self._log.check()
+            raise translated(error, self._place, uri=self._uri, writing=writing) from error
 
     def _renewed(self, table: DeltaTable) -> None:
         self._idle[:] = [table]
 
     def _open(self) -> DeltaTable:
-        return DeltaTable(self._uri, storage_options=self._location.options or None)
+        table = DeltaTable(self._uri, storage_options=self._location.options or None)
+        self._log.check(table.version())
+        return table
 
     def _at(self, newest: DeltaTable, txid: int) -> DeltaTable:
         ledger, kept = self._ledger(newest), self._location.history_txids

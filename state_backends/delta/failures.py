@@ -22,6 +22,8 @@ _DAMAGED = (
     "whilst decoding",
     "magic bytes",
     "orrupt",
+    "Invalid JSON",
+    "valid UTF-8",
     "file size is 0 bytes",
     "data page",
 )

@@ -1,7 +1,7 @@
 """The ledger of a state in Delta: the last transaction of its application id.
 
-The version of that transaction packs (epoch, txid, attempt). Who wrote the txid, and so whether a
-claim came after it, stands in the custom metadata of the same commit. Where the log that has it is
+The version of that transaction packs the epoch that may write and the txid. Which attempt of which
+epoch wrote the txid stands in the custom metadata of the same commit. Where the log that has it is
 gone, the writer is unknown and taken as epoch 0: then a restart does not adopt the txid but does it
 again, which is always right.
 """
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LEDGER = "txtopo.ledger"
 """In the metadata of a commit: the version of its transaction, so that both are known to match."""
+ATTEMPT = "txtopo.attempt"
 # Foreign commits (OPTIMIZE, VACUUM) and folds stand between two transactions of ours.
 _LOOKED_BACK_MAX = 100
 
@@ -46,8 +47,8 @@ def ledger_of(table: DeltaTable, state: str) -> Ledger | None:
                 "set, or the table overwritten? restore the table, or begin with a new one"
             )
         return Ledger(owner, 0)
-    epoch, txid, attempt = unpacked(version)
-    return Ledger(owner, epoch, txid, _writer_epoch(table, version), attempt)
+    epoch, txid, _ = unpacked(version)
+    return Ledger(owner, epoch, txid, *_writer(table, version))
 
 
 def transaction(ledger: Ledger, state: str) -> CommitProperties:
@@ -64,7 +65,7 @@ def noted(ledger: Ledger) -> dict[str, str]:
         LEDGER: str(packed(ledger)),
         "txtopo.epoch": str(ledger.epoch),
         "txtopo.txid": str(ledger.txid),
-        "txtopo.attempt": str(ledger.attempt),
+        ATTEMPT: str(ledger.attempt),
         WRITER_EPOCH: str(ledger.writer_epoch),
     }
 
@@ -81,9 +82,10 @@ def notes_of(commit: Mapping[str, Any]) -> Mapping[str, Any]:
     return notes if isinstance(notes, dict) else commit
 
 
-def _writer_epoch(table: DeltaTable, version: int) -> int:
+def _writer(table: DeltaTable, version: int) -> tuple[int, int]:
+    """Return who wrote the txid: epoch and attempt."""
     for limit in (1, _LOOKED_BACK_MAX):
         for commit in map(notes_of, table.history(limit)):
             if commit.get(LEDGER) == str(version):
-                return int(commit[WRITER_EPOCH])
-    return 0
+                return int(commit.get(WRITER_EPOCH, 0)), int(commit.get(ATTEMPT, 0))
+    return 0, 0

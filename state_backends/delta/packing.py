@@ -2,8 +2,10 @@
 
 Delta keeps for each application id the version of its last transaction, and refuses a commit that
 was prepared before another commit of the same id. The id is ``<topology>/<state>``, never with the
-epoch in it, so that a claim fences every predecessor; the version packs (epoch, txid, attempt),
-which grow in this order.
+epoch in it, so that a claim fences every predecessor; the version packs (epoch, txid, number),
+which grow in this order. The number of a claim is 0, and that of an attempt in the claim's epoch
+its own plus one: Delta for Spark skips a merge without a word if the table has its version or a
+later one, so the first attempt after a claim has to come after it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from txtopo.errors import ValueRefusedError
 from txtopo.state import Ledger
 
-EPOCH_BITS, TXID_BITS, ATTEMPT_BITS = 18, 33, 12
+EPOCH_BITS, TXID_BITS, NUMBER_BITS = 18, 33, 12
 """63 bits: 262,143 coordinators, 8,589,934,591 batches, 4,095 attempts at a batch in one epoch."""
 
 
@@ -21,27 +23,29 @@ def application(topology: str, state: str) -> str:
 
 
 def packed(ledger: Ledger) -> int:
-    """Return (epoch, txid, attempt) of a ledger as one number.
+    """Return a ledger as one number: after a claim (epoch, txid, 0), else (epoch, txid, number).
 
     Raises:
         ValueRefusedError: One of them does not fit; the message says which, and what to do.
     """
-    for name, value, bits, remedy in (
-        ("epoch", ledger.epoch, EPOCH_BITS, "begin with a new table"),
-        ("txid", ledger.txid, TXID_BITS, "begin with a new table"),
-        ("attempt", ledger.attempt, ATTEMPT_BITS, "start the topology again: attempts begin at 0"),
+    attempts_max = (1 << NUMBER_BITS) - 2
+    for name, value, most, remedy in (
+        ("epoch", ledger.epoch, (1 << EPOCH_BITS) - 1, "begin with a new table"),
+        ("txid", ledger.txid, (1 << TXID_BITS) - 1, "begin with a new table"),
+        ("attempt", ledger.attempt, attempts_max, "start the topology again: attempts begin at 0"),
     ):
-        if not 0 <= value < 1 << bits:
+        if not 0 <= value <= most:
             raise ValueRefusedError(
                 f"{name} {value} does not fit into the version of a Delta transaction; expected at "
-                f"most {(1 << bits) - 1}; nothing was written; {remedy}",
+                f"most {most}; nothing was written; {remedy}",
                 ledger=ledger,
             )
-    return ((ledger.epoch << TXID_BITS) | ledger.txid) << ATTEMPT_BITS | ledger.attempt
+    number = ledger.attempt + 1 if ledger.writer_epoch == ledger.epoch else 0
+    return ((ledger.epoch << TXID_BITS) | ledger.txid) << NUMBER_BITS | number
 
 
 def unpacked(version: int) -> tuple[int, int, int]:
-    """Return (epoch, txid, attempt) of a transaction's version."""
-    attempt = version & ((1 << ATTEMPT_BITS) - 1)
-    txid = version >> ATTEMPT_BITS & ((1 << TXID_BITS) - 1)
-    return version >> (ATTEMPT_BITS + TXID_BITS), txid, attempt
+    """Return (epoch, txid, number) of a transaction's version."""
+    number = version & ((1 << NUMBER_BITS) - 1)
+    txid = version >> NUMBER_BITS & ((1 << TXID_BITS) - 1)
+    return version >> (NUMBER_BITS + TXID_BITS), txid, number

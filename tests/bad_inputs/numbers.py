@@ -27,6 +27,7 @@ _MARIADB = "tests/state_backends/test_existing.py::TestMariadb::test_"
 _LOSS = "tests/spouts/kafka/test_loss.py::test_"
 _DATA_SOURCE = "tests/spouts/test_data_source.py::test_"
 _REWIND = "tests/operations/test_rewind.py::test_"
+_FENCE = "txtopo/testing/conformance/fence_suite.py::FenceSuite::test_"
 _SCHEMA = "tests/state_backends/schema_suite.py::SchemaSuite::test_"
 
 ELSEWHERE: dict[int, tuple[str, ...]] = {
@@ -79,6 +80,7 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
         f"{_MARIADB}a_table_without_transactions_is_refused",
     ),
     59: ("tests/state_backends/test_sqlite.py::test_a_file_in_memory_is_refused",),
+    65: (f"{_FENCE}of_two_attempts_at_once_the_newer_one_stays",),
     66: (f"{_DELTA}properties_that_break_the_promise_are_refused",),
     67: (f"{_DELTA}a_table_of_another_topology_is_refused",),
     69: (f"{_LOSS}a_topic_that_is_missing_at_the_start_is_named",),
@@ -100,13 +102,9 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
 }
 """Numbers whose tests stand with the part that they are about."""
 
-_OBJECT_STORES = (
-    "no object store was run; states are written by delta-rs, so Spark's LogStore has no say"
-)
 _COMMANDS = "there is no command line and no YAML yet; a later issue brings them"
 
 OPEN: dict[int, str] = {
-    65: _OBJECT_STORES,
     **dict.fromkeys((79, 80, 81, 82, 84), _COMMANDS),
     15: "the list has no input of this number",
 }

@@ -84,6 +84,8 @@ class MariaServer(PrivateServer):
             "port": str(self.port),
             "socket": str(self.folder / "socket"),
             "pid-file": str(self.folder / "pid"),
+            # A server that starts deletes what others have in a folder that they share.
+            "tmpdir": str(self.folder),
             "init-file": str(self.folder / "users.sql"),
         }
         with log.open("ab") as output:
@@ -128,6 +130,7 @@ class MariaServer(PrivateServer):
             [
                 *(install, "--no-defaults", "--skip-test-db"),
                 *("--auth-root-authentication-method=normal", f"--datadir={self.folder / 'data'}"),
+                f"--tmpdir={self.folder}",
             ],
             cwd=self.folder,
             stdin=subprocess.DEVNULL,

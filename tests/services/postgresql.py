@@ -49,8 +49,11 @@ class PostgresServer(PrivateServer):
     user = "txtopo"
     password = "secret-of-the-tests"
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, *, log_folder: Path | None = None
+    ) -> None:
         self._settings = _SETTINGS | dict(settings or {})
+        self._log_folder = log_folder
         binaries = find_binaries()
         if binaries is None:
             raise FileNotFoundError("no initdb found; install PostgreSQL or run make services")
@@ -121,9 +124,13 @@ class PostgresServer(PrivateServer):
         secret = self.folder / "password"
         secret.write_text(self.password)
         secret.chmod(0o644)
+        elsewhere: tuple[str, ...] = ()
+        if self._log_folder is not None:
+            self.own(self._log_folder)
+            elsewhere = (f"--waldir={self._log_folder}", "--wal-segsize=1")
         self._run(
             *("initdb", "-D", str(self.folder / "data"), "-U", self.user, "-E", "UTF8"),
-            *("--locale=C", "--auth=scram-sha-256", f"--pwfile={secret}"),
+            *("--locale=C", "--auth=scram-sha-256", f"--pwfile={secret}", *elsewhere),
         )
         settings = self._settings | {"port": str(self.port), "unix_socket_directories": ""}
         with (self.folder / "data" / "postgresql.conf").open("a") as file:

@@ -44,6 +44,12 @@ class PrivateServer(ABC):
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def installed(name: str) -> Path:
+    """Return the folder of the user's caches where a script of ``.ci/`` puts a server."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return caches / "txtopo" / name
+
+
 def free_port() -> int:
     """Return a port of 127.0.0.1 that nobody listens on."""
     with socket.socket() as probe:

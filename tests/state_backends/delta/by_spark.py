@@ -90,7 +90,9 @@ class _Factory(DeltaFactory):
         return url, None
 
     def __call__(self, url: str, table: StateTable) -> Any:
-        backend: StateBackend = self._kind(location(f"delta:{url.partition(':')[2]}"), table)
+        url = f"delta:{url.partition(':')[2]}"
+        super().__call__(url, table)  # for what it refuses
+        backend: StateBackend = self._kind(location(url), table)
         return backend
 
     def __reduce__(self) -> Any:

@@ -4,36 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from txtopo.errors import TopologyError
-from txtopo.state import Count, Fields, open_state
+from tests.state_backends.delta.names import DeltaNames
 from txtopo.testing.conformance import AggregateStateSuite, StateBackendSuite
-from txtopo.testing.conformance.subject import Drive, Subject
 
 pytestmark = pytest.mark.integration
-
-
-class DeltaNames(Subject):
-    """What both modes say of names and values."""
-
-    refused = frozenset({"surrogates in keys", "surrogates in strings"})
-    histories = 4
-    keys_max = 20_000
-
-    @pytest.mark.parametrize("name", ['we"ird', "two words", "a,b", "x=y", "brackets()"])
-    def test_names_are_quoted(self, url: str, drive: Drive, name: str) -> None:
-        """What Spark cannot have as a column of a Delta table is refused; the rest is quoted."""
-        with pytest.raises(TopologyError, match="bad column name"):
-            open_state(url, table="t", key=Fields(f"`{name}` string")).open()
-        state = self.aggregated(
-            url, f"table {name}", Fields("`select` string"), Fields("`50%:ü` long"), (Count(),)
-        )
-        store = drive(state)
-
-        store.merge(1, [("x", 1)])
-        store.merge(2, [("x", 1)])
-        store.merge(2, [("x", 2)], attempt=1)
-
-        assert store.contents() == {"x": 3}
 
 
 class TestStateBackend(DeltaNames, StateBackendSuite):

@@ -152,6 +152,19 @@ def test_a_redo_is_checked_against_rows_and_not_files(url: str) -> None:
     assert store.contents() == {"a": 2**62 + 1}
 
 
+def test_a_sum_is_watched_after_what_made_it_smaller_is_taken_back(url: str) -> None:
+    state = open_state(url, table="sums", mode="log")
+    state = state.with_columns(Fields("key string"), Fields("total long"), (Sum("x"),))
+    store = StateDriver(state)
+    store.merge(1, [("a", 2**63 - 1)])
+    store.merge(2, [("a", -(2**62))])
+    store.merge(2, [("b", 1)], attempt=1)
+
+    with pytest.raises(ValueRefusedError):
+        store.merge(3, [("a", 1)])
+    assert store.contents() == {"a": 2**63 - 1, "b": 1}
+
+
 def test_columns_may_have_the_names_that_others_make(url: str) -> None:
     state = open_state(url, table="names", mode="log")
     fields = Fields("v long, v_sum long, t long")

@@ -11,8 +11,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from state_backends.delta import backend
+from state_backends.delta import durability
 from state_backends.delta.failures import Contended, translated
+from state_backends.delta.ledgers import ledger_of
 from state_backends.delta.packing import packed, unpacked
 from tests.state_backends.delta.tables import COUNTED, log_of, seen, table_of
 from txtopo.errors import (
@@ -23,7 +24,7 @@ from txtopo.errors import (
     UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.state import Fields, Ledger, State, open_state
+from txtopo.state import Fields, Ledger, State, TransactionAttempt, claimed, open_state
 from txtopo.testing.conformance.driver import StateDriver, partials
 
 pytestmark = pytest.mark.integration
@@ -54,10 +55,9 @@ def test_every_version_of_the_table_is_the_fold_of_the_batches_of_its_ledger(
     assert newest.version() > 80
     for version in range(newest.version() + 1):
         table = DeltaTable(newest.table_uri, version=version)
-        held = table.transaction_version("topology/counts")
+        held = ledger_of(table, "counts")
         if held is not None:
-            _, txid, attempt = unpacked(held)
-            assert seen(table) == (cuts[txid, attempt] if txid else {}), version
+            assert seen(table) == (cuts[held.txid, held.attempt] if held.txid else {}), version
 
 
 @pytest.mark.row(40)
@@ -97,7 +97,7 @@ def test_a_commit_that_cannot_be_synced_is_read_back(
     def fails(table: str, version: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(backend, "sync_version", fails)
+    monkeypatch.setattr(durability, "sync_version", fails)
     with pytest.raises(UnknownOutcomeError, match="Input/output error"):
         store.backend.commit(store.attempt(2), partials(counts, [("a", 1)]))
     monkeypatch.undo()
@@ -203,17 +203,31 @@ def test_a_table_of_others_is_refused(url: str, counts: State, tmp_path: Path) -
 
 
 def test_what_does_not_fit_into_a_version_is_refused() -> None:
-    whole = Ledger("topology", 2**18 - 1, 2**33 - 1, 1, 2**12 - 1)
+    whole = Ledger("topology", 2**18 - 1, 2**33 - 1, 2**18 - 1, 2**12 - 2)
     assert unpacked(packed(whole)) == (2**18 - 1, 2**33 - 1, 2**12 - 1)
     assert packed(whole) == 2**63 - 1
 
     for ledger in (
         Ledger("topology", 2**18),
         Ledger("topology", 1, 2**33),
-        Ledger("topology", 1, 1, 1, 2**12),
+        Ledger("topology", 1, 1, 1, 2**12 - 1),
     ):
         with pytest.raises(ValueRefusedError, match="does not fit"):
             packed(ledger)
+
+
+def test_versions_grow_with_every_claim_and_attempt() -> None:
+    """Delta for Spark skips what is not later than what the table has; attempts begin at 0."""
+    ledger = Ledger("topology", 1, 6, 1, 3)
+    versions = [packed(ledger)]
+    for epoch, attempts in ((2, ((6, 0), (6, 1), (7, 0), (7, 5))), (3, ((7, 0), (8, 0)))):
+        ledger = claimed(ledger, topology="topology", epoch=epoch)
+        versions.append(packed(ledger))
+        for txid, attempt in attempts:
+            ledger = ledger.written_by(TransactionAttempt(txid, attempt, epoch))
+            versions.append(packed(ledger))
+
+    assert versions == sorted(set(versions))
 
 
 @pytest.mark.parametrize(

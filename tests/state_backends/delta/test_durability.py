@@ -1,0 +1,40 @@
+"""Versions are made durable one by one, also when calls of a backend overlap."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from state_backends.delta import durability
+from state_backends.delta.checksums import LogChecksums
+from state_backends.delta.durability import DurableLog
+
+LIMIT_S = 60.0
+
+
+def test_overlapping_calls_make_each_version_durable_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call is in the middle of its sync when the second one comes with the next."""
+    reached, go_on = threading.Event(), threading.Event()
+    synced: list[int] = []
+
+    def sync(table: str, version: int) -> None:
+        if not reached.is_set():
+            reached.set()
+            go_on.wait(LIMIT_S)
+        synced.append(version)
+
+    monkeypatch.setattr(durability, "sync_version", sync)
+    monkeypatch.setattr(LogChecksums, "note", lambda *_: None)
+    log = DurableLog("/nowhere", "state 'counts'", local=True)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(log.written, 1)
+        assert reached.wait(LIMIT_S)
+        second = pool.submit(log.written, 2)
+        go_on.set()
+        first.result(LIMIT_S)
+        second.result(LIMIT_S)
+
+    assert synced == [1, 2]
