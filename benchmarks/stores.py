@@ -82,6 +82,7 @@ STORES = (
     Store("delta", "log", _delta),
     Store("redis", "table", _redis),
     Store("mariadb", "table", _mariadb),
+    Store("mariadb", "log", _mariadb),
 )
 
 

@@ -78,7 +78,8 @@ class Pace(TopologyListener):
         between = [later - before for before, later in pairwise(self._commits_s)]
         return (
             f"p50 of a batch {1000 * median(between):.1f} ms, "
-            f"its commit {1000 * median(self._took_s):.1f} ms"
+            f"its commit {1000 * median(self._took_s):.1f} ms, "
+            f"at most {1000 * max(self._took_s[1:]):.1f} ms after the first"
         )
 
 

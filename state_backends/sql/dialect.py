@@ -37,6 +37,10 @@ class SqlDialect(ABC):
     """Whether a long reading has to ask for one page after the other, since its driver cannot do
     anything else while a result is under way."""
 
+    fetches: bool = False
+    """Whether a long reading is fetched into memory at once instead, since each page would cost as
+    much as all of it."""
+
     driver_errors: tuple[type[Exception], ...] = ()
     """What the driver raises where it is used without SQLAlchemy."""
 

@@ -9,14 +9,16 @@ import sqlalchemy as sa
 from state_backends.sql.backend import SqlBackend
 from state_backends.sql.dialect import SqlDialect
 from state_backends.sql.mariadb import MariadbDialect
+from state_backends.sql.mariadb_log import MariadbLogDialect
 from state_backends.sql.postgresql import PostgresqlDialect
 from state_backends.sql.postgresql_log import PostgresqlLogDialect
 from state_backends.sql.sqlite import SqliteDialect
-from state_backends.sql.tables import LEDGER
+from state_backends.sql.tables import LEDGER, TABLE_BYTES_MAX
 from txtopo.errors import TopologyError
 from txtopo.state import StateTable, hidden
 
-_DIALECTS: dict[str, type[MariadbDialect] | type[PostgresqlDialect] | type[SqliteDialect]] = {
+_Kind = type[MariadbDialect] | type[PostgresqlDialect] | type[SqliteDialect]
+_DIALECTS: dict[str, _Kind] = {
     "mariadb": MariadbDialect,
     "mariadb+pymysql": MariadbDialect,
     "mysql": MariadbDialect,
@@ -27,8 +29,12 @@ _DIALECTS: dict[str, type[MariadbDialect] | type[PostgresqlDialect] | type[Sqlit
     "postgresql": PostgresqlDialect,
     "postgresql+psycopg": PostgresqlDialect,
 }
-# PostgreSQL cuts names at 63 bytes without a word; "_touched" and "prev_" are added to them.
-_TABLE_BYTES_MAX = 50
+# SQLite has none, and says why not.
+_LOG_DIALECTS: dict[_Kind, _Kind] = {
+    MariadbDialect: MariadbLogDialect,
+    PostgresqlDialect: PostgresqlLogDialect,
+}
+# For PostgreSQL as well; "prev_" is added.
 _COLUMN_BYTES_MAX = 58
 _MARIADB_SIGN_MAX = 0xFFFF
 
@@ -54,8 +60,8 @@ class SqlFactory:
         kind = _DIALECTS[parsed.drivername]
         if kind is MariadbDialect:
             _check_for_mariadb(table)
-        if table.mode == "log" and kind is PostgresqlDialect:
-            kind = PostgresqlLogDialect
+        if table.mode == "log":
+            kind = _LOG_DIALECTS.get(kind, kind)
         dialect: SqlDialect = kind(parsed, _checked(table))
         return SqlBackend(dialect)
 
@@ -81,10 +87,10 @@ def _parsed(url: str) -> sa.URL:
 
 def _checked(table: StateTable) -> StateTable:
     names = [*table.key.names, *table.value.names]
-    if table.name.casefold() == LEDGER or len(table.name.encode()) > _TABLE_BYTES_MAX:
+    if table.name.casefold() == LEDGER or len(table.name.encode()) > TABLE_BYTES_MAX:
         raise TopologyError(
             f"bad name of a state's table; got {table.name!r}; "
-            f"expected at most {_TABLE_BYTES_MAX} bytes and not {LEDGER!r}"
+            f"expected at most {TABLE_BYTES_MAX} bytes and not {LEDGER!r}"
         )
     for name in names:
         if len(name.encode()) > _COLUMN_BYTES_MAX or "\0" in name:

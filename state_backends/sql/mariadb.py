@@ -35,6 +35,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
 from state_backends.sql.dialect import SqlDialect
+from state_backends.sql.mariadb_parts import StatementParts
 from state_backends.sql.mariadb_rows import RowStatements, chunks
 from state_backends.sql.mariadb_server import check_server, session
 from state_backends.sql.mariadb_types import (
@@ -55,7 +56,7 @@ _CONNECT_TIMEOUT_S = 10
 _CREATION_TIMEOUT_S = 30
 # Options of a URL that would change what a transaction is, or how text travels.
 _REFUSED_OPTIONS = ("autocommit", "charset", "conv", "cursorclass", "init_command", "sql_mode")
-_OPTIONS: dict[str, Any] = {
+TABLE_OPTIONS: dict[str, Any] = {
     "mysql_engine": "InnoDB",
     "mysql_charset": "utf8mb4",
     "mysql_row_format": "DYNAMIC",
@@ -88,10 +89,10 @@ class MariadbDialect(SqlDialect):
         self.state = state
         self._url = url.set(drivername="mysql+pymysql")
         of_key = key_type(state.key)
-        self.columns = state_columns(state, column_type, of_key, **_OPTIONS)
-        self.ledger = ledger_table(column_type, key_type(Fields("state string")), **_OPTIONS)
+        self.columns = state_columns(state, column_type, of_key, **TABLE_OPTIONS)
+        self.ledger = ledger_table(column_type, key_type(Fields("state string")), **TABLE_OPTIONS)
         self._limits = limits(state.key)
-        self._touched = _touched_table(state) if self.columns.opaque else None
+        self._touched: sa.Table | None = _touched_table(state) if self.columns.opaque else None
 
     def engine(self) -> sa.Engine:
         """Make the engine: one connection that writes, and one for a reading beside it."""
@@ -120,8 +121,11 @@ class MariadbDialect(SqlDialect):
             connection.info["bytes_max"] = check_server(connection)
         if connection.info.get("statements_of") is not self:
             connection.info["statements_of"] = self
-            found = RowStatements(self.state, self.columns, connection.dialect)
-            connection.info["statements"] = found
+            connection.info["statements"] = self.statements(connection.dialect)
+
+    def statements(self, dialect: sa.Dialect) -> StatementParts:
+        """Return the statements of the state."""
+        return RowStatements(self.state, self.columns, dialect)
 
     @contextmanager
     def creating(self, connection: sa.Connection) -> Iterator[None]:
@@ -273,5 +277,5 @@ def _touched_table(state: StateTable) -> sa.Table:
         sa.Column("txid", mysql.BIGINT(), nullable=False),
         sa.Column("gone", mysql.TINYINT(1), nullable=False),
         sa.Column("given", ExactText(), nullable=False),
-        **_OPTIONS,
+        **TABLE_OPTIONS,
     )

@@ -25,6 +25,7 @@ _STATES = {
     3819: "22000",  # a check fails (MySQL)
     4025: "22000",  # a check fails (MariaDB)
     1054: "42703",  # unknown column
+    1070: "42P17",  # too many key columns: 32, in MySQL 16
     1146: "42P01",  # no such table
     1044: _DENIED,
     1045: "28000",

@@ -14,23 +14,23 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from state_backends.sql.mariadb_types import ExactText, collation, in_json, out_of_json
+from state_backends.sql.mariadb_parts import StatementParts
 from state_backends.sql.tables import StateColumns
 from txtopo.errors import ValueRefusedError
-from txtopo.state import Aggregate, StateTable
+from txtopo.state import StateTable
 
-# A statement of this length is as fast as a longer one, and far below max_allowed_packet.
+# A statement of this length is as fast as a longer one, and far below max_allowed_packet, unless
+# somebody has made that one small.
 _CHUNK_CHARACTERS = 1_000_000
 _CHUNK_ROWS = 30_000
+_CHARACTER_BYTES_MAX = 4
 # One encoder for all: json.dumps would make another for each call, at ten times the cost.
 _TO_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 # What a statement needs beside its rows; quotes are doubled.
 _SPARE_BYTES = 100_000
-# The alias of the rows that come in; no user's table has this name.
-_GIVEN = "txtopo_given"
 
 
-class RowStatements:
+class RowStatements(StatementParts):
     """The statements of a state, as text with parameters for the driver.
 
     Attributes:
@@ -42,9 +42,7 @@ class RowStatements:
     """
 
     def __init__(self, state: StateTable, columns: StateColumns, dialect: sa.Dialect) -> None:
-        self._columns = columns
-        self._dialect = dialect
-        self._table = self._quoted(columns.table)
+        super().__init__(columns, dialect)
         values = columns.values
         self.put = self._upsert([self._new(column) for column in values])
         self.merge = None
@@ -111,40 +109,6 @@ class RowStatements:
             for column, value in self._columns.moved_back()
         ]
 
-    def _from_json(self, columns: Sequence[sa.Column[Any]]) -> str:
-        parts = [
-            f"in_{at} {in_json(column.type, self._dialect)} PATH '$[{at}]' ERROR ON ERROR"
-            for at, column in enumerate(columns)
-        ]
-        return f"JSON_TABLE(%(rows)s, '$[*]' COLUMNS ({', '.join(parts)})) AS {_GIVEN}"
-
-    def _given(self, at: int) -> str:
-        column = (*self._columns.keys, *self._columns.values)[at]
-        return out_of_json(column.type, f"{_GIVEN}.in_{at}")
-
-    def _new(self, column: sa.Column[Any]) -> str:
-        return f"VALUES({self._quoted(column)})"
-
-    def _combined(self, aggregate: Aggregate, column: sa.Column[Any]) -> str:
-        old, new = self._at(column), self._new(column)
-        both = f"{old} + {new}"
-        if aggregate.operator != "add":
-            function = "LEAST" if aggregate.operator == "min" else "GREATEST"
-            both = f"{function}({self._ordered(column, old)}, {self._ordered(column, new)})"
-        return f"COALESCE({both}, {old}, {new})"
-
-    def _ordered(self, column: sa.Column[Any], text: str) -> str:
-        """Order text by its bytes, as in Python, also in a user's own table."""
-        if not isinstance(column.type, ExactText):
-            return text
-        return f"CONVERT({text} USING utf8mb4) COLLATE {collation(self._dialect)}"
-
-    def _at(self, column: sa.Column[Any]) -> str:
-        return f"{self._table}.{self._quoted(column)}"
-
-    def _quoted(self, named: sa.Column[Any] | sa.Table) -> str:
-        return self._dialect.identifier_preparer.quote_identifier(named.name)
-
     def _text(self, expression: sa.ColumnElement[Any]) -> str:
         return str(expression.compile(dialect=self._dialect))
 
@@ -158,7 +122,7 @@ def chunks(rows: Sequence[Sequence[Any]], bytes_max: int) -> Iterator[str]:
     if not rows:
         return
     text = _TO_JSON.encode(rows) if len(rows) <= _CHUNK_ROWS else None
-    if text is not None and len(text) <= _CHUNK_CHARACTERS:
+    if text is not None and len(text) <= _CHUNK_CHARACTERS and _fits(text, bytes_max):
         yield text
     elif text is not None and len(rows) == 1:
         _check_length(text, bytes_max)
@@ -169,8 +133,18 @@ def chunks(rows: Sequence[Sequence[Any]], bytes_max: int) -> Iterator[str]:
         yield from chunks(rows[middle:], bytes_max)
 
 
+def _fits(text: str, bytes_max: int) -> bool:
+    # Most texts need not be encoded to be sure.
+    longest = len(text) * _CHARACTER_BYTES_MAX + _SPARE_BYTES
+    return longest <= bytes_max or _needed(text) <= bytes_max
+
+
+def _needed(text: str) -> int:
+    return len(text.replace("'", "''").encode()) + _SPARE_BYTES
+
+
 def _check_length(text: str, bytes_max: int) -> None:
-    needed = len(text.replace("'", "''").encode()) + _SPARE_BYTES
+    needed = _needed(text)
     if needed > bytes_max:
         raise ValueRefusedError(
             f"a row is too long for a statement; got {needed} bytes; expected at most {bytes_max}, "

@@ -54,7 +54,8 @@ class SqlSnapshot(Snapshot):
             yield from self._pages()
             return
         options = {"yield_per": _ROWS_AT_A_TIME}
-        yield from map(self._row, self._fetched(self._run(self._dialect.selected(), options)))
+        rows = self._fetched(self._run(self._dialect.selected(), options))
+        yield from map(self._row, list(rows) if self._dialect.fetches else rows)
 
     def _pages(self) -> Iterator[tuple[Key, Row]]:
         keys = self._dialect.columns.keys

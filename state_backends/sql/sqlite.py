@@ -59,6 +59,11 @@ class SqliteDialect(SqlDialect):
                 "an SQLite state needs a file; got one in memory, which each connection would "
                 "have for itself; use 'sqlite:///counts.db', or 'memory:' for tests"
             )
+        if state.mode == "log":
+            raise TopologyError(
+                "SQLite keeps no state in mode 'log': it has one writer, so each fold would keep "
+                f"the commits waiting; got that for state {state.name!r}; expected mode='table'"
+            )
         self.state = state
         self._checked = False
         self._url = url

@@ -17,6 +17,8 @@ from txtopo.state import Ledger, StateTable
 
 SCHEMA_VERSION = 1
 LEDGER = "txtopo_ledger"
+# PostgreSQL cuts names at 63 bytes without a word; "_touched" and other ends are added to them.
+TABLE_BYTES_MAX = 50
 _NO = sa.false()
 
 

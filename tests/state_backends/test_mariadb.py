@@ -52,6 +52,8 @@ class TestStateBackend(StateBackendSuite):
     )
     # Each takes 60 ms; two hundred are tried on the stores without a server.
     histories = 40
+    # A million are tried by the slow tests.
+    keys_max = 20_000
 
 
 class TestSchema(SchemaSuite):

@@ -9,8 +9,14 @@ import pytest
 import sqlalchemy as sa
 
 from tests.services.mariadb import MariaServer
-from txtopo.errors import SchemaDrift, StoreUnavailable, TopologyError
-from txtopo.state import State, open_state
+from txtopo.errors import (
+    PromiseError,
+    SchemaDrift,
+    StoreUnavailable,
+    TopologyError,
+    ValueRefusedError,
+)
+from txtopo.state import Fields, State, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.service("mariadb")
@@ -65,6 +71,31 @@ def test_a_server_whose_binary_log_is_behind_is_refused() -> None:
         with sa.create_engine(url).connect() as connection:
             connection.exec_driver_sql("SET GLOBAL sync_binlog = 1")
         assert StateDriver(state).puts(1, {"a": 1}).txid == 1
+
+
+def test_a_key_of_more_columns_than_the_server_takes_ends_the_run(state: State) -> None:
+    names = ", ".join(f"k{at} long" for at in range(33))
+    state = state.with_columns(Fields(names), Fields("n long"))
+
+    with pytest.raises(PromiseError, match="Too many key parts"):
+        state.open().create()
+
+
+def test_rows_fit_a_small_packet_or_are_refused(state: State, url: str) -> None:
+    """Signs have up to four bytes; what was too long came back as a server that has gone away."""
+    state = state.with_columns(Fields("key string"), Fields("value string"))
+    with sa.create_engine(url).connect() as connection:
+        (usual,) = connection.exec_driver_sql("SELECT @@GLOBAL.max_allowed_packet").one()
+        connection.exec_driver_sql(f"SET GLOBAL max_allowed_packet = {2**20}")
+        try:
+            store = StateDriver(state)
+            rows = {f"k{n}": "\N{ELEPHANT}" * 500 for n in range(1000)}
+            store.puts(1, rows)
+            with pytest.raises(ValueRefusedError, match="which is max_allowed_packet"):
+                store.puts(2, {"a": "\N{ELEPHANT}" * 300_000})
+            assert store.contents() == rows
+        finally:
+            connection.exec_driver_sql(f"SET GLOBAL max_allowed_packet = {usual}")
 
 
 def test_who_makes_tables_waits_for_others(

@@ -49,6 +49,11 @@ def test_a_file_in_memory_is_refused() -> None:
             open_state(url, table="counts").open()
 
 
+def test_a_log_is_refused_with_the_reason(url: str) -> None:
+    with pytest.raises(TopologyError, match="keeps no state in mode 'log': it has one writer, so"):
+        open_state(url, table="log", mode="log").open()
+
+
 def test_a_reading_of_no_file_makes_none(tmp_path: Path) -> None:
     with (
         pytest.raises(StateUsageError, match="has its topology run yet"),
