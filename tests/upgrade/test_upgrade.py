@@ -1,4 +1,4 @@
-"""What earlier versions left in ZooKeeper and in SQLite is read, and counted on from there."""
+"""What earlier versions left in ZooKeeper and in a store is read, and counted on from there."""
 
 from __future__ import annotations
 
@@ -15,29 +15,46 @@ from tests.runtime.loop_world import (
     stored,
     topology_of,
 )
-from tests.upgrade.stored import KINDS, LEFT_AT, TODAY, restored, versions
+from tests.upgrade.stored import KINDS, LEFT_AT, TODAY, restored, store_name, versions
+from tests.upgrade.stores import DeltaStore, RedisStore, SqliteStore, Store
 from txtopo.runtime.progress import BatchCommitted, Leading
 from txtopo.state import StateKind, open_state
 
 pytestmark = pytest.mark.integration
 
 
-def test_there_is_something_of_todays_version() -> None:
-    """Else: ``python -m tests.upgrade.stored``, in the change that gives it a new number."""
-    assert TODAY in versions()
+def marked(version: str) -> object:
+    needs = [pytest.mark.service("redis")] if store_name(version) == "redis" else []
+    return pytest.param(version, marks=needs)
+
+
+@pytest.fixture
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def store(version: str, request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if store_name(version) == "redis":
+        return RedisStore(request.getfixturevalue("redis_server"))
+    return DeltaStore(tmp_path) if store_name(version) == "delta" else SqliteStore(tmp_path)
+
+
+def test_there_is_something_of_todays_versions() -> None:
+    """Else: ``python -m tests.upgrade.stored``, in the change that gives one a new number."""
+    assert set(TODAY) <= set(versions())
 
 
 @pytest.mark.row(55)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("version", versions())
+@pytest.mark.parametrize("version", [marked(version) for version in versions()], indirect=True)
 def test_a_run_goes_on_from_what_an_earlier_version_left(
-    version: str, kind: StateKind, tmp_path: Path
+    version: str, kind: StateKind, store: Store
 ) -> None:
-    database = tmp_path / "states.db"
-    ensemble = restored(version, kind, database)
+    ensemble = restored(version, kind, store)
     planned = [path for path in ensemble.nodes if "/batches/" in path]
     assert len(planned) > 1, "nothing was in flight: what is stored tests too little"
-    state = open_state(f"sqlite:///{database}", kind)
+    state = open_state(store.url, kind)
     assert stored(state) == (LEFT_AT, expected(LEFT_AT))
 
     changes = Changes()
