@@ -28,7 +28,6 @@ COMMITS_MAX = {LOCAL: 8, SPARK: 20}
 STORES = ("sqlite", "postgresql", "delta", "mariadb", "redis")
 SERVICES = ("postgresql", "mariadb", "redis")
 KINDS = ("opaque", "transactional")
-SEEN_MIN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ def run_round(
     killed = Campaign(folder, services.url(store), arguments)
     wrong = ""
     try:
-        with killed.watched(SEEN_MIN):
+        with killed.watched():
             killed.kill_and_finish(kills, seed=number, commits_max=COMMITS_MAX[carrier])
     except AssertionError as error:
         wrong = str(error) or "an assertion of the judge failed"

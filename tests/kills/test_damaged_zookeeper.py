@@ -112,7 +112,7 @@ def test_lost_data_is_noticed_and_nothing_is_counted_twice(
     counting.batch_bytes = 600_000
     early, late = tmp_path / "early", tmp_path / "late"
 
-    with counting.watched(seen_min=5):
+    with counting.watched():
         child = counting.start()
         child.wait_for("committed", EARLY)
         shutil.copytree(data(server), early)

@@ -121,7 +121,7 @@ def test_a_topology_goes_on_whatever_happens_to_part_of_the_ensemble(
     counting = Campaign(flights_input, state, ["--zookeeper", hosts, "--pause-s", "0.1"])
     counting.batch_bytes = 900_000
 
-    with counting.watched(seen_min=10):
+    with counting.watched():
         child = counting.start()
         child.wait_for("committed", 3)
         fault(ensemble)

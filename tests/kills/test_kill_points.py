@@ -31,7 +31,7 @@ def test_two_states_stay_exact_when_the_process_dies_between_their_writes(
     dying = Campaign(flights_input, state, ["--kind", kind, "--zookeeper", hosts])
     dying.batch_bytes = 600_000
 
-    with dying.watched(seen_min=10):
+    with dying.watched():
         for times, point in enumerate(POINTS, start=1):
             dying.start("--die-at", f"{point}:{times}").die()
         # And in a takeover, between the claims of the two states.

@@ -69,7 +69,7 @@ def test_a_server_that_goes_and_comes_back_in_the_middle_of_commits_costs_only_t
     counting = Campaign(flights_input, server.create_database("killed"), arguments)
     counting.batch_bytes = 320_000 if len(faults) > 2 else 900_000
 
-    with counting.watched(seen_min=10):
+    with counting.watched():
         child = counting.start()
         for fault in faults:
             child.wait_for("committed", 3)

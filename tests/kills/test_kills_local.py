@@ -35,7 +35,7 @@ def test_every_sample_of_sqlite_is_the_fold_of_the_first_txids(
     state = f"sqlite:///{tmp_path / 'flights.db'}"
     killed = campaign(flights_input, state, kind, zookeeper)
 
-    with killed.watched(seen_min=30):
+    with killed.watched():
         killed.kill_and_finish(KILLS[kind], seed=1 if kind == "opaque" else 2)
 
 
@@ -50,7 +50,7 @@ def test_every_sample_of_postgresql_is_the_fold_of_the_first_txids(
     state = postgresql.create_database(f"kills_{kind}")
     killed = campaign(flights_input, state, kind, zookeeper)
 
-    with killed.watched(seen_min=30):
+    with killed.watched():
         killed.kill_and_finish(KILLS[kind], seed=3 if kind == "opaque" else 4)
 
 
@@ -61,7 +61,7 @@ def test_every_sample_of_delta_is_the_fold_of_the_first_txids(
 ) -> None:
     killed = campaign(flights_input, f"delta://{tmp_path}/states", "opaque", zookeeper, mode)
 
-    with killed.watched(seen_min=10):
+    with killed.watched():
         killed.kill_and_finish(KILLS_OF_OTHERS, seed=5 if mode == "table" else 6)
 
 
@@ -73,7 +73,7 @@ def test_every_sample_of_a_log_in_postgresql_is_the_fold_of_the_first_txids(
     state = postgresql.create_database("kills_log")
     killed = campaign(flights_input, state, "opaque", zookeeper, "log")
 
-    with killed.watched(seen_min=10):
+    with killed.watched():
         killed.kill_and_finish(KILLS_OF_OTHERS, seed=7)
 
 
@@ -85,8 +85,20 @@ def test_every_sample_of_mariadb_is_the_fold_of_the_first_txids(
     state = mariadb.create_database("kills")
     killed = campaign(flights_input, state, "opaque", zookeeper)
 
-    with killed.watched(seen_min=10):
+    with killed.watched():
         killed.kill_and_finish(KILLS_OF_OTHERS, seed=8)
+
+
+@pytest.mark.slow
+@pytest.mark.row(22, 31)
+def test_every_sample_of_a_log_in_mariadb_is_the_fold_of_the_first_txids(
+    flights_input: Path, mariadb: MariaServer, zookeeper: ZooKeeperProcess
+) -> None:
+    state = mariadb.create_database("kills_log")
+    killed = campaign(flights_input, state, "opaque", zookeeper, "log")
+
+    with killed.watched(seen_min=10):
+        killed.kill_and_finish(KILLS_OF_OTHERS, seed=10)
 
 
 @pytest.mark.slow
@@ -96,5 +108,5 @@ def test_every_sample_of_redis_is_the_fold_of_the_first_txids(
 ) -> None:
     killed = campaign(flights_input, redis_server.empty(), "opaque", zookeeper)
 
-    with killed.watched(seen_min=10):
+    with killed.watched():
         killed.kill_and_finish(KILLS_OF_OTHERS, seed=9)

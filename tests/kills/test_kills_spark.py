@@ -10,9 +10,8 @@ from tests.kills.killing import Campaign
 from tests.services.postgresql import PostgresServer
 
 pytestmark = [pytest.mark.kills, pytest.mark.spark, pytest.mark.timeout(900)]
-KILLS = 5
-KILLS_OF_RESIDENT = 3
-COMMITS_MAX = 20
+KILLS = {"sqlite": 3, "postgresql": 4, "resident": 3}
+COMMITS_MAX = 10
 
 
 def embedded(folder: Path) -> list[str]:
@@ -21,34 +20,34 @@ def embedded(folder: Path) -> list[str]:
 
 @pytest.mark.row(22, 31)
 def test_every_sample_of_sqlite_is_the_fold_of_the_first_txids_on_spark(
-    flights_input: Path, tmp_path: Path
+    flights_half: Path, tmp_path: Path
 ) -> None:
     arguments = ["--carrier", "rdd", "--kind", "opaque", *embedded(tmp_path)]
-    killed = Campaign(flights_input, f"sqlite:///{tmp_path / 'flights.db'}", arguments)
+    killed = Campaign(flights_half, f"sqlite:///{tmp_path / 'flights.db'}", arguments)
 
-    with killed.watched(seen_min=20):
-        killed.kill_and_finish(KILLS, seed=5, commits_max=COMMITS_MAX)
+    with killed.watched():
+        killed.kill_and_finish(KILLS["sqlite"], seed=5, commits_max=COMMITS_MAX)
 
 
 @pytest.mark.row(22, 31)
 def test_every_sample_of_postgresql_is_the_fold_of_the_first_txids_on_spark(
-    flights_input: Path, tmp_path: Path, postgresql: PostgresServer
+    flights_half: Path, tmp_path: Path, postgresql: PostgresServer
 ) -> None:
     arguments = ["--carrier", "dataframe", "--kind", "transactional", *embedded(tmp_path)]
     state = postgresql.create_database("kills_on_spark")
-    killed = Campaign(flights_input, state, arguments)
+    killed = Campaign(flights_half, state, arguments)
 
-    with killed.watched(seen_min=20):
-        killed.kill_and_finish(KILLS, seed=6, commits_max=COMMITS_MAX)
+    with killed.watched():
+        killed.kill_and_finish(KILLS["postgresql"], seed=6, commits_max=COMMITS_MAX)
 
 
 @pytest.mark.parametrize("kind", ["opaque", pytest.param("transactional", marks=pytest.mark.slow)])
 @pytest.mark.row(22, 31)
 def test_every_sample_is_the_fold_of_the_first_txids_on_resident_slots(
-    kind: str, flights_input: Path, tmp_path: Path
+    kind: str, flights_half: Path, tmp_path: Path
 ) -> None:
     arguments = ["--carrier", "resident", "--kind", kind, *embedded(tmp_path)]
-    killed = Campaign(flights_input, f"sqlite:///{tmp_path / 'flights.db'}", arguments)
+    killed = Campaign(flights_half, f"sqlite:///{tmp_path / 'flights.db'}", arguments)
 
-    with killed.watched(seen_min=10):
-        killed.kill_and_finish(KILLS_OF_RESIDENT, seed=7, commits_max=COMMITS_MAX)
+    with killed.watched():
+        killed.kill_and_finish(KILLS["resident"], seed=7, commits_max=COMMITS_MAX)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.services.mariadb import MariaServer
 from txtopo.errors import InfrastructureError
-from txtopo.state import Count, Fields, Ledger, State, open_state
+from txtopo.state import Count, Fields, Ledger, State, StateMode, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = [pytest.mark.kills, pytest.mark.service("mariadb"), pytest.mark.timeout(300)]
@@ -41,7 +41,7 @@ def folded(txid: int) -> dict[str, int]:
 
 def expected(held: Ledger) -> dict[str, int]:
     """Return what belongs to a ledger: attempts of the number 0 bring other tuples."""
-    if held.attempt:
+    if held.attempt or not held.txid:
         return folded(held.txid)
     before = folded(held.txid - 1)
     return {**before, "key 0": before.get("key 0", 0) + 1, "odd": 1}
@@ -49,7 +49,10 @@ def expected(held: Ledger) -> dict[str, int]:
 
 def commit_until_killed(state: State, epoch: int, *, changed: bool) -> int:
     """Go on where the ledger stands, as after a restart; return the last txid that was answered."""
-    store = StateDriver(state, epoch)
+    try:
+        store = StateDriver(state, epoch)
+    except InfrastructureError:
+        return 0  # on a slow machine the kill comes before the first commit
     txid = store.ledger.txid
     try:
         if changed and txid:
@@ -65,13 +68,15 @@ def commit_until_killed(state: State, epoch: int, *, changed: bool) -> int:
         store.close()
 
 
+@pytest.mark.parametrize("mode", ["table", pytest.param("log", marks=pytest.mark.slow)])
 @pytest.mark.row(28, 31)
-def test_a_killed_server_holds_what_its_ledger_says(server: MariaServer) -> None:
+def test_a_killed_server_holds_what_its_ledger_says(server: MariaServer, mode: StateMode) -> None:
     chance = random.Random(12)
     url = server.create_database("killed")
-    state = open_state(url, table="counts").with_columns(
+    state = open_state(url, table="counts", mode=mode).with_columns(
         Fields("key string"), Fields("count long"), (Count(),)
     )
+    StateDriver(state).close()
     answered = 0
     with ThreadPoolExecutor(1) as writer:
         for epoch in range(1, KILLS + 1):

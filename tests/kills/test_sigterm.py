@@ -24,7 +24,7 @@ def test_sigterm_finishes_the_commit_in_hand_and_ends_with_status_0(
     asked = Campaign(flights_input, state, ["--zookeeper", hosts])
     asked.batch_bytes = 1_200_000
 
-    with asked.watched(seen_min=10):
+    with asked.watched():
         child = asked.start("--pause-s", "0.2")
         child.wait_for("committed", 3)
         child.signal(signal.SIGTERM)

@@ -24,7 +24,7 @@ def test_a_standby_takes_over_when_the_leader_is_killed(
     state = f"sqlite:///{tmp_path / 'flights.db'}"
     both = Campaign(flights_input, state, ["--zookeeper", hosts])
 
-    with both.watched(seen_min=20):
+    with both.watched():
         first = both.start(*SLOWLY)
         first.wait_for("leading")
         second = both.start()
@@ -47,7 +47,7 @@ def test_a_standby_hosts_the_embedded_server_when_the_leader_is_killed(
         flights_input, state, [*embedded, "--zookeeper-dir", str(tmp_path / "zookeeper")]
     )
 
-    with both.watched(seen_min=20):
+    with both.watched():
         first = both.start(*SLOWLY)
         first.wait_for("leading")
         second = both.start()
@@ -66,7 +66,7 @@ def test_a_leader_that_wakes_up_deposed_changes_nothing_and_names_its_successor(
     state = f"sqlite:///{tmp_path / 'flights.db'}"
     both = Campaign(flights_input, state, ["--zookeeper", hosts])
 
-    with both.watched(seen_min=20):
+    with both.watched():
         first = both.start(*SLOWLY)
         first.wait_for("leading")
         second = both.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -26,6 +27,10 @@ class Result:
     skipped: set[str] = field(default_factory=set)
 
 
+ByRow = dict[int, dict[str, Result]]
+"""What came of the tests, by row and test."""
+
+
 class ResultsOfRows:
     """A plug-in of pytest.
 
@@ -34,7 +39,7 @@ class ResultsOfRows:
     """
 
     def __init__(self) -> None:
-        self.by_row: dict[int, dict[str, Result]] = {}
+        self.by_row: ByRow = {}
         self._rows: dict[str, list[int]] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -54,3 +59,10 @@ class ResultsOfRows:
                 result.skipped.add(report.longrepr[2].removeprefix("Skipped: "))
             elif report.when == "call":
                 result.times += int(str(dict(report.user_properties).get(TIMES, 1)))
+
+
+def run(handed_on: Sequence[str], marks: str) -> tuple[int, ByRow]:
+    """Run the tests with these marks; return pytest's exit status and what came of each row."""
+    results = ResultsOfRows()
+    arguments = ["-m", marks, "-q", "-p", "no:cacheprovider", *handed_on]
+    return int(pytest.main(arguments, plugins=[results])), results.by_row

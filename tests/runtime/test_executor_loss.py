@@ -1,3 +1,5 @@
+"""Executors that die under a job that cuts its input anew each time: no attempt mixes two cuts."""
+
 from __future__ import annotations
 
 import subprocess
@@ -9,20 +11,17 @@ import pytest
 
 @pytest.mark.spark
 @pytest.mark.kills
+@pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("kind", "kills"),
-    [
-        ("rdd", 3),
-        pytest.param("rdd", 10, marks=pytest.mark.slow),
-        pytest.param("dataframe", 5, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("kind", "kills"), [("rdd", 10), ("dataframe", 5)])
 @pytest.mark.row(18, 20, 35)
 def test_the_loss_of_an_executor_never_mixes_two_cuts(
     kind: str, kills: int, tmp_path: Path
 ) -> None:
-    """Spark runs the lost tasks again, and the job succeeds with some of this and some of that."""
+    """Spark runs the lost tasks again, and the job succeeds with some of this and some of that.
+
+    That a whole run notices it is a test of every day: tests/kills/test_executors.py.
+    """
     command = [sys.executable, "-m", "tests.runtime.executor_loss", kind, str(kills), str(tmp_path)]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=590, check=False)

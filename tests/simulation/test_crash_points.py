@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -47,7 +48,8 @@ def made() -> Iterator[dict[str, StoreKind]]:
     """The kinds of stores that were asked for, each made once.
 
     A parametrised fixture of the module's scope would be made anew whenever pytest, which orders
-    the tests by all that is parametrised, changes from one kind to another.
+    the tests by all that is parametrised, changes from one kind to another. This one is made anew
+    for the slow ones, which come after those of other modules.
     """
     made: dict[str, StoreKind] = {}
     yield made
@@ -70,7 +72,7 @@ def stores(
             made[name] = SqliteFiles(tmp_path_factory.mktemp("cells"))
         else:
             server: PostgresServer = request.getfixturevalue("postgresql")
-            made[name] = PostgresqlSchemas(server.create_database("cells"))
+            made[name] = PostgresqlSchemas(server.create_database(f"cells_{uuid4().hex}"))
     return made[name]
 
 

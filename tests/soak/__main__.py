@@ -70,7 +70,10 @@ def run(soak: Soak, folder: Path) -> None:
             print(f"{name}: {len(soak.wrong)} not right so far", file=sys.stderr, flush=True)
         ensemble.heal()
         (folder / "stop").touch()
-        resident.finish()
+        try:
+            resident.finish()
+        except AssertionError as error:
+            soak.wrong.append(f"the resident process: {error}")
         names = Held.__dataclass_fields__
         counted = [said for said in resident.said if said["event"] == "counted"]
         soak.held = [Held(**{name: said[name] for name in names}) for said in counted]

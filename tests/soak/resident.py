@@ -23,6 +23,9 @@ from examples.flights import ROWS, flights
 from tests.kills.flights_folds import folds
 from tests.kills.sampling_process import digest
 from txtopo import Config
+from txtopo.builders.topology import Topology
+from txtopo.errors import CoordinatorUnavailable
+from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
 from txtopo.state import open_state
 
@@ -55,7 +58,7 @@ def main() -> None:
         database = args.folder / "resident.db"
         state = f"sqlite:///{database}"
         topology = flights(args.input, state, batch_bytes=600_000, name="resident")
-        with topology.start(None, config, [Slowly(0.05)]) as run:
+        with started(topology, config) as run:
             run.process_all_available()
         found = {table: digest_of(state, f"resident_{table}") for table in expected}
         say("counted", right=found == expected, znodes=znodes(args.zookeeper), **held())
@@ -63,6 +66,11 @@ def main() -> None:
         for path in args.folder.glob("resident.db*"):
             path.unlink()
     say("done")
+
+
+def started(topology: Topology, config: Config) -> TopologyRun:
+    """Start it; whoever starts while the ensemble is down is told so, and starts again."""
+    return insisted(lambda: topology.start(None, config, [Slowly(0.05)]), CoordinatorUnavailable)
 
 
 def digest_of(state: str, table: str) -> str:
@@ -117,8 +125,13 @@ def asked(zookeeper: str, question: Callable[[KazooClient], T]) -> T:
             client.stop()
             client.close()
 
+    return insisted(ask, ConnectionLoss, SessionExpiredError, KazooTimeoutError)
+
+
+def insisted(ask: Callable[[], T], *errors: type[Exception]) -> T:
+    """Return an answer, asked for again after these errors."""
     for _ in range(TRIES_MAX):
-        with contextlib.suppress(ConnectionLoss, SessionExpiredError, KazooTimeoutError):
+        with contextlib.suppress(*errors):
             return ask()
     return ask()
 
