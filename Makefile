@@ -41,11 +41,11 @@ bench-reliable: java $(READY)  ## sentences counted at least once on Spark: spee
 bench-kafka: java services kafka $(READY)  ## Kafka into PostgreSQL, against a plain loop; and how soon
 	$(PYTHON) -m benchmarks.kafka $(ARGS)
 
-bench-stores: services $(READY)  ## what a commit costs in each store, and in Delta by Spark's JVM
+bench-stores: java services jars-try $(READY)  ## what a commit costs in each store, and in Delta by Spark's JVM
 	$(PYTHON) -m benchmarks.stores $(ARGS)
 	$(PYTHON) -m benchmarks.delta_commits
 
-stores: services object-store $(READY)  ## the suites of all stores; writes docs/stores.md
+stores: java services jars-try object-store $(READY)  ## the suites of all stores, in half an hour; writes docs/stores.md
 	$(PYTHON) -m tests.conformance.stores_page $(ARGS)
 
 delta-jar: $(READY)  ## fetch the jars with which Spark reads and writes Delta tables

@@ -8,21 +8,20 @@ columns, without ledger and fence. ``make delta-jar`` fetches what the last one 
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from benchmarks.data import zipf_words
+from benchmarks.delta_session import delta_session
 from benchmarks.report import machine
 from txtopo.attempt import TransactionAttempt
-from txtopo.runtime.session import open_session
+from txtopo.errors import ConfigError
 from txtopo.state import Count, Fields, Merges, StateMode, open_state
 
 if TYPE_CHECKING:
@@ -30,12 +29,10 @@ if TYPE_CHECKING:
 
 BATCHES, WORDS = 100, 1_000
 JVM_BATCHES = 10
-JARS = Path(".venv/jars")
 
 
 def main() -> None:
     """Measure and print."""
-    arguments = _arguments()
     batches = list(_partials())
     keys = sum(batch.num_rows for batch in batches) / len(batches)
     print(f"{machine()}; {BATCHES} commits of {keys:.0f} keys each; milliseconds a commit")
@@ -44,11 +41,11 @@ def main() -> None:
     print("|---|---|---|---|")
     for mode in ("log", "table"):
         _print(f"txtopo, {mode}", _by_txtopo(mode, batches))
-    jars = sorted(arguments.jars.glob("*.jar"))
-    if not jars:
-        print(f"no jars in {arguments.jars}: run make delta-jar for the comparison with the JVM")
+    try:
+        spark = delta_session()
+    except ConfigError as missing:
+        print(f"no comparison with the JVM: {missing}")
         return
-    spark = _session(jars)
     try:
         _print("delta-spark, merge", _by_jvm(spark, batches[:JVM_BATCHES]))
     finally:
@@ -84,17 +81,6 @@ def _by_txtopo(mode: StateMode, batches: list[pa.Table]) -> list[float]:
     return walls
 
 
-def _session(jars: list[Path]) -> SparkSession:
-    conf = {
-        "spark.driver.extraClassPath": ":".join(str(jar.absolute()) for jar in jars),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.ui.enabled": "false",
-    }
-    return open_session(app_name="txtopo-benchmarks", conf=conf)[0]
-
-
 def _by_jvm(spark: SparkSession, batches: list[pa.Table]) -> list[float]:
     from delta.tables import DeltaTable
 
@@ -127,12 +113,6 @@ def _by_jvm(spark: SparkSession, batches: list[pa.Table]) -> list[float]:
 def _print(way: str, walls: list[float]) -> None:
     last = walls[-len(walls) // 10 :]
     print(f"| {way} | {median(walls):.0f} | {max(walls):.0f} | {median(last):.0f} |", flush=True)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="measure commits into Delta")
-    parser.add_argument("--jars", type=Path, default=JARS, help="folder of delta-spark's jars")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

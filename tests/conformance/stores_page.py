@@ -21,7 +21,7 @@ from txtopo.testing.conformance.subject import Subject
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "stores.md"
 FOLDERS = ("tests/state_backends", "tests/state")
-# All but the states that Spark writes; slow too, but here, are those in an object store.
+# Slow too, but here, are states in an object store and those that Spark writes.
 MARKS = "not slow or integration"
 HEAD = "# Stores\n"
 

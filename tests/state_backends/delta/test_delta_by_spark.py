@@ -176,6 +176,7 @@ class Whole(DeltaNames):
 
 
 @pytest.mark.slow
+@pytest.mark.integration
 class TestStateBackend(Whole, StateBackendSuite):
     """All of the suite, every commit merged by Spark.
 
