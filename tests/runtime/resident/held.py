@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -40,8 +41,8 @@ from txtopo.tuples import Fields, Tuple
 class Slots:
     """A carrier whose slots are threads."""
 
-    def __init__(self, slots: int, silence_s: float = 30.0) -> None:
-        self.jobs = ThreadJobs(silence_s, StageHost)
+    def __init__(self, slots: int, now: Callable[[], float] = time.monotonic) -> None:
+        self.jobs = ThreadJobs(StageHost, now)
         config = Config(backoff_s=0.01, backoff_max_s=0.02)
         self.carrier = ResidentCarrier(
             self.jobs, Keys.make(), config, slots, ThreadScheduler("txtopo-test-slots")

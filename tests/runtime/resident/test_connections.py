@@ -13,7 +13,7 @@ from tests.runtime.resident.held import Gate, Slots, held, txids
 from tests.runtime.resident.threads import HOST, LIMIT_S, ThreadJobs, wait_until
 from tests.services.tcp_proxy import TcpProxy
 from txtopo.errors import RunLostError
-from txtopo.runtime.resident import lives
+from txtopo.runtime.resident import lives, stage_slots
 from txtopo.runtime.resident.sockets import Keys
 
 pytestmark = pytest.mark.integration
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def one() -> Iterator[Slots]:
-    slots = Slots(1, silence_s=3.0)
+    slots = Slots(1)
     yield slots
     slots.close()
 
@@ -44,19 +44,22 @@ def test_who_loses_its_connection_does_not_go_on_by_another(
         assert txids(one.process(run_of(1)).result(LIMIT_S)) == [1]
         place = one.carrier._slots.lives.places[0]
         life = place.life
+        monkeypatch.setattr(lives, "SILENT_S", 0.5)
 
         proxies[0].cut()
         proxies[0].mend()
 
         wait_until(lambda: place.life != life)
         assert txids(one.process(run_of(1, first=2)).result(LIMIT_S)) == [2]
+        one.close()  # while its slot can be told
 
 
 def test_a_slot_that_hangs_without_a_connection_is_started_again(
     one: Slots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """User code keeps it from noticing that the driver is gone, and Spark notices nothing."""
-    monkeypatch.setattr(lives, "SILENT_S", 2.5)
+    monkeypatch.setattr(lives, "SILENT_S", 0.5)
+    monkeypatch.setattr(stage_slots, "REASON_S", 0.2)
     gate = Gate()
     one.start(held(gate))
     lost = one.process(run_of(1))
