@@ -143,9 +143,9 @@ class Resident:
         self.run.stop(LIMIT_S)
 
 
-def wait_until(done: Callable[[], bool]) -> None:
+def wait_until(done: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
     """Wait until something is so."""
-    deadline_s = time.monotonic() + LIMIT_S
+    deadline_s = time.monotonic() + limit_s
     while not done():
         assert time.monotonic() < deadline_s, "it has not happened"
         time.sleep(0.01)
