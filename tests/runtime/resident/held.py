@@ -24,6 +24,7 @@ from txtopo.bolts.batch import BatchBolt
 from txtopo.bolts.committer import Committer
 from txtopo.config import Config
 from txtopo.context import TaskContext
+from txtopo.errors import RunLostError
 from txtopo.metadata import Json
 from txtopo.planning.outcome import RunOutcome, judge
 from txtopo.planning.program import Program
@@ -36,6 +37,9 @@ from txtopo.spouts.transactional import TransactionalEmitter
 from txtopo.testing import Shared
 from txtopo.topology.component import Component, Role
 from txtopo.tuples import Fields, Tuple
+
+DIED = RunLostError("a python worker of the job died", counted=True, cancelled=False)
+AWAY = RunLostError("the executor was lost", counted=False, cancelled=False)
 
 
 class Slots:

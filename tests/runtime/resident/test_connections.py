@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -17,13 +16,6 @@ from txtopo.runtime.resident import lives, stage_slots
 from txtopo.runtime.resident.sockets import Keys
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def one() -> Iterator[Slots]:
-    slots = Slots(1)
-    yield slots
-    slots.close()
 
 
 def test_who_loses_its_connection_does_not_go_on_by_another(

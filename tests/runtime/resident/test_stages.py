@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +19,10 @@ from tests.planning.running import (
     spout,
 )
 from tests.runtime.carrying import BATCHES, carry, contents, counting
-from tests.runtime.resident.held import Commits, Gate, Mute, Slots, held, txids
+from tests.runtime.resident.held import AWAY, DIED, Commits, Gate, Mute, Slots, held, txids
 from tests.runtime.resident.threads import LIMIT_S, SILENCE_S, Clock, wait_until
 from txtopo.bolts.basic import BasicBolt
-from txtopo.errors import InfrastructureError, RunLostError, TxtopoError
-from txtopo.planning.program import Program
+from txtopo.errors import RunLostError
 from txtopo.runtime.local import LocalCarrier
 from txtopo.runtime.resident import lives, stage_slots
 from txtopo.runtime.resident.stage_slots import CANCEL_S
@@ -32,15 +30,6 @@ from txtopo.topology.component import Role
 from txtopo.tuples import Tuple
 
 pytestmark = pytest.mark.integration
-DIED = RunLostError("a python worker of the job died", counted=True, cancelled=False)
-AWAY = RunLostError("the executor was lost", counted=False, cancelled=False)
-
-
-@pytest.fixture
-def one() -> Iterator[Slots]:
-    slots = Slots(1)
-    yield slots
-    slots.close()
 
 
 def wait_for_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,75 +214,6 @@ def test_runs_do_not_wait_for_a_slot_that_does_not_come_to_life(
         waiting.result(LIMIT_S)
 
     assert caught.value.facts["counted"] is False
-
-
-def test_a_session_that_was_stopped_fails_every_run_with_the_reason(one: Slots) -> None:
-    gate = Gate()
-    one.start(held(gate))
-    lost = one.process(run_of(1))
-    assert gate.reached.wait(LIMIT_S)
-
-    one.jobs.stopped = True
-    one.jobs.kill(0, 1, AWAY)
-    for each in (lost, one.process(replace(run_of(1), tag="again"))):
-        with pytest.raises(InfrastructureError, match="session was stopped under the topology"):
-            each.result(LIMIT_S)
-    gate.opened.set()
-
-
-def test_what_no_other_job_could_do_better_fails_every_run(one: Slots) -> None:
-    gate = Gate()
-    one.start(held(gate))
-    lost = one.process(run_of(1))
-    assert gate.reached.wait(LIMIT_S)
-
-    one.jobs.kill(0, 1, TxtopoError("no module there"))
-    for each in (lost, one.process(replace(run_of(1), tag="again"))):
-        with pytest.raises(TxtopoError, match="no module there"):
-            each.result(LIMIT_S)
-    gate.opened.set()
-
-
-def test_a_start_that_fails_is_told_to_the_caller() -> None:
-    slots = Slots(1)
-
-    def refuse(program: Program) -> None:
-        raise TxtopoError("it does not pickle")
-
-    slots.jobs.start = refuse  # type: ignore[method-assign]
-    with pytest.raises(TxtopoError, match="it does not pickle"):
-        slots.start(held(Gate()))
-    slots.close()
-
-
-def test_a_run_after_the_end_is_refused() -> None:
-    slots = Slots(1)
-    slots.start(held(Gate()))
-    slots.close()
-    slots.close()
-
-    with pytest.raises(RunLostError, match="the topology has ended"):
-        slots.carrier.process(run_of(1))
-
-
-def test_the_end_does_not_hang_when_spark_is_gone() -> None:
-    slots, gate = Slots(1), Gate()
-
-    def gone(*arguments: object) -> None:
-        raise ConnectionRefusedError("the JVM has died")
-
-    slots.start(held(gate))
-    lost = slots.process(run_of(1))
-    assert gate.reached.wait(LIMIT_S)
-    for name in ("cancel", "close"):
-        setattr(slots.jobs, name, gone)
-
-    slots.jobs.kill(0, 1, AWAY)
-    slots.close()
-
-    with pytest.raises(RunLostError):
-        lost.result(LIMIT_S)
-    gate.opened.set()
 
 
 class Slow(BasicBolt):
