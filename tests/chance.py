@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # What hypothesis takes when it is not told; a profile that takes less means a share of everything.
 _WHOLE = 100
@@ -17,11 +17,18 @@ def times(number: int) -> int:
 
 
 def examples(number: int) -> settings:
-    """Return the settings of a property with *number* examples, in the fast tests fewer.
+    """Return the settings of a property with *number* examples, in the fast tests fewer."""
+    return settings(max_examples=times(number))
 
-    Nothing has a deadline, since the machine may be busy.
+
+def be_patient() -> None:
+    """Let no property fail for the time that it takes; before the tests are imported.
+
+    The machine may be busy: one example, or drawing a few, may take seconds at any time.
     """
-    return settings(max_examples=times(number), deadline=None)
+    patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("patient", patient)
+    settings.load_profile("patient")
 
 
 def take_fewer() -> None:

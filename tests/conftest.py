@@ -166,9 +166,10 @@ def _java() -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """Take fewer examples of each property where only the fast tests run; see also below."""
     gc.disable()
-    if all(left_out(rank, config) for rank in RANKS):
-        from tests.chance import take_fewer
+    from tests.chance import be_patient, take_fewer
 
+    be_patient()
+    if all(left_out(rank, config) for rank in RANKS):
         take_fewer()
 
 

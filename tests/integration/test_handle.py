@@ -13,6 +13,7 @@ from tests.integration.running import LIMIT_S, LOCAL, Changes, Place, running
 from tests.integration.trouble import Numbers, Script, fold, held, troubled
 from txtopo import Committer, Topology, TransactionalTopologyBuilder
 from txtopo.errors import PoisonBatchError
+from txtopo.runtime.progress import BatchFailed, Change, TopologyListener
 
 
 class Gate:
@@ -58,10 +59,12 @@ class WaitAndAdd(WaitAtGate, Committer):
             state.update("sum", plus(sum(tuple[0] for tuple in self.tuples)))
 
 
-def waiting(place: Place, gate: str, txid: int, committer_txid: int = 0) -> Topology:
+def waiting(
+    place: Place, gate: str, txid: int, committer_txid: int = 0, attempts: int = 1
+) -> Topology:
     """Return a topology that waits in the processing phase or in the commit phase of a txid."""
     builder = TransactionalTopologyBuilder("waiting", "spout", Numbers(Script(), 6))
-    builder.set_bolt("wait", WaitAtGate(gate, txid)).shuffle_grouping("spout")
+    builder.set_bolt("wait", WaitAtGate(gate, txid, attempts)).shuffle_grouping("spout")
     committer = builder.set_bolt("add", WaitAndAdd(gate, committer_txid)).global_grouping("wait")
     committer.with_state("totals", place.state("totals"))
     return builder.build_topology()
@@ -137,14 +140,25 @@ def test_a_bolt_that_hangs_is_cancelled_counted_and_replayed(
     config = replace(LOCAL, batch_timeout_s=0.3, run_txids_max=1, attempts_max=50)
     changes = Changes()
 
-    topology = waiting(place, request.node.name, txid=3)
-    with running(topology, place, config, None, [changes]) as run:
+    class Opens(TopologyListener):
+        """Lets the batch pass once it was too late; on a busy machine others may be late too."""
+
+        def on_change(self, change: Change) -> None:
+            if change in late(changes):
+                gate.opened.set()
+
+    topology = waiting(place, request.node.name, txid=3, attempts=50)
+    with running(topology, place, config, None, [changes, Opens()]) as run:
         run.process_all_available(LIMIT_S)
 
         assert place.read("totals") == total(6)
-        first = changes.failures[0]
-        assert (first.attempt.txid, first.kind) == (3, "counted")
-        assert "did not end in 0.3 s" in str(first.error)
+        assert {each.kind for each in late(changes)} == {"counted"}
+
+
+def late(changes: Changes) -> list[BatchFailed]:
+    """Return the failures of txid 3 that a time limit of 0.3 s is the reason of."""
+    reason = "did not end in 0.3 s"
+    return [e for e in changes.failures if e.attempt.txid == 3 and reason in str(e.error)]
 
 
 def test_a_batch_that_always_hangs_is_a_poison_batch(

@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from tests.runtime.resident.recorded import CONFIG, acked, process_of, recorded
+from tests.runtime.resident.recorded import CONFIG, acked, held, process_of, recorded
 from tests.runtime.resident.threads import LIMIT_S
 from tests.spark_session import open_test_session
 from txtopo.errors import InfrastructureError
@@ -38,6 +38,7 @@ def main(kind: str, folder: Path, count: int, kills: int) -> None:
             time.sleep(0.01)
         # A worker is forked by PySpark's daemon, which the executor has started.
         os.kill(parent(parent(process_of(folder, number % 2))), signal.SIGKILL)
+        held(folder, number).unlink(missing_ok=True)
     run.process_all_available()
     progress = run.last_progress
     if on_executors:

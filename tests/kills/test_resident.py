@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.kills.killing import Child
-from tests.runtime.resident.recorded import acked, judge, process_of
+from tests.runtime.resident.recorded import acked, held, judge, process_of
 from tests.runtime.resident.threads import wait_until
 
 pytestmark = [pytest.mark.kills, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -18,6 +18,8 @@ KILLS = pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.s
 @KILLS
 def test_nothing_is_lost_when_executors_are_killed(kills: int, tmp_path: Path) -> None:
     count = 1000 * (kills + 1)
+    for number in range(kills):
+        held(tmp_path, number).touch()
 
     child = Child(PROCESS, "executor", str(tmp_path), str(count), str(kills))
     try:
@@ -39,11 +41,13 @@ def test_nothing_is_lost_when_the_driver_is_killed_and_no_task_stays_behind(
     arguments = ("driver", str(tmp_path), str(count), "0")
 
     for number in range(kills):
+        held(tmp_path, number).touch()
         child = Child(PROCESS, *arguments)
         try:
             child.wait_for("running")
             wait_until(lambda n=number: len(acked(tmp_path)) >= 1000 * n + 300)  # type: ignore[misc]
             child.kill()
+            held(tmp_path, number).unlink()
             assert len(acked(tmp_path)) < count
             workers = [process_of(tmp_path, task) for task in (0, 1)]
             wait_until(lambda w=workers: not any(map(lives, w)))  # type: ignore[misc]

@@ -24,8 +24,11 @@ def ended(tmp_path: Path, *lines: str) -> subprocess.CompletedProcess[str]:
 
 
 WORK = """
+threads.EXIT_TIMEOUT_S = 60
 def work():
     begun.set()
+    while not threads.UNDER_WAY._ended:  # until the process has come to its end
+        time.sleep(0.01)
     time.sleep(0.5)
     print("work done", flush=True)
 """

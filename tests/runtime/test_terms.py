@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 
 from tests.runtime.loop_world import (
@@ -106,12 +109,20 @@ def test_a_standby_says_once_that_it_waits(monkeypatch: pytest.MonkeyPatch) -> N
     topology = topology_of(memory_state())
     leader = MemoryTransactionalState("totals", ensemble)
     assert leader.lead("other", timeout_s=1, on_lost=lambda: None) is not None
-    changes = Changes()
+    said, asked = threading.Event(), threading.Semaphore(0)
+    changes = Changes(lambda change: said.set() if isinstance(change, Standby) else None)
+    lead = MemoryTransactionalState.lead
 
-    with (
-        running(topology, ensemble, changes) as run,
-        pytest.raises(TimeoutError, match="standby"),
-    ):
-        run.process_all_available(timeout=0.5)
+    def counted(*arguments: Any, **settings: Any) -> Any:
+        if said.is_set():
+            asked.release()
+        return lead(*arguments, **settings)
+
+    monkeypatch.setattr(MemoryTransactionalState, "lead", counted)
+
+    with running(topology, ensemble, changes) as run:
+        assert all(asked.acquire(timeout=LIMIT_S) for _ in range(5))
+        with pytest.raises(TimeoutError, match="standby"):
+            run.process_all_available(timeout=0.2)
 
     assert len(changes.of(Standby)) == 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -23,6 +24,7 @@ from txtopo.bolts.batch import BatchBolt
 from txtopo.bolts.committer import Committer
 from txtopo.config import Config
 from txtopo.context import TaskContext
+from txtopo.errors import RunLostError
 from txtopo.metadata import Json
 from txtopo.planning.outcome import RunOutcome, judge
 from txtopo.planning.program import Program
@@ -36,12 +38,15 @@ from txtopo.testing import Shared
 from txtopo.topology.component import Component, Role
 from txtopo.tuples import Fields, Tuple
 
+DIED = RunLostError("a python worker of the job died", counted=True, cancelled=False)
+AWAY = RunLostError("the executor was lost", counted=False, cancelled=False)
+
 
 class Slots:
     """A carrier whose slots are threads."""
 
-    def __init__(self, slots: int, silence_s: float = 30.0) -> None:
-        self.jobs = ThreadJobs(silence_s, StageHost)
+    def __init__(self, slots: int, now: Callable[[], float] = time.monotonic) -> None:
+        self.jobs = ThreadJobs(StageHost, now)
         config = Config(backoff_s=0.01, backoff_max_s=0.02)
         self.carrier = ResidentCarrier(
             self.jobs, Keys.make(), config, slots, ThreadScheduler("txtopo-test-slots")

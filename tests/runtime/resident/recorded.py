@@ -49,7 +49,10 @@ class Numbers(Spout):
 
 
 class Slowly(BasicBolt):
-    """Passes numbers on, and says which process its task is in."""
+    """Passes numbers on, and says which process its task is in.
+
+    The last 100 of a thousand wait as long as there is a file for it: see :func:`held`.
+    """
 
     output_fields = NUMBER
 
@@ -61,7 +64,11 @@ class Slowly(BasicBolt):
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
         time.sleep(WORK_S)
-        collector.emit([tuple["number"]])
+        number = tuple["number"]
+        if number % 1000 >= 900:
+            while held(self._folder, number // 1000).exists():
+                time.sleep(0.01)
+        collector.emit([number])
 
 
 class Record(BasicBolt):
@@ -85,6 +92,11 @@ def recorded(folder: Path, count: int) -> ReliableTopology:
     builder.set_bolt("slowly", Slowly(folder), 2).shuffle_grouping("numbers")
     builder.set_bolt("record", Record(folder), 2).fields_grouping("slowly", "number")
     return builder.build_topology()
+
+
+def held(folder: Path, thousand: int) -> Path:
+    """Return the file that keeps a thousand from its end, so that work is there to be lost."""
+    return folder / f"held-{thousand}"
 
 
 def acked(folder: Path) -> set[int]:

@@ -8,9 +8,10 @@ import pytest
 
 from tests.runtime.reliable.bolts import WORD, Forward
 from tests.runtime.reliable.test_handle import Kept
-from tests.runtime.resident.threads import Resident, wait_until
+from tests.runtime.resident.threads import LIMIT_S, Resident, wait_until
 from txtopo import Config, TopologyBuilder
 from txtopo.runtime import ErrorReported
+from txtopo.runtime.resident import lives
 from txtopo.testing import FeederSpout
 
 pytestmark = pytest.mark.integration
@@ -39,7 +40,10 @@ class Unclean(Forward):
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, FrozenError, Unprintable])
-def test_what_cleanup_raises_is_told(error: type[Exception]) -> None:
+def test_what_cleanup_raises_is_told(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lives, "STOP_S", LIMIT_S / 3)  # however slow the machine is
     kept = Kept()
     builder = TopologyBuilder()
     builder.set_spout("words", FeederSpout(WORD))

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.runtime.reliable.bolts import WORD, Forward, rows
-from tests.runtime.resident.recorded import CONFIG, acked, judge, process_of, recorded
+from tests.runtime.resident.recorded import CONFIG, acked, held, judge, process_of, recorded
 from tests.runtime.resident.threads import LIMIT_S, wait_until
 from txtopo import BasicBolt, Config, ReliableTopology, TopologyBuilder, Tuple
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import ConfigError
+from txtopo.runtime.reliable.handle import ReliableRun
+from txtopo.runtime.resident.slot_jobs import SlotJobs
 from txtopo.spouts import MemorySpout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
+# A first worker takes half a minute on a busy machine.
+SPARK_S = 4 * LIMIT_S
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
@@ -28,12 +33,19 @@ def test_nothing_is_lost_when_python_workers_are_killed(
     kills: int, spark: SparkSession, tmp_path: Path
 ) -> None:
     count = 1000 * (kills + 1)
+    for number in range(kills):
+        held(tmp_path, number).touch()
 
-    with recorded(tmp_path, count).start(spark, CONFIG) as run:
+    # What waits here until it is killed does not time out again and again meanwhile.
+    config = replace(CONFIG, message_timeout_s=6)
+    with recorded(tmp_path, count).start(spark, config) as run:
         for number in range(kills):
-            wait_until(lambda n=number: len(acked(tmp_path)) >= 1000 * n + 300)  # type: ignore[misc]
+            enough = 1000 * number + 300
+            wait_until(lambda: len(acked(tmp_path)) >= enough, SPARK_S)  # noqa: B023
             os.kill(process_of(tmp_path, number % 2), signal.SIGKILL)
-        run.process_all_available(4 * LIMIT_S)
+            wait_until(lambda: lost(run) > number, SPARK_S)  # noqa: B023
+            held(tmp_path, number).unlink()
+        run.process_all_available(SPARK_S)
         progress = run.last_progress
 
     assert progress is not None
@@ -43,14 +55,26 @@ def test_nothing_is_lost_when_python_workers_are_killed(
     assert 0 < progress.replays < count / 2
 
 
+def lost(run: ReliableRun) -> int:
+    progress = run.last_progress
+    return progress.slots_lost if progress is not None else 0
+
+
+def wait_for_cores(spark: SparkSession) -> None:
+    """Wait until Spark has ended the tasks of other tests."""
+    jobs = SlotJobs(spark, "bolts")
+    wait_until(lambda: jobs._cores().free == 2)
+
+
 def test_more_slots_than_free_cores_are_refused_before_anything_runs(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    wait_for_cores(spark)
     with pytest.raises(ConfigError, match="more slots than free cores; got slots=3 with 2 free"):
         recorded(tmp_path, 10).start(spark, Config(carrier="resident", slots=3))
 
     with recorded(tmp_path, 10).start(spark, CONFIG) as run:
-        run.process_all_available(LIMIT_S)
+        run.process_all_available(SPARK_S)
         with pytest.raises(ConfigError, match="got slots=1 with 0 free of 2 cores"):
             recorded(tmp_path, 10).start(spark, CONFIG)
 
@@ -77,7 +101,7 @@ def test_an_exception_of_a_bolt_ends_the_run_and_frees_the_cores(spark: SparkSes
     for _ in range(2):  # the second time it needs the same cores
         run = broken().start(spark, Config(carrier="resident", slots=2))
         with pytest.raises(BrokenError, match="a"):
-            run.await_termination(LIMIT_S)
+            run.await_termination(SPARK_S)
 
 
 def test_auto_takes_the_session_that_there_is(spark: SparkSession) -> None:
@@ -86,8 +110,9 @@ def test_auto_takes_the_session_that_there_is(spark: SparkSession) -> None:
     builder.set_bolt("forward", Forward()).shuffle_grouping("words")
     tracker = spark.sparkContext.statusTracker()
 
+    wait_for_cores(spark)
     with builder.build_topology().start(spark) as run:
-        run.process_all_available(LIMIT_S)
-        jobs = tracker.getActiveJobsIds()
-    assert len(jobs) == 2
-    assert not tracker.getActiveJobsIds()
+        run.process_all_available(SPARK_S)
+        # The tracker hears of jobs by events, some time after they have begun or ended.
+        wait_until(lambda: len(tracker.getActiveJobsIds()) == 2)
+    wait_until(lambda: not tracker.getActiveJobsIds())

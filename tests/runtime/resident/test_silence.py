@@ -8,7 +8,14 @@ import time
 import pytest
 
 from tests.runtime.reliable.bolts import WORD, Forward
-from tests.runtime.resident.threads import HOST, LIMIT_S, Resident, wait_until
+from tests.runtime.resident.threads import (
+    HOST,
+    LIMIT_S,
+    SILENCE_S,
+    Clock,
+    Resident,
+    wait_until,
+)
 from txtopo import BasicBolt, Config, ReliableTopology, TopologyBuilder, Tuple
 from txtopo.collector import BatchOutputCollector
 from txtopo.planning.program import compile_program
@@ -42,31 +49,40 @@ def test_a_task_that_hears_nothing_of_the_driver_ends(
 
 
 def test_pings_keep_an_idle_task_alive() -> None:
-    feeder = FeederSpout(WORD)
+    feeder, clock = FeederSpout(WORD), Clock()
 
-    with Resident(forwarding(feeder), Config(), silence_s=2.5) as resident:
+    with Resident(forwarding(feeder), Config(), now=clock) as resident:
         wait_until(lambda: resident.run.status == "running")
-        time.sleep(4)
+        (host,) = resident.jobs.hosts
+        for _ in range(5):
+            wait_until(lambda: host._link.gone_s == clock.now_s + SILENCE_S)
+            clock.now_s += 0.6 * SILENCE_S
         assert resident.driver.meter.slots_lost == 0
+        assert resident.jobs.hosts == [host]
 
 
 class Slow(BasicBolt):
     """Takes longer than a slot waits for a word of its driver."""
 
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
         if tuple["word"] == "slow":
-            time.sleep(4)
+            self._clock.pass_silently()
 
 
 def test_a_bolt_may_take_longer_than_the_driver_may_be_silent() -> None:
     """The pings are there, and only have to be read first."""
-    feeder = FeederSpout(WORD)
+    feeder, clock = FeederSpout(WORD), Clock()
     builder = TopologyBuilder()
     builder.set_spout("words", feeder)
-    builder.set_bolt("slow", Slow()).shuffle_grouping("words")
+    builder.set_bolt("slow", Slow(clock)).shuffle_grouping("words")
 
-    with Resident(builder.build_topology(), Config(), silence_s=2.5) as resident:
+    with Resident(builder.build_topology(), Config(), now=clock) as resident:
+        clock.jobs = resident.jobs
         for id, word in enumerate(("slow", "quick")):
             feeder.feed([word], id)
             feeder.wait_until_acked(id)
         assert resident.driver.meter.slots_lost == 0
+        assert clock.now_s > SILENCE_S

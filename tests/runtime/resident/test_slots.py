@@ -129,18 +129,18 @@ def test_the_newest_task_has_the_slot_and_the_earlier_one_is_not_heard() -> None
     feeder, seen, gate = FeederSpout(WORD), Seen(), Gate()
     feeder.feed(["lost"], 1)
 
-    config = Config(message_timeout_s=1)
-    with Resident(noting(feeder, seen, gate), config) as resident:
+    with Resident(noting(feeder, seen, gate), Config()) as resident:
         assert gate.reached.wait(LIMIT_S)
         resident.jobs.copy(0, submission=1)
         wait_until(lambda: resident.driver.meter.slots_lost == 1)
         gate.opened.set()  # now the first one acks
-        wait_until(lambda: feeder.failed == [1])
-        feeder.feed(["found"], 2)
-        feeder.wait_until_acked(2)
         # It cleans up, but does not end: Spark would then stop the other one.
         wait_until(lambda: ("cleaned up", "first") in seen.notes)
+        feeder.feed(["found"], 2)
+        feeder.wait_until_acked(2)
         assert not resident.jobs.hosts[0].over
+        resident.time_out()
+        wait_until(lambda: feeder.failed == [1])
 
     assert feeder.acked == [2]
     assert ("found", "later") in seen.notes
@@ -212,7 +212,8 @@ def test_a_stranger_can_put_nothing_in(stranger: str) -> None:
         # It says that it is the task of slot 0 from now on.
         claim = f"tcp://{HOST}:9".encode()
         socket.send_multipart((messages.HELLO, messages.slot_frame(0), claim))
-        answered = socket.poll(10_000 if stranger == "own keys" else 1_500) != 0
+        limit_s = LIMIT_S if stranger == "own keys" else 1.5
+        answered = socket.poll(int(1000 * limit_s)) != 0
         lost = resident.driver.meter.slots_lost
         socket.close()
 

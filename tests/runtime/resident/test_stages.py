@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -21,27 +19,23 @@ from tests.planning.running import (
     spout,
 )
 from tests.runtime.carrying import BATCHES, carry, contents, counting
-from tests.runtime.resident.held import Commits, Gate, Mute, Slots, held, txids
-from tests.runtime.resident.threads import LIMIT_S, wait_until
+from tests.runtime.resident.held import AWAY, DIED, Commits, Gate, Mute, Slots, held, txids
+from tests.runtime.resident.threads import LIMIT_S, SILENCE_S, Clock, wait_until
 from txtopo.bolts.basic import BasicBolt
-from txtopo.errors import InfrastructureError, RunLostError, TxtopoError
-from txtopo.planning.program import Program
+from txtopo.errors import RunLostError
 from txtopo.runtime.local import LocalCarrier
-from txtopo.runtime.resident import stage_slots
+from txtopo.runtime.resident import lives, stage_slots
 from txtopo.runtime.resident.stage_slots import CANCEL_S
 from txtopo.topology.component import Role
 from txtopo.tuples import Tuple
 
 pytestmark = pytest.mark.integration
-DIED = RunLostError("a python worker of the job died", counted=True, cancelled=False)
-AWAY = RunLostError("the executor was lost", counted=False, cancelled=False)
 
 
-@pytest.fixture
-def one() -> Iterator[Slots]:
-    slots = Slots(1)
-    yield slots
-    slots.close()
+def wait_for_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the driver wait for it however slowly the test gives it."""
+    monkeypatch.setattr(stage_slots, "REASON_S", LIMIT_S)
+    monkeypatch.setattr(lives, "SILENT_S", LIMIT_S)
 
 
 @pytest.mark.parametrize(("tasks", "slots"), [(1, 2), (3, 2), (2, 3)])
@@ -77,8 +71,11 @@ def test_a_worker_that_dies_fails_the_run_that_it_worked_on_and_the_next_life_go
     gate.opened.set()
 
 
-def test_a_connection_that_is_lost_may_be_the_first_sign_of_a_dead_worker(one: Slots) -> None:
+def test_a_connection_that_is_lost_may_be_the_first_sign_of_a_dead_worker(
+    one: Slots, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A ping may find it out before Spark tells of it; the batch must not be spared for that."""
+    wait_for_the_reason(monkeypatch)
     gate = Gate()
     one.start(held(gate))
     lost = one.process(run_of(1))
@@ -91,7 +88,10 @@ def test_a_connection_that_is_lost_may_be_the_first_sign_of_a_dead_worker(one: S
     gate.opened.set()
 
 
-def test_a_connection_that_is_lost_for_no_reason_fails_its_run_as_well(one: Slots) -> None:
+def test_a_connection_that_is_lost_for_no_reason_fails_its_run_as_well(
+    one: Slots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_slots, "REASON_S", 0.2)
     gate = Gate()
     one.start(held(gate))
     lost = one.process(run_of(1))
@@ -195,14 +195,17 @@ def test_commits_go_first_then_lower_txids(one: Slots) -> None:
     assert gate.order == ["emits 1", "emits 4", "commits 1", "emits 2", "emits 3"]
 
 
-def test_runs_do_not_wait_for_a_slot_that_does_not_come_to_life(one: Slots) -> None:
+def test_runs_do_not_wait_for_a_slot_that_does_not_come_to_life(
+    one: Slots, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They fail for the reason, even if the connection is lost before that is known."""
+    wait_for_the_reason(monkeypatch)
     one.jobs.kind = Mute
     one.start(held(Gate()))
     places = one.carrier._slots.lives.places
     waiting = one.process(run_of(1))
 
-    wait_until(lambda: bool(places[0].owner))
+    wait_until(lambda: bool(places[0].owner and one.carrier._slots._desks[0].waiting))
     one.jobs.kill(0, 1, AWAY)
     wait_until(lambda: places[0].submission == 2 and bool(places[0].owner))
     one.lose_connection(0)
@@ -213,88 +216,25 @@ def test_runs_do_not_wait_for_a_slot_that_does_not_come_to_life(one: Slots) -> N
     assert caught.value.facts["counted"] is False
 
 
-def test_a_session_that_was_stopped_fails_every_run_with_the_reason(one: Slots) -> None:
-    gate = Gate()
-    one.start(held(gate))
-    lost = one.process(run_of(1))
-    assert gate.reached.wait(LIMIT_S)
-
-    one.jobs.stopped = True
-    one.jobs.kill(0, 1, AWAY)
-    for each in (lost, one.process(replace(run_of(1), tag="again"))):
-        with pytest.raises(InfrastructureError, match="session was stopped under the topology"):
-            each.result(LIMIT_S)
-    gate.opened.set()
-
-
-def test_what_no_other_job_could_do_better_fails_every_run(one: Slots) -> None:
-    gate = Gate()
-    one.start(held(gate))
-    lost = one.process(run_of(1))
-    assert gate.reached.wait(LIMIT_S)
-
-    one.jobs.kill(0, 1, TxtopoError("no module there"))
-    for each in (lost, one.process(replace(run_of(1), tag="again"))):
-        with pytest.raises(TxtopoError, match="no module there"):
-            each.result(LIMIT_S)
-    gate.opened.set()
-
-
-def test_a_start_that_fails_is_told_to_the_caller() -> None:
-    slots = Slots(1)
-
-    def refuse(program: Program) -> None:
-        raise TxtopoError("it does not pickle")
-
-    slots.jobs.start = refuse  # type: ignore[method-assign]
-    with pytest.raises(TxtopoError, match="it does not pickle"):
-        slots.start(held(Gate()))
-    slots.close()
-
-
-def test_a_run_after_the_end_is_refused() -> None:
-    slots = Slots(1)
-    slots.start(held(Gate()))
-    slots.close()
-    slots.close()
-
-    with pytest.raises(RunLostError, match="the topology has ended"):
-        slots.carrier.process(run_of(1))
-
-
-def test_the_end_does_not_hang_when_spark_is_gone() -> None:
-    slots, gate = Slots(1), Gate()
-
-    def gone(*arguments: object) -> None:
-        raise ConnectionRefusedError("the JVM has died")
-
-    slots.start(held(gate))
-    lost = slots.process(run_of(1))
-    assert gate.reached.wait(LIMIT_S)
-    for name in ("cancel", "close"):
-        setattr(slots.jobs, name, gone)
-
-    slots.jobs.kill(0, 1, AWAY)
-    slots.close()
-
-    with pytest.raises(RunLostError):
-        lost.result(LIMIT_S)
-    gate.opened.set()
-
-
 class Slow(BasicBolt):
     """Takes longer than a slot waits for a word of its driver."""
 
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
     def execute(self, tuple: Tuple, collector: Any) -> None:
-        time.sleep(4.0)
+        self.clock.pass_silently()
 
 
 def test_a_stage_may_take_longer_than_the_driver_may_be_silent() -> None:
-    slots = Slots(1, silence_s=2.5)
+    clock = Clock()
+    slots = Slots(1, clock)
+    clock.jobs = slots.jobs
     rows = spout(RowsSpout([BATCHES[0][:1], []], "word string, amount long"))
-    slots.start(compiled(rows, bolt("slow", Slow(), gathered(), role=Role.BASIC_BOLT)))
+    slots.start(compiled(rows, bolt("slow", Slow(clock), gathered(), role=Role.BASIC_BOLT)))
 
     assert txids(slots.process(run_of(1)).result(LIMIT_S)) == [1]
     assert txids(slots.process(run_of(1, first=2)).result(LIMIT_S)) == [2]
     slots.close()
     assert len(slots.jobs.hosts) == 1
+    assert clock.now_s > SILENCE_S

@@ -20,9 +20,12 @@ from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stage_host import StageHost
 from txtopo.runtime.run_handle import RecentProgress
 from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.testing import Shared
 
 HOST = "127.0.0.1"
 LIMIT_S = 60.0
+# So many seconds without a ping on a busy machine mean nothing.
+SILENCE_S = LIMIT_S
 
 
 class ThreadJobs:
@@ -30,9 +33,13 @@ class ThreadJobs:
 
     host = bind_host = HOST
 
-    def __init__(self, silence_s: float, kind: type[SlotHost] | type[StageHost] = SlotHost) -> None:
-        self.silence_s = silence_s
+    def __init__(
+        self,
+        kind: type[SlotHost] | type[StageHost] = SlotHost,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.kind = kind
+        self.now = now
         self.stopped = False
         self.hosts: list[SlotHost | StageHost] = []
         self.keys: Keys | None = None
@@ -53,7 +60,7 @@ class ThreadJobs:
         """Run another task for a slot."""
         assert self.keys is not None
         host = self.kind(
-            self.program, slot, submission, self.keys, self.driver, self.silence_s, time.monotonic
+            self.program, slot, submission, self.keys, self.driver, SILENCE_S, self.now
         )
         self.hosts.append(host)
 
@@ -79,6 +86,25 @@ class ThreadJobs:
         pass
 
 
+class Clock(Shared):
+    """The clock of tasks; it stands still unless a test moves it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.jobs: ThreadJobs | None = None
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def pass_silently(self) -> None:
+        """Let more time pass than a task waits for a word, in the middle of its work; a ping comes
+        meanwhile, which it cannot read yet."""
+        assert self.jobs is not None
+        (host,) = self.jobs.hosts
+        self.now_s += 2 * SILENCE_S
+        assert host._link.socket.poll(int(1000 * LIMIT_S))
+
+
 class Resident:
     """A topology whose slots are threads."""
 
@@ -87,10 +113,10 @@ class Resident:
         topology: ReliableTopology,
         config: Config,
         slots: int = 1,
-        silence_s: float = 30.0,
         listeners: Sequence[TopologyListener] = (),
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.jobs = ThreadJobs(silence_s)
+        self.jobs = ThreadJobs(now=now)
         scheduler = ThreadScheduler("txtopo-test")
         program = compile_program(topology.graph, config, slots)
         self.slots = ResidentSlots(self.jobs, Keys.make(), config, scheduler)
@@ -100,6 +126,16 @@ class Resident:
         self.driver.start()
         self.run = ReliableRun(topology.id, self.driver, recent)
 
+    def time_out(self) -> None:
+        """Have the time of all that is pending be up."""
+
+        def rotate_out() -> None:
+            for _ in range(2):
+                self.driver._failed(self.driver.trees.rotate(), timed_out=True)
+            self.driver._go_on()
+
+        self.driver.post(rotate_out)
+
     def __enter__(self) -> Resident:
         return self
 
@@ -107,9 +143,9 @@ class Resident:
         self.run.stop(LIMIT_S)
 
 
-def wait_until(done: Callable[[], bool]) -> None:
+def wait_until(done: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
     """Wait until something is so."""
-    deadline_s = time.monotonic() + LIMIT_S
+    deadline_s = time.monotonic() + limit_s
     while not done():
         assert time.monotonic() < deadline_s, "it has not happened"
         time.sleep(0.01)

@@ -48,12 +48,13 @@ class DriverLink:
         self.over = False
         """Whether the driver has told the task to end."""
         self._heard_s = now()
+        self._lost = False
 
     @property
     def gone(self) -> bool:
-        """Whether nothing was heard for too long. To be asked when all that came was heard: a work
-        may have taken longer than that."""
-        return self._now() - self._heard_s > self._silence_s
+        """Whether nothing was heard for too long, or nothing can be said any more. To be asked when
+        all that came was heard: a work may have taken longer than that."""
+        return self._lost or self._now() - self._heard_s > self._silence_s
 
     @property
     def gone_s(self) -> float:
@@ -62,7 +63,11 @@ class DriverLink:
 
     def say(self, kind: bytes, *frames: bytes) -> None:
         """Send to the driver; nobody waits."""
-        self.socket.send_multipart((kind, self._slot, *frames), copy=False)
+        try:
+            self.socket.send_multipart((kind, self._slot, *frames), zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            # The connection is lost, and there will be no other: this would wait for ever.
+            self._lost = True
 
     def part(self, *frames: bytes) -> None:
         """Say goodbye and wait until the driver has heard it, or is gone.
@@ -72,7 +77,7 @@ class DriverLink:
         """
         self.say(messages.BYE, *frames)
         until_s = self._now() + self._silence_s
-        while True:
+        while not self._lost:
             while (heard := self.hear()) is not None:
                 if heard[0] in (messages.END, messages.CUT_OFF):
                     return

@@ -60,17 +60,21 @@ class PostOffice:
         self._inner.bind(name)
         self._desk.connect(name)
         self._lane = scheduler.lasting_lane("post-office")
+        self._closed = False
 
     def open(self) -> None:
         """Begin to send and to hear."""
         self._lane.submit(self._serve, _served)
 
     def send(self, identity: bytes, *frames: bytes) -> None:
-        """Send to a task; nobody waits."""
-        self._desk.send_multipart((identity, *frames), copy=False)
+        """Send to a task; nobody waits. Who speaks after the end is not answered."""
+        # A socket whose other end is closed would wait for ever, and with it the loop.
+        if not self._closed:
+            self._desk.send_multipart((identity, *frames), copy=False)
 
     def close(self, closed: Callable[[], None]) -> None:
         """Close the sockets, then call *closed*."""
+        self._closed = True
         self._desk.send(b"")
 
         def done(_: Future[None]) -> None:

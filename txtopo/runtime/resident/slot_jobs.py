@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 POOL = "txtopo-resident"
 # Executors of a session that was just built come one after the other.
 EXECUTORS_WAIT_MS = 10_000
-# Tasks of a job that was just cancelled may be still there: Spark gives a worker 2 s to end.
-TASKS_WAIT_MS = 5_000
+# Tasks of a job that was just cancelled may be still there: Spark gives a worker 2 s to end, and
+# then needs some seconds itself where the machine has too much to do.
+TASKS_WAIT_MS = 10_000
 _LOOK_MS = 200
 
 

@@ -23,8 +23,10 @@ from txtopo.runtime.scheduler import ThreadScheduler, Timer
 # What is not done by then is more than a slot's next life costs, about 0.5 s after Spark has given
 # the worker 2 s to end.
 CANCEL_S = 2.0
-# Spark tells of a dead worker within milliseconds, of a dead executor within a second.
-REASON_S = 2.0
+# Spark tells of a dead worker within milliseconds, of a dead executor within a second, and of both
+# within some seconds on a machine that has too much to do. Waiting costs nothing: as long as Spark
+# says nothing there is no next life before the task has noticed, which is SILENCE_S.
+REASON_S = 8.0
 # Cancelled tags are remembered for levels that were about to be ordered; an abandoned run is never
 # started again, so old ones can go.
 _CANCELLED_MAX = 1000
