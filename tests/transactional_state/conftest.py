@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.services.zookeeper import LONG_SESSION_S
 from tests.transactional_state.proxy import Proxy
 from txtopo.transactional_state import (
     MemoryEnsemble,
@@ -34,7 +35,9 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
         hosts = request.getfixturevalue("zookeeper").hosts
 
         def make() -> TransactionalState:
-            return ZooKeeperTransactionalState(hosts, topology_id, session_timeout_s=2)
+            return ZooKeeperTransactionalState(
+                hosts, topology_id, session_timeout_s=LONG_SESSION_S, connect_timeout_s=120
+            )
 
     def open_client() -> TransactionalState:
         opened.append(make())

@@ -13,7 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
-from tests.services.zookeeper import ZooKeeperProcess
+from tests.services.zookeeper import LONG_SESSION_S, ZooKeeperProcess
 from tests.transactional_state.proxy import Proxy
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
@@ -31,6 +31,7 @@ pytestmark = pytest.mark.service("zookeeper")
 
 Open = Callable[..., ZooKeeperTransactionalState]
 PIPE: dict[str, Any] = {"stdout": subprocess.PIPE, "check": True}
+LIMIT_S = 120.0
 BATCH = StoredBatch(TransactionAttempt(1, 0, 1), "metadata")
 
 
@@ -49,7 +50,8 @@ def opened(zookeeper: ZooKeeperProcess, topology_id: str) -> Iterator[Open]:
     states: list[ZooKeeperTransactionalState] = []
 
     def open_client(hosts: str = zookeeper.hosts, **settings: Any) -> ZooKeeperTransactionalState:
-        settings = {"session_timeout_s": 1, "connect_timeout_s": 10} | settings
+        usual = {"session_timeout_s": LONG_SESSION_S, "connect_timeout_s": LIMIT_S}
+        settings = usual | settings
         states.append(ZooKeeperTransactionalState(hosts, topology_id, **settings))
         return states[-1]
 
@@ -61,8 +63,8 @@ def opened(zookeeper: ZooKeeperProcess, topology_id: str) -> Iterator[Open]:
 @pytest.fixture
 def kazoo(zookeeper: ZooKeeperProcess) -> Iterator[KazooClient]:
     """Another program that looks at the nodes."""
-    client = KazooClient(zookeeper.hosts)
-    client.start()
+    client = KazooClient(zookeeper.hosts, timeout=LONG_SESSION_S)
+    client.start(LIMIT_S)
     yield client
     client.stop()
     client.close()
@@ -78,9 +80,11 @@ def test_hosts_that_do_not_answer_are_named(opened: Open, hosts: str) -> None:
 @pytest.mark.row(1)
 def test_a_server_that_comes_late_is_waited_for(zookeeper: ZooKeeperProcess) -> None:
     zookeeper.stop()
-    threading.Timer(0.5, zookeeper.start).start()
+    starting = threading.Timer(0.5, zookeeper.start)
+    starting.start()
 
-    ZooKeeperTransactionalState(zookeeper.hosts, "late", connect_timeout_s=30).close()
+    ZooKeeperTransactionalState(zookeeper.hosts, "late", connect_timeout_s=LIMIT_S).close()
+    starting.join()
 
 
 @pytest.mark.row(2)
@@ -187,7 +191,7 @@ def test_a_landed_write_of_a_coordinator_deposed_since_stays_done(
 
 @pytest.mark.row(16)
 def test_an_expired_session_ends_the_leadership_and_a_rival_leads(
-    opened: Open, proxy: Proxy
+    opened: Open, proxy: Proxy, zookeeper: ZooKeeperProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = threading.Event()
     state, rival = opened(proxy.hosts), opened()
@@ -195,24 +199,37 @@ def test_an_expired_session_ends_the_leadership_and_a_rival_leads(
     assert state.lead("one", timeout_s=1, on_lost=lost.set)
     journal.claim_epoch("one")
     proxy.cut()
+    expire(state, zookeeper)
 
-    assert rival.lead("rival", timeout_s=10, on_lost=nothing)
+    assert rival.lead("rival", timeout_s=LIMIT_S, on_lost=nothing)
     Journal(rival).claim_epoch("rival")
     assert not lost.is_set()
-    with pytest.raises(CoordinatorUnavailable):
-        journal.store_batches([BATCH])
+    with monkeypatch.context() as patch:
+        patch.setattr(state._session, "_session_timeout_s", 0.5)  # how long a call waits
+        with pytest.raises(CoordinatorUnavailable):
+            journal.store_batches([BATCH])
     proxy.mend()
 
-    assert lost.wait(10)
+    assert lost.wait(LIMIT_S)
     with pytest.raises(FencedError, match="epoch 2 of rival"):
         journal.store_batches([BATCH])
     assert state.lead("one", timeout_s=0.2, on_lost=nothing) is None
     assert state.leader() == "rival"
 
 
+def expire(state: ZooKeeperTransactionalState, zookeeper: ZooKeeperProcess) -> None:
+    """End a session on the server, as its time would: another client takes it over and ends it."""
+    id = state._session._client.client_id
+    client = KazooClient(zookeeper.hosts, client_id=id, timeout=LONG_SESSION_S)
+    client.start(LIMIT_S)
+    assert client.client_id[0] == id[0]
+    client.stop()
+    client.close()
+
+
 def test_while_suspended_calls_wait_and_the_leadership_stays(opened: Open, proxy: Proxy) -> None:
     lost = threading.Event()
-    state = opened(proxy.hosts, session_timeout_s=8)
+    state = opened(proxy.hosts)
     assert state.lead("one", timeout_s=1, on_lost=lost.set)
     proxy.cut()
     threading.Timer(0.5, proxy.mend).start()
@@ -227,7 +244,7 @@ def test_while_suspended_calls_wait_and_the_leadership_stays(opened: Open, proxy
 def test_what_was_acknowledged_survives_a_killed_server(
     opened: Open, zookeeper: ZooKeeperProcess
 ) -> None:
-    state = opened(session_timeout_s=30)  # also how long a call waits, on a busy machine
+    state = opened()
     for value in range(20):
         state.apply([Put("/current", value)])
     zookeeper.kill()
@@ -238,7 +255,7 @@ def test_what_was_acknowledged_survives_a_killed_server(
 
 def test_a_candidate_whose_process_died_is_not_waited_for(opened: Open) -> None:
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], **PIPE)
-    state, other = opened(session_timeout_s=8), opened()
+    state, other = opened(), opened()
     assert state.lead({**this_process(), "pid": int(dead.stdout)}, timeout_s=1, on_lost=nothing)
 
     assert other.lead(this_process(), timeout_s=0.3, on_lost=nothing)
