@@ -13,11 +13,35 @@ import threading
 import time
 from pathlib import Path
 
-from tests.runtime.resident.recorded import CONFIG, acked, process_of, recorded
+from tests.runtime.resident.recorded import CONFIG, Slowly, acked, recorded
 from tests.runtime.resident.threads import LIMIT_S
 from tests.spark_session import open_test_session
+from txtopo.collector import BatchOutputCollector
 from txtopo.errors import InfrastructureError
 from txtopo.runtime.reliable.handle import ReliableRun
+from txtopo.tuples import Tuple
+
+
+class Dying(Slowly):
+    """Kills the executor of its task at certain numbers, once for each: so that one is under way.
+
+    Args:
+        folder: Where it is noted.
+        numbers: At which.
+    """
+
+    def __init__(self, folder: Path, numbers: set[int]) -> None:
+        super().__init__(folder)
+        self._numbers = numbers
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        number = tuple["number"]
+        if number in self._numbers and not (self._folder / f"died-{number}").exists():
+            (self._folder / f"died-{number}").touch()
+            # A worker is forked by PySpark's daemon, which the executor has started.
+            os.kill(parent(os.getppid()), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().execute(tuple, collector)
 
 
 def main(kind: str, folder: Path, count: int, kills: int) -> None:
@@ -25,19 +49,11 @@ def main(kind: str, folder: Path, count: int, kills: int) -> None:
     session under the run at the end."""
     on_executors = kind == "executor"
     spark = open_test_session("local-cluster[2,1,1024]" if on_executors else "local[2]")
-    run = recorded(folder, count).start(spark, CONFIG)
+    deaths = {count // (kills + 1) * number + 300 for number in range(kills)}
+    run = recorded(folder, count, Dying(folder, deaths)).start(spark, CONFIG)
     tell("running")
     watch = threading.Thread(target=tell_acked, args=(folder, count), daemon=True)
     watch.start()
-    for number in range(kills):
-        part = count // (kills + 1)
-        while len(acked(folder)) < part * number + 300:
-            time.sleep(0.01)
-        # It may be still away since the kill before.
-        while not Path(f"/proc/{process_of(folder, number % 2)}").exists():
-            time.sleep(0.01)
-        # A worker is forked by PySpark's daemon, which the executor has started.
-        os.kill(parent(parent(process_of(folder, number % 2))), signal.SIGKILL)
     run.process_all_available()
     progress = run.last_progress
     if on_executors:

@@ -39,6 +39,8 @@ def test_nothing_is_lost_when_the_driver_is_killed_and_no_task_stays_behind(
     arguments = ("driver", str(tmp_path), str(count), "0")
 
     for number in range(kills):
+        # However late it is killed, it is not done: the numbers end here for this time.
+        (tmp_path / "limit").write_text(str(1000 * (number + 1)))
         child = Child(PROCESS, *arguments)
         try:
             child.wait_for("running")
@@ -49,6 +51,7 @@ def test_nothing_is_lost_when_the_driver_is_killed_and_no_task_stays_behind(
             wait_until(lambda w=workers: not any(map(lives, w)))  # type: ignore[misc]
         finally:
             child.clean_up()
+    (tmp_path / "limit").unlink()
     last = Child(PROCESS, *arguments)
     try:
         last.finish()

@@ -20,12 +20,16 @@ WORK_S = 0.001
 
 
 class Numbers(Spout):
-    """The numbers below a count; the file ``acked`` is its queue's memory of what is done."""
+    """The numbers below a count; the file ``acked`` is its queue's memory of what is done.
+
+    A file ``limit`` may name a smaller count, for the time being.
+    """
 
     output_fields = NUMBER
 
     def __init__(self, folder: Path, count: int) -> None:
         self._folder, self._count = folder, count
+        self._limit = folder / "limit"
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         self._collector = collector
@@ -34,7 +38,7 @@ class Numbers(Spout):
         self._acked = (self._folder / "acked").open("a", buffering=1)
 
     def next_tuple(self) -> None:
-        if self._waiting:
+        if self._waiting and self._waiting[0] < self._ends_at():
             number = self._waiting.popleft()
             self._collector.emit([number], number)
 
@@ -42,10 +46,16 @@ class Numbers(Spout):
         self._acked.write(f"{message_id}\n")
 
     def fail(self, message_id: Any) -> None:
-        self._waiting.append(message_id)
+        self._waiting.appendleft(message_id)
 
     def close(self) -> None:
         self._acked.close()
+
+    def _ends_at(self) -> int:
+        try:
+            return int(self._limit.read_text())
+        except FileNotFoundError:
+            return self._count
 
 
 class Slowly(BasicBolt):
@@ -78,11 +88,11 @@ class Record(BasicBolt):
         self._file.write(f"{tuple['number']}\n")
 
 
-def recorded(folder: Path, count: int) -> ReliableTopology:
-    """Return the topology; numbers go from slot to slot."""
+def recorded(folder: Path, count: int, first: BasicBolt | None = None) -> ReliableTopology:
+    """Return the topology; numbers go from slot to slot, through *first* or a slow bolt."""
     builder = TopologyBuilder("recorded")
     builder.set_spout("numbers", Numbers(folder, count))
-    builder.set_bolt("slowly", Slowly(folder), 2).shuffle_grouping("numbers")
+    builder.set_bolt("slowly", first or Slowly(folder), 2).shuffle_grouping("numbers")
     builder.set_bolt("record", Record(folder), 2).fields_grouping("slowly", "number")
     return builder.build_topology()
 
