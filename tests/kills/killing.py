@@ -247,6 +247,7 @@ class Campaign:
         watcher = self.watcher = Watcher(self.state, self.tables, LIMIT_S)
         try:
             yield
+            watcher.look()  # at the end
         except AssertionError as error:
             for child in self.children:
                 if child.runs:
