@@ -27,6 +27,7 @@ PARTITIONS = 4
 VOCABULARY = 500
 # The words are written over this time, so that the kills come while there is work.
 WRITING_S = 10.0
+READ_S_MAX = 60.0
 
 
 class Writer:
@@ -117,9 +118,13 @@ class KafkaDemo:
         self.broker.start()
 
 
-def reported(servers: str) -> list[tuple[int, int]]:
-    """Return txid and words of each report, as a consumer of committed records sees them."""
-    from confluent_kafka import Consumer, TopicPartition
+def reported(servers: str, words: int) -> list[tuple[int, int]]:
+    """Return txid and words of each report, as a consumer of committed records sees them.
+
+    The broker says that a transaction is committed before everybody can read it; so the end of the
+    topic only counts when all words are there, or do not come.
+    """
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(
         {
@@ -131,13 +136,18 @@ def reported(servers: str) -> list[tuple[int, int]]:
     )
     consumer.assign([TopicPartition(REPORTS, 0, 0)])
     found: list[tuple[int, int]] = []
-    while True:
+    deadline_s, done = time.monotonic() + READ_S_MAX, False
+    while not done and time.monotonic() < deadline_s:
         for message in consumer.consume(100, 0.1):
-            if message.error() is not None:
-                consumer.close()
-                return found
+            error = message.error()
+            if error is not None:
+                at_end = error.code() == KafkaError._PARTITION_EOF
+                done = at_end and sum(n for _, n in found) >= words
+                continue
             report = json.loads(message.value() or b"")
             found.append((report["txid"], report["words"]))
+    consumer.close()
+    return found
 
 
 def run_demo(args: argparse.Namespace) -> int:
@@ -154,7 +164,7 @@ def run_demo(args: argparse.Namespace) -> int:
         demo = KafkaDemo(args, broker)
         demo.run()
         writer.finish()
-        reports = reported(broker.servers)
+        reports = reported(broker.servers, len(words))
     counts = counted(f"sqlite:///{args.dir / 'words.db'}")
     print(f"words written:  {len(words):,} ({len(set(words))} different)")
     print(f"words counted:  {sum(counts.values()):,} ({len(counts)} different)")

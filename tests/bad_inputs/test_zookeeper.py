@@ -134,14 +134,14 @@ def test_a_server_without_a_quorum_is_not_written_to() -> None:
 
 
 @bad_input(48)
-@pytest.mark.parametrize(("asked_s", "granted"), [(60, "10"), (0.5, "1"), (4, None)])
+@pytest.mark.parametrize(("asked_s", "granted"), [(90, "60"), (0.5, "1"), (4, None)])
 def test_a_session_timeout_that_the_server_changes_is_logged(
     zookeeper: ZooKeeperProcess,
     caplog: pytest.LogCaptureFixture,
     asked_s: float,
     granted: str | None,
 ) -> None:
-    """A server grants 2 to 20 of its ticks, which here last half a second."""
+    """A server grants 2 of its ticks or more, here a second, up to a limit, here a minute."""
     with caplog.at_level(logging.WARNING, "txtopo"):
         ZooKeeperTransactionalState(zookeeper.hosts, "t", session_timeout_s=asked_s).close()
 

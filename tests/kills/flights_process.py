@@ -1,7 +1,8 @@
 """Counts flights in a process of its own, and says what happens on its standard output.
 
 It may be told to kill itself at a durable step of the protocol: ``--die-at NAME:N`` does so when
-the step of that name is reached for the N-th time.
+the step of that name is reached for the N-th time. After each commit it waits for one byte on its
+standard input, unless that is closed: so whoever started it decides how far it comes.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from collections import Counter
 from pathlib import Path
 
 from examples.flights import JsonProgress, flights
+from tests.services.zookeeper import LONG_SESSION_S
 from tests.spark_session import open_test_session
 from txtopo import Config
 from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change, Standby, Started
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.start import start_topology
 
-# A new process waits for the session of a stopped one to end.
+# For tests in which a session is to expire: a new process waits for that of a stopped one to end.
 SESSION_TIMEOUT_S = 2.0
 
 
@@ -52,6 +54,7 @@ class Telling(JsonProgress):
         super().on_change(change)
         if isinstance(change, BatchCommitted):
             time.sleep(self._pause_s)
+            os.read(0, 1)
         if isinstance(change, Started):
             self.tell("running")
         elif isinstance(change, Standby):
@@ -79,7 +82,8 @@ def main() -> None:
         carrier=args.carrier,
         zookeeper=args.zookeeper,
         zookeeper_dir=str(args.zookeeper_dir),
-        session_timeout_s=SESSION_TIMEOUT_S,
+        session_timeout_s=args.session_s,
+        connect_timeout_s=LONG_SESSION_S,
         max_spout_pending=args.max_spout_pending,
     )
     spark = None if args.carrier == "local" else open_test_session()
@@ -107,6 +111,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--carrier", default="local")
     parser.add_argument("--zookeeper", required=True)
     parser.add_argument("--zookeeper-dir", type=Path, default=Path("zookeeper"))
+    parser.add_argument("--session-s", type=float, default=LONG_SESSION_S)
     parser.add_argument("--batch-bytes", type=int, default=320_000)
     parser.add_argument("--max-spout-pending", type=int)
     parser.add_argument("--pause-s", type=float, default=0.0)

@@ -11,34 +11,40 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.kills.flights_folds import folds
+from tests.kills.watcher import ROOT, Sample, Watcher
 
-ROOT = Path(__file__).parent.parent.parent
 # Far above what a start takes on a busy machine: reached only by what hangs.
-LIMIT_S = 120.0
-Sample = tuple[str, int, int, str]
-"""Table, txid, flights, digest."""
+LIMIT_S = 300.0
 TABLES = ("by_carrier_hour", "total")
-# A campaign whose watcher saw nothing shows nothing. Of about a hundred txids it saw 19 at a load
-# of ten, and far more on a quiet machine.
+# A campaign whose watcher saw nothing shows nothing. The processes wait for it so often.
 SEEN_MIN = 5
+# So many commits a process makes at the most before it is killed though its end is due: whoever
+# kills it may get no time of the machine, and then would find it done with everything.
+SPARE = 3
 
 
 class Child:
-    """A process that says what happens to it in JSON lines."""
+    """A process that says what happens to it in JSON lines.
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    Args:
+        module: What it runs.
+        arguments: Of its command line.
+        held: Whether it waits after each commit until :meth:`allow` lets it make the next one.
+    """
+
+    def __init__(self, module: str, *arguments: str, held: bool = False) -> None:
         self.said: list[dict[str, Any]] = []
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             cwd=ROOT,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if held else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -77,12 +83,26 @@ class Child:
             pass
         return self._process.wait(LIMIT_S)
 
+    def allow(self, commits: int) -> None:
+        """Let it make so many commits more, after which it waits again."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write("+" * commits)
+            self._process.stdin.flush()
+
+    def release(self) -> None:
+        """Let it go on to its end."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
     def finish(self) -> None:
-        """Wait until it ends, which must be well."""
+        """Let it go on and wait until it ends, which must be well."""
+        self.release()
         self.end_with(0)
 
     def end(self) -> None:
         """Ask it to end, which it must do well; one that is done may die of the question."""
+        self.release()
         self.signal(signal.SIGTERM)
         status = self.wait()
         done = bool(self.said) and self.said[-1]["event"] == "done"
@@ -109,6 +129,7 @@ class Child:
 
     def clean_up(self) -> None:
         """Leave nothing behind, whatever happened."""
+        self.release()
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -160,6 +181,7 @@ class Campaign:
         name: Id of the topology.
         batch_bytes: Size of a batch.
         samples: How many samples were judged.
+        watcher: Who takes them.
     """
 
     input: Path
@@ -169,13 +191,15 @@ class Campaign:
     batch_bytes: int = 320_000
     children: list[Child] = field(default_factory=list)
     samples: int = 0
+    watcher: Watcher | None = None
 
-    def start(self, *more: str) -> Child:
-        """Start the process."""
+    def start(self, *more: str, held: bool = False) -> Child:
+        """Start the process; *held* as with every child."""
         child = Child(
             "tests.kills.flights_process",
             *("--input", str(self.input), "--state", self.state, "--name", self.name),
             *("--batch-bytes", str(self.batch_bytes), *self.arguments, *more),
+            held=held,
         )
         self.children.append(child)
         return child
@@ -184,8 +208,9 @@ class Campaign:
         """Kill it at random moments, each time after another start, and let it end at last."""
         chance = Random(seed)
         for _ in range(kills):
-            child = self.start()
+            child = self.start(held=True)
             commits, pause_s = chance.randrange(commits_max), chance.uniform(0.0, 0.05)
+            child.allow(commits + SPARE - 1)  # it does not ask for the first one
             child.wait_for("running")
             if commits:
                 child.wait_for("committed", commits)
@@ -193,7 +218,23 @@ class Campaign:
                 pause_s *= 5
             time.sleep(pause_s)
             child.kill()
-        self.start().finish()
+        self.finish_seen()
+
+    def finish_seen(self) -> Child:
+        """Start the process and let it end, seen by the watcher as often as it has to."""
+        child = self.start(held=True)
+        self.show(child)
+        child.finish()
+        return child
+
+    def show(self, child: Child) -> None:
+        """Let a held process, which has not committed yet, do so until enough was seen of it."""
+        assert self.watcher is not None
+        for at in range(SEEN_MIN):
+            if at:
+                child.allow(1)
+            child.wait_for("committed")
+            self.watcher.look()
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -203,33 +244,20 @@ class Campaign:
     @contextmanager
     def watched(self, seen_min: int = SEEN_MIN) -> Iterator[None]:
         """Sample the store in another process meanwhile; then judge every sample."""
-        watcher = subprocess.Popen(
-            [sys.executable, "-m", "tests.kills.sampling_process", self.state, *self.tables],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        samples: list[str] = []
-        assert watcher.stdout is not None
-        assert watcher.stdin is not None
-        assert watcher.stdout.readline() == "ready\n"
-        reader = threading.Thread(target=samples.extend, args=(watcher.stdout,), daemon=True)
-        reader.start()
+        watcher = self.watcher = Watcher(self.state, self.tables, LIMIT_S)
         try:
             yield
+            watcher.look()  # at the end
         except AssertionError as error:
             for child in self.children:
                 if child.runs:
                     error.add_note(f"beside it {child.pid} ran: {child.story()}")
             raise
         finally:
-            watcher.stdin.close()
-            watcher.wait(LIMIT_S)
-            reader.join(LIMIT_S)
+            watcher.end()
             for child in self.children:
                 child.clean_up()
-        self.judge([json.loads(sample) for sample in samples], seen_min)
+        self.judge(watcher.samples, seen_min)
 
     def judge(self, samples: list[Sample], seen_min: int) -> None:
         """Check that each sample is the fold of the first k txids, and that k never goes back."""

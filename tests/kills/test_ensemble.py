@@ -14,7 +14,7 @@ import pytest
 
 from tests.kills.damage import cut_off, flip
 from tests.kills.flights_process import SESSION_TIMEOUT_S
-from tests.kills.killing import Campaign
+from tests.kills.killing import SPARE, Campaign
 from tests.services.ensemble import Member, ZooKeeperEnsemble
 
 pytestmark = [
@@ -118,13 +118,17 @@ def test_a_topology_goes_on_whatever_happens_to_part_of_the_ensemble(
     ensemble.heal()
     state = f"sqlite:///{tmp_path / 'flights.db'}"
     hosts = f"{ensemble.hosts}/{uuid4().hex}"
-    counting = Campaign(flights_input, state, ["--zookeeper", hosts, "--pause-s", "0.1"])
+    arguments = ["--zookeeper", hosts, "--pause-s", "0.1", "--session-s", str(SESSION_TIMEOUT_S)]
+    counting = Campaign(flights_input, state, arguments)
     counting.batch_bytes = 900_000
 
     with counting.watched():
-        child = counting.start()
+        child = counting.start(held=True)
+        counting.show(child)
+        child.allow(3 + SPARE)
         child.wait_for("committed", 3)
         fault(ensemble)
         ensemble.heal()
-        child.wait_for("committed", 3)
+        child.release()
+        child.wait_for("committed", 3 + SPARE)
         child.finish()

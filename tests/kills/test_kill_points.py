@@ -36,4 +36,4 @@ def test_two_states_stay_exact_when_the_process_dies_between_their_writes(
             dying.start("--die-at", f"{point}:{times}").die()
         # And in a takeover, between the claims of the two states.
         dying.start("--die-at", "P0.claimed:by-carrier-hour.by-carrier-hour:1").die()
-        dying.start().finish()
+        dying.finish_seen()

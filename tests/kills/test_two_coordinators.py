@@ -8,12 +8,14 @@ from uuid import uuid4
 
 import pytest
 
-from tests.kills.killing import Campaign
+from tests.kills.killing import SPARE, Campaign
 from tests.services.zookeeper import ZooKeeperProcess
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
-# Slow enough for the second process to come while the first one is at work.
-SLOWLY = ("--pause-s", "0.3", "--max-spout-pending", "1")
+# The first process waits after each commit, so that the second one comes while it is at work.
+ONE_BY_ONE = ("--max-spout-pending", "1")
+EXPIRES_S = 10.0
+"""The session that is to expire; no pause of the machine before that may last so long."""
 
 
 @pytest.mark.row(5, 22)
@@ -25,13 +27,15 @@ def test_a_standby_takes_over_when_the_leader_is_killed(
     both = Campaign(flights_input, state, ["--zookeeper", hosts])
 
     with both.watched():
-        first = both.start(*SLOWLY)
+        first = both.start(*ONE_BY_ONE, held=True)
         first.wait_for("leading")
-        second = both.start()
+        second = both.start(held=True)
         second.wait_for("standby")
-        first.wait_for("committed")
+        first.allow(2 * SPARE)
+        first.wait_for("committed", SPARE)
         first.kill()
         assert second.wait_for("leading")["epoch"] == 2
+        both.show(second)
         second.finish()
 
 
@@ -48,13 +52,15 @@ def test_a_standby_hosts_the_embedded_server_when_the_leader_is_killed(
     )
 
     with both.watched():
-        first = both.start(*SLOWLY)
+        first = both.start(*ONE_BY_ONE, held=True)
         first.wait_for("leading")
-        second = both.start()
+        second = both.start(held=True)
         second.wait_for("standby")
-        first.wait_for("committed")
+        first.allow(2 * SPARE)
+        first.wait_for("committed", SPARE)
         first.kill()
         assert second.wait_for("leading")["epoch"] == 2
+        both.show(second)
         second.finish()
 
 
@@ -64,20 +70,23 @@ def test_a_leader_that_wakes_up_deposed_changes_nothing_and_names_its_successor(
 ) -> None:
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
     state = f"sqlite:///{tmp_path / 'flights.db'}"
-    both = Campaign(flights_input, state, ["--zookeeper", hosts])
+    session = ["--session-s", str(EXPIRES_S)]
+    both = Campaign(flights_input, state, ["--zookeeper", hosts, *session])
 
     with both.watched():
-        first = both.start(*SLOWLY)
+        first = both.start(*ONE_BY_ONE, held=True)
         first.wait_for("leading")
-        second = both.start()
+        second = both.start(held=True)
         second.wait_for("standby")
-        # In the pause after a commit: a process that is stopped with SQLite's lock keeps it.
+        first.allow(2)
         first.wait_for("committed", 3)
+        # It waits after a commit: a process that is stopped with SQLite's lock keeps it.
         first.signal(signal.SIGSTOP)
         assert second.wait_for("leading")["epoch"] == 2
-        second.wait_for("committed")
+        both.show(second)
+        first.release()
         first.signal(signal.SIGCONT)
-        assert first.wait() == 3
+        first.end_with(3)
         second.finish()
 
     (error,) = [said for said in first.said if said["event"] == "error"]

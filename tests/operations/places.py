@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.runtime.loop_world import LIMIT_S, Total
+from tests.services.zookeeper import LONG_SESSION_S
 from txtopo import Config, FailedException, Fields, Topology, TransactionalTopologyBuilder
 from txtopo.operations import Access, Plan
 from txtopo.runtime.handle import TopologyRun
@@ -61,7 +62,8 @@ class Place:
         return Config(
             carrier="local",
             zookeeper=self.hosts,
-            session_timeout_s=2,
+            session_timeout_s=LONG_SESSION_S,
+            connect_timeout_s=LONG_SESSION_S,
             attempts_max=2,
             run_txids_max=1,
             jobs_max=1,

@@ -21,7 +21,7 @@ from txtopo.tuples import Tuple
 
 BATCHES = 12
 ROWS = 3
-LIMIT_S = 30.0
+LIMIT_S = 120.0
 """Generous: everything here takes milliseconds."""
 
 

@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import socket
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,11 +51,26 @@ def installed(name: str) -> Path:
     return caches / "txtopo" / name
 
 
+_reserved: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port of 127.0.0.1 that nobody listens on, and that nobody else is given.
+
+    A server may bind it much later, and once more after it was killed. Meanwhile others look for
+    ports as well: the other half of the tests, and whoever connects. So the port stays bound here,
+    without listening, as long as this process runs. Linux lets servers bind it all the same, since
+    they too set SO_REUSEADDR; other systems would not.
+    """
+    probe = socket.socket()
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", 0))
+    port = int(probe.getsockname()[1])
+    if sys.platform == "linux":
+        _reserved.append(probe)
+    else:
+        probe.close()
+    return port
 
 
 def account(names: Sequence[str], server: str) -> pwd.struct_passwd | None:

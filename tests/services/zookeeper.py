@@ -15,6 +15,10 @@ from pathlib import Path
 from tests.services.private import PrivateServer, free_port
 
 STARTED_S_MAX = 120.0
+ENDED_S_MAX = 120.0
+LONG_SESSION_S = 60.0
+"""What a test asks for in which no session is to expire, whoever gets no time of the machine: the
+longest that the server grants."""
 
 _JARS = (
     "commons-io",
@@ -54,6 +58,7 @@ class ZooKeeperProcess(PrivateServer):
         (self.folder / "zoo.cfg").write_text(
             f"dataDir={self.folder / 'data'}\nclientPort={self.port}\n"
             f"clientPortAddress=127.0.0.1\ntickTime={tick_ms}\nmaxClientCnxns=200\n"
+            f"maxSessionTimeout={LONG_SESSION_S * 1000:.0f}\n"
         )
 
     def start(self) -> None:
@@ -130,7 +135,7 @@ class ZooKeeperProcess(PrivateServer):
         if self._process is not None:
             self._signal(signal.SIGCONT)
             self._signal(number)
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=ENDED_S_MAX)
             self._process = None
 
     def _signal(self, number: signal.Signals) -> None:

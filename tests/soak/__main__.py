@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from examples.flights import cut, flights_csv
 from tests.conftest import missing
+from tests.kills.flights_process import SESSION_TIMEOUT_S
 from tests.kills.killing import Campaign, Child
 from tests.services.ensemble import ZooKeeperEnsemble
 from tests.services.postgresql import PostgresServer
@@ -103,7 +104,8 @@ def a_round(
     database = server if store == "postgresql" else None
     urls = {"sqlite": f"sqlite:///{place / 'flights.db'}", "delta": f"delta://{place}/states"}
     url = database.create_database(f"soak_{uuid4().hex}") if database else urls[store]
-    counting = Campaign(place.parent / "input", url, ["--zookeeper", hosts])
+    session = ("--session-s", str(SESSION_TIMEOUT_S))
+    counting = Campaign(place.parent / "input", url, ["--zookeeper", hosts, *session])
     counting.batch_bytes = 600_000
     faults = EVERYWHERE + (OF_A_DATABASE if database else ())
     faults += NOT_WITH_SQLITE if store != "sqlite" else ()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.services.zookeeper import LONG_SESSION_S, ZooKeeperProcess
 from tests.transactional_state.proxy import Proxy
 from txtopo.transactional_state import (
     MemoryEnsemble,
@@ -14,7 +16,12 @@ from txtopo.transactional_state import (
     TransactionalState,
 )
 
+if TYPE_CHECKING:
+    from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
+
 Connect = Callable[[], TransactionalState]
+Open = Callable[..., "ZooKeeperTransactionalState"]
+LIMIT_S = 120.0
 KINDS = ("memory", pytest.param("zookeeper", marks=pytest.mark.service("zookeeper")))
 
 
@@ -34,7 +41,9 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
         hosts = request.getfixturevalue("zookeeper").hosts
 
         def make() -> TransactionalState:
-            return ZooKeeperTransactionalState(hosts, topology_id, session_timeout_s=2)
+            return ZooKeeperTransactionalState(
+                hosts, topology_id, session_timeout_s=LONG_SESSION_S, connect_timeout_s=LIMIT_S
+            )
 
     def open_client() -> TransactionalState:
         opened.append(make())
@@ -56,3 +65,26 @@ def proxy(request: pytest.FixtureRequest) -> Iterator[Proxy]:
     """A network between a client and ZooKeeper that fails when it is told to."""
     with Proxy(request.getfixturevalue("zookeeper").port) as between:
         yield between
+
+
+@pytest.fixture
+def topology_id() -> str:
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def opened(zookeeper: ZooKeeperProcess, topology_id: str) -> Iterator[Open]:
+    """Open a client of the topology of this test."""
+    from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
+
+    states: list[ZooKeeperTransactionalState] = []
+
+    def open_client(hosts: str = zookeeper.hosts, **settings: Any) -> ZooKeeperTransactionalState:
+        usual = {"session_timeout_s": LONG_SESSION_S, "connect_timeout_s": LIMIT_S}
+        settings = usual | settings
+        states.append(ZooKeeperTransactionalState(hosts, topology_id, **settings))
+        return states[-1]
+
+    yield open_client
+    for state in states:
+        state.close()

@@ -6,23 +6,30 @@ Arguments: the directory of the embedded server. Says on its standard output wha
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
 from pyspark.java_gateway import launch_gateway
 
 from txtopo.config import Config
+from txtopo.errors import CoordinatorUnavailable
 from txtopo.transactional_state import Journal, open_transactional_state, this_process
 
 
 def main(directory: str) -> None:
-    config = Config(zookeeper_dir=directory, session_timeout_s=4)
+    # The longest session that the embedded server grants, for a machine that is busy.
+    config = Config(zookeeper_dir=directory, session_timeout_s=10, connect_timeout_s=120)
     gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
     state = open_transactional_state(config, "t", gateway.jvm)
     print("connected", flush=True)
     leadership = None
     while leadership is None:
-        leadership = state.lead(this_process(), timeout_s=1, on_lost=lambda: None)
+        # Who waits may lose the server together with the leader, and asks again.
+        with suppress(CoordinatorUnavailable):
+            leadership = state.lead(this_process(), timeout_s=1, on_lost=lambda: None)
+            if leadership is None:
+                print("waits", flush=True)
     journal = Journal(state)
     epoch = journal.claim_epoch(this_process())
     current = journal.load().current

@@ -87,7 +87,7 @@ class _Link:
         self._proxy = proxy
         self._client = client
         self._server = server
-        self._swallow = False
+        self._swallow: bytes | None = None
         threading.Thread(target=self._requests, daemon=True).start()
         threading.Thread(target=self._answers, daemon=True).start()
 
@@ -107,7 +107,8 @@ class _Link:
                 landed = self._proxy.next_fault(kind)
                 if landed is False:
                     break
-                self._swallow = self._swallow or landed is True
+                if landed is True:
+                    self._swallow = _id(frame)
                 self._server.sendall(frame)
         self.drop()
 
@@ -115,10 +116,16 @@ class _Link:
         with contextlib.suppress(OSError, EOFError):
             while True:
                 frame = _read_frame(self._server)
-                if self._swallow:
+                # Not the answer to a ping, which says nothing about what the server has done.
+                if self._swallow == _id(frame):
                     break
                 self._client.sendall(frame)
         self.drop()
+
+
+def _id(frame: bytes) -> bytes:
+    """Return what a request and its answer have in common; the first two frames have none."""
+    return frame[4:8]
 
 
 def _read_frame(sender: socket.socket) -> bytes:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
-import uuid
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
-from tests.services.zookeeper import ZooKeeperProcess
+from tests.services.zookeeper import LONG_SESSION_S, ZooKeeperProcess
+from tests.transactional_state.conftest import LIMIT_S, Open
 from tests.transactional_state.proxy import Proxy
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
@@ -23,46 +20,20 @@ from txtopo.errors import (
     FencedError,
     SchemaVersionError,
 )
-from txtopo.transactional_state import Journal, Node, Put, StoredBatch, this_process
+from txtopo.transactional_state import Journal, Node, Put, StoredBatch
 from txtopo.transactional_state.zookeeper.access import Access
 from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
 pytestmark = pytest.mark.service("zookeeper")
 
-Open = Callable[..., ZooKeeperTransactionalState]
-PIPE: dict[str, Any] = {"stdout": subprocess.PIPE, "check": True}
 BATCH = StoredBatch(TransactionAttempt(1, 0, 1), "metadata")
-
-
-def nothing() -> None:
-    """Lose a leadership that nobody minds."""
-
-
-@pytest.fixture
-def topology_id() -> str:
-    return uuid.uuid4().hex
-
-
-@pytest.fixture
-def opened(zookeeper: ZooKeeperProcess, topology_id: str) -> Iterator[Open]:
-    """Open a client of the topology of this test."""
-    states: list[ZooKeeperTransactionalState] = []
-
-    def open_client(hosts: str = zookeeper.hosts, **settings: Any) -> ZooKeeperTransactionalState:
-        settings = {"session_timeout_s": 1, "connect_timeout_s": 10} | settings
-        states.append(ZooKeeperTransactionalState(hosts, topology_id, **settings))
-        return states[-1]
-
-    yield open_client
-    for state in states:
-        state.close()
 
 
 @pytest.fixture
 def kazoo(zookeeper: ZooKeeperProcess) -> Iterator[KazooClient]:
     """Another program that looks at the nodes."""
-    client = KazooClient(zookeeper.hosts)
-    client.start()
+    client = KazooClient(zookeeper.hosts, timeout=LONG_SESSION_S)
+    client.start(LIMIT_S)
     yield client
     client.stop()
     client.close()
@@ -78,9 +49,11 @@ def test_hosts_that_do_not_answer_are_named(opened: Open, hosts: str) -> None:
 @pytest.mark.row(1)
 def test_a_server_that_comes_late_is_waited_for(zookeeper: ZooKeeperProcess) -> None:
     zookeeper.stop()
-    threading.Timer(0.5, zookeeper.start).start()
+    starting = threading.Timer(0.5, zookeeper.start)
+    starting.start()
 
-    ZooKeeperTransactionalState(zookeeper.hosts, "late", connect_timeout_s=30).close()
+    ZooKeeperTransactionalState(zookeeper.hosts, "late", connect_timeout_s=LIMIT_S).close()
+    starting.join()
 
 
 @pytest.mark.row(2)
@@ -185,82 +158,17 @@ def test_a_landed_write_of_a_coordinator_deposed_since_stays_done(
         journal.advance(2, drop_before=1)
 
 
-@pytest.mark.row(16)
-def test_an_expired_session_ends_the_leadership_and_a_rival_leads(
-    opened: Open, proxy: Proxy
-) -> None:
-    lost = threading.Event()
-    state, rival = opened(proxy.hosts), opened()
-    journal = Journal(state)
-    assert state.lead("one", timeout_s=1, on_lost=lost.set)
-    journal.claim_epoch("one")
-    proxy.cut()
-
-    assert rival.lead("rival", timeout_s=10, on_lost=nothing)
-    Journal(rival).claim_epoch("rival")
-    assert not lost.is_set()
-    with pytest.raises(CoordinatorUnavailable):
-        journal.store_batches([BATCH])
-    proxy.mend()
-
-    assert lost.wait(10)
-    with pytest.raises(FencedError, match="epoch 2 of rival"):
-        journal.store_batches([BATCH])
-    assert state.lead("one", timeout_s=0.2, on_lost=nothing) is None
-    assert state.leader() == "rival"
-
-
-def test_while_suspended_calls_wait_and_the_leadership_stays(opened: Open, proxy: Proxy) -> None:
-    lost = threading.Event()
-    state = opened(proxy.hosts, session_timeout_s=8)
-    assert state.lead("one", timeout_s=1, on_lost=lost.set)
-    proxy.cut()
-    threading.Timer(0.5, proxy.mend).start()
-
-    state.apply([Put("/current", 1)])
-
-    assert not lost.is_set()
-    assert state.leader() == "one"
-
-
 @pytest.mark.row(50)
 def test_what_was_acknowledged_survives_a_killed_server(
     opened: Open, zookeeper: ZooKeeperProcess
 ) -> None:
-    state = opened(session_timeout_s=30)  # also how long a call waits, on a busy machine
+    state = opened()
     for value in range(20):
         state.apply([Put("/current", value)])
     zookeeper.kill()
     zookeeper.start()
 
     assert state.get("/current") == Node(19, 19)
-
-
-def test_a_candidate_whose_process_died_is_not_waited_for(opened: Open) -> None:
-    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], **PIPE)
-    state, other = opened(session_timeout_s=8), opened()
-    assert state.lead({**this_process(), "pid": int(dead.stdout)}, timeout_s=1, on_lost=nothing)
-
-    assert other.lead(this_process(), timeout_s=0.3, on_lost=nothing)
-
-
-def test_a_living_candidate_keeps_its_place(opened: Open) -> None:
-    assert opened().lead(this_process(), timeout_s=1, on_lost=nothing)
-
-    assert opened().lead(this_process(), timeout_s=0.3, on_lost=nothing) is None
-
-
-def test_a_candidate_keeps_its_place_from_one_call_to_the_next(opened: Open) -> None:
-    leader, early, late = opened(), opened(), opened()
-    leadership = leader.lead("leader", timeout_s=1, on_lost=nothing)
-    for _ in range(2):
-        assert early.lead("early", timeout_s=0.1, on_lost=nothing) is None
-        assert late.lead("late", timeout_s=0.1, on_lost=nothing) is None
-    assert leadership is not None
-    leadership.release()
-
-    assert late.lead("late", timeout_s=0.2, on_lost=nothing) is None
-    assert early.lead("early", timeout_s=1, on_lost=nothing)
 
 
 def test_with_credentials_each_node_belongs_to_its_creator(

@@ -17,10 +17,12 @@ from tests.bad_inputs.topologies import keeping
 from tests.integration.running import LIMIT_S, Place
 from tests.services.certificates import Authority
 from tests.services.guarded_zookeeper import USERS, GuardedZooKeeper
+from tests.services.zookeeper import LONG_SESSION_S
 from txtopo import Config
 from txtopo.errors import AuthError, ConfigError, CoordinatorUnavailable
 from txtopo.runtime.start import start_topology
 from txtopo.transactional_state import TransactionalState, open_transactional_state
+from txtopo.transactional_state.zookeeper import diagnosis
 from txtopo.transactional_state.zookeeper.access import Access
 
 pytestmark = pytest.mark.service("zookeeper")
@@ -44,14 +46,20 @@ def guarded() -> Iterator[GuardedZooKeeper]:
         yield server
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a server take its time for the first handshake of its life, on a busy machine."""
+    monkeypatch.setattr(diagnosis, "ANSWER_S", 120.0)
+
+
 @pytest.fixture
 def visit(guarded: GuardedZooKeeper) -> Iterator[Visit]:
     """Connect as another program does, to the plain port."""
     clients: list[KazooClient] = []
 
     def connect(**settings: Any) -> KazooClient:
-        clients.append(KazooClient(guarded.hosts, **settings))
-        clients[-1].start(30)
+        clients.append(KazooClient(guarded.hosts, timeout=LONG_SESSION_S, **settings))
+        clients[-1].start(LIMIT_S)
         return clients[-1]
 
     yield connect
@@ -66,7 +74,11 @@ def sasl(user: str, password: str | None = None) -> dict[str, str]:
 
 
 def config(hosts: str, **settings: Any) -> Config:
-    usual: dict[str, Any] = {"carrier": "local", "session_timeout_s": 4, "connect_timeout_s": 30}
+    usual: dict[str, Any] = {
+        "carrier": "local",
+        "session_timeout_s": LONG_SESSION_S,
+        "connect_timeout_s": LIMIT_S,
+    }
     return Config(zookeeper=hosts, **usual | settings)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.services.guarded_zookeeper import USERS, GuardedZooKeeper
+from tests.services.zookeeper import LONG_SESSION_S
 from tests.transactional_state.proxy import Proxy
 from txtopo.errors import AuthError, CoordinatorUnavailable
 from txtopo.transactional_state import Node, Put
@@ -19,7 +20,7 @@ from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalSta
 pytestmark = pytest.mark.service("zookeeper")
 
 Open = Callable[..., ZooKeeperTransactionalState]
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 OWNER = {"mechanism": "DIGEST-MD5", "username": "owner", "password": USERS["owner"]}
 
 
@@ -43,12 +44,12 @@ def opened() -> Iterator[Open]:
     states: list[ZooKeeperTransactionalState] = []
 
     def open_client(hosts: str, **settings: Any) -> ZooKeeperTransactionalState:
-        usual: dict[str, Any] = {"session_timeout_s": 10, "connect_timeout_s": LIMIT_S}
-        states.append(
-            ZooKeeperTransactionalState(
-                hosts, uuid.uuid4().hex, **usual | {"sasl": OWNER} | settings
-            )
-        )
+        usual: dict[str, Any] = {
+            "session_timeout_s": LONG_SESSION_S,
+            "connect_timeout_s": LIMIT_S,
+            "sasl": OWNER,
+        }
+        states.append(ZooKeeperTransactionalState(hosts, uuid.uuid4().hex, **usual | settings))
         return states[-1]
 
     yield open_client

@@ -9,9 +9,11 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
-ANSWER_S = 1.0
-"""How long one host may take; there are few of them, and the user waits already."""
+ANSWER_S = 5.0
+"""How long a host may take, a connection and an answer each: a server that is busy is slow to shake
+hands, above all for the first time. All are asked at once, so the user waits no longer for many."""
 
 _QUESTION = b"srvr\n"
 """ZooKeeper's four-letter word that is allowed by default; the newline is for others."""
@@ -27,7 +29,13 @@ def why_unreachable(hosts: Sequence[tuple[str, int]], tls: ssl.SSLContext | None
         hosts: Host and port of each server.
         tls: What connections are made with, if they are to be secure.
     """
-    return "; ".join(f"{host}:{port} {_found(host, int(port), tls)}" for host, port in hosts)
+
+    def found(place: tuple[str, int]) -> str:
+        host, port = place
+        return f"{host}:{port} {_found(host, int(port), tls)}"
+
+    with ThreadPoolExecutor(max(1, len(hosts))) as pool:
+        return "; ".join(pool.map(found, hosts))
 
 
 def _found(host: str, port: int, tls: ssl.SSLContext | None) -> str:
