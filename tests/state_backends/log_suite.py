@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 import time
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import sqlalchemy as sa
@@ -40,10 +41,18 @@ class LogSuite:
     Attributes:
         quoted: The columns key, n and txid, as SQL has them.
         waiting: The question how many wait for a lock.
+        patience: By name, what makes waits for locks and idle transactions last.
     """
 
     quoted: str
     waiting: str
+    patience: ClassVar[Mapping[str, object]]
+
+    @pytest.fixture(autouse=True)
+    def patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have the server wait while a test does something else, which may take seconds."""
+        for name, value in self.patience.items():
+            monkeypatch.setattr(name, value)
 
     @pytest.fixture
     def log(self, url: str) -> State:
