@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from state_backends.sql.backend import SqlBackend
 from state_backends.sql.log import LogDialect
 from state_backends.sql.log_folding import LogFolder
-from txtopo.state import Count, Fields, State, Sum, open_state
+from txtopo.state import Count, Fields, Lane, State, Sum, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 KEY = Fields("key string")
@@ -44,6 +44,12 @@ def dialect_of(store: StateDriver) -> LogDialect:
 
 def folder_of(store: StateDriver) -> LogFolder:
     return dialect_of(store).folder
+
+
+def fold_under_way(lane: Lane) -> None:
+    """Wait for the fold that the last commits began."""
+    assert lane._running is not None
+    lane._running.result()
 
 
 @contextmanager
