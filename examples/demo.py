@@ -9,13 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import queue
 import random
+import select
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,22 +106,19 @@ class Demo:
 
 def lines(child: subprocess.Popen[str]) -> Iterator[Line]:
     """Yield what the child prints; ends when it ends, though its JVM may hold the pipe longer."""
-    inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def read() -> None:
-        for text in child.stdout or ():
-            inbox.put(text)
-
-    threading.Thread(target=read, daemon=True).start()
+    assert child.stdout is not None
+    pipe, rest = child.stdout.fileno(), b""
     while True:
-        try:
-            text = inbox.get(timeout=0.05)
-        except queue.Empty:
-            if child.poll() is not None:
-                return
-            continue
-        if text.startswith("{"):
-            yield json.loads(text)
+        # Asked before the pipe is looked at: all that a child which has ended said is in there.
+        ended = child.poll() is not None
+        ready, _, _ = select.select([pipe], [], [], 0.0 if ended else 0.05)
+        data = os.read(pipe, 65_536) if ready else b""
+        if not data and (ended or ready):
+            return
+        *texts, rest = (rest + data).split(b"\n")
+        for text in texts:
+            if text.startswith(b"{"):
+                yield json.loads(text)
 
 
 def parse() -> argparse.Namespace:

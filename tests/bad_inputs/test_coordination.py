@@ -187,9 +187,10 @@ def test_a_second_coordinator_waits_and_shows_who_leads(
     with (
         untouched(place),
         running(keeping(place, FOUR), place, listeners=[changes]) as run,
-        pytest.raises(TimeoutError, match="its status is standby"),
     ):
-        run.process_all_available(0.5)
+        changes.wait_for(Standby)
+        with pytest.raises(TimeoutError, match="its status is standby"):
+            run.process_all_available(0.1)
 
     (waiting,) = [each for each in changes.all if isinstance(each, Standby)]
     assert waiting.holder == {"epoch": 1, "leader": candidate}
