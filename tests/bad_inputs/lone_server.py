@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-
+from tests.services.private import free_port
 from tests.services.zookeeper import ZooKeeperProcess
 
 
@@ -20,12 +19,4 @@ class LoneServer(ZooKeeperProcess):
         with (self.folder / "zoo.cfg").open("a") as settings:
             settings.write("initLimit=10\nsyncLimit=5\n")
             for number in (1, 2):
-                ports = ":".join(str(port) for port in _free_ports())
-                settings.write(f"server.{number}=127.0.0.1:{ports}\n")
-
-
-def _free_ports() -> list[int]:
-    with socket.socket() as one, socket.socket() as other:
-        for probe in (one, other):
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in (one, other)]
+                settings.write(f"server.{number}=127.0.0.1:{free_port()}:{free_port()}\n")

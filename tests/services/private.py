@@ -8,9 +8,16 @@ import shutil
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from random import SystemRandom
 from types import TracebackType
 from typing import Self
+
+# Below those that systems give to programs which do not ask for one: from 32,768 up.
+_PORTS = range(10_000, 32_000)
+_CHANCE = SystemRandom()
+_given: set[int] = set()
 
 
 class PrivateServer(ABC):
@@ -51,10 +58,18 @@ def installed(name: str) -> Path:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port of 127.0.0.1 that nobody listens on, and that nobody is given by chance.
+
+    A server takes seconds until it listens, and some come back to their port after they were
+    killed. The system would meanwhile give a port of its own range to any other program.
+    """
+    while True:
+        port = _CHANCE.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in _given:
+                _given.add(port)
+                return port
 
 
 def account(names: Sequence[str], server: str) -> pwd.struct_passwd | None:
