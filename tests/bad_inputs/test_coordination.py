@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from time import time
+from time import monotonic, sleep, time
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from tests.bad_inputs.evidence import KEPT, ends_at, held, nothing_committed, untouched
 from tests.bad_inputs.numbers import bad_input
 from tests.bad_inputs.topologies import ROWS, Keep, keeping
-from tests.integration.running import LOCAL, Changes, Place, run_to_end, running
+from tests.integration.running import LIMIT_S, LOCAL, Changes, Place, run_to_end, running
 from txtopo import Config, TransactionalTopologyBuilder
 from txtopo.context import TaskContext
 from txtopo.errors import (
@@ -158,10 +159,26 @@ def test_an_epoch_that_goes_back_in_zookeeper_is_told_from_the_ledger() -> None:
     )
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = monotonic() + LIMIT_S
+    while not condition():
+        assert monotonic() < end
+        sleep(0.01)
+
+
 @bad_input(43)
-def test_a_gap_in_what_zookeeper_holds_is_not_planned_anew() -> None:
+def test_a_gap_in_what_zookeeper_holds_is_not_planned_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The batch behind the gap begins where the lost one ended, which nobody knows."""
-    place = Place.in_memory()
+    place, finish = Place.in_memory(), Keep.finish_batch
+
+    def finish_later(keep: Keep) -> None:
+        """Fail with txid 2 when txid 3 is planned."""
+        wait_until(lambda: keep.attempt.txid != 2 or len(client(place).children("/batches")) == 3)
+        finish(keep)
+
+    monkeypatch.setattr(Keep, "finish_batch", finish_later)
     ends_at(2, keeping(place, [["a", 1], [None, 2], ["c", 3]]), place, ValueRefusedError, "NULL")
     nodes = client(place).children("/batches")
     assert [int(name) for name in nodes] == [1, 2, 3]
@@ -187,9 +204,10 @@ def test_a_second_coordinator_waits_and_shows_who_leads(
     with (
         untouched(place),
         running(keeping(place, FOUR), place, listeners=[changes]) as run,
-        pytest.raises(TimeoutError, match="its status is standby"),
     ):
-        run.process_all_available(0.5)
+        changes.wait_for(Standby)
+        with pytest.raises(TimeoutError, match="its status is standby"):
+            run.process_all_available(0.1)
 
     (waiting,) = [each for each in changes.all if isinstance(each, Standby)]
     assert waiting.holder == {"epoch": 1, "leader": candidate}

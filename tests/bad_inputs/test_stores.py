@@ -216,17 +216,15 @@ def test_autocommit_in_a_url_does_not_take_a_batch_apart(postgresql: PostgresSer
 def test_a_locked_file_is_unavailable_and_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("state_backends.sql.sqlite._BUSY_TIMEOUT_S", 0.01)
     place = Place.in_sqlite(tmp_path)
     run_to_end(keeping(place, ROWS[:1]), place)
     other = sqlite3.connect(tmp_path / "states.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
-    with (
-        untouched(place),
-        pytest.raises(StoreUnavailable, match=r"is locked by another .*gave up after 3 tries"),
-    ):
-        run_to_end(keeping(place, ROWS), place)
+    with monkeypatch.context() as patch, untouched(place):
+        patch.setattr("state_backends.sql.sqlite._BUSY_TIMEOUT_S", 0.01)
+        with pytest.raises(StoreUnavailable, match=r"locked by another .*gave up after 3 tries"):
+            run_to_end(keeping(place, ROWS), place)
     other.execute("ROLLBACK")
     other.close()
     run_to_end(keeping(place, ROWS), place)

@@ -22,6 +22,7 @@ from tests.services.zookeeper import ZooKeeperProcess
 from txtopo import Config
 from txtopo.errors import AuthError, CoordinatorUnavailable
 from txtopo.runtime.start import start_topology
+from txtopo.transactional_state.zookeeper import diagnosis
 from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
 
@@ -37,6 +38,12 @@ def web() -> Iterator[str]:
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a host the time to answer, however slow the machine is."""
+    monkeypatch.setattr(diagnosis, "ANSWER_S", LIMIT_S)
 
 
 @pytest.fixture
@@ -55,7 +62,7 @@ def refused_to_start(
     """Start a topology, which must not touch its state."""
     place = Place.in_memory()
     config = Config(
-        carrier="local", zookeeper=hosts, session_timeout_s=1, connect_timeout_s=connect_timeout_s
+        carrier="local", zookeeper=hosts, session_timeout_s=10, connect_timeout_s=connect_timeout_s
     )
     with untouched(place), pytest.raises(error, match=match) as caught:
         start_topology(keeping(place, [["a", 1]]), None, config)
@@ -116,7 +123,7 @@ def test_a_chroot_that_may_not_be_made_is_refused_with_its_path(
         f"{zookeeper.hosts}{locked}/below",
         AuthError,
         f"zookeeper refuses access to {locked}/below; scheme 'world' at .*; check zookeeper_digest",
-        connect_timeout_s=10,
+        connect_timeout_s=60,
     )
     assert kazoo.get_children(locked) == []
 

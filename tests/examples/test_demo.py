@@ -13,10 +13,15 @@ from rich.console import Console
 from examples import demo
 
 pytestmark = pytest.mark.integration
-# Commits one batch of 1 % each 2 ms, and goes on where the file says that it was.
+# Commits one batch of 1 % each 2 ms, and goes on where the file says that it was. However late the
+# kill of its life comes, it has to come: it waits for it where the part of the data is over.
 CHILD = """
 import json, pathlib, sys, time
 ledger = pathlib.Path(sys.argv[1])
+lives = ledger.with_suffix(".lives")
+with lives.open("a") as file:
+    file.write("x")
+life = lives.stat().st_size
 txid = int(ledger.read_text()) if ledger.exists() else 0
 print(json.dumps({"event": "leading", "epoch": 1, "txid": txid}), flush=True)
 while txid < int(sys.argv[2]):
@@ -27,6 +32,8 @@ while txid < int(sys.argv[2]):
     ledger.with_suffix(".new").replace(ledger)
     line = {"event": "committed", "txid": txid, "rows": 3368, "speed": 1.0}
     print(json.dumps(line), flush=True)
+    if life <= 3 and txid >= 25 * life:
+        time.sleep(3600)
 sys.exit(int(sys.argv[3]))
 """
 

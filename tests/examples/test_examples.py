@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parent.parent.parent
 LOCAL = Config(carrier="local", zookeeper="memory", slots=2)
+# So few are done before they time out, however slow the machine is; else all come again for ever.
+PENDING = 100
 Main = Callable[["SparkSession | None", Config, str], None]
 
 TOTALS = "txid 1: 9 words so far\ntxid 2: 16 words so far\ntxid 3: 19 words so far\n"
@@ -75,7 +77,8 @@ def test_the_reliable_example_shows_acks_fails_replays_and_pending_trees(
 ) -> None:
     monkeypatch.setattr(reliable_word_count, "TIMES", 300)
 
-    reliable_word_count.main(None, Config(carrier="local", message_timeout_s=1))
+    config = Config(carrier="local", message_timeout_s=1, max_spout_pending=PENDING)
+    reliable_word_count.main(None, config)
 
     judge_reliable(capsys.readouterr().out)
 
@@ -85,7 +88,7 @@ def test_the_reliable_example_takes_the_session_that_it_is_given(
 ) -> None:
     monkeypatch.setattr(reliable_word_count, "TIMES", 300)
 
-    reliable_word_count.main(spark, Config(message_timeout_s=2))
+    reliable_word_count.main(spark, Config(message_timeout_s=2, max_spout_pending=PENDING))
 
     judge_reliable(capsys.readouterr().out)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -82,9 +83,20 @@ class Changes(TopologyListener):
 
     def __init__(self) -> None:
         self.all: list[Change] = []
+        self._changed = threading.Condition()
 
     def on_change(self, change: Change) -> None:
-        self.all.append(change)
+        with self._changed:
+            self.all.append(change)
+            self._changed.notify_all()
+
+    def wait_for(self, kind: type[Change]) -> None:
+        """Wait until a change of a kind was told."""
+        with self._changed:
+            told = self._changed.wait_for(
+                lambda: any(isinstance(each, kind) for each in self.all), LIMIT_S
+            )
+        assert told, f"there was no {kind.__name__}"
 
     @property
     def committed(self) -> list[int]:

@@ -22,7 +22,7 @@ from txtopo.tuples import Tuple
 BATCHES = 12
 ROWS = 3
 LIMIT_S = 120.0
-"""Generous: everything here takes milliseconds."""
+"""Generous: everything here takes milliseconds, but on a busy machine some of them are seconds."""
 
 
 class Total(BatchBolt, Committer):

@@ -24,6 +24,7 @@ from txtopo.errors import (
     StoreUnavailable,
 )
 from txtopo.metadata import json_flaw
+from txtopo.runtime.progress import BatchFailed
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.transactional_state.records import decode, encode
 
@@ -70,8 +71,10 @@ def test_an_error_of_ten_megabytes_is_short_wherever_it_goes(
     config = replace(LOCAL, attempts_max=3)
     with running(builder.build_topology(), place, config, None, [changes]) as run:
         if ends_with is None:
+            # It is tried for ever.
+            changes.wait_for(BatchFailed)
             with pytest.raises(TimeoutError):
-                run.process_all_available(0.5)
+                run.process_all_available(0.1)
         else:
             with pytest.raises(ends_with) as caught:
                 run.process_all_available(LIMIT_S)

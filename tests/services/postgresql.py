@@ -17,7 +17,7 @@ from tests.services.private import PrivateServer, account, free_port
 
 # PostgreSQL refuses to run as root; these accounts exist where its package is installed, or always.
 _ACCOUNTS = ("postgres", "nobody")
-_ENDED_S_MAX = 60.0
+_STARTED_S_MAX = _ENDED_S_MAX = 120.0
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "max_connections": "50",
@@ -87,13 +87,16 @@ class PostgresServer(PrivateServer):
     def start(self) -> None:
         """Start the server and wait until it answers."""
         self._run(
-            *("pg_ctl", "-D", str(self.folder / "data"), "-w", "-t", "60"),
+            *("pg_ctl", "-D", str(self.folder / "data"), "-w", "-t", f"{_STARTED_S_MAX:.0f}"),
             *("-l", str(self.folder / "log"), "start"),
         )
 
     def stop(self, mode: str = "immediate") -> None:
         """Stop the server; ``immediate`` is a crash of the server, as a power cut is."""
-        self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", mode, "stop")
+        self._run(
+            *("pg_ctl", "-D", str(self.folder / "data"), "-w", "-t", f"{_ENDED_S_MAX:.0f}"),
+            *("-m", mode, "stop"),
+        )
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the postmaster and all of its processes, e.g. SIGSTOP and SIGCONT."""
@@ -103,8 +106,14 @@ class PostgresServer(PrivateServer):
 
     def kill(self) -> None:
         """Kill all of its processes at once, as a power cut does; it can be started again."""
+        postmaster = self._processes()[0]
+        # Who is stopped starts no process that nobody then kills; one that is left would keep the
+        # server from starting again.
+        os.kill(postmaster, signal.SIGSTOP)
         processes = self._processes()
-        self.signal(signal.SIGKILL)
+        for each in processes:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
         deadline = time.monotonic() + _ENDED_S_MAX
         while any(Path(f"/proc/{each}").exists() for each in processes):
             if time.monotonic() > deadline:

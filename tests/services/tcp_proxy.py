@@ -23,6 +23,8 @@ class TcpProxy:
         self._marker: bytes | None = None
         self._landed = False
         self._up = True
+        # What is let in and what is cut off must not miss each other.
+        self._door = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._muted: set[socket.socket] = set()
         self._delayed: bytes | None = None
@@ -43,9 +45,10 @@ class TcpProxy:
 
     def cut(self) -> None:
         """Drop every connection and accept no new one."""
-        self._up = False
-        for each in self._sockets:
-            _drop(each)
+        with self._door:
+            self._up = False
+            for each in self._sockets:
+                _drop(each)
 
     def mend(self) -> None:
         """Accept connections again."""
@@ -68,13 +71,21 @@ class TcpProxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                if not self._up:
-                    client.close()
-                    continue
-                server = socket.create_connection(("127.0.0.1", self._server_port))
-                self._sockets += [client, server]
+                with self._door:
+                    server = self._server() if self._up else None
+                    if server is None:
+                        client.close()
+                        continue
+                    self._sockets += [client, server]
                 threading.Thread(target=self._requests, args=(client, server)).start()
                 threading.Thread(target=self._answers, args=(client, server)).start()
+
+    def _server(self) -> socket.socket | None:
+        """Return a connection to the server; None if it is down, and may come back."""
+        try:
+            return socket.create_connection(("127.0.0.1", self._server_port))
+        except OSError:
+            return None
 
     def _requests(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):

@@ -58,16 +58,16 @@ class TestQueue:
 
     def ready(self) -> int:
         """Return how many messages the server would send to a client that comes now."""
-        count: int = self._ask(
-            lambda channel: channel.queue_declare(self.name, passive=True)
-        ).method.message_count
-        return count
+        return self._counts()[0]
 
-    def wait_for(self, ready: int) -> None:
-        """Wait until so many messages are ready."""
+    def wait_for(self, ready: int, consumers: int | None = None) -> None:
+        """Wait until so many messages are ready, for so many consumers that the server knows of."""
         end = time.monotonic() + WAIT_S
-        while (now := self.ready()) != ready:
-            assert time.monotonic() < end, f"{now} messages are ready, not {ready}"
+        while True:
+            now, there = self._counts()
+            if now == ready and consumers in (None, there):
+                return
+            assert time.monotonic() < end, f"{now} messages are ready for {there}, not {ready}"
             time.sleep(0.02)
 
     def take(self) -> list[bytes]:
@@ -81,6 +81,11 @@ class TestQueue:
 
         taken: list[bytes] = self._ask(get)
         return taken
+
+    def _counts(self) -> tuple[int, int]:
+        """Return how many messages are ready, and how many consumers there are."""
+        told = self._ask(lambda channel: channel.queue_declare(self.name, passive=True)).method
+        return told.message_count, told.consumer_count
 
     def _ask(self, question: Callable[[BlockingChannel], Any]) -> Any:
         connection = self.server.connect()

@@ -34,13 +34,13 @@ class Turns:
         with self._changed:
             self._turn = self._chance.choice(self._players)
             self._changed.notify_all()
-            assert self._changed.wait_for(lambda: self._turn == player, 30.0)
+            assert self._changed.wait_for(lambda: self._turn == player, 120.0)
 
     def play(self, player: str, action: Callable[[], None]) -> None:
         """Wait for the first turn, and leave when it is over."""
         try:
             with self._changed:
-                assert self._changed.wait_for(lambda: self._turn == player, 30.0)
+                assert self._changed.wait_for(lambda: self._turn == player, 120.0)
             action()
         finally:
             with self._changed:

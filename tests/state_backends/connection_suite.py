@@ -26,10 +26,18 @@ class ConnectionSuite:
     Attributes:
         commit_marker: What the client sends with COMMIT, and with nothing else.
         lock_settings: By name in its module, what makes waits for locks short.
+        patience: The same for what makes them, and idle transactions, last however slow we are.
     """
 
     commit_marker: bytes
     lock_settings: ClassVar[Mapping[str, object]]
+    patience: ClassVar[Mapping[str, object]]
+
+    @pytest.fixture(autouse=True)
+    def patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have the server wait while a test does something else, which may take seconds."""
+        for name, value in self.patience.items():
+            monkeypatch.setattr(name, value)
 
     @pytest.fixture
     def proxy(self, server: Server) -> Iterator[TcpProxy]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 import time
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import sqlalchemy as sa
@@ -15,7 +16,15 @@ import sqlalchemy as sa
 from state_backends.sql.backend import SqlBackend
 from state_backends.sql.log import LogDialect
 from state_backends.sql.log_folding import LogFolder
-from tests.state_backends.logs import KEY, asked, counted, fold, folder_of, folding
+from tests.state_backends.logs import (
+    KEY,
+    asked,
+    counted,
+    fold,
+    fold_under_way,
+    folder_of,
+    folding,
+)
 from txtopo.state import (
     SEGMENTS_OF_A_TIER,
     Count,
@@ -40,10 +49,18 @@ class LogSuite:
     Attributes:
         quoted: The columns key, n and txid, as SQL has them.
         waiting: The question how many wait for a lock.
+        patience: By name, what makes waits for locks and idle transactions last.
     """
 
     quoted: str
     waiting: str
+    patience: ClassVar[Mapping[str, object]]
+
+    @pytest.fixture(autouse=True)
+    def patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have the server wait while a test does something else, which may take seconds."""
+        for name, value in self.patience.items():
+            monkeypatch.setattr(name, value)
 
     @pytest.fixture
     def log(self, url: str) -> State:
@@ -88,6 +105,9 @@ class LogSuite:
         store = StateDriver(log)
         txids = SEGMENTS_OF_A_TIER * 5
         for txid in range(1, txids + 1):
+            if txid == txids:
+                # While one fold is under way none begins; the last one finds all there is.
+                fold_under_way(folder_of(store)._lane)
             store.merge(txid, [("a", 1), (f"k{txid}", 1)])
         store.close()
 
@@ -229,8 +249,7 @@ class LogSuite:
         for txid in range(1, SEGMENTS_OF_A_TIER * 3 + 1):
             store.merge(txid, [("a", 1), (f"k{txid}", 1)])
             if txid % SEGMENTS_OF_A_TIER == 0:
-                assert folder._lane._running is not None
-                folder._lane._running.result()
+                fold_under_way(folder._lane)
 
         assert len(counts) == 1
         assert len(counts[0]) == SEGMENTS_OF_A_TIER

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,10 +11,19 @@ import sqlalchemy as sa
 from state_backends.sql.backend import SqlBackend
 from state_backends.sql.log import LogDialect
 from state_backends.sql.log_folding import LogFolder
-from txtopo.state import Count, Fields, State, Sum, open_state
+from txtopo.state import Count, Fields, Lane, State, Sum, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 KEY = Fields("key string")
+# A lock that a test holds is held until the test goes on, and so is a transaction left idle.
+POSTGRESQL_PATIENCE: Mapping[str, object] = {
+    "state_backends.sql.postgresql._LOCK_TIMEOUT": "120s",
+    "state_backends.sql.postgresql._IDLE_TIMEOUT": "120s",
+}
+MARIADB_PATIENCE: Mapping[str, object] = {
+    "state_backends.sql.mariadb_server._LOCK_TIMEOUT_S": 120,
+    "state_backends.sql.mariadb_server._IDLE_TIMEOUT_S": 120,
+}
 
 
 def counted(url: str) -> State:
@@ -35,6 +44,12 @@ def dialect_of(store: StateDriver) -> LogDialect:
 
 def folder_of(store: StateDriver) -> LogFolder:
     return dialect_of(store).folder
+
+
+def fold_under_way(lane: Lane) -> None:
+    """Wait for the fold that the last commits began."""
+    assert lane._running is not None
+    lane._running.result()
 
 
 @contextmanager

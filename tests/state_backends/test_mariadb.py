@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from tests.services.mariadb import MariaServer
 from tests.services.tcp_proxy import TcpProxy
 from tests.state_backends.connection_suite import ConnectionSuite
+from tests.state_backends.logs import MARIADB_PATIENCE
 from tests.state_backends.schema_suite import SchemaSuite
 from txtopo.errors import (
     AuthError,
@@ -66,6 +67,7 @@ class TestConnection(ConnectionSuite):
         "state_backends.sql.mariadb_server._LOCK_TIMEOUT_S": 1,
         "state_backends.sql.backend._TRIES_MAX": 1,
     }
+    patience = MARIADB_PATIENCE
 
     @pytest.fixture
     def server(self, mariadb: MariaServer) -> MariaServer:

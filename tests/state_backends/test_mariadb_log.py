@@ -13,7 +13,7 @@ from tests.services.mariadb import MariaServer
 from tests.services.tcp_proxy import TcpProxy
 from tests.state_backends.log_suite import LogSuite
 from tests.state_backends.log_sums_suite import LogSumsSuite
-from tests.state_backends.logs import KEY, asked, counted, fold
+from tests.state_backends.logs import KEY, MARIADB_PATIENCE, asked, counted, fold
 from txtopo.errors import StoreUnavailable, ValueRefusedError
 from txtopo.state import Count, Fields, State, open_state
 from txtopo.testing.conformance import AggregateStateSuite
@@ -52,6 +52,7 @@ class TestFolds(LogSuite):
         "SELECT CAST(variable_value AS INT) FROM information_schema.global_status "
         "WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'"
     )
+    patience = MARIADB_PATIENCE
 
     def kill(self, log: State, connection: sa.Connection) -> None:
         (process,) = connection.exec_driver_sql("SELECT connection_id()").one()

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from tests.services.postgresql import PostgresServer
 from tests.services.tcp_proxy import TcpProxy
 from tests.state_backends.connection_suite import ConnectionSuite
+from tests.state_backends.logs import POSTGRESQL_PATIENCE
 from tests.state_backends.schema_suite import SchemaSuite
 from txtopo.errors import (
     StoreUnavailable,
@@ -76,6 +77,7 @@ class TestConnection(ConnectionSuite):
     lock_settings: ClassVar[Mapping[str, object]] = {
         "state_backends.sql.postgresql._LOCK_TIMEOUT": "20ms"
     }
+    patience = POSTGRESQL_PATIENCE
 
     @pytest.fixture
     def server(self, postgresql: PostgresServer) -> PostgresServer:

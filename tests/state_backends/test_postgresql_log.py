@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from tests.services.postgresql import PostgresServer
 from tests.state_backends.log_suite import LogSuite
 from tests.state_backends.log_sums_suite import LogSumsSuite
-from tests.state_backends.logs import summed
+from tests.state_backends.logs import POSTGRESQL_PATIENCE, summed
 from txtopo.errors import ValueRefusedError
 from txtopo.state import State
 from txtopo.testing.conformance import AggregateStateSuite
@@ -53,6 +53,7 @@ class TestSums(LogSumsSuite):
 class TestFolds(LogSuite):
     quoted = "key, n, txid"
     waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    patience = POSTGRESQL_PATIENCE
 
     def kill(self, log: State, connection: sa.Connection) -> None:
         (process,) = connection.exec_driver_sql("SELECT pg_backend_pid()").one()

@@ -8,7 +8,7 @@ either, and is down until somebody makes room and starts it. The run waits all t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -49,7 +49,9 @@ def test_a_full_disk_of_the_log_stops_the_server_and_nothing_is_half_written(
     changes, failed = filling(disk, FULL_AFTER, LEFT_BYTES)
     with running(topology_of(state, Large(VALUE_BYTES)), MemoryEnsemble(), changes) as run:
         assert failed.wait(LIMIT_S)
-        _wait_for(server, "database system is shut down")
+        _wait_for(lambda: "database system is shut down" in _log(server), server)
+        # Its last word is not its end.
+        _wait_for(lambda: not (server.folder / "data" / "postmaster.pid").exists(), server)
         with pytest.raises(StoreUnavailable, match="nothing was written"):
             read(state)
         committed = changes.of(BatchCommitted)[-1].progress.txid
@@ -64,7 +66,7 @@ def test_a_full_disk_of_the_log_stops_the_server_and_nothing_is_half_written(
     assert FULL_AFTER <= committed < BATCHES
     errors = [change.error for change in changes.of(BatchFailed)]
     assert all(isinstance(error, StoreUnavailable | UnknownOutcomeError) for error in errors)
-    assert "PANIC:  could not write to file" in (server.folder / "log").read_text()
+    assert "PANIC:  could not write to file" in _log(server)
 
 
 def _use_up_segments(server: PostgresServer) -> None:
@@ -78,8 +80,12 @@ def _use_up_segments(server: PostgresServer) -> None:
     engine.dispose()
 
 
-def _wait_for(server: PostgresServer, said: str) -> None:
+def _log(server: PostgresServer) -> str:
+    return (server.folder / "log").read_text()
+
+
+def _wait_for(condition: Callable[[], bool], server: PostgresServer) -> None:
     deadline = time.monotonic() + LIMIT_S
-    while said not in (server.folder / "log").read_text():
-        assert time.monotonic() < deadline, (server.folder / "log").read_text()
+    while not condition():
+        assert time.monotonic() < deadline, _log(server)
         time.sleep(0.05)

@@ -271,18 +271,15 @@ class QueueSpout(Spout):
 
     def _named(self, error: Exception) -> Exception:
         """Return an error of the client as one of ours."""
-        from pika.exceptions import (
-            AuthenticationError,
-            ChannelClosedByBroker,
-            ProbableAccessDeniedError,
-            ProbableAuthenticationError,
-        )
+        from pika import exceptions
 
-        refused = (AuthenticationError, ProbableAuthenticationError, ProbableAccessDeniedError)
+        probable = exceptions.ProbableAuthenticationError, exceptions.ProbableAccessDeniedError
         if isinstance(error, AuthError | InfrastructureError | SourceDataLost):
             return error
-        code = error.reply_code if isinstance(error, ChannelClosedByBroker) else 0
-        if isinstance(error, refused) or code == 403:
+        code = error.reply_code if isinstance(error, exceptions.ChannelClosedByBroker) else 0
+        # pika guesses so of lost connections too; a server that refuses says so before it hangs up.
+        refused = isinstance(error, probable) and "ClosedByBroker" in str(error)
+        if refused or isinstance(error, exceptions.AuthenticationError) or code == 403:
             return AuthError(
                 f"RabbitMQ refuses spout {self._id!r} queue {self._queue!r}; got {error!r:.200}; "
                 "look at user, password and vhost of the url, and at the user's permissions"

@@ -5,17 +5,21 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic  # type: ignore[attr-defined]
 
 from tests.services.kafka import KafkaBroker
 from tests.spouts.driving import Partitioned, Planner, Row, emit
+from txtopo.errors import InfrastructureError
 from txtopo.metadata import Json
 from txtopo.spouts import KafkaOpaqueSpout, KafkaTransactionalSpout
 
-WAIT_S_MAX = 30.0
+# Generous: the machine may be busy, and nothing waits for it to pass.
+WAIT_S_MAX = 120.0
+Result = TypeVar("Result")
 
 
 class Log:
@@ -33,13 +37,23 @@ class Log:
 
     def create(self, partitions: int) -> None:
         topic = NewTopic(self.name, partitions, 1, config=self._config)
-        self.kafka.admin.create_topics([topic])[self.name].result(WAIT_S_MAX)
+        until(lambda: self._created(topic))
         # The controller has made it; the broker learns of it a little later.
         until(lambda: self.partitions() == partitions)
 
+    def _created(self, topic: NewTopic) -> bool:
+        """Create it; False if the controller has not heard of its only broker for too long."""
+        try:
+            self.kafka.admin.create_topics([topic])[self.name].result(WAIT_S_MAX)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR:
+                raise
+            return False
+        return True
+
     def delete(self) -> None:
         self.kafka.admin.delete_topics([self.name])[self.name].result(WAIT_S_MAX)
-        until(lambda: self.name not in self.kafka.admin.list_topics(timeout=5).topics)
+        until(lambda: self.name not in self.kafka.admin.list_topics(timeout=WAIT_S_MAX).topics)
 
     def grow(self, partitions: int) -> None:
         grown = self.kafka.admin.create_partitions([NewPartitions(self.name, partitions)])
@@ -66,8 +80,8 @@ class Log:
 
     def partitions(self) -> int:
         """Return how many partitions the broker knows of that can be read."""
-        known = self.kafka.admin.list_topics(self.name, timeout=5).topics[self.name].partitions
-        return sum(partition.leader >= 0 for partition in known.values())
+        known = self.kafka.admin.list_topics(self.name, timeout=WAIT_S_MAX).topics[self.name]
+        return sum(partition.leader >= 0 for partition in known.partitions.values())
 
     def transact(self, values: Iterable[Any], *, commit: bool, partitions: int = 2) -> None:
         """Write values in a transaction."""
@@ -103,6 +117,17 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def in_time(action: Callable[[], Result]) -> Result:
+    """Try again what a slow broker did not do in time, as the framework does."""
+    end = time.monotonic() + WAIT_S_MAX
+    while True:
+        try:
+            return action()
+        except InfrastructureError:
+            if time.monotonic() > end:
+                raise
+
+
 def values(rows: Iterable[Row]) -> list[Any]:
     return [row[0] for row in rows]
 
@@ -124,8 +149,8 @@ def read_all(
     rows: list[Row] = []
 
     def enough() -> bool:
-        while (metadata := planner.plan()) is not None:
-            rows.extend(emit(spout, metadata, tasks))
+        while (metadata := in_time(planner.plan)) is not None:
+            rows.extend(in_time(partial(emit, spout, metadata, tasks)))
         return len(rows) >= number
 
     until(enough)
@@ -138,8 +163,8 @@ def read_opaque(run: Partitioned, number: int) -> list[Row]:
 
     def enough() -> bool:
         txid = max(run.cuts) + 1
-        while run.ready(txid, txid - 1):
-            rows.extend(run.attempt(txid))
+        while in_time(partial(run.ready, txid, txid - 1)):
+            rows.extend(in_time(partial(run.attempt, txid)))
             txid += 1
         return len(rows) >= number
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.services.kafka import KafkaBroker
 from tests.spouts.driving import Emitted, Partitioned, Planner, emit
-from tests.spouts.kafka.logs import Log, read_all, read_opaque, until, values
+from tests.spouts.kafka.logs import Log, in_time, read_all, read_opaque, values
 from txtopo import Config, TransactionAttempt
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
@@ -109,11 +109,12 @@ def test_a_topic_that_is_gone_stops_the_spout_after_some_looks(kafka: KafkaBroke
 def test_a_range_beyond_the_log_is_an_error_in_bounded_time(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     log.write(range(3), partitions=1)
+    planned = json.dumps(Planner(log.transactional()).plan())
+    metadata = json.loads(planned.replace("[0, 3]", "[0, 9]"))
     spout = log.transactional(timeout_s=2.0)
-    metadata = json.loads(json.dumps(Planner(spout).plan()).replace("[0, 3]", "[0, 9]"))
 
     with pytest.raises(OffsetRegression, match="ends at offset 3"):
-        emit(spout, metadata)
+        in_time(lambda: emit(spout, metadata))
 
 
 def test_a_topic_that_is_missing_at_the_start_is_named(kafka: KafkaBroker) -> None:
@@ -131,13 +132,13 @@ def test_a_broker_that_is_down_fails_attempts_until_it_is_back(kafka: KafkaBroke
     spout = log.transactional(timeout_s=1.0, batch_records_max=2)
     run = Partitioned(log.opaque(timeout_s=1.0, batch_records_max=2))
     planner = Planner(spout)
-    planned, second = planner.plan(), planner.plan()
-    rows = emit(spout, planned)
-    read = run.attempt(1)
+    planned, second = in_time(planner.plan), in_time(planner.plan)
+    rows = in_time(lambda: emit(spout, planned))
+    read = in_time(lambda: run.attempt(1))
     # This emitter has seen the topics already, so only its consumer meets the dead broker, of which
     # it knows nothing by reading ahead.
     emitter, emitted = spout.emitter(Config(), TaskContext("t", "s", 0, 1)), Emitted(spout)
-    emitter.emit_batch(TransactionAttempt(1), planned, emitted.collector)
+    in_time(lambda: emitter.emit_batch(TransactionAttempt(1), planned, emitted.collector))
     fresh = log.transactional(timeout_s=1.0, settings={"client.id": "fresh"})
     meets = fresh.emitter(Config(), TaskContext("t", "s", 0, 1))
     meets._ids = dict(emitter._ids)  # type: ignore[attr-defined]
@@ -151,10 +152,10 @@ def test_a_broker_that_is_down_fails_attempts_until_it_is_back(kafka: KafkaBroke
     finally:
         kafka.start()
 
-    until(lambda: bool(kafka.admin.list_topics(timeout=5).brokers))
-    emitter.emit_batch(TransactionAttempt(2, 1), second, emitted.collector)
-    assert values(emitted.rows) == values([*rows, *emit(spout, second)])
-    rows += emit(spout, second)
+    in_time(lambda: emitter.emit_batch(TransactionAttempt(2, 1), second, emitted.collector))
+    again = in_time(lambda: emit(spout, second))
+    assert values(emitted.rows) == values([*rows, *again])
+    rows += again
     rows += read_all(spout, planner, 2)
     read += read_opaque(run, 6)
     assert sorted(values(rows)) == sorted(values(read)) == [str(n) for n in range(10)]

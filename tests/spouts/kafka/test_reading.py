@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.services.kafka import KafkaBroker
-from tests.spouts.kafka.logs import Log, until
+from tests.spouts.kafka.logs import WAIT_S_MAX, Log, until
 from txtopo.kafka_connection import Connection
 from txtopo.spouts.kafka import reading
 from txtopo.spouts.kafka.consumers import lent_consumer
@@ -52,7 +52,7 @@ def test_each_range_has_its_records_whatever_was_read_before(
     _, bounds = filled(kafka, chance)
     every = read(Connection(kafka.servers, {"client.id": "another"}), bounds)
     at = dict.fromkeys(bounds, 0)
-    connection = Connection(kafka.servers, {"client.id": f"seed-{seed}"}, timeout_s=10.0)
+    connection = Connection(kafka.servers, {"client.id": f"seed-{seed}"}, timeout_s=WAIT_S_MAX)
     for _ in range(120):
         if chance.random() < 0.1 or all(at[p] == bounds[p].end for p in bounds):
             at = {place: chance.randrange(bounds[place].end) for place in bounds}
@@ -81,7 +81,7 @@ def test_a_range_of_nothing_but_a_marker_ends_though_its_end_was_told_before(
     place = Place(log.name, 0)
     look = Offsets(Connection(kafka.servers), log.name).look
     until(lambda: look().bounds == {place: Range(0, 2)})
-    connection = Connection(kafka.servers, {"client.id": "marker"}, timeout_s=2.0)
+    connection = Connection(kafka.servers, {"client.id": "marker"}, timeout_s=WAIT_S_MAX)
     assert read(connection, {place: Range(0, 1)}) == {place: [(0, b"a")]}
     with lent_consumer(connection, {log.name}) as lent:
         until(lambda: len(lent.consumer.consume(1, 0.1)) == 1)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.services.kafka import KafkaBroker
 from tests.spouts.driving import Planner, emit
-from tests.spouts.kafka.logs import Log, values
+from tests.spouts.kafka.logs import Log, until, values
 from txtopo import Config, Fields
 from txtopo.context import TaskContext
 from txtopo.errors import AuthError, ConfigError, EmitError
@@ -105,7 +105,8 @@ def test_settings_of_sasl_pass_through_and_are_not_shown(kafka: KafkaBroker) -> 
         kafka.sasl_servers, log.name, timeout_s=2.0, settings=sasl | {"sasl.password": "wrong"}
     )
     with pytest.raises(AuthError) as refused:
-        wrong.coordinator(Config(), TaskContext("t", "s", 0, 1))
+        # A start goes on while the cluster only does not answer, and its refusal may come later.
+        until(lambda: not wrong.coordinator(Config(), TaskContext("t", "s", 0, 1)))
     assert "wrong" not in str(refused.value)
 
 

@@ -11,6 +11,7 @@ from state_backends.delta.files import files_of
 from state_backends.delta.folding import fold
 from state_backends.delta.layout import Layout
 from tests.state_backends.delta.tables import log_of, table_of
+from tests.state_backends.logs import fold_under_way
 from txtopo.errors import ValueRefusedError
 from txtopo.state import (
     SEGMENTS_OF_A_TIER,
@@ -29,8 +30,12 @@ pytestmark = pytest.mark.integration
 
 def test_a_log_is_folded_while_commits_go_on(log: State) -> None:
     store = StateDriver(log)
+    assert isinstance(store.backend, DeltaBackend)
     txids = SEGMENTS_OF_A_TIER * 5
     for txid in range(1, txids + 1):
+        if txid == txids:
+            # While one fold is under way none begins; the last one finds all there is.
+            fold_under_way(store.backend._upkeep._lane)
         store.merge(txid, [("a", 1), (f"k{txid}", 1)])
     store.close()
 

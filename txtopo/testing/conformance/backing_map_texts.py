@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
@@ -145,14 +145,15 @@ class TextsSuite:
 
         with ThreadPoolExecutor(1) as thread:
             done = thread.submit(write)
-            seen = list(_read_until(done.done, reader))
+            seen = _read_until(done.done, reader)
             done.result()
-        torn = [text and f"{text[:1]}…{text[-1:]} of {len(text)}" for text in seen]
-        assert set(seen) <= set(whole), f"the write of a key is atomic; a reader saw {torn[:3]}"
+        torn = [text and f"{text[:1]}…{text[-1:]} of {len(text)}" for text in seen - set(whole)]
+        assert seen <= set(whole), f"the write of a key is atomic; a reader saw {torn[:3]}"
 
 
-def _read_until(done: Callable[[], bool], reader: BackingMap) -> Sequence[str | None]:
-    seen = reader.multi_get(["key"])
+def _read_until(done: Callable[[], bool], reader: BackingMap) -> set[str | None]:
+    """Return each text that was seen once: a slow writer gives a reader a lot of time."""
+    seen = {*reader.multi_get(["key"])}
     while not done():
-        seen += reader.multi_get(["key"])
+        seen.update(reader.multi_get(["key"]))
     return seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +15,6 @@ from txtopo.state import Ledger, State
 from txtopo.testing.conformance.assertions import Rule, proves
 from txtopo.testing.conformance.driver import StateDriver, patiently
 from txtopo.testing.conformance.subject import Drive, Subject
-
-# A zombie that nothing stops ends here.
-_COMMITS_MAX = 20_000
 
 
 class FenceSuite(Subject):
@@ -94,24 +92,30 @@ class FenceSuite(Subject):
     ) -> None:
         """Between the claim and the reading of the ledger nothing may come in."""
         zombie = drive(counts, epoch=1)
-        begun = threading.Event()
+        begun, deposed = threading.Event(), threading.Event()
 
         def write() -> int:
             try:
-                for txid in range(1, _COMMITS_MAX):
+                for txid in itertools.count(1):
+                    late = deposed.is_set()
                     patiently(partial(zombie.merge, txid, [("a", 1)]))
+                    assert not late, "the zombie was not refused"
                     if txid == 3:
                         begun.set()
             except FencedError:
                 return txid - 1
             finally:
                 begun.set()
-            raise AssertionError("the zombie was never refused")
+            raise AssertionError("never reached")
 
         with ThreadPoolExecutor(1) as thread:
             last = thread.submit(write)
             assert begun.wait(60.0)
-            new = patiently(lambda: drive(counts, epoch=2))
+            try:
+                new = patiently(lambda: drive(counts, epoch=2))
+            finally:
+                # From here on a commit of the zombie's ends it, one way or the other.
+                deposed.set()
             claimed = new.ledger.txid
             assert last.result(60.0) == claimed
         assert new.contents() == {"a": claimed}
