@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from examples.demo import ROOT, lines
@@ -52,12 +53,20 @@ class Writer:
     def _write(self) -> None:
         pause = max(1, len(self._words) // 200)
         for at, word in enumerate(self._words):
-            self._producer.produce(
-                WORDS, word.encode(), partition=at % PARTITIONS, on_delivery=self._delivered
-            )
+            self._produce(word, at % PARTITIONS)
             if at % pause == 0:
                 self._producer.poll(0)
                 time.sleep(WRITING_S / 200)
+
+    def _produce(self, word: str, partition: int) -> None:
+        """Hand a word to the client, which takes no more of them while the broker is away."""
+        while True:
+            with suppress(BufferError):
+                self._producer.produce(
+                    WORDS, word.encode(), partition=partition, on_delivery=self._delivered
+                )
+                return
+            self._producer.poll(0.1)
 
     def _delivered(self, error: object, message: object) -> None:
         if error is not None:
