@@ -17,6 +17,23 @@ from tests.services.private import PrivateServer, free_port, installed
 _REQUIREMENTS = Path(__file__).parents[2] / "docker" / "object-store" / "requirements.txt"
 _STARTED_S_MAX = 120.0
 _BUCKET = "states"
+# For a conditional put, Moto looks for the object and then makes it, and does so in a thread for
+# each request: now and then two puts at once both succeed. S3 lets one of them, so requests are
+# answered one after the other here.
+_SERVER = """
+import sys, threading
+from moto.moto_server import werkzeug_app as moto
+from werkzeug.serving import run_simple
+
+app, lock = moto.DomainDispatcherApplication(moto.create_backend_app), threading.Lock()
+
+def one_by_one(environ, start_response):
+    with lock:
+        return app(environ, start_response)
+
+handler = moto.MotoRequestHandler
+run_simple("127.0.0.1", int(sys.argv[1]), one_by_one, threaded=True, request_handler=handler)
+"""
 
 
 def find_python() -> Path | None:
@@ -60,7 +77,7 @@ class ObjectStore(PrivateServer):
         """Start the server, wait until it answers and make a bucket."""
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._python, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
+                [self._python, "-c", _SERVER, str(self.port)],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
