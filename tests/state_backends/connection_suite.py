@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from tests.services.mariadb import MariaServer
 from tests.services.postgresql import PostgresServer
 from tests.services.tcp_proxy import TcpProxy
+from tests.state_backends.patience import Patient
 from txtopo.errors import AuthError, FencedError, StoreUnavailable, UnknownOutcomeError
 from txtopo.state import Puts, State, open_state
 from txtopo.testing.conformance.driver import StateDriver
@@ -20,24 +21,16 @@ Server = MariaServer | PostgresServer
 LIMIT_S = 60.0
 
 
-class ConnectionSuite:
+class ConnectionSuite(Patient):
     """To be subclassed, with fixtures ``server``, ``url`` and ``state``.
 
     Attributes:
         commit_marker: What the client sends with COMMIT, and with nothing else.
         lock_settings: By name in its module, what makes waits for locks short.
-        patience: The same for what makes them, and idle transactions, last however slow we are.
     """
 
     commit_marker: bytes
     lock_settings: ClassVar[Mapping[str, object]]
-    patience: ClassVar[Mapping[str, object]]
-
-    @pytest.fixture(autouse=True)
-    def patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Have the server wait while a test does something else, which may take seconds."""
-        for name, value in self.patience.items():
-            monkeypatch.setattr(name, value)
 
     @pytest.fixture
     def proxy(self, server: Server) -> Iterator[TcpProxy]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import datetime
 import time
 from collections import Counter
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -25,6 +24,7 @@ from tests.state_backends.logs import (
     folder_of,
     folding,
 )
+from tests.state_backends.patience import Patient
 from txtopo.state import (
     SEGMENTS_OF_A_TIER,
     Count,
@@ -43,24 +43,16 @@ from txtopo.testing.conformance.driver import StateDriver, partials
 LIMIT_S = 60.0
 
 
-class LogSuite:
+class LogSuite(Patient):
     """To be subclassed, with a fixture ``url``: an empty database, or schema, of the test's own.
 
     Attributes:
         quoted: The columns key, n and txid, as SQL has them.
         waiting: The question how many wait for a lock.
-        patience: By name, what makes waits for locks and idle transactions last.
     """
 
     quoted: str
     waiting: str
-    patience: ClassVar[Mapping[str, object]]
-
-    @pytest.fixture(autouse=True)
-    def patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Have the server wait while a test does something else, which may take seconds."""
-        for name, value in self.patience.items():
-            monkeypatch.setattr(name, value)
 
     @pytest.fixture
     def log(self, url: str) -> State:

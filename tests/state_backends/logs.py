@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,15 +15,6 @@ from txtopo.state import Count, Fields, Lane, State, Sum, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 KEY = Fields("key string")
-# A lock that a test holds is held until the test goes on, and so is a transaction left idle.
-POSTGRESQL_PATIENCE: Mapping[str, object] = {
-    "state_backends.sql.postgresql._LOCK_TIMEOUT": "120s",
-    "state_backends.sql.postgresql._IDLE_TIMEOUT": "120s",
-}
-MARIADB_PATIENCE: Mapping[str, object] = {
-    "state_backends.sql.mariadb_server._LOCK_TIMEOUT_S": 120,
-    "state_backends.sql.mariadb_server._IDLE_TIMEOUT_S": 120,
-}
 
 
 def counted(url: str) -> State:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from state_backends.sql import backend as sql_backend
 from tests.services.postgresql import PostgresServer
-from tests.state_backends.logs import POSTGRESQL_PATIENCE
+from tests.state_backends.patience import POSTGRESQL_PATIENCE
 from txtopo.errors import StoreUnavailable
 from txtopo.state import open_state
 from txtopo.testing.conformance.driver import StateDriver

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from tests.services.mariadb import MariaServer
 from tests.services.tcp_proxy import TcpProxy
 from tests.state_backends.connection_suite import ConnectionSuite
-from tests.state_backends.logs import MARIADB_PATIENCE
+from tests.state_backends.patience import MARIADB_PATIENCE
 from tests.state_backends.schema_suite import SchemaSuite
 from txtopo.errors import (
     AuthError,

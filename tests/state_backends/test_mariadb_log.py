@@ -13,7 +13,8 @@ from tests.services.mariadb import MariaServer
 from tests.services.tcp_proxy import TcpProxy
 from tests.state_backends.log_suite import LogSuite
 from tests.state_backends.log_sums_suite import LogSumsSuite
-from tests.state_backends.logs import KEY, MARIADB_PATIENCE, asked, counted, fold
+from tests.state_backends.logs import KEY, asked, counted, fold
+from tests.state_backends.patience import MARIADB_PATIENCE
 from txtopo.errors import StoreUnavailable, ValueRefusedError
 from txtopo.state import Count, Fields, State, open_state
 from txtopo.testing.conformance import AggregateStateSuite

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from tests.services.postgresql import PostgresServer
 from tests.services.tcp_proxy import TcpProxy
 from tests.state_backends.connection_suite import ConnectionSuite
-from tests.state_backends.logs import POSTGRESQL_PATIENCE
+from tests.state_backends.patience import POSTGRESQL_PATIENCE
 from tests.state_backends.schema_suite import SchemaSuite
 from txtopo.errors import (
     StoreUnavailable,

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from tests.services.postgresql import PostgresServer
 from tests.state_backends.log_suite import LogSuite
 from tests.state_backends.log_sums_suite import LogSumsSuite
-from tests.state_backends.logs import POSTGRESQL_PATIENCE, summed
+from tests.state_backends.logs import summed
+from tests.state_backends.patience import POSTGRESQL_PATIENCE
 from txtopo.errors import ValueRefusedError
 from txtopo.state import State
 from txtopo.testing.conformance import AggregateStateSuite
