@@ -23,6 +23,7 @@ from benchmarks.report import machine
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConfigError
 from txtopo.state import Count, Fields, Merges, StateMode, open_state
+from txtopo.testing.conformance.driver import claim_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +67,7 @@ def _by_txtopo(mode: StateMode, batches: list[pa.Table]) -> list[float]:
     state = state.with_columns(Fields("key string"), Fields("count long"), (Count(),))
     backend = state.open()
     backend.create()
-    backend.claim("benchmark", 1)
+    backend.claim(claim_of("benchmark", 1))
     walls = []
     for txid, batch in enumerate(batches, start=1):
         begun = time.perf_counter()

@@ -31,6 +31,7 @@ from tests.state_backends.delta.by_spark import SCHEME, register
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConfigError
 from txtopo.state import Count, Fields, Merges, StateMode, open_state
+from txtopo.testing.conformance.driver import claim_of
 
 COMMITS = {100: 15, 10_000: 7, 100_000: 3}
 """How many commits of which size are measured in each round."""
@@ -149,7 +150,7 @@ def measure(url: str, mode: StateMode, keys: int) -> tuple[float, dict[int, list
     state = state.with_columns(Fields("key string"), Fields("count long"), (Count(),))
     backend = state.open()
     backend.create()
-    backend.claim("benchmark", 1)
+    backend.claim(claim_of("benchmark", 1))
     walls: dict[int, list[float]] = defaultdict(list)
     txid = 0
 

@@ -139,6 +139,10 @@ class StoreAheadOfCoordinator(PromiseError):
     """A store holds more than ZooKeeper can explain (its data wiped, or another ensemble?)."""
 
 
+class ForeignEnsembleError(StoreAheadOfCoordinator):
+    """A state takes its epochs from another ZooKeeper than this coordinator."""
+
+
 class ForeignStateError(PromiseError):
     """The ledger of a state names another topology."""
 

@@ -26,8 +26,8 @@ from state_backends.delta.appending import Appender
 from state_backends.delta.durability import DurableLog
 from state_backends.delta.failures import FAILURES, Contended, translated
 from state_backends.delta.history import version_of
-from state_backends.delta.layout import OWNER, Layout
-from state_backends.delta.ledgers import ledger_of, transaction
+from state_backends.delta.layout import Layout
+from state_backends.delta.ledgers import ledger_of, properties_of, transaction
 from state_backends.delta.location import Location
 from state_backends.delta.merging import Merger, commit_nothing
 from state_backends.delta.reading import Reader
@@ -38,6 +38,7 @@ from state_backends.delta.tables import create_table, stored_states
 from state_backends.delta.upkeep import Upkeep
 from txtopo.errors import PromiseError, StateUsageError, StoreUnavailable
 from txtopo.state import (
+    Claim,
     FrameWrites,
     Ledger,
     Puts,
@@ -86,17 +87,18 @@ class DeltaBackend(StateBackend):
         with self._named_errors():
             create_table(self._location, self._layout, self._place)
 
-    def claim(self, topology: str, epoch: int) -> Ledger:
-        """Write *epoch* into the ledger, as ``StateBackend.claim`` says."""
+    def claim(self, claim: Claim) -> Ledger:
+        """Write a claim into the ledger, as ``StateBackend.claim`` says."""
+        self.claimant = claim
         # A zombie may write all the time, and whoever comes first wins: so what takes long is done
         # before, and a claim tries more often than a commit, always with the same table.
         with self._table(newest=True) as table:
             held = self._ledger(table)
-            if claimed(held, topology=topology, epoch=epoch) == held:
+            if claimed(held, claim) == held and _described(table, held):
                 assert held is not None
                 return held
             self._log.begin(table.version())
-            return self._tried(lambda _: self._claim_once(table, topology, epoch), _CLAIMS_MAX)
+            return self._tried(lambda _: self._claim_once(table, claim), _CLAIMS_MAX)
 
     def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
         """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
@@ -142,18 +144,18 @@ class DeltaBackend(StateBackend):
             "written; try again"
         )
 
-    def _claim_once(self, table: DeltaTable, topology: str, epoch: int) -> Ledger:
+    def _claim_once(self, table: DeltaTable, claim: Claim) -> Ledger:
         self._update(table)
         held = self._ledger(table)
-        ledger = claimed(held, topology=topology, epoch=epoch)
+        ledger = claimed(held, claim)
         with self._named_errors(writing=True):
             if held is None:
-                table.alter.set_table_properties({OWNER: topology}, raise_if_not_exists=False)
+                table.alter.set_table_properties(properties_of(ledger), raise_if_not_exists=False)
             commit_nothing(table, self._layout, transaction(ledger, self._state.name))
-            if held is not None and held.topology != topology:
+            if held is not None and not _described(table, ledger):
                 # The new owner's transaction is there before its name says where to look.
                 self._written(table, held)
-                table.alter.set_table_properties({OWNER: topology}, raise_if_not_exists=False)
+                table.alter.set_table_properties(properties_of(ledger), raise_if_not_exists=False)
             self._written(table, ledger)
         return ledger
 
@@ -161,7 +163,7 @@ class DeltaBackend(StateBackend):
         with self._table(newest=newest) as table:
             held = self._ledger(table)
             try:
-                found = standing(held, attempt)
+                found = standing(held, attempt, self.claimant)
             except PromiseError as error:
                 if newest:
                     raise
@@ -185,7 +187,7 @@ class DeltaBackend(StateBackend):
     def _apply_once(self, attempt: TransactionAttempt, writes: FrameWrites) -> Ledger:
         with self._table(newest=True) as table:
             held = self._ledger(table)
-            found = standing(held, attempt)
+            found = standing(held, attempt, self.claimant)
             assert held is not None
             if found is Standing.HELD:
                 return held
@@ -212,7 +214,7 @@ class DeltaBackend(StateBackend):
         with self._named_errors(writing=True):
             table.update_incremental()
             ledger = self._ledger(table, writing=True)
-            if standing(ledger, attempt) is not Standing.HELD:
+            if standing(ledger, attempt, self.claimant) is not Standing.HELD:
                 raise Contended(f"Spark wrote nothing to {self._place}, which holds {ledger}")
             self._log.written(*range(before + 1, table.version() + 1))
         assert ledger is not None
@@ -297,3 +299,11 @@ class DeltaBackend(StateBackend):
 
     def _open_at(self, version: int) -> DeltaTable:
         return DeltaTable(self._uri, version, self._location.options or None)
+
+
+def _described(table: DeltaTable, ledger: Ledger | None) -> bool:
+    """Whether the properties of the table say what the ledger says."""
+    if ledger is None:
+        return False
+    properties = table.metadata().configuration
+    return all(properties.get(name) == text for name, text in properties_of(ledger).items())

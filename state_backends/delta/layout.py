@@ -11,6 +11,9 @@ from txtopo.state import StateTable, declaration, limited_sums
 
 DECLARATION = "txtopo.declaration"
 OWNER = "txtopo.topology"
+COMPONENT = "txtopo.component"
+STATE = "txtopo.state"
+ENSEMBLE = "txtopo.ensemble"
 RETENTION = "delta.logRetentionDuration"
 STATISTICS = "delta.dataSkippingStatsColumns"
 # Written by a transaction of ours and read back: who wrote last, which does not fit into a version.

@@ -3,21 +3,24 @@
 The version of that transaction packs the epoch that may write and the txid. Which attempt of which
 epoch wrote the txid stands in the custom metadata of the same commit. Where the log that has it is
 gone, the writer is unknown and taken as epoch 0: then a restart does not adopt the txid but does it
-again, which is always right.
+again, which is always right. Owner and ensemble stand there too, and in properties of the table for
+the time when that log is gone. While it is there it decides: a write that was prepared under an
+earlier claim, and that Delta let through, is known by the ensemble that it names.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltalake import CommitProperties, Transaction
 
-from state_backends.delta.layout import OWNER, WRITER_EPOCH
+from state_backends.delta.layout import COMPONENT, ENSEMBLE, OWNER, STATE, WRITER_EPOCH
 from state_backends.delta.packing import application, packed, unpacked
-from txtopo.errors import SchemaDrift
-from txtopo.state import Ledger
+from txtopo.errors import SchemaDrift, SchemaVersionError
+from txtopo.state import LEDGER_SCHEMA, Ledger
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 LEDGER = "txtopo.ledger"
 """In the metadata of a commit: the version of its transaction, so that both are known to match."""
 ATTEMPT = "txtopo.attempt"
+ATTEMPTS = "txtopo.attempts"
+FIRST_TXID = "txtopo.first_txid"
+SCHEMA = "txtopo.ledger_schema"
 # Foreign commits (OPTIMIZE, VACUUM) and folds stand between two transactions of ours.
 _LOOKED_BACK_MAX = 100
 
@@ -35,7 +41,8 @@ def ledger_of(table: DeltaTable, state: str) -> Ledger | None:
     Raises:
         SchemaDrift: The table has rows of a topology, but the transaction is gone.
     """
-    owner = table.metadata().configuration.get(OWNER)
+    properties = table.metadata().configuration
+    owner = properties.get(OWNER)
     if owner is None:
         return None
     version = table.transaction_version(application(owner, state))
@@ -46,9 +53,26 @@ def ledger_of(table: DeltaTable, state: str) -> Ledger | None:
                 "transaction of it; nothing was written; was delta.setTransactionRetentionDuration "
                 "set, or the table overwritten? restore the table, or begin with a new one"
             )
-        return Ledger(owner, 0)
+        return Ledger(owner, 0, **_named(properties))
     epoch, txid, _ = unpacked(version)
-    return Ledger(owner, epoch, txid, *_writer(table, version))
+    notes = _notes(table, version)
+    writer = () if notes is None else (int(notes.get(WRITER_EPOCH, 0)), int(notes.get(ATTEMPT, 0)))
+    ledger = Ledger(owner, epoch, txid, *writer, **_named(properties if notes is None else notes))
+    if notes is None or SCHEMA not in notes:
+        return ledger
+    attempts = tuple(json.loads(notes[ATTEMPTS]))
+    return replace(ledger, first_txid=int(notes[FIRST_TXID]), attempts=attempts)
+
+
+def properties_of(ledger: Ledger) -> dict[str, str]:
+    """Return what a table's properties say of its ledger."""
+    return {
+        OWNER: ledger.topology,
+        COMPONENT: ledger.component,
+        STATE: ledger.state,
+        ENSEMBLE: ledger.ensemble,
+        SCHEMA: str(ledger.schema),
+    }
 
 
 def transaction(ledger: Ledger, state: str) -> CommitProperties:
@@ -66,6 +90,12 @@ def noted(ledger: Ledger) -> dict[str, str]:
         "txtopo.epoch": str(ledger.epoch),
         "txtopo.txid": str(ledger.txid),
         ATTEMPT: str(ledger.attempt),
+        FIRST_TXID: str(ledger.first_txid),
+        ATTEMPTS: json.dumps(ledger.attempts),
+        COMPONENT: ledger.component,
+        STATE: ledger.state,
+        ENSEMBLE: ledger.ensemble,
+        SCHEMA: str(ledger.schema),
         WRITER_EPOCH: str(ledger.writer_epoch),
     }
 
@@ -82,10 +112,23 @@ def notes_of(commit: Mapping[str, Any]) -> Mapping[str, Any]:
     return notes if isinstance(notes, dict) else commit
 
 
-def _writer(table: DeltaTable, version: int) -> tuple[int, int]:
-    """Return who wrote the txid: epoch and attempt."""
+def _named(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return owner and ensemble, as properties or the notes of a commit have them."""
+    schema = int(found.get(SCHEMA, 1))
+    if schema > LEDGER_SCHEMA:
+        raise SchemaVersionError(
+            f"a ledger in Delta has schema {schema}; expected at most {LEDGER_SCHEMA}; a newer "
+            "txtopo wrote it; upgrade this one",
+            schema=schema,
+        )
+    fields = {"component": COMPONENT, "state": STATE, "ensemble": ENSEMBLE}
+    return {"schema": schema, **{field: found.get(name, "") for field, name in fields.items()}}
+
+
+def _notes(table: DeltaTable, version: int) -> Mapping[str, Any] | None:
+    """Return what the commit that wrote the ledger says of it; None if the log is gone."""
     for limit in (1, _LOOKED_BACK_MAX):
         for commit in map(notes_of, table.history(limit)):
             if commit.get(LEDGER) == str(version):
-                return int(commit.get(WRITER_EPOCH, 0)), int(commit.get(ATTEMPT, 0))
-    return 0, 0
+                return commit
+    return None

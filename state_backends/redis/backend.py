@@ -28,6 +28,7 @@ from state_backends.redis.layout import STATES, Head, head_of, names_of
 from state_backends.redis.snapshot import RedisSnapshot
 from txtopo.errors import SchemaDrift, StoreUnavailable
 from txtopo.state import (
+    Claim,
     Key,
     Ledger,
     Row,
@@ -74,12 +75,13 @@ class RedisBackend(StateBackend):
             check_promises(self._client, self._place)
             self._checked(self._head(self._client))
 
-    def claim(self, topology: str, epoch: int) -> Ledger:
-        """Write *epoch* into the ledger, as ``StateBackend.claim`` says."""
+    def claim(self, claim: Claim) -> Ledger:
+        """Write a claim into the ledger, as ``StateBackend.claim`` says."""
+        self.claimant = claim
 
         def body(pipe: Pipeline, head: Head | None) -> Ledger:
             held = None if head is None else head.ledger
-            ledger = claimed(held, topology=topology, epoch=epoch)
+            ledger = claimed(held, claim)
             pipe.multi()
             if ledger != held:
                 pipe.set(self._names.head, Head(self._columns, ledger).text())
@@ -93,7 +95,7 @@ class RedisBackend(StateBackend):
         """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
 
         def body(pipe: Pipeline, head: Head | None) -> Ledger:
-            found = standing(None if head is None else head.ledger, attempt)
+            found = standing(None if head is None else head.ledger, attempt, self.claimant)
             assert head is not None
             if found is Standing.HELD:
                 pipe.multi()

@@ -16,7 +16,8 @@ from urllib.parse import quote
 from txtopo.errors import SchemaDrift, SchemaVersionError
 from txtopo.state import Ledger
 
-VERSION = 1
+VERSION = 2
+"""2: the ledger has the fields of schema 2; one of version 1 is read as it is."""
 STATES = "txtopo:states"
 
 
@@ -61,7 +62,7 @@ def head_of(text: str | None, place: str) -> Head | None:
     try:
         found = json.loads(text)
         version = found["version"]
-        head = Head(found["columns"], Ledger(**found["ledger"])) if version <= VERSION else None
+        head = Head(found["columns"], Ledger.of(found["ledger"])) if version <= VERSION else None
     except (ValueError, TypeError, KeyError) as error:
         raise SchemaDrift(
             f"{place} has a ledger that cannot be read; got {text!r:.200}; was it changed by hand?"

@@ -23,9 +23,10 @@ from state_backends.sql.creation import create_tables, stored_states
 from state_backends.sql.dialect import SqlDialect
 from state_backends.sql.failures import Contended, translated
 from state_backends.sql.snapshot import SqlSnapshot
-from state_backends.sql.tables import ledger_of
+from state_backends.sql.tables import ledger_of, ledger_row, ledger_values
 from txtopo.errors import SchemaDrift, StoreUnavailable
 from txtopo.state import (
+    Claim,
     Ledger,
     Snapshot,
     Standing,
@@ -65,12 +66,13 @@ class SqlBackend(StateBackend):
         """Make the tables and the view, or check those that are there."""
         self._write(lambda connection: create_tables(connection, self._dialect, self._place))
 
-    def claim(self, topology: str, epoch: int) -> Ledger:
-        """Write *epoch* into the ledger, as ``StateBackend.claim`` says."""
+    def claim(self, claim: Claim) -> Ledger:
+        """Write a claim into the ledger, as ``StateBackend.claim`` says."""
+        self.claimant = claim
 
         def body(connection: sa.Connection) -> Ledger:
             held = self._locked_ledger(connection)
-            ledger = claimed(held, topology=topology, epoch=epoch)
+            ledger = claimed(held, claim)
             if ledger != held:
                 self._write_ledger(connection, ledger)
             return ledger
@@ -82,7 +84,7 @@ class SqlBackend(StateBackend):
 
         def body(connection: sa.Connection) -> Ledger:
             held = self._locked_ledger(connection)
-            found = standing(held, attempt)
+            found = standing(held, attempt, self.claimant)
             assert held is not None
             if found is Standing.HELD:
                 return held
@@ -148,7 +150,7 @@ class SqlBackend(StateBackend):
 
     def _locked_ledger(self, connection: sa.Connection) -> Ledger | None:
         table = self._dialect.ledger
-        wanted = sa.select(table).where(table.c.state == self._dialect.state.name)
+        wanted = ledger_row(table, self._dialect.state.name)
         row = connection.execute(wanted.with_for_update()).first()
         if row is None:
             raise SchemaDrift(
@@ -162,13 +164,7 @@ class SqlBackend(StateBackend):
         connection.execute(
             sa.update(table)
             .where(table.c.state == self._dialect.state.name)
-            .values(
-                topology=ledger.topology,
-                epoch=ledger.epoch,
-                txid=ledger.txid,
-                writer_epoch=ledger.writer_epoch,
-                attempt=ledger.attempt,
-            )
+            .values(ledger_values(ledger))
         )
 
     def _write(self, body: Callable[[sa.Connection], Result]) -> Result:

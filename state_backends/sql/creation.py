@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from state_backends.sql.dialect import SqlDialect
-from state_backends.sql.existing import add_columns, check_existing
+from state_backends.sql.existing import add_columns, added_columns, check_existing
 from state_backends.sql.tables import (
     LEDGER,
     SCHEMA_VERSION,
@@ -30,6 +30,7 @@ def create_tables(connection: sa.Connection, dialect: SqlDialect, place: str) ->
     """
     with dialect.creating(connection):
         dialect.ledger.create(connection, checkfirst=True)
+        _add_ledger_columns(connection, dialect)
         ledger, state = dialect.ledger, dialect.state
         row = connection.execute(sa.select(ledger).where(ledger.c.state == state.name)).first()
         if row is not None:
@@ -44,6 +45,14 @@ def create_tables(connection: sa.Connection, dialect: SqlDialect, place: str) ->
             _register(connection, dialect, known=row is not None)
             dialect.columns.table.create(connection)
         _complete(connection, dialect, place, txid)
+
+
+def _add_ledger_columns(connection: sa.Connection, dialect: SqlDialect) -> None:
+    """Bring a ledger table of schema 1 up; its rows follow with their next claim."""
+    there = {column["name"] for column in sa.inspect(connection).get_columns(LEDGER)}
+    lacking = [column for column in dialect.ledger.columns if column.name not in there]
+    for statement in added_columns(connection, dialect.ledger, lacking):
+        connection.exec_driver_sql(statement)
 
 
 def stored_states(connection: sa.Connection, dialect: SqlDialect) -> tuple[StateTable, ...]:

@@ -32,7 +32,7 @@ def add_columns(
     connection: sa.Connection, dialect: SqlDialect, missing: list[sa.Column[Any]]
 ) -> None:
     """Add the columns for bookkeeping that a user's table lacks."""
-    for statement in _ddl(connection, dialect, missing):
+    for statement in added_columns(connection, dialect.columns.table, missing):
         connection.exec_driver_sql(statement)
 
 
@@ -73,7 +73,7 @@ def check_existing(
         raise SchemaDrift(
             f"{place} lacks columns for bookkeeping: {', '.join(c.name for c in missing)}; nothing "
             "was written; say add_columns=True, or add them before the first batch: "
-            + "; ".join(_ddl(connection, dialect, missing)),
+            + "; ".join(added_columns(connection, dialect.columns.table, missing)),
             missing=[column.name for column in missing],
         )
     return missing
@@ -83,10 +83,11 @@ def _refused(place: str, flaw: str) -> SchemaDrift:
     return SchemaDrift(f"{place} cannot be kept in this table: {flaw}; nothing was written")
 
 
-def _ddl(
-    connection: sa.Connection, dialect: SqlDialect, columns: list[sa.Column[Any]]
+def added_columns(
+    connection: sa.Connection, to: sa.Table, columns: list[sa.Column[Any]]
 ) -> list[str]:
-    table = connection.dialect.identifier_preparer.format_table(dialect.columns.table)
+    """Return the statements that add columns to a table."""
+    table = connection.dialect.identifier_preparer.format_table(to)
     parts = [CreateColumn(column).compile(dialect=connection.dialect) for column in columns]
     return [f"ALTER TABLE {table} ADD COLUMN {part}".replace("%%", "%") for part in parts]
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from state_backends.sql.dialect import SqlDialect
 from state_backends.sql.failures import translated
-from state_backends.sql.tables import ledger_of
+from state_backends.sql.tables import ledger_of, ledger_row
 from txtopo.state import Key, Ledger, Row, Snapshot
 
 # SQLite takes 32,766 parameters in a statement, old ones 999; a state may have several key columns.
@@ -26,7 +26,7 @@ class SqlSnapshot(Snapshot):
         self._dialect = dialect
         self._place = place
         ledger = dialect.ledger
-        rows = self._run(sa.select(ledger).where(ledger.c.state == dialect.state.name))
+        rows = self._run(ledger_row(ledger, dialect.state.name))
         self._ledger = ledger_of(rows.first())
 
     @property

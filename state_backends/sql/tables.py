@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,12 +14,15 @@ from sqlalchemy.sql.compiler import DDLCompiler
 from sqlalchemy.types import TypeEngine
 
 from txtopo.errors import SchemaVersionError
-from txtopo.state import Ledger, StateTable
+from txtopo.state import LEDGER_SCHEMA, Ledger, StateTable
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = LEDGER_SCHEMA
+"""Of a row of the ledger's table: that of the ledger, which grows with the next claim."""
 LEDGER = "txtopo_ledger"
 # PostgreSQL cuts names at 63 bytes without a word; "_touched" and other ends are added to them.
 TABLE_BYTES_MAX = 50
+LEDGER_COLUMNS_2 = ("component", "state_name", "ensemble", "first_txid", "attempts")
+"""What schema 2 added; NULL in rows of schema 1."""
 _NO = sa.false()
 
 
@@ -136,8 +140,21 @@ def ledger_table(
         sa.Column("attempt", whole, nullable=False),
         sa.Column("schema_version", whole, nullable=False),
         sa.Column("declaration", text, nullable=False),
+        *(
+            sa.Column(column, whole if column == "first_txid" else text)
+            for column in LEDGER_COLUMNS_2
+        ),
         **options,
     )
+
+
+def ledger_row(table: sa.Table, state: str) -> sa.Select[Any]:
+    """Return the question for the row of a state.
+
+    For all columns that there are: a table of schema 1 lacks some until ``create()`` adds them, and
+    is read before that.
+    """
+    return sa.select(sa.text("*")).select_from(table).where(table.c.state == state)
 
 
 def ledger_of(row: sa.Row[Any] | None) -> Ledger | None:
@@ -158,7 +175,35 @@ def ledger_of(row: sa.Row[Any] | None) -> Ledger | None:
     if found["topology"] is None:
         return None
     names = ("topology", "epoch", "txid", "writer_epoch", "attempt")
-    return Ledger(*(found[name] for name in names))
+    ledger = Ledger(*(found[name] for name in names))
+    if found["schema_version"] < 2:
+        return ledger
+    return replace(
+        ledger,
+        component=found["component"],
+        state=found["state_name"],
+        ensemble=found["ensemble"],
+        first_txid=found["first_txid"],
+        attempts=json.loads(found["attempts"]),
+        schema=found["schema_version"],
+    )
+
+
+def ledger_values(ledger: Ledger) -> dict[str, Any]:
+    """Return a ledger as values of the columns of its row."""
+    return {
+        "topology": ledger.topology,
+        "epoch": ledger.epoch,
+        "txid": ledger.txid,
+        "writer_epoch": ledger.writer_epoch,
+        "attempt": ledger.attempt,
+        "schema_version": ledger.schema,
+        "component": ledger.component,
+        "state_name": ledger.state,
+        "ensemble": ledger.ensemble,
+        "first_txid": ledger.first_txid,
+        "attempts": json.dumps(ledger.attempts),
+    }
 
 
 class CreateView(ExecutableDDLElement):

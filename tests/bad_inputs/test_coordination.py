@@ -199,7 +199,7 @@ def test_a_second_coordinator_waits_and_shows_who_leads(
     place, changes = Place.in_memory(), Changes()
     other, candidate = client(place), this_process()
     assert other.lead(candidate, timeout_s=1, on_lost=lambda: None) is not None
-    Journal(other).claim_epoch(candidate)
+    Journal(other).claim_epoch(candidate, token="ensemble")
 
     with (
         untouched(place),

@@ -15,6 +15,7 @@ from tests.integration.running import Place, run_to_end
 from txtopo.errors import PlugInError, StoreUnavailable, TopologyError
 from txtopo.state import (
     BackendFactory,
+    Claim,
     Contents,
     Key,
     Ledger,
@@ -76,8 +77,8 @@ class Forgetful(Notebook):
 class Careless(Notebook):
     """Claims without saying so."""
 
-    def claim(self, topology: str, epoch: int) -> Any:
-        super().claim(topology, epoch)
+    def claim(self, claim: Claim) -> Any:
+        super().claim(claim)
 
 
 class Unfinished(RowBackend):
@@ -90,7 +91,7 @@ class Unfinished(RowBackend):
 class Alike:
     """Has a method of a backend, but is none."""
 
-    def claim(self, topology: str, epoch: int) -> None: ...
+    def claim(self, claim: Claim) -> None: ...
 
 
 def raising(error: Exception) -> BackendFactory:

@@ -23,7 +23,7 @@ from txtopo.errors import (
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.state.backend import Puts, StateBackend
-from txtopo.state.ledger import Ledger
+from txtopo.testing.conformance.driver import claim_of, whole_ledger
 from txtopo.transactional_state import MemoryEnsemble
 
 pytestmark = pytest.mark.service("kafka")
@@ -56,7 +56,7 @@ def opened(log: Log, epoch: int) -> StateBackend:
     """Open the state behind a sink and claim it."""
     backend = KafkaSink(log.kafka.servers, log.name, timeout_s=5.0).state.open()
     backend.create()
-    backend.claim("topology", epoch)
+    backend.claim(claim_of("topology", epoch))
     return backend
 
 
@@ -111,12 +111,12 @@ def test_a_txid_that_is_visible_is_never_written_again(kafka: KafkaBroker) -> No
     first.commit(attempt(1), puts("a", "b"))
     second = opened(log, 2)
     with second.snapshot() as snapshot:
-        assert snapshot.ledger == Ledger("topology", 2, 1, 1, 0)
+        assert snapshot.ledger == whole_ledger("topology", 2, 1, 1, 0)
     redone = second.commit(attempt(1, 0, 2), puts("a", "b"))
     second.commit(attempt(2, 0, 2), puts())
     second.commit(attempt(3, 0, 2), puts("c"))
 
-    assert redone == Ledger("topology", 2, 1, 2, 0)
+    assert redone == whole_ledger("topology", 2, 1, 2, 0)
     assert seen(log) == ["a", "b", "c"]
 
 
@@ -137,7 +137,7 @@ def test_a_zombie_is_fenced_in_the_middle_of_its_transaction(kafka: KafkaBroker)
     zombie.point = lambda step: None
     with pytest.raises(FencedError):
         zombie.commit(attempt(2, 1), puts("zombie"))
-    successors[0].claim("topology", 2)
+    successors[0].claim(claim_of("topology", 2))
     successors[0].commit(attempt(2, 0, 2), puts("b"))
 
     assert seen(log) == ["a", "b"]
@@ -231,7 +231,7 @@ def test_the_ledger_survives_many_others(kafka: KafkaBroker) -> None:
     fresh = opened(log, 2)
 
     with fresh.snapshot() as snapshot:
-        assert snapshot.ledger == Ledger("topology", 2, 70, 1, 0)
+        assert snapshot.ledger == whole_ledger("topology", 2, 70, 1, 0)
 
 
 def test_topics_that_do_not_fit_are_named(kafka: KafkaBroker) -> None:

@@ -10,7 +10,8 @@ from dataclasses import replace
 from tests.conformance.broken_store import BrokenStore, Changes, Rows
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import FencedError, LedgerGapError, StaleBatchError
-from txtopo.state import Key, Ledger, Puts, Row, Snapshot, Standing, Writes
+from txtopo.state import Claim, Key, Ledger, Puts, Row, Snapshot, Standing, Writes
+from txtopo.testing.conformance.driver import claim_of
 
 
 class TakesAnyEpoch(BrokenStore):
@@ -38,7 +39,7 @@ class TakesWhatNobodyClaimed(BrokenStore):
 
     def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
         if self.load().ledger is None:
-            self.claim("topology", attempt.epoch)
+            self.claim(claim_of("topology", attempt.epoch))
         return super().commit(attempt, writes)
 
 
@@ -48,7 +49,7 @@ class TakesAnEpochThatHasNotClaimed(BrokenStore):
     def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
         ledger = self.load().ledger
         if ledger is not None and ledger.epoch < attempt.epoch:
-            self.claim(ledger.topology, attempt.epoch)
+            self.claim(claim_of(ledger.topology, attempt.epoch))
         return super().commit(attempt, writes)
 
 
@@ -110,8 +111,8 @@ class AnswersWithTheOldLedger(BrokenStore):
 class ClaimsTheTxidToo(BrokenStore):
     fails, rule = "test_a_claim_leaves_txid_and_rows_as_they_are", "CLAIM"
 
-    def claim(self, topology: str, epoch: int) -> Ledger:
-        held = super().claim(topology, epoch)
+    def claim(self, claim: Claim) -> Ledger:
+        held = super().claim(claim)
         ledger = replace(held, txid=max(held.txid - 1, 0))
         self.replace(held, ledger, {})
         return ledger
@@ -120,11 +121,11 @@ class ClaimsTheTxidToo(BrokenStore):
 class LetsASmallerEpochClaim(BrokenStore):
     fails, rule = "test_a_claim_of_a_smaller_epoch_is_refused", "CLAIM"
 
-    def claim(self, topology: str, epoch: int) -> Ledger:
+    def claim(self, claim: Claim) -> Ledger:
         held = self.load().ledger
-        if held is None or held.epoch <= epoch or held.topology != topology:
-            return super().claim(topology, epoch)
-        ledger = replace(held, epoch=epoch)
+        if held is None or held.epoch <= claim.epoch or held.owner != claim.owner:
+            return super().claim(claim)
+        ledger = replace(held, epoch=claim.epoch)
         self.replace(held, ledger, {})
         return ledger
 
@@ -132,11 +133,11 @@ class LetsASmallerEpochClaim(BrokenStore):
 class LetsAnotherTopologyClaim(BrokenStore):
     fails, rule = "test_a_claim_by_another_topology_is_refused", "CLAIM"
 
-    def claim(self, topology: str, epoch: int) -> Ledger:
+    def claim(self, claim: Claim) -> Ledger:
         held = self.load().ledger
-        if held is not None and held.topology != topology:
-            self.replace(held, replace(held, topology=topology), {})
-        return super().claim(topology, epoch)
+        if held is not None and held.topology != claim.owner.topology:
+            self.replace(held, replace(held, topology=claim.owner.topology), {})
+        return super().claim(claim)
 
 
 class WritesTheLedgerAfterTheRows(BrokenStore):

@@ -46,7 +46,7 @@ class BrokenStore(MemoryBackend):
                 return ledger
 
     def standing(self, ledger: Ledger | None, attempt: TransactionAttempt) -> Standing:
-        return standing(ledger, attempt)
+        return standing(ledger, attempt, self.claimant)
 
     def changed(self, rows: Rows, txid: int, writes: Writes, found: Standing) -> Changes:
         return changed_rows(self.table, rows, txid, writes, found)

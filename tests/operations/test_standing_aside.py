@@ -13,6 +13,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConfigError, CoordinatorActive, FencedError, StateUsageError
 from txtopo.operations import Access, forget, quarantine, rebuild, repair_node, rewind, show, verify
 from txtopo.state import Puts
+from txtopo.testing.conformance.driver import claim_of
 from txtopo.transactional_state import Journal, MemoryTransactionalState
 from txtopo.transactional_state.nodes import CURRENT
 
@@ -47,10 +48,10 @@ def test_a_coordinator_that_wakes_up_later_changes_nothing(memory: Make) -> None
     place.run(batches=3)
     client = MemoryTransactionalState(place.id, place.ensemble)
     sleeper = Journal(client)
-    epoch = sleeper.claim_epoch("sleeper")
+    epoch = sleeper.claim_epoch("sleeper", token="ensemble")
     sleeper.load()
     backend = place.states[0].named("totals_a").open()
-    backend.claim(place.id, epoch)
+    backend.claim(claim_of(place.id, epoch))
 
     rewind(place.topology(), 2, place.config, access=place.access()).apply()
 
@@ -81,7 +82,7 @@ def test_a_coordinator_of_a_zookeeper_that_was_wiped_never_meets_its_own_version
     place.run(batches=3)
     kept = show(place.topology(), place.config, access=place.access()).batches
     sleeper = Journal(MemoryTransactionalState(place.id, place.ensemble))
-    epoch = sleeper.claim_epoch("sleeper")
+    epoch = sleeper.claim_epoch("sleeper", token="ensemble")
     place.ensemble.nodes = {}
 
     rebuild(place.topology(), place.config, metadata={3: kept[3]}, access=place.access()).apply()
@@ -89,9 +90,11 @@ def test_a_coordinator_of_a_zookeeper_that_was_wiped_never_meets_its_own_version
     for _ in range(3):
         with pytest.raises(FencedError):
             sleeper.advance(9, drop_before=1)
-        Journal(MemoryTransactionalState(place.id, place.ensemble)).claim_epoch("next")
+        Journal(MemoryTransactionalState(place.id, place.ensemble)).claim_epoch(
+            "next", token="ensemble"
+        )
     with pytest.raises(FencedError):
-        place.states[0].named("totals_a").open().claim(place.id, epoch)
+        place.states[0].named("totals_a").open().claim(claim_of(place.id, epoch))
 
 
 def test_rows_beyond_the_ledger_are_found(memory: Make) -> None:

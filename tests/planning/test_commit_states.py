@@ -23,6 +23,7 @@ from txtopo.groupings import FieldsGrouping, Grouping, ShuffleGrouping
 from txtopo.state.backend import Puts
 from txtopo.state.registry import State
 from txtopo.state.transaction import StateHandle
+from txtopo.testing.conformance.driver import claim_of
 from txtopo.tuples import Fields, Tuple
 
 BATCHES = [[["a"], ["b"], ["a"], ["c"], ["d"]], [], [["a"]]]
@@ -80,7 +81,7 @@ def committed(state: State, tasks: int, grouping: Grouping) -> tuple[Ran, list[A
     )
     backend = state.open()
     backend.create()
-    backend.claim("test", 1)
+    backend.claim(claim_of("test", 1))
 
     def opener(component: str, name: str) -> StateHandle:
         assert (component, name) == ("count", "counts")

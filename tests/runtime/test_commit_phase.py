@@ -21,6 +21,7 @@ from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.takeover import StateName, open_states
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import State, StateBackend
+from txtopo.testing.conformance.driver import claim_of
 from txtopo.transactional_state.memory import MemoryTransactionalState
 
 EPOCH = 1
@@ -57,7 +58,7 @@ def processed(parts: Parts) -> BatchResult:
 def claimed(parts: Parts) -> dict[StateName, StateBackend]:
     backends = open_states(parts)
     for backend in backends.values():
-        backend.claim(parts.graph.id, EPOCH)
+        backend.claim(claim_of(parts.graph.id, EPOCH))
     return backends
 
 

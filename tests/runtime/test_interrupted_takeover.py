@@ -9,7 +9,7 @@ import pytest
 
 from state_backends.memory import MemoryBackend, MemoryStore
 from tests.runtime.loop_world import LIMIT_S, running, topology_of
-from txtopo.state import Ledger, State, StateTable, open_state, register_backend
+from txtopo.state import Claim, Ledger, State, StateTable, open_state, register_backend
 from txtopo.transactional_state.memory import MemoryEnsemble
 
 
@@ -24,10 +24,10 @@ class SlowBackend(MemoryBackend):
         super().__init__(store, table)
         SlowBackend.opened += 1
 
-    def claim(self, topology: str, epoch: int) -> Ledger:
+    def claim(self, claim: Claim) -> Ledger:
         SlowBackend.claiming.set()
         assert SlowBackend.go_on.wait(LIMIT_S)
-        return super().claim(topology, epoch)
+        return super().claim(claim)
 
     def close(self) -> None:
         SlowBackend.opened -= 1

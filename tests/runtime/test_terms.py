@@ -75,7 +75,7 @@ def test_a_deposed_leader_stops_with_an_error_that_names_its_successor() -> None
     def depose(change: object) -> None:
         if isinstance(change, BatchCommitted) and change.progress.txid == 5:
             other = MemoryTransactionalState("totals", ensemble)
-            Journal(other).claim_epoch({"host": "elsewhere", "pid": 4711})
+            Journal(other).claim_epoch({"host": "elsewhere", "pid": 4711}, token="ensemble")
 
     with running(topology_of(state), ensemble, Changes(depose), max_spout_pending=1) as run:
         with pytest.raises(FencedError, match="elsewhere") as raised:

@@ -16,6 +16,7 @@ from state_backends.sql.backend import SqlBackend
 from state_backends.sql.dialect import SqlDialect
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StoreUnavailable, UnknownOutcomeError
+from txtopo.state import Claim
 from txtopo.state.backend import Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.ledger import Ledger
 from txtopo.state.row_backend import Contents
@@ -99,9 +100,9 @@ class WatchedBackend(StateBackend):
     def create(self) -> None:
         pass
 
-    def claim(self, topology: str, epoch: int) -> Ledger:
+    def claim(self, claim: Claim) -> Ledger:
         self._process.checkpoint("store")
-        ledger = self._inside.claim(topology, epoch)
+        ledger = self._inside.claim(claim)
         self._note()
         return ledger
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import pytest
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.errors import FencedError, ForeignStateError, LedgerGapError, StaleBatchError
-from txtopo.state.ledger import RELEASED, Ledger, Standing, claimed, standing
+from txtopo.errors import (
+    FencedError,
+    ForeignEnsembleError,
+    ForeignStateError,
+    LedgerGapError,
+    SchemaVersionError,
+    StaleBatchError,
+)
+from txtopo.state.ledger import LEDGER_SCHEMA, RELEASED, Ledger, Standing, claimed, standing
+from txtopo.testing.conformance.driver import claim_of, release, whole_ledger
 
-HELD = Ledger("topology", epoch=3, txid=7, writer_epoch=3, attempt=2)
+HELD = whole_ledger("topology", epoch=3, txid=7, writer_epoch=3, attempt=2)
+CLAIM = claim_of(epoch=3)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +32,7 @@ HELD = Ledger("topology", epoch=3, txid=7, writer_epoch=3, attempt=2)
     ],
 )
 def test_the_ledger_says_what_to_do(attempt: TransactionAttempt, expected: Standing) -> None:
-    assert standing(HELD, attempt) is expected
+    assert standing(HELD, attempt, CLAIM) is expected
 
 
 @pytest.mark.parametrize(
@@ -40,12 +50,12 @@ def test_what_comes_too_late_or_too_early_is_refused(
     attempt: TransactionAttempt, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        standing(HELD, attempt)
+        standing(HELD, attempt, CLAIM)
 
 
 def test_a_new_epoch_counts_its_attempts_from_nought() -> None:
     """(epoch, attempt) is the order: attempt 0 of epoch 4 comes after attempt 2 of epoch 3."""
-    taken = claimed(HELD, topology="topology", epoch=4)
+    taken = claimed(HELD, claim_of(epoch=4))
 
     assert (taken.txid, taken.writer) == (7, HELD.writer)
     assert standing(taken, TransactionAttempt(7, 0, 4)) is Standing.REDO
@@ -53,23 +63,93 @@ def test_a_new_epoch_counts_its_attempts_from_nought() -> None:
 
 @pytest.mark.row(9, 29)
 def test_a_claim_of_an_earlier_epoch_or_another_topology_is_refused() -> None:
-    assert claimed(HELD, topology="topology", epoch=3) == HELD
+    assert claimed(HELD, claim_of(epoch=3)) == HELD
     with pytest.raises(FencedError):
-        claimed(HELD, topology="topology", epoch=2)
+        claimed(HELD, claim_of(epoch=2))
     with pytest.raises(ForeignStateError):
-        claimed(HELD, topology="other", epoch=4)
+        claimed(HELD, claim_of("other", 4))
 
 
 def test_a_released_state_belongs_to_whoever_claims_it_next_with_a_later_epoch() -> None:
-    released = claimed(HELD, topology=RELEASED, epoch=4)
+    released = claimed(HELD, release(4))
 
-    assert released == replace(HELD, topology=RELEASED, epoch=4)
-    assert claimed(released, topology="other", epoch=5) == replace(HELD, topology="other", epoch=5)
+    assert released == whole_ledger(RELEASED, 4, 7, 3, 2)
+    assert claimed(released, claim_of("other", 5)) == whole_ledger("other", 5, 7, 3, 2)
     with pytest.raises(FencedError):
-        claimed(released, topology="other", epoch=3)
+        claimed(released, claim_of("other", 3))
 
 
 def test_an_unclaimed_state_takes_no_writes() -> None:
-    assert claimed(None, topology="topology", epoch=1) == Ledger("topology", 1)
+    assert claimed(None, claim_of()) == whole_ledger("topology", 1)
     with pytest.raises(LedgerGapError):
-        standing(None, TransactionAttempt(1, 0, 1))
+        standing(None, TransactionAttempt(1, 0, 1), claim_of())
+
+
+@pytest.mark.parametrize("txid", [0, 7])
+def test_a_second_state_of_the_topology_is_refused_by_name(txid: int) -> None:
+    """The first one may have been reached by another URL, which no comparison of texts finds."""
+    held = whole_ledger("topology", 3, txid, 3, 2)
+
+    with pytest.raises(ForeignStateError) as caught:
+        claimed(held, claim_of(epoch=3, component="other"))
+    assert "'component'" in str(caught.value)
+    assert "'other'" in str(caught.value)
+
+
+def test_another_ensemble_is_refused_once_a_txid_is_held() -> None:
+    with pytest.raises(ForeignEnsembleError) as caught:
+        claimed(HELD, claim_of(epoch=9, ensemble="second"))
+    assert caught.value.stored_ensemble == "ensemble"
+    assert "'second'" in str(caught.value)
+
+
+@pytest.mark.parametrize("epoch", [1, 3, 5])
+def test_another_ensemble_takes_an_empty_state_over_and_the_first_is_refused(epoch: int) -> None:
+    """Its epochs count for nothing here: whichever claimed last may write."""
+    empty = whole_ledger("topology", 3)
+    taken = claimed(empty, claim_of(epoch=epoch, ensemble="second"))
+
+    assert (taken.ensemble, taken.epoch) == ("second", epoch)
+    with pytest.raises(ForeignEnsembleError):
+        standing(taken, TransactionAttempt(1, 0, 3), CLAIM)
+
+
+def test_the_attempt_of_another_ensemble_is_not_taken_for_ones_own() -> None:
+    """Both count epochs, txids and attempts from the same numbers."""
+    with pytest.raises(ForeignEnsembleError):
+        standing(HELD, HELD.writer, claim_of(epoch=3, ensemble="second"))
+    with pytest.raises(ForeignStateError):
+        standing(HELD, HELD.writer, claim_of(epoch=3, component="other"))
+
+
+def test_a_claim_replaces_what_it_names_and_nothing_else() -> None:
+    claim = replace(claim_of(epoch=9, component="new", ensemble="second"), replaces=HELD)
+
+    taken = claimed(HELD, claim)
+    assert (taken.owner, taken.ensemble, taken.txid) == (claim.owner, "second", 7)
+    assert claimed(taken, claim) == taken
+    for other in (replace(HELD, component="third"), replace(HELD, topology="third")):
+        with pytest.raises(ForeignStateError):
+            claimed(other, claim)
+    with pytest.raises(ForeignEnsembleError):
+        claimed(replace(taken, ensemble="third"), claim)
+
+
+def test_a_ledger_of_schema_1_gains_its_fields_with_the_next_claim() -> None:
+    old = Ledger("topology", 2, 7, 2, 4)
+
+    assert claimed(old, CLAIM) == whole_ledger("topology", 3, 7, 2, 4)
+    assert Ledger.of(asdict(old)) == Ledger.of(
+        {"topology": "topology", "epoch": 2, "txid": 7, "writer_epoch": 2, "attempt": 4}
+    )
+
+
+def test_a_ledger_survives_json() -> None:
+    group = replace(HELD, first_txid=5, attempts=(0, 3, 2))
+
+    assert Ledger.of(json.loads(json.dumps(asdict(group)))) == group
+
+
+def test_a_ledger_of_a_newer_schema_is_refused() -> None:
+    with pytest.raises(SchemaVersionError, match="upgrade"):
+        Ledger.of({**asdict(HELD), "schema": LEDGER_SCHEMA + 1, "unheard_of": 1})

@@ -24,6 +24,7 @@ from txtopo.state import (
     TransactionalMap,
     TransactionAttempt,
 )
+from txtopo.testing.conformance.driver import claim_of, whole_ledger
 
 KEYS = "abcdef"
 Contents = dict[str, int | None]
@@ -48,7 +49,7 @@ class World:
         self.backend = opened(self.map, self.table)
         self.epoch += 1
         self.backend.create()
-        return self.backend.claim("topology", self.epoch)
+        return self.backend.claim(claim_of("topology", self.epoch))
 
     def commit(self, txid: int, attempt: int, steps: list[Step]) -> None:
         """Run a committer's body, and commit what it wrote."""
@@ -141,7 +142,7 @@ def test_two_crashes_after_any_two_keys_are_taken_back(
 
         redone(world, 10**9, batches[2])
         after = folded(before, batches[2])
-        assert world.seen() == (Ledger("topology", world.epoch, 2, world.epoch), after)
+        assert world.seen() == (whole_ledger("topology", world.epoch, 2, world.epoch), after)
         world.commit(3, 0, BEFORE)
         assert world.seen()[1] == folded(after, BEFORE)
 

@@ -13,6 +13,7 @@ from tests.chance import times
 from tests.state.backing_maps import ComparingMap, MortalComparingMap, MortalMap
 from txtopo.errors import FencedError, InfrastructureError
 from txtopo.state import Fields, Ledger, OpaqueMap, Puts, StateTable, TransactionAttempt
+from txtopo.testing.conformance.driver import claim_of, whole_ledger
 
 TABLE = StateTable("counts", "opaque", Fields("key string"), Fields("value long"))
 TXIDS = 4
@@ -82,7 +83,7 @@ class Duel:
         """Commit txids until it is deposed."""
         backend = self._backend("old")
         try:
-            backend.claim("topology", 1)
+            backend.claim(claim_of("topology", 1))
             for txid in range(1, TXIDS + 1):
                 self.current = txid  # what ZooKeeper knows before the commit begins
                 self._commit(backend, txid, epoch=1)
@@ -94,7 +95,7 @@ class Duel:
         backend = self._backend("new")
         for _ in range(ATTEMPTS_MAX):
             try:
-                self.claimed = backend.claim("topology", 2)
+                self.claimed = backend.claim(claim_of("topology", 2))
                 break
             except InfrastructureError:
                 pass
@@ -177,7 +178,7 @@ class InterruptedMap(ComparingMap):
 def put(texts: dict[str, str], attempt: TransactionAttempt, values: Contents) -> None:
     """Claim and commit, as a coordinator that nobody disturbs."""
     state = OpaqueMap(ComparingMap(texts), TABLE)
-    state.claim("topology", attempt.epoch)
+    state.claim(claim_of("topology", attempt.epoch))
     state.commit(attempt, Puts({(key,): (value,) for key, value in values.items()}))
 
 
@@ -198,7 +199,7 @@ def test_a_row_that_looks_as_before_is_another_one() -> None:
     zombie = OpaqueMap(InterruptedMap(texts, '["counts","row","[\\"a\\"]"]', "[9]", succeed), TABLE)
     with pytest.raises(FencedError):
         zombie.commit(TransactionAttempt(1, 1, 1), Puts({("a",): (9,)}))
-    assert seen(texts) == (Ledger("topology", 2, 1, 2, 0), {"a": 1})
+    assert seen(texts) == (whole_ledger("topology", 2, 1, 2, 0), {"a": 1})
 
 
 def test_an_attempt_does_not_finish_what_a_newer_one_has_begun() -> None:
@@ -214,14 +215,14 @@ def test_an_attempt_does_not_finish_what_a_newer_one_has_begun() -> None:
     older = OpaqueMap(InterruptedMap(texts, '["counts","head"]', '"txid":2', begin), TABLE)
     with pytest.raises(FencedError, match="which has begun to write"):
         older.commit(TransactionAttempt(2, 0, 1), Puts({("a",): (5,)}))
-    assert seen(texts) == (Ledger("topology", 1, 1, 1, 0), {"a": 1})
+    assert seen(texts) == (whole_ledger("topology", 1, 1, 1, 0), {"a": 1})
 
 
 def test_an_abandoned_attempt_is_refused_though_its_successor_died() -> None:
     """Without a comparison as well, in one process."""
     texts: dict[str, str] = {}
     state = OpaqueMap(mortal := MortalMap(texts), TABLE)
-    state.claim("topology", 1)
+    state.claim(claim_of("topology", 1))
     mortal.keys_left = 4
     with pytest.raises(InfrastructureError):
         state.commit(TransactionAttempt(1, 1, 1), Puts({("a",): (9,)}))

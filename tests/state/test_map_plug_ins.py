@@ -22,7 +22,6 @@ from txtopo.errors import (
 from txtopo.state import (
     BackingMap,
     Fields,
-    Ledger,
     OpaqueMap,
     Puts,
     StateBackend,
@@ -33,6 +32,7 @@ from txtopo.state import (
     open_state,
     register_backend,
 )
+from txtopo.testing.conformance.driver import claim_of, whole_ledger
 
 TABLE = StateTable("counts", "opaque", Fields("key string"), Fields("value long"))
 HEAD = '["counts","head"]'
@@ -48,7 +48,7 @@ def puts(**values: int) -> Puts:
 
 def claimed(backing_map: BackingMap) -> OpaqueMap:
     state = OpaqueMap(backing_map, TABLE)
-    state.claim("topology", 1)
+    state.claim(claim_of("topology", 1))
     return state
 
 
@@ -175,7 +175,7 @@ def test_a_lost_answer_is_found_in_the_ledger() -> None:
 
     state = claimed(Deaf({}))
 
-    assert commit_resolved(state, attempt(1), puts(a=1)) == Ledger("topology", 1, 1, 1, 0)
+    assert commit_resolved(state, attempt(1), puts(a=1)) == whole_ledger("topology", 1, 1, 1, 0)
 
 
 def test_a_write_that_is_still_under_way_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ def test_a_write_that_is_still_under_way_is_waited_for(monkeypatch: pytest.Monke
             super().multi_put(keys, values)
 
     state._map = Slow({})
-    state.claim("topology", 1)
+    state.claim(claim_of("topology", 1))
     assert state.commit(attempt(1), puts(a=1)).attempt == 0
 
 
@@ -219,7 +219,7 @@ def test_a_row_of_a_later_txid_is_the_work_of_somebody_else() -> None:
 def test_a_head_that_is_not_ours_is_refused(text: str, error: type[TxtopoError]) -> None:
     state = OpaqueMap(DictMap({HEAD: text}), TABLE)
 
-    for action in (state.create, lambda: state.claim("topology", 1)):
+    for action in (state.create, lambda: state.claim(claim_of("topology", 1))):
         with pytest.raises(error):
             action()
 
@@ -243,11 +243,11 @@ def test_states_of_one_map_are_listed_with_their_columns() -> None:
     more = StateTable("more", "transactional", Fields("id int"), Fields("name string"))
     state = claimed(DictMap(texts))
     claimed_more: StateBackend = OpaqueMap(DictMap(texts), more)
-    claimed_more.claim("other", 3)
+    claimed_more.claim(claim_of("other", 3))
 
     assert state.stored() == (TABLE, more)
     with pytest.raises(ForeignStateError):
-        state.claim("other", 4)
+        state.claim(claim_of("other", 4))
 
 
 def test_the_texts_of_a_map_are_plain_ascii() -> None:

@@ -19,6 +19,7 @@ from txtopo.state import (
     StateTable,
     commit_resolved,
 )
+from txtopo.testing.conformance.driver import whole_ledger
 
 TABLE = StateTable("counts", "opaque", Fields("key string"), Fields("value long"))
 FIRST = TransactionAttempt(1, 0, 1)
@@ -30,7 +31,7 @@ class LosesAnswers(RowBackend):
 
     def __init__(self, *, landed: bool, readable: bool = True) -> None:
         super().__init__(TABLE)
-        self.contents = Contents(Ledger("topology", 1))
+        self.contents = Contents(whole_ledger("topology", 1))
         self.landed = landed
         self.readable = readable
         self.answers = True
@@ -57,7 +58,7 @@ class LosesAnswers(RowBackend):
 def test_a_write_that_landed_is_a_success() -> None:
     backend = LosesAnswers(landed=True)
 
-    assert commit_resolved(backend, FIRST, WRITES) == Ledger("topology", 1, 1, 1, 0)
+    assert commit_resolved(backend, FIRST, WRITES) == whole_ledger("topology", 1, 1, 1, 0)
 
 
 @pytest.mark.row(37)
@@ -68,7 +69,7 @@ def test_a_write_that_was_lost_is_to_be_tried_again() -> None:
 
 def test_a_successor_that_came_in_between_is_obeyed() -> None:
     backend = LosesAnswers(landed=True)
-    backend.usurper = Ledger("topology", 2, 1, 2, 0)
+    backend.usurper = whole_ledger("topology", 2, 1, 2, 0)
 
     with pytest.raises(FencedError):
         commit_resolved(backend, FIRST, WRITES)

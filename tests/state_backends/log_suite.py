@@ -29,7 +29,6 @@ from txtopo.state import (
     SEGMENTS_OF_A_TIER,
     Count,
     Fields,
-    Ledger,
     Max,
     Mean,
     Min,
@@ -38,7 +37,7 @@ from txtopo.state import (
     Sum,
     open_state,
 )
-from txtopo.testing.conformance.driver import StateDriver, partials
+from txtopo.testing.conformance.driver import StateDriver, partials, whole_ledger
 
 LIMIT_S = 60.0
 
@@ -114,7 +113,7 @@ class LogSuite(Patient):
         store.merge(5, [("b", 1)], attempt=1)
 
         assert self.rows_of(log) == [("a", 4, 4), ("b", 1, 5)]
-        assert store.held() == Ledger("topology", 1, 5, 1, 1)
+        assert store.held() == whole_ledger("topology", 1, 5, 1, 1)
 
     def test_a_fold_of_every_aggregate_changes_no_answer(self, url: str) -> None:
         fields = Fields("n long, total decimal(38,2), part double, low string, high timestamp")

@@ -23,7 +23,7 @@ from txtopo.errors import (
 )
 from txtopo.state import Count, Fields, Min, State, open_state
 from txtopo.testing.conformance import MillionKeysSuite, StateBackendSuite
-from txtopo.testing.conformance.driver import StateDriver
+from txtopo.testing.conformance.driver import StateDriver, claim_of
 
 pytestmark = pytest.mark.service("mariadb")
 _numbers = itertools.count()
@@ -105,7 +105,7 @@ def test_a_user_who_may_not_write_is_refused(state: State, url: str) -> None:
     with reading.reader() as reader:
         assert dict(reader.items()) == {"a": 1}
     with pytest.raises(AuthError, match="command denied"):
-        reading.open().claim("topology", 2)
+        reading.open().claim(claim_of("topology", 2))
 
 
 def test_previous_values_are_kept_before_the_new_ones_are_set(url: str) -> None:

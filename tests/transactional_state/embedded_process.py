@@ -31,7 +31,7 @@ def main(directory: str) -> None:
             if leadership is None:
                 print("waits", flush=True)
     journal = Journal(state)
-    epoch = journal.claim_epoch(this_process())
+    epoch = journal.claim_epoch(this_process(), token="ensemble")
     current = journal.load().current
     print("leads", epoch, current, flush=True)
     for txid in count(current + 1):

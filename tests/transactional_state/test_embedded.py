@@ -89,7 +89,7 @@ def test_what_is_stored_outlives_the_server_and_its_port_stays(jvm: Any, tmp_pat
 
         assert is_served(tmp_path)
         assert port_of(tmp_path) == port
-        assert Journal(state).claim_epoch("one") == epoch
+        assert Journal(state).claim_epoch("one", token="ensemble") == epoch
         state.close()
         assert not is_served(tmp_path)
 
@@ -102,7 +102,7 @@ def test_topologies_of_one_jvm_share_a_server_until_the_last_one_closes(
     one.close()
     one.close()
 
-    assert Journal(other).claim_epoch("other") == 1
+    assert Journal(other).claim_epoch("other", token="ensemble") == 1
     other.close()
     assert not is_served(tmp_path)
 
@@ -140,7 +140,7 @@ def test_a_port_that_a_stranger_took_is_left_to_it(jvm: Any, tmp_path: Path) -> 
         state = opened(jvm, tmp_path)
 
         assert port_of(tmp_path) != stranger.getsockname()[1]
-        assert Journal(state).claim_epoch("one") == 1
+        assert Journal(state).claim_epoch("one", token="ensemble") == 1
         state.close()
 
 

@@ -29,19 +29,19 @@ def batch(txid: int, metadata: Json = None, attempt: int = 0, epoch: int = 1) ->
 
 def claimed(state: TransactionalState, name: str = "one") -> Journal:
     journal = Journal(state)
-    journal.claim_epoch(name)
+    journal.claim_epoch(name, token="ensemble")
     return journal
 
 
 def test_the_first_coordinator_starts_at_txid_1(state: TransactionalState) -> None:
     journal = Journal(state)
 
-    assert journal.claim_epoch("one") == 1
+    assert journal.claim_epoch("one", token="ensemble") == 1
     assert journal.load() == JournalContents(1, {})
 
 
 def test_r7_epochs_only_grow_over_restarts(connect: Connect) -> None:
-    epochs = [Journal(connect()).claim_epoch("one") for _ in range(4)]
+    epochs = [Journal(connect()).claim_epoch("one", token="ensemble") for _ in range(4)]
 
     assert epochs == [1, 2, 3, 4]
 
@@ -115,8 +115,8 @@ def test_a_large_write_of_an_earlier_term_does_not_go_on_under_the_new_epoch(
     def apply_and_lead_anew(steps: Sequence[Step]) -> None:
         apply(steps)
         state.apply = apply  # type: ignore[method-assign]
-        Journal(connect()).claim_epoch("other")
-        journal.claim_epoch("one again")
+        Journal(connect()).claim_epoch("other", token="ensemble")
+        journal.claim_epoch("one again", token="ensemble")
         journal.load()
 
     state.apply = apply_and_lead_anew  # type: ignore[method-assign]
@@ -137,13 +137,13 @@ def test_of_two_coordinators_that_claim_at_once_one_is_refused(connect: Connect)
         node = read(path)
         if path == "/epoch":
             one.get = read  # type: ignore[method-assign]
-            rival.claim_epoch("other")
+            rival.claim_epoch("other", token="ensemble")
         return node
 
     claimed(connect(), "before")
     one.get = read_and_be_overtaken  # type: ignore[assignment,method-assign]
     with pytest.raises(FencedError, match="epoch 2 of other leads"):
-        Journal(one).claim_epoch("one")
+        Journal(one).claim_epoch("one", token="ensemble")
     rival.advance(1, drop_before=1)
 
 
@@ -155,7 +155,7 @@ def test_a_new_leader_synchronizes_before_it_reads(state: TransactionalState) ->
     state.synchronize = lambda: (calls.append("synchronize"), synchronize())[1]  # type: ignore
     state.get = lambda path: (calls.append("get"), get(path))[1]  # type: ignore
 
-    Journal(state).claim_epoch("one")
+    Journal(state).claim_epoch("one", token="ensemble")
 
     assert calls[:2] == ["synchronize", "get"]
 
@@ -223,6 +223,6 @@ def test_who_is_overtaken_in_the_very_first_claim_takes_it_for_no_damage(
 
     monkeypatch.setattr(state, "get", overtaken)
     with suppress(FencedError):
-        assert Journal(state).claim_epoch("one") == 2
+        assert Journal(state).claim_epoch("one", token="ensemble") == 2
 
-    assert Journal(connect()).claim_epoch("third") > 1
+    assert Journal(connect()).claim_epoch("third", token="ensemble") > 1

@@ -61,13 +61,13 @@ def test_nodes_of_another_user_are_refused_with_path_and_scheme(
     opened: Open, zookeeper: ZooKeeperProcess, topology_id: str
 ) -> None:
     hosts = f"{zookeeper.hosts}/{topology_id}"
-    Journal(opened(hosts, digest="owner:secret")).claim_epoch("one")
+    Journal(opened(hosts, digest="owner:secret")).claim_epoch("one", token="ensemble")
 
     for digest, scheme in ((None, "world"), ("other:secret", "digest")):
         with pytest.raises(AuthError, match=rf"/{topology_id}; scheme '{scheme}'") as error:
             opened(hosts, digest=digest)
         assert "secret" not in str(error.value)
-    assert Journal(opened(hosts, digest="owner:secret")).claim_epoch("one") == 2
+    assert Journal(opened(hosts, digest="owner:secret")).claim_epoch("one", token="ensemble") == 2
 
 
 @pytest.mark.row(2)
@@ -92,7 +92,7 @@ def test_corrupt_json_is_refused_with_its_path(
     kazoo.set(f"/txtopo/{topology_id}/epoch", b"{")
 
     with pytest.raises(CorruptNodeError, match=f"/txtopo/{topology_id}/epoch"):
-        Journal(state).claim_epoch("one")
+        Journal(state).claim_epoch("one", token="ensemble")
 
 
 @pytest.mark.row(4)
@@ -102,7 +102,7 @@ def test_a_newer_schema_is_refused(opened: Open, kazoo: KazooClient, topology_id
     kazoo.set(f"/txtopo/{topology_id}/epoch", b'{"schema":9}')
 
     with pytest.raises(SchemaVersionError, match="upgrade"):
-        Journal(state).claim_epoch("one")
+        Journal(state).claim_epoch("one", token="ensemble")
 
 
 @pytest.mark.parametrize("landed", [True, False])
@@ -129,7 +129,7 @@ def test_a_claim_whose_answer_was_lost_is_not_taken_for_a_rival(
     journal = Journal(opened(proxy.hosts))
     proxy.lose_next_answer(landed=landed)
 
-    assert journal.claim_epoch("one") == 1
+    assert journal.claim_epoch("one", token="ensemble") == 1
     journal.store_batches([BATCH])
 
 
@@ -149,10 +149,10 @@ def test_a_landed_write_of_a_coordinator_deposed_since_stays_done(
     opened: Open, proxy: Proxy
 ) -> None:
     journal = Journal(opened(proxy.hosts))
-    journal.claim_epoch("one")
+    journal.claim_epoch("one", token="ensemble")
     proxy.lose_next_answer(landed=True)
     journal.store_batches([BATCH])
-    Journal(opened()).claim_epoch("other")
+    Journal(opened()).claim_epoch("other", token="ensemble")
 
     with pytest.raises(FencedError, match="epoch 2 of other"):
         journal.advance(2, drop_before=1)
@@ -175,7 +175,7 @@ def test_with_credentials_each_node_belongs_to_its_creator(
     opened: Open, kazoo: KazooClient, zookeeper: ZooKeeperProcess, topology_id: str
 ) -> None:
     state = opened(f"{zookeeper.hosts}/{topology_id}", digest="owner:secret")
-    Journal(state).claim_epoch("one")
+    Journal(state).claim_epoch("one", token="ensemble")
     kazoo.add_auth("digest", "owner:secret")
 
     for path in ("", f"/{topology_id}", f"/{topology_id}/epoch"):

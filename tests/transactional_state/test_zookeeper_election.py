@@ -35,13 +35,13 @@ def test_an_expired_session_ends_the_leadership_and_a_rival_leads(
     state, rival = opened(proxy.hosts), opened()
     journal = Journal(state)
     assert state.lead("one", timeout_s=1, on_lost=lost.set)
-    journal.claim_epoch("one")
+    journal.claim_epoch("one", token="ensemble")
     id = state._session._client.client_id  # known while there is a connection
     proxy.cut()
     expire(id, zookeeper)
 
     assert rival.lead("rival", timeout_s=LIMIT_S, on_lost=nothing)
-    Journal(rival).claim_epoch("rival")
+    Journal(rival).claim_epoch("rival", token="ensemble")
     assert not lost.is_set()
     with monkeypatch.context() as patch:
         patch.setattr(state._session, "_session_timeout_s", 0.5)  # how long a call waits

@@ -1,7 +1,8 @@
 """forget: lets go of a topology; its rows stay, and another topology may have its tables.
 
 A released ledger keeps its txid and epoch, so that rows keep their meaning and a coordinator that
-wakes up stays fenced. Whoever wants the tables says from where it goes on: with ``rebuild``.
+wakes up stays fenced. It names no owner and no ensemble any more. Whoever wants the tables says
+from where it goes on: with ``rebuild``. One state of a topology can be released alone.
 
 Order: the note in ``/current``; the ledgers, one after the other; the batches; all other nodes in
 one write.
@@ -14,10 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from txtopo.config import Config
+from txtopo.errors import StateUsageError
 from txtopo.metadata import Json
 from txtopo.operations.plan import Plan, Step, Work, check_turn, note, planned
 from txtopo.operations.site import Access, Claim, Site
-from txtopo.state.ledger import RELEASED, Ledger
+from txtopo.state.ledger import RELEASED, Ledger, Owner
+from txtopo.state.ledger import Claim as StateClaim
 from txtopo.transactional_state.journal import JournalContents
 from txtopo.transactional_state.nodes import BATCHES, CURRENT, EPOCH, QUARANTINE
 from txtopo.transactional_state.store import Delete
@@ -29,19 +32,50 @@ if TYPE_CHECKING:
 DELETES_MAX = 1_000
 
 
-def forget(topology: Topology, config: Config = Config(), *, access: Access = Access()) -> Plan:
+def forget(
+    topology: Topology,
+    config: Config = Config(),
+    *,
+    state: str | None = None,
+    access: Access = Access(),
+) -> Plan:
     """Delete what ZooKeeper has of a topology, and release its states. No row is touched.
 
     Args:
         topology: The topology, which must not run.
         config: As for ``start``.
+        state: Release only this one, named ``component.state`` as ``show`` does, and delete
+            nothing in ZooKeeper.
         access: How ZooKeeper is reached.
 
     Raises:
         CoordinatorActive: A coordinator leads; stop it first.
         CorruptNodeError: A node cannot be read; put it back with ``repair_node``.
+        StateUsageError: The topology has no such state.
     """
+    if state is not None:
+        return planned(_Release(state, {"state": state}), topology, config, access)
     return planned(_Forget(), topology, config, access)
+
+
+@dataclass(frozen=True, slots=True)
+class _Release:
+    state: str
+    arguments: dict[str, Json]
+    name: str = "forget"
+
+    def look(self, site: Site) -> Work:
+        if self.state not in site.backends:
+            raise StateUsageError(
+                f"topology {site.graph.id!r} has no state {self.state!r}; expected one of "
+                f"{', '.join(site.backends)}",
+                state=self.state,
+            )
+        check_turn(self, _contents(site))
+        ledger = site.ledgers()[self.state]
+        if ledger is None or ledger.topology != site.graph.id:
+            return Work()
+        return Work([_release_step(self.state, ledger)], {self.state: ledger}, takes_over=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +84,10 @@ class _Forget:
     name: str = "forget"
 
     def look(self, site: Site) -> Work:
-        known = site.state.get(EPOCH) is not None or site.state.get(CURRENT) is not None
-        contents = site.journal.read() if known else JournalContents(1, {})
+        known = _known(site)
+        contents = _contents(site)
         check_turn(self, contents)
-        mine: dict[str, Ledger | None] = {
+        mine: dict[str, Ledger] = {
             name: ledger
             for name, ledger in site.ledgers().items()
             if ledger is not None and ledger.topology == site.graph.id
@@ -72,14 +106,7 @@ class _Forget:
                     f"note in {CURRENT} that the topology is being forgotten",
                     lambda claim: claim.write(note(self, contents.current)),
                 ),
-                *(
-                    Step(
-                        f"release state {name!r}, which keeps its rows and txid "
-                        f"{ledger.txid if ledger else 0}",
-                        partial(_release, name),
-                    )
-                    for name, ledger in mine.items()
-                ),
+                *(_release_step(name, ledger) for name, ledger in mine.items()),
                 *(
                     Step(f"delete {len(group)} nodes from {group[0]} on", partial(_delete, group))
                     for group in groups
@@ -87,11 +114,25 @@ class _Forget:
                 Step(f"delete {CURRENT} and {EPOCH}", _end),
             ],
             mine,
+            takes_over=True,
         )
 
 
+def _known(site: Site) -> bool:
+    return site.state.get(EPOCH) is not None or site.state.get(CURRENT) is not None
+
+
+def _contents(site: Site) -> JournalContents:
+    return site.journal.read() if _known(site) else JournalContents(1, {})
+
+
+def _release_step(name: str, ledger: Ledger) -> Step:
+    text = f"release state {name!r}, which keeps its rows and txid {ledger.txid}"
+    return Step(text, partial(_release, name))
+
+
 def _release(name: str, claim: Claim) -> None:
-    claim.site.backends[name].claim(RELEASED, claim.epoch)
+    claim.site.backends[name].claim(StateClaim(Owner(RELEASED), claim.epoch))
 
 
 def _delete(paths: list[str], claim: Claim) -> None:

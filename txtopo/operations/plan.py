@@ -49,10 +49,12 @@ class Work:
         steps: In this order; none if all is as it should be.
         ledgers: The states that have to be claimed, with what was read of them; None if the steps
             claim what they need themselves.
+        takes_over: Claim them also from another owner or ensemble, if that is what was read.
     """
 
     steps: Sequence[Step] = ()
     ledgers: Mapping[str, Ledger | None] | None = None
+    takes_over: bool = False
 
 
 class Verb(Protocol):
@@ -118,7 +120,7 @@ class Plan:
                 )
             if not work.steps:
                 return
-            claim = Claim(site, 0) if work.ledgers is None else _claim(site, work.ledgers)
+            claim = Claim(site, 0) if work.ledgers is None else _claim(site, work)
             for at, step in enumerate(work.steps):
                 site.point(f"operator.before:{at}")
                 step.do(claim)
@@ -165,10 +167,11 @@ def _texts(work: Work) -> tuple[str, ...]:
     return (claims, *texts)
 
 
-def _claim(site: Site, planned_on: Mapping[str, Ledger | None]) -> Claim:
-    claim = site.claim(planned_on)
+def _claim(site: Site, work: Work) -> Claim:
+    assert work.ledgers is not None
+    claim = site.claim(work.ledgers, takes_over=work.takes_over)
     now = site.ledgers()
-    for name, before in planned_on.items():
+    for name, before in work.ledgers.items():
         after = now[name]
         if after is not None and (before or Ledger("", 0)).writer != after.writer:
             raise StateUsageError(

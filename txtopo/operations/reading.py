@@ -23,6 +23,7 @@ from txtopo.transactional_state.nodes import (
     QUARANTINE,
     batch_of,
     current_of,
+    ensemble_of,
     epoch_of,
     operation_of,
     txid_of,
@@ -64,6 +65,12 @@ class Reading:
         """The newest epoch; None if it is not known."""
         node = self.nodes[EPOCH]
         return epoch_of(node) if isinstance(node, Node) else None
+
+    @property
+    def ensemble(self) -> str:
+        """The token of the ensemble; empty if it is not known."""
+        node = self.nodes[EPOCH]
+        return ensemble_of(node) if isinstance(node, Node) else ""
 
     @property
     def operation(self) -> dict[str, Json] | None:

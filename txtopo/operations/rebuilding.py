@@ -5,6 +5,9 @@ not know is where the source stood then: a ledger has no metadata. So the metada
 taken from ZooKeeper if it is still there, else it has to be given: from a ``show()`` of that time
 or from the source. It is never guessed.
 
+A ledger names the ensemble that its epochs come from. Where that is another one, because the data
+of ZooKeeper was wiped or is another server's, the state is taken over; the plan says so.
+
 Order: the epoch in ZooKeeper, the epoch in the ledgers, then ``current`` and the batches in one
 write. Before that write a coordinator refuses to start, as it did before.
 """
@@ -25,9 +28,9 @@ from txtopo.operations.plan import Plan, Step, Work, check_turn, planned
 from txtopo.operations.site import Access, Claim, Site
 from txtopo.runtime.journaling import to_json
 from txtopo.state.adoption import adopts
-from txtopo.state.ledger import RELEASED, Ledger
+from txtopo.state.ledger import RELEASED, Ledger, same_owner
 from txtopo.transactional_state.journal import JournalContents
-from txtopo.transactional_state.nodes import CURRENT, EPOCH
+from txtopo.transactional_state.nodes import CURRENT, EPOCH, ensemble_of
 from txtopo.transactional_state.store import Put
 
 if TYPE_CHECKING:
@@ -81,8 +84,15 @@ class _Rebuild:
         work = f"set {CURRENT} from {contents.current} to {current}, with the metadata of " + (
             told or "no txid"
         )
-        step = Step(f"{work}; drop all other batches", partial(_write, contents, current, batches))
-        return Work([step], ledgers)
+        taken = "".join(
+            f"; state {name!r} is taken over from {_holder(each)}"
+            for name, each in ledgers.items()
+            if each is not None and not _is_mine(site, name, each)
+        )
+        write = partial(_write, contents, current, batches)
+        return Work(
+            [Step(f"{work}; drop all other batches{taken}", write)], ledgers, takes_over=True
+        )
 
     def _batches(
         self, site: Site, contents: JournalContents, low: int, high: int
@@ -122,10 +132,13 @@ def _contents(site: Site) -> JournalContents:
 def _held(site: Site, ledgers: Mapping[str, Ledger | None]) -> tuple[int, int]:
     """Return the lowest and the highest txid that states hold."""
     for name, ledger in ledgers.items():
-        if ledger is not None and ledger.topology not in (site.graph.id, RELEASED):
+        if ledger is None or ledger.topology == RELEASED:
+            continue
+        other = ledger.owner != site.owners[name] and ledger.owner in site.owners.values()
+        if ledger.topology != site.graph.id or other:
             raise ForeignStateError(
-                f"state {name!r} belongs to topology {ledger.topology!r}; got {site.graph.id!r}; "
-                "release it with forget of that topology, or use another table",
+                f"state {name!r} belongs to {ledger.owner}; got {site.owners[name]}; release it "
+                "with forget of that topology, or use another table",
                 state=name,
                 owner=ledger.topology,
             )
@@ -148,7 +161,7 @@ def _held(site: Site, ledgers: Mapping[str, Ledger | None]) -> tuple[int, int]:
 def _fits(site: Site, contents: JournalContents, ledgers: Mapping[str, Ledger | None]) -> bool:
     """Return whether a coordinator could go on from here."""
     mine = {name: each or Ledger(site.graph.id, 0) for name, each in ledgers.items()}
-    if any(ledger.topology == RELEASED for ledger in mine.values()):
+    if not all(_is_mine(site, name, ledger) for name, ledger in mine.items()):
         return False
     begins = contents.current == 1 or contents.current - 1 in contents.batches
     batch = contents.batches.get(contents.current)
@@ -157,6 +170,22 @@ def _fits(site: Site, contents: JournalContents, ledgers: Mapping[str, Ledger | 
     except PromiseError:
         return False
     return begins
+
+
+def _is_mine(site: Site, name: str, ledger: Ledger) -> bool:
+    """Return whether a coordinator of this ensemble may claim the state as it is."""
+    token = ensemble_of(site.state.get(EPOCH))
+    return (
+        ledger.topology == site.graph.id
+        and same_owner(ledger, site.owners[name])
+        and (not ledger.txid or ledger.ensemble in ("", token))
+    )
+
+
+def _holder(ledger: Ledger) -> str:
+    if ledger.topology == RELEASED:
+        return "nobody, since it was released"
+    return f"{ledger.owner}, with epochs of ensemble {ledger.ensemble!r}"
 
 
 def _write(

@@ -2,7 +2,8 @@
 
 What is known:
 
-* ``/epoch``: any number above all that ledgers and batches name, if a ledger was ever claimed.
+* ``/epoch``: any number above all that ledgers and batches name, if a ledger was ever claimed; with
+  the token of the ensemble that the ledgers name, by which they know the coordinator again.
 * ``/current``: follows from the ledgers and the batches, as a takeover would decide it.
 * ``/batches/<txid>`` that no state holds: it and the later ones may be planned anew. Of an opaque
   spout also one that some state holds: it is undone and cut anew.
@@ -36,6 +37,7 @@ from txtopo.transactional_state.nodes import (
     batch_of,
     batch_path,
     current_of,
+    ensemble_of,
     epoch_of,
     txid_of,
 )
@@ -104,14 +106,14 @@ class _RepairNode:
         if errors:
             raise errors[0]
         if self.path == EPOCH:
-            return self._epoch(reading)
+            return self._epoch(site, reading)
         if not isinstance(epoch := reading.nodes[EPOCH], Node):
             raise self._unknown(f"{EPOCH} cannot be read either; put that back first")
         if self.path == CURRENT:
             return self._current(reading, epoch)
         return self._batch(site, reading)
 
-    def _epoch(self, reading: Reading) -> Work:
+    def _epoch(self, site: Site, reading: Reading) -> Work:
         highest = reading.known_epoch
         epoch = highest + EPOCH_ROOM
         if self.value is not None:
@@ -120,12 +122,30 @@ class _RepairNode:
                 raise self._unknown(f"epoch {highest} is known, which is above {epoch}")
         elif not highest:
             raise self._unknown("no ledger and no batch names an epoch")
-        value: Json = {"epoch": epoch, "leader": None}
+        value: dict[str, Json] = {"epoch": epoch, "leader": None}
+        token = ensemble_of(Node(self.value, 0)) or self._ensemble(site, reading)
+        if token:
+            value["ensemble"] = token
         # Made anew it must not have a version that a coordinator of the lost node may hold.
         rewrites = min(epoch, REWRITES_MAX) if reading.nodes[EPOCH] is None else 0
         writes: list[Write] = [Put(EPOCH, value)] * (rewrites + 1)
-        step = Step(f"set {EPOCH} to {epoch}", lambda claim: claim.site.state.apply(writes))
+        told = f", as the ensemble {token!r} that the ledgers name" if token else ""
+        step = Step(f"set {EPOCH} to {epoch}{told}", lambda claim: claim.site.state.apply(writes))
         return Work([step])
+
+    def _ensemble(self, site: Site, reading: Reading) -> str:
+        """Return the token that the ledgers name; empty if none does."""
+        tokens = {
+            each.ensemble
+            for each in reading.ledgers.values()
+            if isinstance(each, Ledger) and each.topology == site.graph.id and each.ensemble
+        }
+        if len(tokens) > 1:
+            raise self._unknown(
+                f"the ledgers name several ensembles, {', '.join(map(repr, sorted(tokens)))}; "
+                "say which in value={'epoch': …, 'ensemble': …}"
+            )
+        return tokens.pop() if tokens else ""
 
     def _current(self, reading: Reading, epoch: Node) -> Work:
         held = [each.txid for each in reading.ledgers.values() if isinstance(each, Ledger)]

@@ -17,7 +17,7 @@ from txtopo.operations.reading import Reading, read
 from txtopo.operations.site import Access, Site, open_site
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.journaling import from_json
-from txtopo.state.ledger import Ledger
+from txtopo.state.ledger import RELEASED, Ledger
 from txtopo.transactional_state.nodes import BATCHES, QUARANTINE, batch_of
 from txtopo.transactional_state.store import Node
 
@@ -33,6 +33,7 @@ class Overview:
         topology_id: Id of the topology.
         leader: The candidate that leads, or None.
         epoch: The newest epoch; None if there is none, or it cannot be read.
+        ensemble: The token by which ledgers know this ZooKeeper; empty if it has none yet.
         current: The lowest uncommitted txid; None if there is none, or it cannot be read.
         operation: The operator's verb that was begun and has not ended, or None.
         batches: What is stored of each batch, by txid. Keep it: ``repair_node``, ``rebuild`` and
@@ -46,6 +47,7 @@ class Overview:
     topology_id: str
     leader: Json
     epoch: int | None
+    ensemble: str
     current: int | None
     operation: dict[str, Json] | None
     batches: dict[int, Json]
@@ -59,6 +61,7 @@ class Overview:
             f"topology {self.topology_id!r}",
             f"  leader       {self.leader if self.leader is not None else 'none'}",
             f"  epoch        {self.epoch}",
+            f"  ensemble     {self.ensemble or 'none'}",
             f"  current      {self.current}",
         ]
         if self.operation is not None:
@@ -87,6 +90,7 @@ def show(topology: Topology, config: Config = Config(), *, access: Access = Acce
             topology_id=topology.id,
             leader=site.state.leader(),
             epoch=reading.epoch,
+            ensemble=reading.ensemble,
             current=reading.current,
             operation=reading.operation,
             batches=reading.values(BATCHES),
@@ -122,5 +126,8 @@ def _told(ledger: Ledger | TxtopoError | None) -> str:
         return "nobody has claimed it"
     if isinstance(ledger, TxtopoError):
         return f"cannot be read: {ledger}"
-    owner = repr(ledger.topology) if ledger.topology else "nobody any more"
+    if ledger.topology == RELEASED:
+        owner = "nobody any more"
+    else:
+        owner = f"{ledger.owner} and ensemble {ledger.ensemble!r}"
     return f"txid {ledger.txid} of {ledger.writer}, epoch {ledger.epoch}, belongs to {owner}"

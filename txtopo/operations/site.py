@@ -7,6 +7,7 @@ that wakes up later is refused by ZooKeeper and by every ledger.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,9 +17,10 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConfigError, CoordinatorActive
 from txtopo.metadata import Json
 from txtopo.state.backend import StateBackend, Writes
-from txtopo.state.ledger import Ledger
+from txtopo.state.ledger import Claim as StateClaim
+from txtopo.state.ledger import Ledger, Owner
 from txtopo.state.outcome import commit_resolved
-from txtopo.state.plug_in import checked_ledger
+from txtopo.state.plug_in import claim_state
 from txtopo.topology.component import Role
 from txtopo.transactional_state.candidate import this_process
 from txtopo.transactional_state.journal import Journal
@@ -72,6 +74,11 @@ class Site:
         self.backends = backends
         self.point = access.point
         self.journal = Journal(state, config.history_txids)
+        self.owners = {
+            f"{component.id}.{name}": Owner(graph.id, component.id, name)
+            for component in graph.components.values()
+            for name in component.states
+        }
 
     @property
     def chained(self) -> bool:
@@ -85,8 +92,8 @@ class Site:
 
     def kind(self, name: str) -> str:
         """Return the kind of a state."""
-        component, _, state = name.partition(".")
-        return self.graph.components[component].states[state].kind
+        owner = self.owners[name]
+        return self.graph.components[owner.component].states[owner.state].kind
 
     def ledgers(self) -> dict[str, Ledger | None]:
         """Read the ledger of every state.
@@ -123,11 +130,12 @@ class Site:
         finally:
             leadership.release()
 
-    def claim(self, ledgers: Mapping[str, Ledger | None]) -> Claim:
+    def claim(self, ledgers: Mapping[str, Ledger | None], *, takes_over: bool = False) -> Claim:
         """Claim an epoch above all that are known, in ZooKeeper and then in these ledgers.
 
         Args:
             ledgers: What was read of the states that the verb writes to.
+            takes_over: Take them from the ensemble that they name, if it is another one.
 
         Raises:
             ForeignStateError: Another topology owns a state.
@@ -137,12 +145,16 @@ class Site:
         if above and self.state.get(EPOCH) is None:
             above += EPOCH_ROOM
         self.point("operator.before-epoch")
-        epoch = self.journal.claim_epoch({**this_process(), "operator": True}, above=above)
+        epoch = self.journal.claim_epoch(
+            {**this_process(), "operator": True}, token=secrets.token_hex(8), above=above
+        )
+        token = self.journal.ensemble
         self.point("operator.after-epoch")
-        for name in ledgers:
+        for name, ledger in ledgers.items():
             backend = self.backends[name]
             backend.create()
-            checked_ledger(backend, backend.claim(self.graph.id, epoch), epoch=epoch)
+            replaces = ledger if takes_over else None
+            claim_state(backend, StateClaim(self.owners[name], epoch, token, replaces), name)
             self.point(f"operator.claimed:{name}")
         return Claim(self, epoch)
 

@@ -15,7 +15,7 @@ from txtopo.operations.reading import Reading, read
 from txtopo.operations.site import Access, Site, open_site
 from txtopo.runtime.journaling import from_json
 from txtopo.state.adoption import adopts
-from txtopo.state.ledger import RELEASED, Ledger
+from txtopo.state.ledger import RELEASED, Ledger, same_owner
 from txtopo.topology.fingerprint import fingerprint
 from txtopo.transactional_state.nodes import (
     BATCHES,
@@ -133,13 +133,21 @@ def _ledger(site: Site, reading: Reading, name: str, ledger: Ledger) -> Iterator
     if ledger.topology == RELEASED:
         yield Finding(name, "was released by the topology that had it", "call rebuild")
         return
-    if ledger.topology != site.graph.id:
+    if not same_owner(ledger, site.owners[name]):
         yield Finding(
             name,
-            f"belongs to topology {ledger.topology!r}",
-            "use another table, or release it with forget of that topology",
+            f"belongs to {ledger.owner}",
+            "use another table, or release it with forget of that topology; if the component was "
+            "renamed, start once with allow_change=True",
         )
         return
+    token = reading.ensemble
+    if ledger.txid and token and ledger.ensemble not in ("", token):
+        yield Finding(
+            name,
+            f"takes its epochs from ensemble {ledger.ensemble!r}; this ZooKeeper is {token!r}",
+            "point to the right ZooKeeper, or call rebuild",
+        )
     if ledger.epoch > (reading.epoch or 0) and not isinstance(reading.nodes[EPOCH], TxtopoError):
         yield Finding(
             name,

@@ -10,7 +10,15 @@ query calls one batch at a time.
 Each start of the query claims an epoch above all that the ledgers hold, in all states, before it
 writes anything: whatever an earlier start still has on its way is refused. The query's id, which
 lives in its checkpoint, is part of the ledgers' topology id: another checkpoint would number other
-batches from 0, so it is another topology.
+batches from 0, so it is another topology. It also stands where a coordinator's ledgers name their
+ensemble, since nobody else counts the epochs.
+
+A query may continue another one: ``continues`` names it, and ``after_txid`` says where it ended.
+The first call then writes the new query's id into each ledger in place of the old one, by
+compare-and-set, if the ledger holds exactly *after_txid*. From then on the old query is refused,
+and so is every other that says it continues the old one: only the query that continued last may
+write. Ledgers of schema 1 kept the old id although another query went on. So a ledger of schema 1
+that names the old id may belong to either; whichever of the two comes first has it.
 """
 
 from __future__ import annotations
@@ -102,10 +110,9 @@ class ForeachBatch:
         try:
             if run is None:
                 self._close([each for each in self._runs if each.id == query.id])
-                owner = self._owner(query)
-                run = StreamRun(self._graph, self._config, owner, frame, self._scheduler)
+                run = StreamRun(self._graph, self._config, query.id, frame, self._scheduler)
                 self._runs[query] = run
-                run.claim(txid, first_txid=self._after_txid + 1)
+                run.claim(txid, continues=self._continues, after_txid=self._after_txid)
             run.commit(frame, txid)
         except BaseException:
             # Another call claims anew, and reads the ledgers again.
@@ -126,7 +133,3 @@ class ForeachBatch:
             run = self._runs.pop(query, None)
             if run is not None:
                 run.close()
-
-    def _owner(self, query: StreamingQueryFacts) -> str:
-        id = self._continues or query.id
-        return self._graph.id if id is None else f"{self._graph.id}@{id}"

@@ -63,6 +63,10 @@ class Scheduler(Protocol):
         """Run blocking *work* on another thread, then call *done* with its outcome on the loop."""
         ...
 
+    def seed(self) -> int:
+        """Return a random number of 64 bits."""
+        ...
+
     def point(self, name: str) -> None:
         """Mark a durable step; does nothing. A simulator crashes the process here.
 
@@ -102,10 +106,6 @@ class LaneScheduler(Scheduler, Protocol):
 
     def lane(self, name: str) -> Lane:
         """Return a new lane; from the loop only."""
-        ...
-
-    def seed(self) -> int:
-        """Return a random number of 64 bits."""
         ...
 
 

@@ -29,8 +29,8 @@ from txtopo.runtime.spark_jobs import NoLabels
 from txtopo.runtime.start import check_states
 from txtopo.runtime.takeover import StateName, open_states
 from txtopo.state.backend import StateBackend
-from txtopo.state.ledger import Ledger
-from txtopo.state.plug_in import checked_ledger
+from txtopo.state.ledger import Claim, Ledger, Owner, same_owner
+from txtopo.state.plug_in import claim_state
 from txtopo.topology.graph import Graph
 
 if TYPE_CHECKING:
@@ -69,15 +69,20 @@ class StreamRun:
     Args:
         graph: The topology.
         config: How it runs.
-        owner: What the ledgers have to name as their topology.
+        query_id: Id of the query; None for a frame that no query brought.
         frame: The first micro-batch.
         scheduler: Where durable steps are marked.
     """
 
     def __init__(
-        self, graph: Graph, config: Config, owner: str, frame: DataFrame, scheduler: Scheduler
+        self,
+        graph: Graph,
+        config: Config,
+        query_id: str | None,
+        frame: DataFrame,
+        scheduler: Scheduler,
     ) -> None:
-        self._graph, self._owner = graph, owner
+        self._graph, self._query_id = graph, query_id
         carrier: DataFrameCarrier | LocalCarrier
         if config.carrier == "local":
             carrier = LocalCarrier(config.slots)
@@ -93,12 +98,13 @@ class StreamRun:
         self._epoch = 0
         self._calls: dict[int, int] = {}
 
-    def claim(self, txid: int, *, first_txid: int) -> None:
+    def claim(self, txid: int, *, continues: str | None, after_txid: int) -> None:
         """Claim all states for a new epoch, and check that they stand where the query does.
 
         Args:
             txid: The txid of the first call.
-            first_txid: The txid of the query's batch 0.
+            continues: Id of the query that this one continues.
+            after_txid: The last txid of that query; batch 0 of this one comes next.
 
         Raises:
             ForeignStateError: A state belongs to another topology, or another checkpoint.
@@ -107,16 +113,25 @@ class StreamRun:
             FencedError: A later start of the query has claimed a state meanwhile.
         """
         self._backends = open_states(self._parts)
-        ledgers: dict[str, Ledger | None] = {}
-        for (component, state), backend in self._backends.items():
+        ledgers: dict[StateName, Ledger | None] = {}
+        for name, backend in self._backends.items():
             backend.create()
             with backend.snapshot() as snapshot:
-                ledgers[f"{component}.{state}"] = snapshot.ledger
-        for name, ledger in ledgers.items():
-            self._check(name, ledger, txid, first_txid)
+                ledgers[name] = snapshot.ledger
+        for (component, state), ledger in ledgers.items():
+            owner = Owner(self._topology(self._query_id), component, state)
+            shown = f"{component}.{state}"
+            self._check_owner(shown, ledger, owner, continues, after_txid)
+            self._check(shown, ledger, txid, after_txid + 1)
         self._epoch = 1 + max((each.epoch for each in ledgers.values() if each), default=0)
-        for backend in self._backends.values():
-            checked_ledger(backend, backend.claim(self._owner, self._epoch), epoch=self._epoch)
+        for (component, state), backend in self._backends.items():
+            owner = Owner(self._topology(self._query_id), component, state)
+            # What was found is replaced and nothing else: of two that continue one query at the
+            # same time the second is refused.
+            claim = Claim(
+                owner, self._epoch, self._query_id or "", replaces=ledgers[component, state]
+            )
+            claim_state(backend, claim, f"{component}.{state}")
 
     def commit(self, frame: DataFrame, txid: int) -> None:
         """Process a micro-batch and commit it; what earlier attempts of the txid left is undone."""
@@ -141,10 +156,36 @@ class StreamRun:
         """Close the states."""
         close_backends(self._backends)
 
+    def _topology(self, query_id: str | None) -> str:
+        """Return what a ledger names as its topology."""
+        return self._graph.id if query_id is None else f"{self._graph.id}@{query_id}"
+
+    def _check_owner(
+        self, name: str, ledger: Ledger | None, owner: Owner, continues: str | None, after_txid: int
+    ) -> None:
+        """Check whose one state is, before anything is claimed.
+
+        A ledger that names the continued query was not taken over yet, so it holds what that query
+        committed last: *after_txid*. One of schema 1 may have been, since the name stayed then.
+        """
+        if ledger is None or same_owner(ledger, owner):
+            return
+        before = Owner(self._topology(continues), owner.component, owner.state)
+        if continues is None or not same_owner(ledger, before):
+            raise _foreign(name, ledger, self._graph.id, owner)
+        if ledger.schema > 1 and ledger.txid != after_txid:
+            kind = StoreAheadOfCoordinator if ledger.txid > after_txid else StoreBehindCoordinator
+            raise kind(
+                f"state {name!r} holds txid {ledger.txid} of the query {continues!r}; got "
+                f"after_txid={after_txid}; expected the txid that its last batch was committed as, "
+                "in all states; let that query finish its last batch, then say "
+                f"foreach_batch(continues={continues!r}, after_txid={ledger.txid})",
+                state=name,
+                txid=ledger.txid,
+            )
+
     def _check(self, name: str, ledger: Ledger | None, txid: int, first_txid: int) -> None:
         """Check one state before anything is claimed."""
-        if ledger is not None and ledger.topology != self._owner:
-            raise _foreign(name, ledger, self._graph.id, self._owner)
         held = ledger.txid if ledger is not None else 0
         batch = f"the query comes with its batch {txid - first_txid}, which is txid {txid}"
         if held > txid:
@@ -204,7 +245,7 @@ def _with_tasks(graph: Graph, slots: int) -> Graph:
     return replace(graph, spout=spout, components={**graph.components, spout.id: spout})
 
 
-def _foreign(name: str, ledger: Ledger, id: str, owner: str) -> ForeignStateError:
+def _foreign(name: str, ledger: Ledger, id: str, owner: Owner) -> ForeignStateError:
     query = ledger.topology.removeprefix(f"{id}@")
     if ledger.topology == id or query == ledger.topology:
         remedy = "give each topology tables of its own"
@@ -213,12 +254,13 @@ def _foreign(name: str, ledger: Ledger, id: str, owner: str) -> ForeignStateErro
             "it was written by a query with another checkpoint, whose batches are others; go on "
             "with that checkpoint, or give this one tables of its own, or, if this query begins "
             f"where that one ended, say foreach_batch(continues={query!r}, "
-            f"after_txid={ledger.txid}), now and at each later start"
+            f"after_txid={ledger.txid}), now and at each later start; a query that another one has "
+            "continued is never started again"
         )
     return ForeignStateError(
-        f"state {name!r} belongs to {ledger.topology!r}, up to txid {ledger.txid}; got {owner!r}; "
+        f"state {name!r} belongs to {ledger.owner}, up to txid {ledger.txid}; got {owner}; "
         f"{remedy}",
-        topology=owner,
+        topology=owner.topology,
         owner=ledger.topology,
         txid=ledger.txid,
     )

@@ -23,8 +23,8 @@ from txtopo.runtime.closing import close_backends
 from txtopo.runtime.journaling import from_json
 from txtopo.state.adoption import adopts
 from txtopo.state.backend import StateBackend
-from txtopo.state.ledger import Ledger
-from txtopo.state.plug_in import checked_ledger
+from txtopo.state.ledger import Claim, Ledger, Owner
+from txtopo.state.plug_in import claim_state
 from txtopo.topology.component import Role
 from txtopo.topology.fingerprint import fingerprint
 
@@ -72,6 +72,7 @@ def take_over(parts: Parts, journal: Journal, candidate: Json) -> Takeover:
     point("P0.before-epoch")
     epoch = journal.claim_epoch(
         candidate,
+        token=f"{parts.scheduler.seed():016x}",
         fingerprint=fingerprint(parts.graph),
         allow_change=parts.config.allow_change,
     )
@@ -79,7 +80,7 @@ def take_over(parts: Parts, journal: Journal, candidate: Json) -> Takeover:
     backends = open_states(parts)
     try:
         try:
-            ledgers = _claim(parts, epoch, backends)
+            ledgers = _claim(parts, epoch, journal.ensemble, backends)
             coordinator, adopted = _coordinator(parts, journal, epoch, ledgers)
         except PromiseError:
             # What does not fit together may be what a successor has written meanwhile.
@@ -92,14 +93,17 @@ def take_over(parts: Parts, journal: Journal, candidate: Json) -> Takeover:
 
 
 def _claim(
-    parts: Parts, epoch: int, backends: Mapping[StateName, StateBackend]
+    parts: Parts, epoch: int, ensemble: str, backends: Mapping[StateName, StateBackend]
 ) -> dict[str, Ledger]:
     ledgers = {}
     for (component, state), backend in backends.items():
         name = f"{component}.{state}"
         backend.create()
+        claim = Claim(Owner(parts.graph.id, component, state), epoch, ensemble)
+        if parts.config.allow_change:
+            claim = replace(claim, replaces=_renamed(backend, claim, backends))
         try:
-            answer = backend.claim(parts.graph.id, epoch)
+            ledgers[name] = claim_state(backend, claim, name)
         except FencedError as error:
             raise StoreAheadOfCoordinator(
                 f"state {name!r} was claimed by epoch {error.facts.get('successor')}, but the "
@@ -108,9 +112,19 @@ def _claim(
                 "which fits ZooKeeper to the states",
                 state=name,
             ) from error
-        ledgers[name] = checked_ledger(backend, answer, epoch=epoch)
         parts.scheduler.point(f"P0.claimed:{name}")
     return ledgers
+
+
+def _renamed(
+    backend: StateBackend, claim: Claim, backends: Mapping[StateName, StateBackend]
+) -> Ledger | None:
+    """Return the ledger of a state whose component or name this topology has no more."""
+    with backend.snapshot() as snapshot:
+        held = snapshot.ledger
+    if held is None or held.topology != claim.owner.topology or held.ensemble != claim.ensemble:
+        return None
+    return None if (held.component, held.state) in backends else held
 
 
 def _coordinator(

@@ -33,7 +33,16 @@ from txtopo.state.frames import (
     FrameWrites,
 )
 from txtopo.state.lane import Lane
-from txtopo.state.ledger import RELEASED, Ledger, Standing, claimed, standing
+from txtopo.state.ledger import (
+    LEDGER_SCHEMA,
+    RELEASED,
+    Claim,
+    Ledger,
+    Owner,
+    Standing,
+    claimed,
+    standing,
+)
 from txtopo.state.map_factory import MapFactory, backing_map_factory
 from txtopo.state.opaque_map import OpaqueMap
 from txtopo.state.outcome import commit_resolved
@@ -55,6 +64,7 @@ __all__ = [
     "Aggregate",
     "BackendFactory",
     "BackingMap",
+    "Claim",
     "Columns",
     "ComparesAndPuts",
     "Contents",
@@ -69,6 +79,7 @@ __all__ = [
     "FrameTransaction",
     "FrameWrites",
     "Key",
+    "LEDGER_SCHEMA",
     "Lane",
     "Last",
     "Ledger",
@@ -79,6 +90,7 @@ __all__ = [
     "Min",
     "OpaqueMap",
     "OwnAggregate",
+    "Owner",
     "Puts",
     "RELEASED",
     "Row",

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError, TopologyError
 from txtopo.state.aggregates import Aggregate
-from txtopo.state.ledger import Ledger
+from txtopo.state.ledger import Claim, Ledger
 from txtopo.state.values import Row
 from txtopo.tuples import Fields
 
@@ -195,6 +195,10 @@ class StateBackend(ABC):
     ``P7.before`` when nothing is left but to make it durable. A plug-in need not call it.
     """
 
+    claimant: Claim | None = None
+    """The claim that this object writes under. :meth:`claim` sets it, before it writes;
+    :meth:`commit` hands it to :func:`txtopo.state.ledger.standing`."""
+
     @abstractmethod
     def create(self) -> None:
         """Make the tables that are missing and check those that are there.
@@ -205,11 +209,18 @@ class StateBackend(ABC):
         """
 
     @abstractmethod
-    def claim(self, topology: str, epoch: int) -> Ledger:
-        """Write *epoch* into the ledger in one store transaction, as ``ledger.claimed`` says.
+    def claim(self, claim: Claim) -> Ledger:
+        """Write owner, epoch and ensemble into the ledger, as ``ledger.claimed`` says.
+
+        The ledger is read and written in one store transaction. Every field of it is kept, also
+        those that the backend has no use for: after the claim it is read back and compared.
 
         Returns:
             The ledger as it stands now.
+
+        Raises:
+            PromiseError: As :func:`txtopo.state.ledger.claimed` says; nothing was written.
+            StoreUnavailable: Try again later.
         """
 
     @abstractmethod

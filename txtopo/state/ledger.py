@@ -1,18 +1,51 @@
-"""The ledger: which (epoch, txid, attempt) a state holds, and which epoch may write.
+"""The ledger: which (epoch, txid, attempt) a state holds, whose it is, and which epoch may write.
 
 Every write to a state happens in one store transaction that reads the ledger, asks
 :func:`standing` what the attempt may do, and writes the ledger together with the data. That one
 rule gives the fence (a deposed coordinator changes nothing), the order (no gap, no step back) and
 the redo (an attempt that comes after another of the same txid).
+
+Two coordinators that know nothing of each other
+------------------------------------------------
+An attempt is known by (epoch, txid, attempt), and each of these is counted from 1 or 0. So whoever
+counts for himself comes to the same numbers, and would take another's writes for his own. Hence
+the ledger also names
+
+1. its *owner*: topology, component and name of the state. One table may be reached by two URLs
+   (another host name, a parameter more, a symbolic link), which no comparison of texts finds. The
+   second state is refused by the ledger itself. The first claim decides;
+2. the *ensemble* that the epochs come from: a token that is drawn once for the nodes of a topology
+   and kept in ZooKeeper beside the epoch. Another token means that another ZooKeeper counts. It is
+   refused, unless the state holds no txid yet: then nothing can be lost, the claim takes the state
+   over, and the earlier claimant is refused from then on.
+
+A commit is checked against both, since a claim of before may have been taken over meanwhile. To
+take a state over on purpose, a claim names what it replaces; what else the ledger names by then is
+refused.
+
+Ledgers of schema 1 have neither, nor the members of a group. They gain all of it with their next
+claim; until then an empty text stands for what is not known, and is nobody's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.errors import FencedError, ForeignStateError, LedgerGapError, StaleBatchError
+from txtopo.errors import (
+    FencedError,
+    ForeignEnsembleError,
+    ForeignStateError,
+    LedgerGapError,
+    SchemaVersionError,
+    StaleBatchError,
+)
+
+LEDGER_SCHEMA = 2
+"""1: topology, epoch, txid, writer_epoch, attempt. 2: all fields of :class:`Ledger`."""
 
 RELEASED = ""
 """What a ledger names as its topology when an operator has released the state: whoever comes next
@@ -32,15 +65,45 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose state it is.
+
+    Attributes:
+        topology: Id of the topology; :data:`RELEASED` for nobody's any more.
+        component: Id of the committer; empty if it is not known (schema 1).
+        state: Name in ``with_state``; empty if it is not known (schema 1).
+    """
+
+    topology: str
+    component: str = ""
+    state: str = ""
+
+    def __str__(self) -> str:
+        if not self.component:
+            return f"topology {self.topology!r}"
+        return f"state {self.state!r} of component {self.component!r} of topology {self.topology!r}"
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """What a state holds, and who may write to it.
 
+    A store keeps every field, as plain values, also those that it does not know: see
+    ``dataclasses.asdict`` and :meth:`of`.
+
     Attributes:
         topology: Id of the topology that owns the state; :data:`RELEASED` for none any more.
-        epoch: The epoch that may write; only grows.
+        epoch: The epoch that may write; within an ensemble it only grows.
         txid: The last txid that the state holds; 0 for none.
         writer_epoch: Epoch of the attempt that wrote *txid*; 0 for none.
         attempt: Number of the attempt that wrote *txid*; 0 for none.
+        component: Id of the component that owns the state; empty if it is not known.
+        state: Name of the state there; empty if it is not known.
+        ensemble: Token of the ensemble that the epochs come from; empty if it is not known.
+        first_txid: First txid of the group that was written last; 0 for none. For now a group is
+            one txid.
+        attempts: Numbers of the attempts of the group's members, from *first_txid* to *txid*.
+        schema: Which of these fields are meant, see :data:`LEDGER_SCHEMA`.
     """
 
     topology: str
@@ -48,59 +111,151 @@ class Ledger:
     txid: int = 0
     writer_epoch: int = 0
     attempt: int = 0
+    component: str = ""
+    state: str = ""
+    ensemble: str = ""
+    first_txid: int = 0
+    attempts: tuple[int, ...] = ()
+    schema: int = 1
+
+    def __post_init__(self) -> None:
+        # JSON has lists alone.
+        object.__setattr__(self, "attempts", tuple(self.attempts))
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Ledger:
+        """Return the ledger of which a store kept these fields; a missing one has its default.
+
+        Raises:
+            SchemaVersionError: A newer txtopo wrote them; upgrade this one.
+            TypeError: They are not those of a ledger.
+        """
+        schema = fields.get("schema", 1)
+        if isinstance(schema, int) and schema > LEDGER_SCHEMA:
+            raise SchemaVersionError(
+                f"a ledger has schema {schema}; expected at most {LEDGER_SCHEMA}; a newer txtopo "
+                "wrote it; upgrade this one",
+                schema=schema,
+            )
+        return cls(**fields)
 
     @property
     def writer(self) -> TransactionAttempt:
         """The attempt whose writes the state holds."""
         return TransactionAttempt(self.txid, self.attempt, self.writer_epoch)
 
+    @property
+    def owner(self) -> Owner:
+        """Whose state it is."""
+        return Owner(self.topology, self.component, self.state)
+
     def written_by(self, attempt: TransactionAttempt) -> Ledger:
-        """Return the ledger after the write of *attempt*."""
-        return replace(self, txid=attempt.txid, writer_epoch=attempt.epoch, attempt=attempt.attempt)
+        """Return the ledger after the write of *attempt*, a group of one."""
+        return replace(
+            self,
+            txid=attempt.txid,
+            writer_epoch=attempt.epoch,
+            attempt=attempt.attempt,
+            first_txid=attempt.txid,
+            attempts=(attempt.attempt,),
+        )
 
 
-def claimed(ledger: Ledger | None, *, topology: str, epoch: int) -> Ledger:
-    """Return the ledger after *epoch* of *topology* claims it; the txid is left unchanged.
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who asks for a state, and in which epoch.
+
+    Attributes:
+        owner: Whose state it is to be; of :data:`RELEASED` to give it up.
+        epoch: The epoch that is to write.
+        ensemble: Token of the ensemble that the epoch comes from.
+        replaces: The ledger, as it was read, of an owner or ensemble from which the state is taken
+            over on purpose. Only what it says of the two is compared.
+    """
+
+    owner: Owner
+    epoch: int
+    ensemble: str = ""
+    replaces: Ledger | None = None
+
+    def takes_from(self, ledger: Ledger) -> bool:
+        """Whether the claim is meant to replace the owner and the ensemble of this ledger."""
+        meant = self.replaces
+        return meant is not None and (meant.owner, meant.ensemble) == (
+            ledger.owner,
+            ledger.ensemble,
+        )
+
+
+def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
+    """Return the ledger after a claim; the txid and who wrote it are left unchanged.
 
     Claiming it for :data:`RELEASED` gives it up; whoever does that has claimed it for its owner
     before.
 
     Raises:
-        ForeignStateError: Another topology owns the state; give this one a table of its own.
+        ForeignStateError: The state belongs to another topology, or to another state of this one;
+            give this one a table of its own.
+        ForeignEnsembleError: Its epochs come from another ZooKeeper; a person decides which of the
+            two is right.
         FencedError: A later epoch has claimed it; this coordinator must stop.
     """
+    owner = claim.owner
+    mine = Ledger(
+        owner.topology,
+        claim.epoch,
+        component=owner.component,
+        state=owner.state,
+        ensemble=claim.ensemble,
+        schema=LEDGER_SCHEMA,
+    )
     if ledger is None:
-        return Ledger(topology, epoch)
-    if ledger.topology != topology and RELEASED not in (ledger.topology, topology):
-        raise ForeignStateError(
-            f"the state belongs to another topology; got {topology!r}; its ledger names "
-            f"{ledger.topology!r}; give each topology a table of its own, or release this one with "
-            f"txtopo.operations.forget of {ledger.topology!r}",
-            topology=topology,
-            owner=ledger.topology,
-        )
-    if ledger.epoch > epoch:
-        raise _fenced(ledger, epoch)
-    return replace(ledger, topology=topology, epoch=epoch)
+        return mine
+    if not claim.takes_from(ledger) and owner.topology != RELEASED:
+        _check_owner(ledger, owner)
+        if ledger.txid:
+            _check_ensemble(ledger, claim.ensemble)
+    # The numbers of another ensemble say nothing here.
+    if ledger.ensemble in ("", claim.ensemble) or owner.topology == RELEASED:
+        _check_epoch(ledger, claim.epoch)
+    return replace(
+        mine,
+        txid=ledger.txid,
+        writer_epoch=ledger.writer_epoch,
+        attempt=ledger.attempt,
+        # Those of schema 1 are groups of one.
+        first_txid=ledger.first_txid or ledger.txid,
+        attempts=ledger.attempts or ((ledger.attempt,) if ledger.txid else ()),
+    )
 
 
-def standing(ledger: Ledger | None, attempt: TransactionAttempt) -> Standing:
+def standing(
+    ledger: Ledger | None, attempt: TransactionAttempt, claim: Claim | None = None
+) -> Standing:
     """Decide what *attempt* may do to a state with this ledger.
+
+    Args:
+        ledger: The ledger, or None if there is none.
+        attempt: Who asks.
+        claim: The claim under which it writes. A reading may do without: what it leads to is
+            checked once more by the write.
 
     Raises:
         FencedError: Another epoch may write, or a later attempt of the same txid has written.
+        ForeignEnsembleError: A coordinator of another ensemble has taken the state over.
+        ForeignStateError: Another owner has taken the state over.
         StaleBatchError: The state holds a later txid.
         LedgerGapError: The state lacks txids before this one.
     """
-    if ledger is None or ledger.epoch < attempt.epoch:
-        raise LedgerGapError(
-            f"attempt {attempt} writes to a state that its epoch has not claimed; "
-            f"its ledger is {ledger}; was the state's table dropped during the run?",
-            attempt=attempt,
-            ledger=ledger,
-        )
-    if ledger.epoch > attempt.epoch:
-        raise _fenced(ledger, attempt.epoch)
+    if ledger is None:
+        raise _unclaimed(ledger, attempt)
+    if claim is not None and ledger.topology != RELEASED:
+        _check_ensemble(ledger, claim.ensemble)
+    _check_epoch(ledger, attempt.epoch)
+    if ledger.epoch < attempt.epoch:
+        raise _unclaimed(ledger, attempt)
+    if claim is not None and ledger.owner != claim.owner:
+        raise _foreign(ledger, claim.owner)
     if ledger.txid == attempt.txid - 1:
         return Standing.APPLY
     if ledger.txid > attempt.txid:
@@ -129,10 +284,66 @@ def standing(ledger: Ledger | None, attempt: TransactionAttempt) -> Standing:
     return Standing.REDO
 
 
-def _fenced(ledger: Ledger, epoch: int) -> FencedError:
-    return FencedError(
-        f"epoch {epoch} of topology {ledger.topology!r} was deposed; "
-        f"epoch {ledger.epoch} may write now; stop this coordinator",
-        epoch=epoch,
-        successor=ledger.epoch,
+def same_owner(ledger: Ledger, owner: Owner) -> bool:
+    """Whether a ledger belongs to an owner, or to nobody who is known."""
+    if ledger.topology != owner.topology:
+        return ledger.topology == RELEASED
+    return not ledger.component or ledger.owner == owner
+
+
+def _check_owner(ledger: Ledger, owner: Owner) -> None:
+    if not same_owner(ledger, owner):
+        raise _foreign(ledger, owner)
+
+
+def _check_ensemble(ledger: Ledger, ensemble: str) -> None:
+    if "" in (ledger.ensemble, ensemble) or ledger.ensemble == ensemble:
+        return
+    raise ForeignEnsembleError(
+        f"the state of {ledger.owner} takes its epochs from another ZooKeeper; got ensemble "
+        f"{ensemble!r}; the ledger names {ledger.ensemble!r}, up to txid {ledger.txid}; do two "
+        "coordinators run with a ZooKeeper each, or was ZooKeeper's data wiped? point to the right "
+        "one, or call txtopo.operations.rebuild, which takes the state over",
+        ensemble=ensemble,
+        stored_ensemble=ledger.ensemble,
+        txid=ledger.txid,
+    )
+
+
+def _check_epoch(ledger: Ledger, epoch: int) -> None:
+    if ledger.epoch > epoch:
+        raise FencedError(
+            f"epoch {epoch} of topology {ledger.topology!r} was deposed; "
+            f"epoch {ledger.epoch} may write now; stop this coordinator",
+            epoch=epoch,
+            successor=ledger.epoch,
+        )
+
+
+def _foreign(ledger: Ledger, owner: Owner) -> ForeignStateError:
+    if ledger.topology == owner.topology:
+        remedy = (
+            "give each state a table of its own; do two URLs name one table? if the component was "
+            "renamed, start once with Config(allow_change=True)"
+        )
+    else:
+        remedy = (
+            "give each topology a table of its own, or release this one with "
+            f"txtopo.operations.forget of {ledger.topology!r}"
+        )
+    return ForeignStateError(
+        f"a table belongs to another state; got {owner}; its ledger names {ledger.owner}; {remedy}",
+        topology=owner.topology,
+        owner=ledger.topology,
+        claimant=owner,
+        holder=ledger.owner,
+    )
+
+
+def _unclaimed(ledger: Ledger | None, attempt: TransactionAttempt) -> LedgerGapError:
+    return LedgerGapError(
+        f"attempt {attempt} writes to a state that its epoch has not claimed; "
+        f"its ledger is {ledger}; was the state's table dropped during the run?",
+        attempt=attempt,
+        ledger=ledger,
     )

@@ -39,7 +39,7 @@ from txtopo.errors import (
 from txtopo.state.backend import Key, Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.backing_map import BackingMap
 from txtopo.state.declaration import declaration, declared
-from txtopo.state.ledger import Ledger, Standing, claimed, standing
+from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
 from txtopo.state.map_documents import Head, MapDocuments, Overtaken
 from txtopo.state.row_backend import changed_rows, written_keys
 from txtopo.state.row_text import RowText
@@ -76,12 +76,17 @@ class MapBackend(StateBackend):
         """Check the columns; nothing has to be made, and the first claim writes them."""
         self._checked(self._documents().head())
 
-    def claim(self, topology: str, epoch: int) -> Ledger:
-        """Write *epoch* into the ledger, as ``StateBackend.claim`` says."""
+    def claim(self, claim: Claim) -> Ledger:
+        """Write a claim into the ledger, as ``StateBackend.claim`` says.
+
+        Without ``compare_and_put`` the reading and the writing are two steps: of two owners, or two
+        ensembles, that claim at the same instant both may be let in.
+        """
+        self.claimant = claim
         with self._alone():
             for _ in range(_TRIES_MAX):
                 try:
-                    return self._claimed(self._documents(), topology, epoch)
+                    return self._claimed(self._documents(), claim)
                 except Overtaken as error:
                     last = error
         raise last
@@ -92,7 +97,7 @@ class MapBackend(StateBackend):
             try:
                 return self._committed(self._documents(), attempt, writes)
             except Overtaken:
-                _standing(self._documents().head(), attempt)
+                self._standing(self._documents().head(), attempt)
                 raise
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
@@ -125,9 +130,9 @@ class MapBackend(StateBackend):
         """Return the text of a key."""
         return self._text.key(key)
 
-    def _claimed(self, documents: MapDocuments, topology: str, epoch: int) -> Ledger:
+    def _claimed(self, documents: MapDocuments, claim: Claim) -> Ledger:
         head = self._checked(documents.head()) or Head(declaration(self.table))
-        ledger = claimed(head.ledger, topology=topology, epoch=epoch)
+        ledger = claimed(head.ledger, claim)
         states = documents.states()
         if self.table.name not in states:
             documents.write_states([*states, self.table.name])
@@ -139,7 +144,7 @@ class MapBackend(StateBackend):
         self, documents: MapDocuments, attempt: TransactionAttempt, writes: Writes
     ) -> Ledger:
         head = documents.head()
-        found = _standing(head, attempt)
+        found = self._standing(head, attempt)
         assert head is not None
         assert head.ledger is not None
         if found is Standing.HELD:
@@ -197,6 +202,18 @@ class MapBackend(StateBackend):
         documents.write_head(head)
         documents.write_rows(plain, attempt)
         return head
+
+    def _standing(self, head: Head | None, attempt: TransactionAttempt) -> Standing:
+        found = standing(head.ledger if head is not None else None, attempt, self.claimant)
+        opened = head.opened if head is not None else None
+        if opened is not None and opened.txid == attempt.txid and attempt < opened:
+            raise FencedError(
+                f"attempt {attempt} is older than {opened}, which has begun to write; "
+                "it was abandoned and must not write",
+                attempt=attempt,
+                holder=opened,
+            )
+        return found
 
     def _check_order(self, attempt: TransactionAttempt, found: Mapping[str, Any]) -> None:
         for key, plain in found.items():
@@ -261,16 +278,3 @@ class _MapSnapshot(Snapshot):
         found = self._backend.rows_as_of(self._txid, self._documents.rows(keys), self._touched)
         # The map removes nothing: a tombstone of an earlier txid is as good as gone.
         return {k: row for k, row in found.items() if not row.deleted or row.txid == self._txid}
-
-
-def _standing(head: Head | None, attempt: TransactionAttempt) -> Standing:
-    found = standing(head.ledger if head is not None else None, attempt)
-    opened = head.opened if head is not None else None
-    if opened is not None and opened.txid == attempt.txid and attempt < opened:
-        raise FencedError(
-            f"attempt {attempt} is older than {opened}, which has begun to write; "
-            "it was abandoned and must not write",
-            attempt=attempt,
-            holder=opened,
-        )
-    return found

@@ -31,7 +31,8 @@ from txtopo.state.row_text import dumped
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-VERSION = 1
+VERSION = 2
+"""2: the ledger has the fields of schema 2; one of version 1 is read as it is."""
 STATES = dumped(["states"])
 # What a plug-in is promised: a request of some hundred kB.
 KEYS_PER_CALL = 10_000
@@ -239,7 +240,7 @@ class MapDocuments:
         ledger, opened = found.pop("ledger"), found.pop("opened")
         return Head(
             **found,
-            ledger=None if ledger is None else Ledger(**ledger),
+            ledger=None if ledger is None else Ledger.of(ledger),
             opened=None if opened is None else TransactionAttempt(*opened),
         )
 

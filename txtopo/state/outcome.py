@@ -57,7 +57,7 @@ def _read_back(
             attempt=attempt,
         ) from lost
     backend.point("P8.after")
-    if standing(ledger, attempt) is Standing.HELD:
+    if standing(ledger, attempt, backend.claimant) is Standing.HELD:
         assert ledger is not None
         return ledger
     # The lost write may still land after this reading. That is harmless: the next write waits for

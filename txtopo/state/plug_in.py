@@ -6,12 +6,20 @@ somewhere in the runtime by an attribute that is missing.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from importlib.metadata import EntryPoint
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.errors import PlugInError, StoreUnavailable, TopologyError, TxtopoError
+from txtopo.errors import (
+    ForeignEnsembleError,
+    ForeignStateError,
+    PlugInError,
+    StoreUnavailable,
+    TopologyError,
+    TxtopoError,
+)
 from txtopo.state.backend import BackendFactory, StateBackend, StateTable
-from txtopo.state.ledger import Ledger
+from txtopo.state.ledger import Claim, Ledger, claimed
 
 
 def loaded(point: EntryPoint) -> BackendFactory:
@@ -96,6 +104,50 @@ def opened(factory: BackendFactory, url: str, table: StateTable, shown: str) -> 
             state=table.name,
         )
     return backend
+
+
+def claim_state(backend: StateBackend, claim: Claim, name: str) -> Ledger:
+    """Claim a state, and check that its store keeps what the claim says.
+
+    Args:
+        backend: The state.
+        claim: Who asks for it.
+        name: The state, for messages.
+
+    Returns:
+        The ledger as the store holds it.
+
+    Raises:
+        PromiseError: The state cannot be had, as :func:`txtopo.state.ledger.claimed` says; the
+            message names the state.
+        PlugInError: The store keeps something else; mend the plug-in.
+        StoreUnavailable: Try again later.
+    """
+    try:
+        answer = checked_ledger(backend, backend.claim(claim), epoch=claim.epoch)
+        with backend.snapshot() as snapshot:
+            kept = snapshot.ledger
+        if kept != answer:
+            # Somebody who came later may have it by now.
+            claimed(kept, claim)
+            raise _forgets(backend, answer, kept)
+    except (ForeignStateError, ForeignEnsembleError) as error:
+        raise type(error)(f"state {name!r} cannot be claimed: {error}", **error.facts) from error
+    return answer
+
+
+def _forgets(backend: StateBackend, written: Ledger, kept: Ledger | None) -> PlugInError:
+    lost = [
+        each.name
+        for each in fields(Ledger)
+        if kept is None or getattr(kept, each.name) != getattr(written, each.name)
+    ]
+    return PlugInError(
+        f"{type(backend).__name__} does not keep the whole ledger; wrote {written}; read back "
+        f"{kept}; different are {', '.join(lost)}; expected every field as it was written: store "
+        "dataclasses.asdict(ledger), all of it, and read it with Ledger.of(fields)",
+        fields=tuple(lost),
+    )
 
 
 def checked_ledger(

@@ -16,7 +16,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.errors import PlugInError, StoreUnavailable
 from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.final_values import final_values
-from txtopo.state.ledger import Ledger, Standing, claimed, standing
+from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
 from txtopo.state.partials import checked_partials
 from txtopo.state.values import Row, first_row
 
@@ -44,7 +44,8 @@ class RowBackend(StateBackend):
     Delivery: exactly once and fenced, if :meth:`replace` is atomic and durable as it says.
     Who calls it: as :class:`~txtopo.state.backend.StateBackend` says, so calls of :meth:`load` and
     :meth:`replace` may overlap: :meth:`replace` compares and writes in one step. ``ledger`` and
-    rows are plain dataclasses of plain values; ``dataclasses.asdict`` turns them into JSON.
+    rows are plain dataclasses of plain values; ``dataclasses.asdict`` turns them into JSON, and
+    ``Ledger.of`` makes a ledger of what was stored. Keep every field: later versions add some.
     """
 
     def __init__(self, table: StateTable) -> None:
@@ -75,11 +76,12 @@ class RowBackend(StateBackend):
     def close(self) -> None:
         """Release what is open; nothing, unless a plug-in needs to."""
 
-    def claim(self, topology: str, epoch: int) -> Ledger:
-        """Write *epoch* into the ledger, as ``StateBackend.claim`` says."""
+    def claim(self, claim: Claim) -> Ledger:
+        """Write a claim into the ledger, as ``StateBackend.claim`` says."""
+        self.claimant = claim
         for _ in range(_TRIES_MAX):
             held = self.load().ledger
-            ledger = claimed(held, topology=topology, epoch=epoch)
+            ledger = claimed(held, claim)
             if ledger == held or self._replaced(held, ledger, {}):
                 return ledger
         raise self._contended()
@@ -88,7 +90,7 @@ class RowBackend(StateBackend):
         """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
         for _ in range(_TRIES_MAX):
             held = self.load()
-            found = standing(held.ledger, attempt)
+            found = standing(held.ledger, attempt, self.claimant)
             assert held.ledger is not None
             if found is Standing.HELD:
                 return held.ledger

@@ -22,6 +22,7 @@ from txtopo.transactional_state.nodes import (
     batch_path,
     changed_parts,
     current_of,
+    ensemble_of,
     epoch_of,
     operation_of,
     txid_of,
@@ -78,18 +79,23 @@ class Journal:
     Args:
         state: Where it is kept.
         history_txids: How many txids before the last committed one keep their metadata.
+
+    Attributes:
+        ensemble: Token of the ensemble that the claimed epoch comes from.
     """
 
     def __init__(self, state: TransactionalState, history_txids: int = 0) -> None:
         self._state = state
         self._history_txids = history_txids
         self._claim: _Claim | None = None
+        self.ensemble = ""
         self._stored: set[int] = set()
 
     def claim_epoch(
         self,
         candidate: Json,
         *,
+        token: str,
         fingerprint: dict[str, Json] | None = None,
         allow_change: bool = False,
         above: int = 0,
@@ -98,6 +104,7 @@ class Journal:
 
         Args:
             candidate: Who claims, shown to whoever is deposed by it.
+            token: A random text, by which the ensemble is known from now on if it has no token yet.
             fingerprint: What the topology looks like, kept beside the epoch; None leaves what is
                 there.
             allow_change: Take the fingerprint although another one is there.
@@ -116,7 +123,8 @@ class Journal:
             raise corrupt(EPOCH, None)
         epoch = 1 if node is None else epoch_of(node) + 1
         epoch = max(epoch, above + 1)
-        value: dict[str, Json] = {"epoch": epoch, "leader": candidate}
+        ensemble = ensemble_of(node) or token
+        value: dict[str, Json] = {"epoch": epoch, "leader": candidate, "ensemble": ensemble}
         known = node.value.get("topology") if node and isinstance(node.value, dict) else None
         if fingerprint is not None and not allow_change:
             _check_unchanged(known, fingerprint)
@@ -132,6 +140,7 @@ class Journal:
             self._state.apply(claim)
         except VersionConflict as conflict:
             raise self._fenced(epoch) from conflict
+        self.ensemble = ensemble
         self._claim = _Claim(epoch, Check(EPOCH, node.version + 1 if node else rewrites))
         return epoch
 
@@ -152,7 +161,7 @@ class Journal:
         node = self._state.get(EPOCH)
         if node is None or not isinstance(node.value, dict):
             return None if node is None else node.value
-        return {name: part for name, part in node.value.items() if name != "topology"}
+        return {name: node.value.get(name) for name in ("epoch", "leader")}
 
     def load(self) -> JournalContents:
         """Read what earlier coordinators stored, to go on from it.

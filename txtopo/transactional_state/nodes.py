@@ -1,9 +1,10 @@
 """Which nodes the transactional state of a topology has, and what they hold.
 
 ``/epoch``
-    ``{"epoch": n, "leader": candidate, "topology": fingerprint}``: who may write, and for which
-    topology. Its version is the fence: every other write is one step with a check of it, so a
-    deposed coordinator writes nothing.
+    ``{"epoch": n, "leader": candidate, "topology": fingerprint, "ensemble": token}``: who may
+    write, for which topology, and which ensemble this is: a random token, drawn once, which every
+    ledger names as well. Its version is the fence: every other write is one step with a check of
+    it, so a deposed coordinator writes nothing.
 ``/current``
     ``{"current": txid}``: the lowest txid that is not committed. Written together with the first
     epoch, so that its absence later is damage and never "nothing committed yet". While an
@@ -82,6 +83,18 @@ def epoch_of(node: Node) -> int:
     if not is_count(epoch):
         raise corrupt(EPOCH, node.value)
     return epoch  # type: ignore[return-value]
+
+
+def ensemble_of(node: Node | None) -> str:
+    """Return the token that ``/epoch`` holds; empty if there is none.
+
+    Raises:
+        CorruptNodeError: It holds something else.
+    """
+    token = node.value.get("ensemble", "") if node and isinstance(node.value, dict) else ""
+    if not isinstance(token, str):
+        raise corrupt(EPOCH, node and node.value)
+    return token
 
 
 def current_of(node: Node | None) -> int:

@@ -42,7 +42,7 @@ class StateFile(RowBackend):
             return Contents()
         found = json.loads(stored)
         rows = {self.text.key_of(k): self.text.row_from(row) for k, row in found["rows"].items()}
-        return Contents(Ledger(**found["ledger"]), rows)
+        return Contents(Ledger.of(found["ledger"]), rows)
 
     def replace(
         self, expected: Ledger | None, ledger: Ledger, changes: Mapping[Key, Row | None]

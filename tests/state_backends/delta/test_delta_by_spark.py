@@ -15,7 +15,7 @@ from tests.state_backends.delta.tables import table_of
 from txtopo.errors import FencedError, PromiseError, ValueRefusedError
 from txtopo.state import Count, Fields, FrameWrites, Ledger, State, TransactionAttempt, open_state
 from txtopo.testing.conformance import StateBackendSuite
-from txtopo.testing.conformance.driver import StateDriver, partials
+from txtopo.testing.conformance.driver import StateDriver, partials, whole_ledger
 from txtopo.testing.conformance.driver import packed as puts
 from txtopo.testing.conformance.fence_suite import FenceSuite
 from txtopo.testing.conformance.history_suite import HistorySuite
@@ -45,7 +45,9 @@ class TestBySpark(Subject):
         assert store.contents() == {"a": 11, "b": 1, "new": 1}
         store.merge(2, [("b", 5)], attempt=1)
         assert store.contents() == {"a": 1, "b": 6}
-        assert merge(store, 2, [("a", 1), ("a", 2)], attempt=2) == Ledger("topology", 1, 2, 1, 2)
+        assert merge(store, 2, [("a", 1), ("a", 2)], attempt=2) == whole_ledger(
+            "topology", 1, 2, 1, 2
+        )
         assert store.contents() == {"a": 4, "b": 1}
         assert merge(store, 2, [("a", 3)], attempt=2).attempt == 2, "a replay is held already"
         store.merge(3, [("a", 2), ("c", 1)])
@@ -61,8 +63,8 @@ class TestBySpark(Subject):
                 late(1, [("a", 9)], 1)
 
         new = drive(counts, epoch=2)
-        assert new.ledger == Ledger("topology", 2, 1, 1, 2)
-        assert merge(new, 1, [("a", 3)]) == Ledger("topology", 2, 1, 2, 0)
+        assert new.ledger == whole_ledger("topology", 2, 1, 1, 2)
+        assert merge(new, 1, [("a", 3)]) == whole_ledger("topology", 2, 1, 2, 0)
         assert new.contents() == {"a": 3}
         with pytest.raises(FencedError) as caught:
             merge(old, 2, [("a", 9)])
@@ -89,7 +91,7 @@ class TestBySpark(Subject):
             merge(old, 2, [("a", 9)])
 
         assert old.contents() == {"a": 1}
-        assert old.held() == Ledger("topology", 2, 1, 1, 0)
+        assert old.held() == whole_ledger("topology", 2, 1, 1, 0)
 
     def test_an_attempt_that_comes_in_before_the_merge_is_undone_by_it(
         self, counts: State, drive: Drive, monkeypatch: pytest.MonkeyPatch
@@ -140,7 +142,7 @@ class TestBySpark(Subject):
                 merge(store, 2, rows)  # type: ignore[arg-type]
 
         assert store.contents() == {"a": 2**63 - 1}
-        assert store.held() == Ledger("topology", 1, 1, 1, 0)
+        assert store.held() == whole_ledger("topology", 1, 1, 1, 0)
 
     @pytest.mark.slow
     def test_final_values_and_deletes(self, tmp_path: Path, drive: Drive) -> None:

@@ -17,13 +17,12 @@ from txtopo.state import (
     SEGMENTS_OF_A_TIER,
     Count,
     Fields,
-    Ledger,
     State,
     Sum,
     open_state,
     span_to_fold,
 )
-from txtopo.testing.conformance.driver import StateDriver
+from txtopo.testing.conformance.driver import StateDriver, whole_ledger
 
 pytestmark = pytest.mark.integration
 
@@ -58,7 +57,7 @@ def test_the_last_txid_is_never_folded_and_can_be_redone_after_a_fold(log: State
     store.merge(SEGMENTS_OF_A_TIER, [("b", 1)], attempt=1)
 
     assert store.contents() == {"a": SEGMENTS_OF_A_TIER - 1, "b": 1}
-    assert store.held() == Ledger("topology", 1, SEGMENTS_OF_A_TIER, 1, 1)
+    assert store.held() == whole_ledger("topology", 1, SEGMENTS_OF_A_TIER, 1, 1)
 
 
 def test_a_fold_of_a_zombie_changes_no_answer(log: State) -> None:

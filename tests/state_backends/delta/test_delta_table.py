@@ -25,7 +25,7 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 from txtopo.state import Fields, Ledger, State, TransactionAttempt, claimed, open_state
-from txtopo.testing.conformance.driver import StateDriver, partials
+from txtopo.testing.conformance.driver import StateDriver, claim_of, partials, whole_ledger
 
 pytestmark = pytest.mark.integration
 
@@ -110,7 +110,7 @@ def test_a_claim_moves_nothing_and_remembers_who_wrote(counts: State) -> None:
 
     claimed = StateDriver(counts, epoch=5).ledger
 
-    assert claimed == Ledger("topology", 5, txid=1, writer_epoch=3, attempt=2)
+    assert claimed == whole_ledger("topology", 5, txid=1, writer_epoch=3, attempt=2)
 
 
 @pytest.mark.row(41)
@@ -125,7 +125,7 @@ def test_a_lost_log_makes_the_writer_unknown_and_the_txid_is_done_again(counts: 
         entry.unlink()
 
     second = StateDriver(counts, epoch=2)
-    assert second.ledger == Ledger("topology", 2, txid=1, writer_epoch=0, attempt=0)
+    assert second.ledger == whole_ledger("topology", 2, txid=1, writer_epoch=0, attempt=0)
     second.merge(1, [("b", 1)])
     assert second.contents() == {"b": 1}
 
@@ -139,7 +139,7 @@ def test_others_may_optimize_between_two_commits(counts: State) -> None:
     store.merge(5, [("a", 2)], attempt=1)
 
     assert store.contents() == {"a": 6, **{f"k{txid}": 1 for txid in range(1, 5)}}
-    assert store.held() == Ledger("topology", 1, txid=5, writer_epoch=1, attempt=1)
+    assert store.held() == whole_ledger("topology", 1, txid=5, writer_epoch=1, attempt=1)
 
 
 def test_a_change_of_properties_between_two_commits_is_no_failure(counts: State) -> None:
@@ -218,10 +218,10 @@ def test_what_does_not_fit_into_a_version_is_refused() -> None:
 
 def test_versions_grow_with_every_claim_and_attempt() -> None:
     """Delta for Spark skips what is not later than what the table has; attempts begin at 0."""
-    ledger = Ledger("topology", 1, 6, 1, 3)
+    ledger = whole_ledger("topology", 1, 6, 1, 3)
     versions = [packed(ledger)]
     for epoch, attempts in ((2, ((6, 0), (6, 1), (7, 0), (7, 5))), (3, ((7, 0), (8, 0)))):
-        ledger = claimed(ledger, topology="topology", epoch=epoch)
+        ledger = claimed(ledger, claim_of("topology", epoch))
         versions.append(packed(ledger))
         for txid, attempt in attempts:
             ledger = ledger.written_by(TransactionAttempt(txid, attempt, epoch))

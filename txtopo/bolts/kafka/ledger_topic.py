@@ -7,14 +7,21 @@ import json
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from txtopo.errors import ConfigError, CorruptNodeError, SchemaDrift, StoreUnavailable
+from txtopo.errors import (
+    ConfigError,
+    CorruptNodeError,
+    SchemaDrift,
+    SchemaVersionError,
+    StoreUnavailable,
+)
 from txtopo.kafka_connection import HEARD_MAX, Connection
 from txtopo.state.ledger import Ledger
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-VERSION = 1
+VERSION = 2
+"""2: the ledger has the fields of schema 2; one of version 1 is read as it is."""
 # Compaction runs now and then, so there may be a day's ledgers in front of the last. Control
 # markers and transactions that were aborted lie in between: look back further where there is none.
 _LOOK_BACK = (100, 10_000)
@@ -161,9 +168,13 @@ class LedgerTopic:
     def _parsed(self, data: bytes) -> Ledger:
         try:
             parts = json.loads(data)
-            if parts.pop("version") != VERSION:
-                raise ValueError("it was written by another version of txtopo")
-            return Ledger(**parts)
+            if (version := parts.pop("version")) > VERSION:
+                raise SchemaVersionError(
+                    f"the ledger in topic {self.name!r} has version {version}; expected at most "
+                    f"{VERSION}; a newer txtopo wrote it; upgrade this one",
+                    topic=self.name,
+                )
+            return Ledger.of(parts)
         except (ValueError, TypeError, KeyError) as error:
             raise CorruptNodeError(
                 f"the last record of topic {self.name!r} is no ledger; got {data!r:.200} "

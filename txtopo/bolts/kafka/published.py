@@ -43,7 +43,7 @@ from txtopo.errors import (
 )
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
 from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Writes
-from txtopo.state.ledger import Ledger, Standing, claimed, standing
+from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
 from txtopo.state.values import Row
 
 if TYPE_CHECKING:
@@ -94,12 +94,18 @@ class PublishedRecords(StateBackend):
         with self._stored("make the ledger's topic"):
             self._ledgers.create()
 
-    def claim(self, topology: str, epoch: int) -> Ledger:
-        """Take over the transactional id, then read the ledger, then write *epoch* into it."""
+    def claim(self, claim: Claim) -> Ledger:
+        """Take over the transactional id, then read the ledger, then write the claim into it.
+
+        Taking it over stops whoever has it. So first the ledger that is visible is asked whether
+        the claim is allowed at all: one of another topology or ensemble disturbs nobody.
+        """
+        self.claimant = claim
         with self._alone(), self._stored("claim the transactional id"):
+            claimed(self._ledgers.visible(), claim)
             self._claims = True
             held = self._taken_over()
-            ledger = claimed(held, topology=topology, epoch=epoch)
+            ledger = claimed(held, claim)
             if ledger != held:
                 self._write(ledger, ())
             return ledger
@@ -109,7 +115,7 @@ class PublishedRecords(StateBackend):
         assert isinstance(writes, Puts)
         with self._alone(), self._stored("write the records"):
             held = self._taken_over() if self._producer is None else self._ledger
-            found = standing(held, attempt)
+            found = standing(held, attempt, self.claimant)
             assert held is not None
             if found is Standing.HELD:
                 return held

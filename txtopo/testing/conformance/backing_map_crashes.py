@@ -16,6 +16,7 @@ from txtopo.state import (
     TransactionAttempt,
 )
 from txtopo.testing.conformance.backing_map_texts import OpenMap
+from txtopo.testing.conformance.driver import claim_of
 
 # More than any commit here puts.
 _PUTS_MAX = 12
@@ -91,7 +92,7 @@ def _commit(state: OpaqueMap | TransactionalMap, txid: int, values: dict[str, in
     try:
         with state.snapshot() as snapshot:
             epoch = 1 if snapshot.ledger is None else snapshot.ledger.epoch + 1
-        state.claim("topology", epoch)
+        state.claim(claim_of(epoch=epoch))
         state.commit(TransactionAttempt(txid, 0, epoch), Puts(rows))
     except InfrastructureError:
         pass

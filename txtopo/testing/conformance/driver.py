@@ -10,9 +10,13 @@ import pyarrow as pa
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StoreUnavailable
 from txtopo.state import (
+    LEDGER_SCHEMA,
+    RELEASED,
+    Claim,
     Columns,
     Ledger,
     Merges,
+    Owner,
     Puts,
     State,
     StateBackend,
@@ -20,6 +24,7 @@ from txtopo.state import (
     StateTransaction,
     commit_resolved,
 )
+from txtopo.state.plug_in import claim_state
 
 Result = TypeVar("Result")
 _TRIES_MAX = 50
@@ -35,12 +40,21 @@ class StateDriver:
         ledger: What the claim returned.
     """
 
-    def __init__(self, state: State, epoch: int = 1, topology: str = "topology") -> None:
+    def __init__(
+        self,
+        state: State,
+        epoch: int = 1,
+        topology: str = "topology",
+        *,
+        component: str = "component",
+        ensemble: str = "ensemble",
+    ) -> None:
         self.state = state
         self.epoch = epoch
         self.backend: StateBackend = state.open()
         self.backend.create()
-        self.ledger = self.backend.claim(topology, epoch)
+        claim = claim_of(topology, epoch, component=component, ensemble=ensemble)
+        self.ledger = claim_state(self.backend, claim, "counts")
 
     def attempt(self, txid: int, attempt: int = 0) -> TransactionAttempt:
         """Return an attempt of this epoch."""
@@ -84,6 +98,42 @@ class StateDriver:
     def close(self) -> None:
         """Close the backend."""
         self.backend.close()
+
+
+def claim_of(
+    topology: str = "topology",
+    epoch: int = 1,
+    *,
+    component: str = "component",
+    ensemble: str = "ensemble",
+) -> Claim:
+    """Return the claim of a topology's state."""
+    return Claim(Owner(topology, component, "state"), epoch, ensemble)
+
+
+def release(epoch: int) -> Claim:
+    """Return the claim by which an operator releases a state."""
+    return Claim(Owner(RELEASED), epoch)
+
+
+def whole_ledger(
+    topology: str, epoch: int, txid: int = 0, writer_epoch: int = 0, attempt: int = 0
+) -> Ledger:
+    """Return the whole ledger of a state that :func:`claim_of` or :func:`release` claimed."""
+    released = topology == RELEASED
+    return Ledger(
+        topology,
+        epoch,
+        txid,
+        writer_epoch,
+        attempt,
+        component="" if released else "component",
+        state="" if released else "state",
+        ensemble="" if released else "ensemble",
+        first_txid=txid,
+        attempts=(attempt,) if txid else (),
+        schema=LEDGER_SCHEMA,
+    )
 
 
 def packed(rows: Mapping[Any, Any]) -> Puts:

@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 
 from txtopo.errors import FencedError, PromiseError
-from txtopo.state import Ledger, State
+from txtopo.state import State
 from txtopo.testing.conformance.assertions import Rule, proves
-from txtopo.testing.conformance.driver import StateDriver, patiently
+from txtopo.testing.conformance.driver import StateDriver, patiently, whole_ledger
 from txtopo.testing.conformance.subject import Drive, Subject
 
 
@@ -39,7 +39,7 @@ class FenceSuite(Subject):
                 old.merge(txid, [("a", 9)], attempt=9)
             assert caught.value.successor == 2
         assert new.contents() == {"a": 1}
-        assert new.held() == Ledger("topology", 2, 1, 1, 0)
+        assert new.held() == whole_ledger("topology", 2, 1, 1, 0)
 
     @proves(Rule.FENCE)
     def test_a_zombie_is_refused_after_its_successor_wrote(
@@ -52,7 +52,7 @@ class FenceSuite(Subject):
             with pytest.raises(PromiseError):
                 old.merge(txid, [("a", 9)], attempt=9)
         assert new.contents() == {"a": 1}
-        assert new.held() == Ledger("topology", 2, 1, 2, 0)
+        assert new.held() == whole_ledger("topology", 2, 1, 2, 0)
 
     @proves(Rule.CLAIM)
     def test_a_claim_of_a_smaller_epoch_is_refused(self, counts: State, drive: Drive) -> None:
@@ -60,7 +60,7 @@ class FenceSuite(Subject):
 
         with pytest.raises(FencedError):
             drive(counts, epoch=4)
-        assert store.held() == Ledger("topology", 5)
+        assert store.held() == whole_ledger("topology", 5)
         assert store.merge(1, [("a", 1)]).epoch == 5
 
     @proves(Rule.FENCE)
@@ -73,7 +73,7 @@ class FenceSuite(Subject):
         with pytest.raises(PromiseError):
             store.merge(1, [("a", 9)])
         assert store.contents() == {}
-        assert store.held() == Ledger("topology", 1)
+        assert store.held() == whole_ledger("topology", 1)
 
     @proves(Rule.FENCE)
     def test_an_older_attempt_is_refused(self, counts: State, drive: Drive) -> None:
@@ -84,7 +84,7 @@ class FenceSuite(Subject):
             with pytest.raises(FencedError):
                 store.merge(1, [("a", 9), ("new", 9)], attempt)
         assert store.contents() == {"a": 1}
-        assert store.held() == Ledger("topology", 1, 1, 1, 2)
+        assert store.held() == whole_ledger("topology", 1, 1, 1, 2)
 
     @proves(Rule.FENCE)
     def test_a_claim_stops_a_zombie_that_writes_all_the_time(

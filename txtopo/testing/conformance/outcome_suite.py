@@ -9,6 +9,7 @@ import pytest
 
 from txtopo.errors import FencedError, StoreUnavailable, UnknownOutcomeError
 from txtopo.state import (
+    Claim,
     Ledger,
     Snapshot,
     State,
@@ -17,7 +18,7 @@ from txtopo.state import (
     Writes,
 )
 from txtopo.testing.conformance.assertions import Rule, proves
-from txtopo.testing.conformance.driver import StateDriver, partials
+from txtopo.testing.conformance.driver import StateDriver, partials, whole_ledger
 from txtopo.testing.conformance.subject import Drive, Subject
 
 
@@ -30,7 +31,7 @@ class OutcomeSuite(Subject):
         store.merge(1, [("a", 1)])
         self._lose(store, landed=True)
 
-        assert store.merge(2, [("a", 1)], attempt=3) == Ledger("topology", 1, 2, 1, 3)
+        assert store.merge(2, [("a", 1)], attempt=3) == whole_ledger("topology", 1, 2, 1, 3)
         assert store.contents() == {"a": 2}
         assert store.merge(3, [("a", 1)]).txid == 3
 
@@ -85,7 +86,7 @@ class OutcomeSuite(Subject):
             old.backend.commit(old.attempt(1, 2), partials(counts, [("a", 1)]))
 
         new = drive(counts, epoch=2)
-        assert new.ledger == Ledger("topology", 2, 1, 1, 2)
+        assert new.ledger == whole_ledger("topology", 2, 1, 1, 2)
         assert new.contents() == {"a": 1}
 
     def _lose(self, store: StateDriver, *, landed: bool) -> None:
@@ -98,14 +99,15 @@ class _Losing(StateBackend):
 
     def __init__(self, behind: StateBackend, *, landed: bool) -> None:
         self._behind = behind
+        self.claimant = behind.claimant
         self._landed = landed
         self._commit: Callable[[TransactionAttempt, Writes], Ledger] = self._lost
 
     def create(self) -> None:
         self._behind.create()
 
-    def claim(self, topology: str, epoch: int) -> Ledger:
-        return self._behind.claim(topology, epoch)
+    def claim(self, claim: Claim) -> Ledger:
+        return self._behind.claim(claim)
 
     def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
         return self._commit(attempt, writes)

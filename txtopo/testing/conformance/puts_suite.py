@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from txtopo.state import Ledger, State, StateTransaction
+from txtopo.state import State, StateTransaction
 from txtopo.testing.conformance.assertions import Rule, proves
-from txtopo.testing.conformance.driver import adding, putting
+from txtopo.testing.conformance.driver import adding, putting, whole_ledger
 from txtopo.testing.conformance.subject import Drive, Subject, stored_rows
 
 
@@ -75,7 +75,7 @@ class PutsSuite(Subject):
 
         assert store.puts(1, {}).txid == 1
         assert store.run(2, adding()) == []
-        assert store.held() == Ledger("topology", 1, 2, 1, 0)
+        assert store.held() == whole_ledger("topology", 1, 2, 1, 0)
         assert store.contents() == {}
 
     @pytest.mark.parametrize("before", [None, 1], ids=["null", "one"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from txtopo.state import Ledger, State
+from txtopo.state import State
 from txtopo.testing.conformance.assertions import Rule, proves
+from txtopo.testing.conformance.driver import whole_ledger
 from txtopo.testing.conformance.subject import Drive, Subject
 
 
@@ -25,7 +26,7 @@ class RestartSuite(Subject):
                 expected[f"of {txid}"] = 1
             store.close()
 
-        assert drive(counts, epoch=4).ledger == Ledger("topology", 4, 9, 3, 0)
+        assert drive(counts, epoch=4).ledger == whole_ledger("topology", 4, 9, 3, 0)
         assert store.contents() == expected
 
     @proves(Rule.UNDO)

@@ -29,7 +29,15 @@ COUNTED = (Fields("key string"), Fields("count long"), (Count(),))
 class Drive(Protocol):
     """Opens a state for one epoch; what it opened is closed when the test ends."""
 
-    def __call__(self, state: State, epoch: int = 1, topology: str = "topology") -> StateDriver:
+    def __call__(
+        self,
+        state: State,
+        epoch: int = 1,
+        topology: str = "topology",
+        *,
+        component: str = "component",
+        ensemble: str = "ensemble",
+    ) -> StateDriver:
         """Open, create and claim the state."""
         ...
 
@@ -86,8 +94,15 @@ class Subject:
         """Open states, and close them in the end."""
         with ExitStack() as stack:
 
-            def opened(state: State, epoch: int = 1, topology: str = "topology") -> StateDriver:
-                driver = StateDriver(state, epoch, topology)
+            def opened(
+                state: State,
+                epoch: int = 1,
+                topology: str = "topology",
+                *,
+                component: str = "component",
+                ensemble: str = "ensemble",
+            ) -> StateDriver:
+                driver = StateDriver(state, epoch, topology, component=component, ensemble=ensemble)
                 stack.callback(driver.close)
                 return driver
 

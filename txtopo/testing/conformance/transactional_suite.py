@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from txtopo.errors import FencedError, StaleBatchError
-from txtopo.state import Ledger, State, StateTransaction
+from txtopo.state import State, StateTransaction
 from txtopo.testing.conformance.assertions import Rule, proves
-from txtopo.testing.conformance.driver import adding
+from txtopo.testing.conformance.driver import adding, whole_ledger
 from txtopo.testing.conformance.subject import Drive, Subject
 
 
@@ -48,14 +48,14 @@ class TransactionalSuite(Subject):
         assert store.run(1, body, attempt=1) == (1, None)
         assert store.puts(1, {"a": 9}, attempt=2).attempt == 2
         assert store.contents() == {"a": 1}
-        assert store.held() == Ledger("topology", 1, 1, 1, 2)
+        assert store.held() == whole_ledger("topology", 1, 1, 1, 2)
 
     @proves(Rule.KEPT)
     def test_a_successor_keeps_what_its_predecessor_wrote(self, kept: State, drive: Drive) -> None:
         drive(kept, epoch=1).puts(1, {"a": 1})
         new = drive(kept, epoch=2)
 
-        assert new.puts(1, {"a": 1}) == Ledger("topology", 2, 1, 2, 0)
+        assert new.puts(1, {"a": 1}) == whole_ledger("topology", 2, 1, 2, 0)
         assert new.run(2, adding(("a", 1))) == [2]
 
     @proves(Rule.ORDER)
@@ -63,7 +63,7 @@ class TransactionalSuite(Subject):
         store = drive(kept_counts)
         store.merge(1, [("a", 1)])
 
-        assert store.merge(1, [("a", 1)]) == Ledger("topology", 1, 1, 1, 0)
+        assert store.merge(1, [("a", 1)]) == whole_ledger("topology", 1, 1, 1, 0)
         assert store.contents() == {"a": 1}
 
     @proves(Rule.TOMBSTONE)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from txtopo.state import Ledger, State
+from txtopo.state import State
 from txtopo.testing.conformance.assertions import Rule, proves
+from txtopo.testing.conformance.driver import whole_ledger
 from txtopo.testing.conformance.subject import Drive, Subject
 
 
@@ -28,7 +29,7 @@ class UndoSuite(Subject):
         store.merge(1, [("old", 5)])
         store.merge(2, [("old", 3), ("new", 1)])
 
-        assert store.merge(2, [], attempt=1) == Ledger("topology", 1, 2, 1, 1)
+        assert store.merge(2, [], attempt=1) == whole_ledger("topology", 1, 2, 1, 1)
         assert store.contents() == {"old": 5}
 
     @proves(Rule.UNDO)
@@ -63,7 +64,7 @@ class UndoSuite(Subject):
 
         new.merge(1, [("a", 2)])
         assert new.contents() == {"a": 2}
-        assert new.held() == Ledger("topology", 2, 1, 2, 0)
+        assert new.held() == whole_ledger("topology", 2, 1, 2, 0)
 
     @proves(Rule.PREVIOUS)
     def test_an_undo_leads_back_one_txid_and_no_further(self, counts: State, drive: Drive) -> None:
@@ -87,6 +88,6 @@ class UndoSuite(Subject):
 
         store.merge(2, [("a", 2), ("b", 1)], attempt=1)
         assert store.contents() == {"a": 3, "b": 1}
-        assert store.held() == Ledger("topology", 1, 2, 1, 1)
+        assert store.held() == whole_ledger("topology", 1, 2, 1, 1)
         store.merge(3, [("b", 1)])
         assert store.contents() == {"a": 3, "b": 2}

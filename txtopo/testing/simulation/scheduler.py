@@ -65,6 +65,10 @@ class VirtualScheduler:
 
         self._process.begin(run)
 
+    def seed(self) -> int:
+        """Return a number of 64 bits that follows from the seed."""
+        return self._process.world.tokens.getrandbits(64)
+
     def point(self, name: str) -> None:
         """Let the process crash, freeze or be overtaken here."""
         self._process.checkpoint(name)

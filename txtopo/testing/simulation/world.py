@@ -44,6 +44,7 @@ STOP_S = 120.0
 """Virtual time in which a run stops; the longest call that it has to wait for takes 30 s."""
 
 CHAOS_SALT = 0x5EED
+TOKENS_SALT = 0x70CE2
 
 _numbers = itertools.count()
 
@@ -77,6 +78,8 @@ class World:
         self.timeline = Timeline()
         self.history = History()
         self.chaos = Chaos(random.Random(seed ^ CHAOS_SALT), faults, self._note_fault)
+        # Chance of its own, so that a seed has the same faults however often a token is drawn.
+        self.tokens = random.Random(seed ^ TOKENS_SALT)
         self.ensemble = SimulatedEnsemble(self)
         self.leftovers = Leftovers()
         self.topology: Topology | None = None
