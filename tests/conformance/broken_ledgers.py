@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from tests.conformance.broken_store import BrokenStore, Changes, Rows
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import FencedError, LedgerGapError, StaleBatchError
-from txtopo.state import Claim, Key, Ledger, Puts, Row, Snapshot, Standing, Writes
+from txtopo.state import Claim, Key, Ledger, Puts, Row, Snapshot, Standing, Writes, standing
 from txtopo.testing.conformance.driver import claim_of
 
 
@@ -138,6 +138,45 @@ class LetsAnotherTopologyClaim(BrokenStore):
         if held is not None and held.topology != claim.owner.topology:
             self.replace(held, replace(held, topology=claim.owner.topology), {})
         return super().claim(claim)
+
+
+class ForgetsWhatItDoesNotKnow(BrokenStore):
+    """A plug-in with a column for each field that there was when it was written."""
+
+    fails, rule = "test_every_field_of_the_ledger_is_kept", "CLAIM"
+
+    def replace(
+        self, expected: Ledger | None, ledger: Ledger, changes: Mapping[Key, Row | None]
+    ) -> bool:
+        known = Ledger(
+            ledger.topology, ledger.epoch, ledger.txid, ledger.writer_epoch, ledger.attempt
+        )
+        return super().replace(expected, known, changes)
+
+
+class LetsASecondStateClaim(BrokenStore):
+    fails, rule = "test_a_second_state_of_the_topology_is_refused", "CLAIM"
+
+    def claim(self, claim: Claim) -> Ledger:
+        held = self.load().ledger
+        if held is not None and held.topology == claim.owner.topology:
+            mine = replace(held, component=claim.owner.component)
+            self.replace(held, mine, {})
+        return super().claim(claim)
+
+
+class LetsAnotherEnsembleClaim(BrokenStore):
+    fails, rule = "test_a_claim_of_another_ensemble_is_refused", "CLAIM"
+
+    def claim(self, claim: Claim) -> Ledger:
+        return super().claim(replace(claim, replaces=self.load().ledger))
+
+
+class WritesUnderAnotherEnsemble(BrokenStore):
+    fails, rule = "test_of_two_ensembles_the_last_to_claim_an_empty_state_has_it", "CLAIM"
+
+    def standing(self, ledger: Ledger | None, attempt: TransactionAttempt) -> Standing:
+        return standing(ledger, attempt)
 
 
 class WritesTheLedgerAfterTheRows(BrokenStore):

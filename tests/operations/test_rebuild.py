@@ -17,7 +17,7 @@ from txtopo.errors import (
 )
 from txtopo.metadata import Json
 from txtopo.operations import forget, rebuild, show, verify
-from txtopo.state import open_state
+from txtopo.state import Ledger, open_state
 from txtopo.transactional_state.memory import MemoryEnsemble
 
 
@@ -115,6 +115,57 @@ def test_another_topology_takes_over_what_was_forgotten(make: Make) -> None:
     assert deaths >= 5
     heir.run()
     assert heir.held() == both(2 * BATCHES, 2 * ALL)
+
+
+def test_one_state_of_a_topology_is_given_up_alone(memory: Make) -> None:
+    place = memory()
+    place.run(batches=3)
+    with pytest.raises(
+        StateUsageError, match=r"no state 'a'; expected one of a\.totals, b\.totals"
+    ):
+        forget(place.topology(), place.config, state="a", access=place.access())
+
+    deaths = apply_with_deaths(
+        lambda access: forget(place.topology(), place.config, state="a.totals", access=access),
+        place,
+    )
+    assert deaths >= 3
+    seen = show(place.topology(), place.config, access=place.access())
+    given_up, kept = seen.states["a.totals"], seen.states["b.totals"]
+    assert isinstance(given_up, Ledger)
+    assert isinstance(kept, Ledger)
+    assert (given_up.topology, given_up.component, given_up.ensemble) == ("", "", "")
+    assert (given_up.txid, kept.topology, kept.component) == (3, place.id, "b")
+    assert seen.current == 4
+
+    place.run()
+    assert place.held() == both(BATCHES, ALL)
+
+
+def test_what_takes_its_epochs_from_another_zookeeper_is_told_and_taken_over_on_purpose(
+    memory: Make,
+) -> None:
+    place = memory()
+    place.run(batches=3)
+    kept = show(place.topology(), place.config, access=place.access())
+    place.ensemble = MemoryEnsemble()
+    with pytest.raises(StoreAheadOfCoordinator, match=f"ensemble .*{kept.ensemble}"):
+        place.run()
+    findings = verify(place.topology(), place.config, access=place.access())
+    assert [f"{kept.ensemble!r}; this ZooKeeper is" in str(each) for each in findings].count(
+        True
+    ) == 2
+
+    plan = rebuild(
+        place.topology(), place.config, metadata={3: kept.batches[3]}, access=place.access()
+    )
+    assert (
+        f"taken over from state 'totals' of component 'a' of topology {place.id!r}, with epochs of "
+        f"ensemble {kept.ensemble!r}" in str(plan)
+    )
+    plan.apply()
+    place.run()
+    assert place.held() == both(BATCHES, ALL)
 
 
 @pytest.mark.integration

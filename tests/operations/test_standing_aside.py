@@ -10,7 +10,13 @@ from tests.operations.conftest import Make
 from tests.operations.places import ALL, BATCHES, Place, both
 from tests.runtime.loop_world import LIMIT_S
 from txtopo.attempt import TransactionAttempt
-from txtopo.errors import ConfigError, CoordinatorActive, FencedError, StateUsageError
+from txtopo.errors import (
+    ConfigError,
+    CoordinatorActive,
+    FencedError,
+    ForeignEnsembleError,
+    StateUsageError,
+)
 from txtopo.operations import Access, forget, quarantine, rebuild, repair_node, rewind, show, verify
 from txtopo.state import Puts
 from txtopo.testing.conformance.driver import claim_of
@@ -51,7 +57,9 @@ def test_a_coordinator_that_wakes_up_later_changes_nothing(memory: Make) -> None
     epoch = sleeper.claim_epoch("sleeper", token="ensemble")
     sleeper.load()
     backend = place.states[0].named("totals_a").open()
-    backend.claim(claim_of(place.id, epoch))
+    backend.claim(
+        claim_of(place.id, epoch, component="a", state="totals", ensemble=sleeper.ensemble)
+    )
 
     rewind(place.topology(), 2, place.config, access=place.access()).apply()
 
@@ -93,8 +101,10 @@ def test_a_coordinator_of_a_zookeeper_that_was_wiped_never_meets_its_own_version
         Journal(MemoryTransactionalState(place.id, place.ensemble)).claim_epoch(
             "next", token="ensemble"
         )
-    with pytest.raises(FencedError):
-        place.states[0].named("totals_a").open().claim(claim_of(place.id, epoch))
+    with pytest.raises(ForeignEnsembleError):
+        place.states[0].named("totals_a").open().claim(
+            claim_of(place.id, epoch, component="a", state="totals", ensemble=sleeper.ensemble)
+        )
 
 
 def test_rows_beyond_the_ledger_are_found(memory: Make) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.runtime.loop_world import LIMIT_S, Total, expected, memory_state, running, stored
 from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder
-from txtopo.errors import ConfigError, TopologyChanged
+from txtopo.errors import ConfigError, ForeignStateError, TopologyChanged
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.state import State
+from txtopo.state import State, open_state
 from txtopo.topology.fingerprint import fingerprint
 from txtopo.transactional_state.memory import MemoryEnsemble
 
@@ -56,6 +58,37 @@ def test_a_change_that_is_meant_is_taken_once_and_remembered() -> None:
         run.process_all_available(LIMIT_S)
 
     assert stored(state) == (12, expected())
+
+
+def test_a_renamed_component_takes_its_state_over_and_its_old_name_is_refused() -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    with running(built(state), ensemble) as run:
+        run.process_all_available(LIMIT_S)
+
+    with running(built(state, bolt="sum"), ensemble, allow_change=True) as run:
+        run.process_all_available(LIMIT_S)
+    with state.named("totals").reader() as reader:
+        assert reader.ledger is not None
+        assert (reader.ledger.component, reader.ledger.state) == ("sum", "totals")
+
+
+def test_a_state_is_not_taken_from_a_component_that_is_still_there(tmp_path: Path) -> None:
+    """Also with allow_change: both would write to one table, and each take the other for itself."""
+    urls = (f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/a.db?timeout=7")
+    for settings in ({}, {"allow_change": True}):
+        builder = TransactionalTopologyBuilder(
+            "two", "spout", MemoryTransactionalSpout({0: ROWS}, Fields("amount long"), 3)
+        )
+        for bolt, url in zip(("one", "other"), urls, strict=True):
+            declarer = builder.set_bolt(bolt, Total()).global_grouping("spout")
+            declarer.with_state("totals", open_state(url, value=Fields("total long"), table="t"))
+        ensemble = MemoryEnsemble()
+        with (
+            running(builder.build_topology(), ensemble, **settings) as run,
+            pytest.raises(ForeignStateError, match=r"component 'other'.*component 'one'"),
+        ):
+            run.process_all_available(LIMIT_S)
+        assert not [path for path in ensemble.nodes if "/batches/" in path], "a batch was planned"
 
 
 def test_more_tasks_are_no_other_topology() -> None:

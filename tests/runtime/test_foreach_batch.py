@@ -98,6 +98,43 @@ def test_a_new_checkpoint_is_refused_on_old_tables_unless_told(
     assert ledger(tmp_path).txid == 2
 
 
+def test_only_the_query_that_continued_last_may_write(spark: SparkSession, tmp_path: Path) -> None:
+    """Query 1, then 2 continues it, then 1 again, and a third one that says it continues 1."""
+    write(tmp_path, FILES[0])
+    first = query(spark, tmp_path, words(tmp_path).foreach_batch(LOCAL))
+    (tmp_path / "in" / "000.csv").unlink()
+    write(tmp_path, FILES[1])
+    told = words(tmp_path).foreach_batch(LOCAL, continues=first, after_txid=1)
+    second = query(spark, tmp_path, told, "second")
+    assert ledger(tmp_path).topology == f"words@{second}"
+    check(tmp_path, *FILES[:2])
+
+    for again, checkpoint in (
+        (words(tmp_path).foreach_batch(LOCAL), "checkpoint"),
+        (words(tmp_path).foreach_batch(LOCAL, continues=first, after_txid=1), "third"),
+    ):
+        write(tmp_path, FILES[2])
+        with pytest.raises(Exception, match=f"belongs to .*words@{second}.*; got .*words@"):
+            query(spark, tmp_path, again, checkpoint)
+        check(tmp_path, *FILES[:2])
+    query(spark, tmp_path, told, "second")
+    check(tmp_path, *FILES[:2], FILES[2], FILES[2])
+
+
+@pytest.mark.parametrize("after_txid", [0, 2])
+def test_a_query_continues_where_the_other_one_ended_and_nowhere_else(
+    spark: SparkSession, tmp_path: Path, after_txid: int
+) -> None:
+    """One txid less would undo the last batch of the other one without a word."""
+    write(tmp_path, FILES[0])
+    first = query(spark, tmp_path, words(tmp_path).foreach_batch(LOCAL))
+
+    told = words(tmp_path).foreach_batch(LOCAL, continues=first, after_txid=after_txid)
+    with pytest.raises(Exception, match=f"got after_txid={after_txid}; .*after_txid=1"):
+        query(spark, tmp_path, told, "other")
+    check(tmp_path, FILES[0])
+
+
 def test_what_a_bolt_raises_ends_the_query_and_the_batch_comes_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:

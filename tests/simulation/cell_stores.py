@@ -102,6 +102,7 @@ class WatchedBackend(StateBackend):
 
     def claim(self, claim: Claim) -> Ledger:
         self._process.checkpoint("store")
+        self.claimant = claim
         ledger = self._inside.claim(claim)
         self._note()
         return ledger

@@ -94,16 +94,18 @@ def run_matrix(store: str) -> Matrix:
 
 
 def run_orders(kind: StateKind, part: int) -> Interleavings:
-    """Run a part of the orders of a kind."""
+    """Run a part of the orders of a kind, with one ZooKeeper and with one each."""
     result = Interleavings(kind)
     with baton_on_one_core() as baton:
-        for order in orders(kind, baton, part=part, parts=PARTS):
-            outcome = run_order(order, baton)
-            result.runs += 1
-            result.points += order.b is None
-            result.refused += outcome.refused
-            if outcome.wrong:
-                result.wrong[str(order)] = outcome.wrong
+        for apart in (False, True):
+            for order in orders(kind, baton, part=part, parts=PARTS, apart=apart):
+                outcome = run_order(order, baton)
+                result.runs += 1
+                if not apart:
+                    result.points += order.b is None
+                    result.refused += outcome.refused
+                if outcome.wrong:
+                    result.wrong[str(order)] = outcome.wrong
     return result
 
 

@@ -45,6 +45,26 @@ def test_a_zombie_changes_nothing_wherever_it_hung_and_whenever_it_wakes(
     assert refused["P5.before"], "no store ever refused a write of a zombie: nothing was tested"
 
 
+@pytest.mark.parametrize("part", [0, *MORE])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.row(5, 51)
+def test_of_two_with_a_zookeeper_each_one_is_refused_and_nothing_is_lost(
+    kind: StateKind, part: int, record_property: Callable[[str, object], None]
+) -> None:
+    wrong: dict[Order, list[str]] = {}
+    count = 0
+    with baton_on_one_core() as baton:
+        for order in orders(kind, baton, part=part, parts=PARTS, apart=True):
+            outcome = run_order(order, baton)
+            count += 1
+            if outcome.wrong:
+                wrong[order] = outcome.wrong
+
+    record_property(TIMES, count)
+    assert not wrong, f"{len(wrong)} of {count} orders: {list(wrong.items())[:3]}"
+    assert count > 20
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_coordinator_alone_is_refused_nothing(kind: StateKind) -> None:
     """So what is counted as refused was refused to a zombie."""

@@ -4,6 +4,10 @@ The first one, A, runs up to one of its points and is stopped there like a proce
 session expires. The second one, B, takes over and runs up to one of its own points, or to the end.
 Then A goes on with everything that it had begun, a zombie that believes to lead; only when nothing
 more comes of that does B go on, and only then does A hear that its session is gone.
+
+In an order *apart* each of the two has a ZooKeeper of its own, in which it is the only candidate
+and counts epochs from 1. Then nobody is deposed: the state itself has to let one of them in and
+refuse the other.
 """
 
 from __future__ import annotations
@@ -14,20 +18,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txtopo.config import Config
-from txtopo.errors import FencedError
+from txtopo.errors import FencedError, ForeignEnsembleError
 from txtopo.runtime.progress import Leading
 from txtopo.state import open_state
 from txtopo.state.backend import StateKind
 from txtopo.testing.checkers import Evidence
-from txtopo.testing.checkers.evidence import Source, epoch_of
+from txtopo.testing.checkers.evidence import Source, epoch_of, visible
 from txtopo.testing.simulation.baton import Baton
 from txtopo.testing.simulation.chaos import Chaos
+from txtopo.testing.simulation.ensemble import SimulatedEnsemble
 from txtopo.testing.simulation.faults import Faults
+from txtopo.testing.simulation.history import StoreWrite
 from txtopo.testing.simulation.process import SimulatedProcess
 from txtopo.testing.simulation.simulator import quiet, verdict
 from txtopo.testing.simulation.source import SimulatedSource
 from txtopo.testing.simulation.supervisor import Supervisor
-from txtopo.testing.simulation.topologies import Shape, build
+from txtopo.testing.simulation.topologies import Rows, Shape, build
 from txtopo.testing.simulation.world import World
 
 RECORDS = 6
@@ -68,11 +74,13 @@ class Order:
         kind: Of the spout and the state.
         a: The how manieth point of A is where it hangs, from 1; None if it does not hang.
         b: The how manieth point of B is where A goes on; None if B runs to the end first.
+        apart: Whether each has a ZooKeeper of its own.
     """
 
     kind: StateKind
     a: int | None
     b: int | None
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +155,7 @@ class OrderedWorld(World):
         self.ordered = OrderedChaos(self, order)
         self.chaos = self.ordered
         self.settled_s = 0.0
+        self.second = SimulatedEnsemble(self) if order.apart else self.ensemble
         self._a: SimulatedProcess | None = None
         source = TwoCuts(self, 1, RECORDS, 2)
         source.world = self
@@ -157,13 +166,18 @@ class OrderedWorld(World):
         """Stop A and have B take over; wake A a while later, unless B's point is to do that."""
         self._a = process
         process.suspend()
-        self.ensemble.expire(process, NOTICE_S)
+        if self.second is self.ensemble:
+            self.ensemble.expire(process, NOTICE_S)
         self.settled_s = self.timeline.now_s + NOTICE_S + 1.0
         if wakes:
             self.timeline.after(HELD_S, process.wake)
         b = Supervisor(self, "B")
         self.supervisors.append(b)
         b.start()
+
+    def ensemble_of(self, process: SimulatedProcess) -> SimulatedEnsemble:
+        """Return the ZooKeeper that a process is told to use."""
+        return self.second if process.name.startswith("B") else self.ensemble
 
     def b_hangs(self, process: SimulatedProcess) -> None:
         """Stop B while A goes on."""
@@ -181,6 +195,8 @@ def run_order(order: Order, baton: Baton) -> Outcome:
     world.take(topology)
     with quiet():
         history = world.run(CHAOS_S)
+    if order.apart:
+        return _outcome(world, list(_wrong_apart(world, order, baton)))
     evidence = Evidence(
         topology_id=topology.id,
         history=history,
@@ -190,14 +206,65 @@ def run_order(order: Order, baton: Baton) -> Outcome:
         expected=(FencedError,),
     )
     judged = verdict(0, world, evidence)
+    wrong = [*(f"{each.checker}: {each.what}" for each in judged.violations), *_ends(world)]
+    return _outcome(world, wrong)
+
+
+def _outcome(world: OrderedWorld, wrong: list[str]) -> Outcome:
     points, passed = world.ordered.points, world.ordered.passed
     refused = {before: passed[before] - passed[after] for before, after in WRITES.items()}
     return Outcome(
-        wrong=[*(f"{each.checker}: {each.what}" for each in judged.violations), *_ends(world)],
+        wrong=wrong,
         points_a=points["A.1"],
         points_b=points["B.1"],
         refused=Counter({before: times for before, times in refused.items() if times}),
     )
+
+
+def _wrong_apart(world: OrderedWorld, order: Order, baton: Baton) -> Iterator[str]:
+    """Yield what is wrong if the two have a ZooKeeper each.
+
+    Both count alike, so their attempts have the same names, and the checkers mix them up. What can
+    be told: the state is the fold of each record once, as one coordinator alone makes it;
+    all of it was written under one ensemble, txid by txid; and the other one was refused by it.
+    """
+    yield from world.leftovers.found
+    (table,) = world.history.stores
+    got, expected = visible(world.history.stores[table]), _alone(order.kind, baton)
+    if got != expected:
+        yield f"the state holds {got}; expected {expected}"
+    writers = []
+    for write in world.history.writes:
+        if not isinstance(write, StoreWrite):
+            continue
+        before, after = write.before.ledger, write.after.ledger
+        held = before.txid if before else 0
+        assert after is not None
+        if after.txid not in (held, held + 1):
+            yield f"the ledger went from txid {held} to {after.txid}"
+        if after.txid:
+            writers.append(after.ensemble)
+    if len(set(writers)) != 1:
+        yield f"the state was written under {len(set(writers))} ensembles"
+    refused = {each.process[0] for each in world.history.endings if _is_refusal(each.error)}
+    if not refused and len(world.supervisors) > 1:
+        yield "neither of the two was refused"
+
+
+def _is_refusal(error: Exception | None) -> bool:
+    return isinstance(error, ForeignEnsembleError)
+
+
+def _alone(kind: StateKind, baton: Baton) -> Rows:
+    """Return what the state holds when one coordinator does all of it."""
+    world = OrderedWorld(Order(kind, None, None), baton)
+    shape = Shape(kind, kind, ("balances",), relay=False, parallelism=1)
+    topology, _ = build(shape, world.number, open_state("memory:", kind=kind))
+    world.take(topology)
+    with quiet():
+        history = world.run(CHAOS_S)
+    (contents,) = history.stores.values()
+    return visible(contents)
 
 
 def _ends(world: OrderedWorld) -> Iterator[str]:
@@ -217,17 +284,19 @@ def _ends(world: OrderedWorld) -> Iterator[str]:
         yield f"A was deposed, and its run ended with {ended}; expected a FencedError"
 
 
-def orders(kind: StateKind, baton: Baton, *, part: int = 0, parts: int = 1) -> Iterator[Order]:
+def orders(
+    kind: StateKind, baton: Baton, *, part: int = 0, parts: int = 1, apart: bool = False
+) -> Iterator[Order]:
     """Yield every order of a kind, or every *parts*-th of A's points with all of B's."""
     alone = run_order(Order(kind, None, None), baton)
     for a in range(1 + part, _busy(alone.points_a) + 1, parts):
-        to_the_end = Order(kind, a, None)
+        to_the_end = Order(kind, a, None, apart)
         yield to_the_end
         for b in range(1, _busy(run_order(to_the_end, baton).points_b) + 1):
-            yield Order(kind, a, b)
+            yield Order(kind, a, b, apart)
 
 
 def _busy(points: list[str]) -> int:
     """Return how many points there are up to the first question that finds nothing left."""
-    last = max(at for at, point in enumerate(points) if not point.startswith("P1."))
+    last = max((at for at, point in enumerate(points) if not point.startswith("P1.")), default=-1)
     return last + 1 + len(points[last + 1 :][:2])

@@ -300,7 +300,7 @@ def _check_ensemble(ledger: Ledger, ensemble: str) -> None:
     if "" in (ledger.ensemble, ensemble) or ledger.ensemble == ensemble:
         return
     raise ForeignEnsembleError(
-        f"the state of {ledger.owner} takes its epochs from another ZooKeeper; got ensemble "
+        f"{ledger.owner} takes its epochs from another ZooKeeper; got ensemble "
         f"{ensemble!r}; the ledger names {ledger.ensemble!r}, up to txid {ledger.txid}; do two "
         "coordinators run with a ZooKeeper each, or was ZooKeeper's data wiped? point to the right "
         "one, or call txtopo.operations.rebuild, which takes the state over",

@@ -65,6 +65,7 @@ def check_states(spout: Component, components: Mapping[str, Component]) -> None:
             state hangs on an opaque spout or may feed another state.
     """
     owners: dict[tuple[str, str], str] = {}
+    labels: dict[str, str] = {}
     for component in components.values():
         for name, state in component.states.items():
             _check_committer(component, name)
@@ -74,6 +75,7 @@ def check_states(spout: Component, components: Mapping[str, Component]) -> None:
             # Some stores do not tell upper from lower case in a table's name.
             place = (state.location, state.layout(name).name.casefold())
             owner = f"{name!r} of {component.id!r}"
+            _check_label(component, name, owner, labels)
             if place in owners:
                 raise TopologyError(
                     f"two states share one table; got {owners[place]} and {owner}, both table "
@@ -84,6 +86,19 @@ def check_states(spout: Component, components: Mapping[str, Component]) -> None:
                     table=state.table,
                 )
             owners[place] = owner
+
+
+def _check_label(component: Component, name: str, owner: str, labels: dict[str, str]) -> None:
+    """Refuse two states that messages and verbs would call the same."""
+    label = f"{component.id}.{name}"
+    other = labels.setdefault(label, owner)
+    if other != owner:
+        raise TopologyError(
+            f"two states have one name; {other} and {owner} are both called {label!r}; expected "
+            "names that can be told apart; rename a component or a state",
+            component=component.id,
+            state=name,
+        )
 
 
 def _check_committer(component: Component, name: str) -> None:

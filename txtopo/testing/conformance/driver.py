@@ -105,10 +105,11 @@ def claim_of(
     epoch: int = 1,
     *,
     component: str = "component",
+    state: str = "state",
     ensemble: str = "ensemble",
 ) -> Claim:
     """Return the claim of a topology's state."""
-    return Claim(Owner(topology, component, "state"), epoch, ensemble)
+    return Claim(Owner(topology, component, state), epoch, ensemble)
 
 
 def release(epoch: int) -> Claim:

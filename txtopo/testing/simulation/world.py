@@ -133,10 +133,14 @@ class World:
             self._config,
             [process],
             SimulatedCarrier(process, self._config.slots or 1),
-            lambda: MemoryTransactionalState(process.world.topology_id, self.ensemble),
+            lambda: MemoryTransactionalState(self.topology_id, self.ensemble_of(process)),
             process.scheduler,
             {"process": process.name},
         )
+
+    def ensemble_of(self, process: SimulatedProcess) -> SimulatedEnsemble:
+        """Return the ensemble that a process uses; each may have another one."""
+        return self.ensemble
 
     def open_backend(self, location: str, table: StateTable) -> StateBackend:
         """Open a state for the process that runs now; another kind of store may stand here."""
