@@ -150,7 +150,11 @@ def test_an_epoch_that_goes_back_in_zookeeper_is_told_from_the_ledger() -> None:
     place = Place.in_memory()
     for _ in range(3):
         run_to_end(keeping(place, FOUR), place)
-    client(place).apply([Put("/epoch", {"epoch": 1, "leader": None})])
+    newest = client(place).get("/epoch")
+    assert newest is not None
+    assert isinstance(newest.value, dict)
+    token = newest.value["ensemble"]
+    client(place).apply([Put("/epoch", {"epoch": 1, "leader": None, "ensemble": token})])
 
     refused(
         place,

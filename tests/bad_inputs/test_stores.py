@@ -239,7 +239,9 @@ def test_a_state_of_another_topology_is_refused_with_both_names(place: Place) ->
 
     with (
         nothing_committed(place),
-        pytest.raises(ForeignStateError, match="got 'keeping'; its ledger names 'owner'") as caught,
+        pytest.raises(
+            ForeignStateError, match=r"got state 'kept'.*'keeping'; its ledger names .*'owner'"
+        ) as caught,
     ):
         run_to_end(keeping(place, ROWS), place)
     assert isinstance(caught.value, PromiseError)

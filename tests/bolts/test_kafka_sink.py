@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from txtopo.bolts import KafkaSink
 from txtopo.errors import (
     ConfigError,
     FencedError,
+    ForeignEnsembleError,
+    ForeignStateError,
     InfrastructureError,
     SchemaDrift,
     StoreUnavailable,
@@ -22,6 +25,7 @@ from txtopo.errors import (
 )
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from txtopo.state import Claim
 from txtopo.state.backend import Puts, StateBackend
 from txtopo.testing.conformance.driver import claim_of, whole_ledger
 from txtopo.transactional_state import MemoryEnsemble
@@ -145,16 +149,55 @@ def test_a_zombie_is_fenced_in_the_middle_of_its_transaction(kafka: KafkaBroker)
 
 @pytest.mark.row(26)
 def test_a_zombie_that_claims_late_stops_and_its_successor_goes_on(kafka: KafkaBroker) -> None:
+    """It read the visible ledger before its successor claimed, and took the id after that."""
     log = Log(kafka, partitions=1)
     successor = opened(log, 2)
     successor.commit(attempt(1, 0, 2), puts("a"))
+    zombie = KafkaSink(log.kafka.servers, log.name, timeout_s=5.0).state.open()
+    zombie._ledgers.visible = lambda: None  # type: ignore[attr-defined]
     with pytest.raises(FencedError):
-        opened(log, 1)
+        zombie.claim(claim_of("topology", 1))
     with pytest.raises(StoreUnavailable, match="taken over"):
         successor.commit(attempt(2, 0, 2), puts("b"))
     successor.commit(attempt(2, 1, 2), puts("b"))
 
     assert seen(log) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("claim", "error"),
+    [
+        (claim_of("other", 9), ForeignStateError),
+        (claim_of("topology", 9, ensemble="second"), ForeignEnsembleError),
+        (claim_of("topology", 1), FencedError),
+    ],
+)
+def test_a_claim_that_the_ledger_refuses_fences_nobody(
+    kafka: KafkaBroker, claim: Claim, error: type[Exception]
+) -> None:
+    log = Log(kafka, partitions=1)
+    holder = opened(log, 2)
+    holder.commit(attempt(1, 0, 2), puts("a"))
+    with pytest.raises(error):
+        KafkaSink(log.kafka.servers, log.name, timeout_s=5.0).state.open().claim(claim)
+
+    holder.commit(attempt(2, 0, 2), puts("b"))
+    assert seen(log) == ["a", "b"]
+
+
+def test_a_ledger_of_schema_1_is_read_and_brought_up(kafka: KafkaBroker) -> None:
+    from confluent_kafka import Producer
+
+    log = Log(kafka, partitions=1)
+    opened(log, 1).commit(attempt(1), puts("a"))
+    parts = {"topology": "topology", "epoch": 1, "txid": 1, "writer_epoch": 1, "attempt": 0}
+    producer = Producer({"bootstrap.servers": log.kafka.servers})
+    value = json.dumps({"version": 1, **parts}).encode()
+    producer.produce(f"{log.name}.txtopo-ledger", key=log.name.encode(), value=value)
+    assert producer.flush(30.0) == 0
+
+    with opened(log, 2).snapshot() as snapshot:
+        assert snapshot.ledger == whole_ledger("topology", 2, 1, 1, 0)
 
 
 def test_who_only_looks_at_the_ledger_fences_nobody(kafka: KafkaBroker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,6 +51,18 @@ def claimed(backing_map: BackingMap) -> OpaqueMap:
     state = OpaqueMap(backing_map, TABLE)
     state.claim(claim_of("topology", 1))
     return state
+
+
+def test_a_head_of_version_1_is_read_and_brought_up() -> None:
+    texts: dict[str, str] = {}
+    claimed(DictMap(texts)).commit(attempt(1), puts(a=1))
+    head = json.loads(texts[HEAD])
+    old = ("topology", "epoch", "txid", "writer_epoch", "attempt")
+    head |= {"version": 1, "ledger": {name: head["ledger"][name] for name in old}}
+    texts[HEAD] = json.dumps(head)
+
+    state = OpaqueMap(DictMap(texts), TABLE)
+    assert state.claim(claim_of("topology", 2)) == whole_ledger("topology", 2, 1, 1, 0)
 
 
 class Answers(DictMap):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
+from state_backends.sql.tables import LEDGER_COLUMNS_2
 from txtopo.errors import SchemaDrift, SchemaVersionError, StateUsageError
-from txtopo.state import Count, Fields, State, Sum, open_state
-from txtopo.testing.conformance.driver import StateDriver
+from txtopo.state import Count, Fields, Ledger, State, Sum, open_state
+from txtopo.testing.conformance.driver import StateDriver, whole_ledger
 
 
 class SchemaSuite:
@@ -35,6 +36,24 @@ class SchemaSuite:
 
         with engine.connect() as connection:
             assert list(connection.execute(sa.text("SELECT * FROM counts_view"))) == [("b", 2)]
+
+    def test_a_ledger_of_schema_1_is_read_and_brought_up(
+        self, state: State, engine: sa.Engine
+    ) -> None:
+        """Its table lacks columns until somebody opens the state to write."""
+        StateDriver(state, epoch=2).puts(1, {"a": 1})
+        with engine.begin() as connection:
+            for column in LEDGER_COLUMNS_2:
+                connection.execute(sa.text(f"ALTER TABLE txtopo_ledger DROP COLUMN {column}"))
+            connection.execute(sa.text("UPDATE txtopo_ledger SET schema_version = 1"))
+        with state.reader() as reader:
+            assert reader.ledger == Ledger("topology", 2, 1, 2, 0)
+            assert reader.get("a") == 1
+
+        new = StateDriver(state, epoch=3)
+        assert new.ledger == new.held() == whole_ledger("topology", 3, 1, 2, 0)
+        new.puts(2, {"a": 2})
+        assert new.held() == whole_ledger("topology", 3, 2, 3, 0)
 
     def test_a_transactional_state_has_one_value_a_row(self, url: str, engine: sa.Engine) -> None:
         StateDriver(open_state(url, kind="transactional", table="kept"))

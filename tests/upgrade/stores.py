@@ -16,7 +16,7 @@ from state_backends.redis.layout import VERSION as REDIS_VERSION
 from state_backends.sql.tables import SCHEMA_VERSION
 from tests.services.redis import RedisServer
 
-DELTA_VERSION = 1
+DELTA_VERSION = 2
 """Grows with the columns, the properties or the ledger of a Delta table, which has no number."""
 LAYOUTS = {"sql": SCHEMA_VERSION, "redis": REDIS_VERSION, "delta": DELTA_VERSION}
 """What is stored in, and its version today."""

@@ -18,7 +18,7 @@ from tests.runtime.loop_world import (
 from tests.upgrade.stored import KINDS, LEFT_AT, TODAY, restored, store_name, versions
 from tests.upgrade.stores import DeltaStore, RedisStore, SqliteStore, Store
 from txtopo.runtime.progress import BatchCommitted, Leading
-from txtopo.state import StateKind, open_state
+from txtopo.state import LEDGER_SCHEMA, StateKind, open_state
 
 pytestmark = pytest.mark.integration
 
@@ -62,6 +62,12 @@ def test_a_run_goes_on_from_what_an_earlier_version_left(
         run.process_all_available(LIMIT_S)
 
     assert stored(state) == (BATCHES, expected(BATCHES))
+    with state.reader() as reader:
+        held = reader.ledger
+    assert held is not None
+    assert (held.schema, held.component, held.state) == (LEDGER_SCHEMA, "total", "totals")
+    assert held.ensemble
+    assert (held.first_txid, held.attempts) == (BATCHES, (held.attempt,))
     assert [change.epoch for change in changes.of(Leading)] == [2]
     assert [change.progress.txid for change in changes.of(BatchCommitted)] == list(
         range(LEFT_AT + 1, BATCHES + 1)

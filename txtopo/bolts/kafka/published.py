@@ -13,10 +13,12 @@ Rules
    it, since what is committed becomes visible a little later. ``init_transactions`` ends what a
    predecessor with the same transactional id has open, so that nothing is still to become visible;
    and from then on the broker refuses whatever that predecessor tries to commit (``_FENCED``).
-3. Who claims last holds the transactional id, though it may be a zombie that slept between its
-   claim in ZooKeeper and this one. So the ledger's epoch decides: the zombie reads a later one and
-   stops; its successor is fenced once, reads its own epoch, and takes the id back. Who has not
-   claimed (an operator who looks, a reader) only reads what is visible, and fences nobody.
+3. A claim first reads the ledger that is visible. If that refuses it (another topology, another
+   ensemble, a later epoch) nobody is disturbed. What is visible may be a little old, so a zombie
+   that slept between its claim in ZooKeeper and this one may still take the id. Then the ledger's
+   epoch decides: the zombie reads a later one and stops; its successor is fenced once, reads its
+   own epoch, and takes the id back. Who has not claimed (an operator who looks, a reader) only
+   reads what is visible, and fences nobody.
 4. After any error the producer is thrown away. The next call begins with rule 2, so an unknown
    outcome is decided by the ledger.
 5. A transaction that is committed is seen by readers at once and cannot be taken back. So a txid
