@@ -12,13 +12,11 @@ from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.sql.compiler import DDLCompiler
 from sqlalchemy.types import TypeEngine
 
+from state_backends.sql.names import LEDGER
 from txtopo.errors import SchemaVersionError
 from txtopo.state import Ledger, StateTable
 
 SCHEMA_VERSION = 1
-LEDGER = "txtopo_ledger"
-# PostgreSQL cuts names at 63 bytes without a word; "_touched" and other ends are added to them.
-TABLE_BYTES_MAX = 50
 _NO = sa.false()
 
 
@@ -167,9 +165,9 @@ class CreateView(ExecutableDDLElement):
     inherit_cache = False
 
     def __init__(
-        self, columns: StateColumns, rows: sa.Select[Any], means: Mapping[int, str]
+        self, name: str, columns: StateColumns, rows: sa.Select[Any], means: Mapping[int, str]
     ) -> None:
-        self.name = f"{columns.table.name}_view"
+        self.name = name
         own = [*columns.keys, *columns.values]
         named = [column for column in rows.selected_columns if column.name in {c.name for c in own}]
         self.select = rows.with_only_columns(*named, *_means(named[len(columns.keys) :], means))
