@@ -26,9 +26,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from state_backends.delta.names import CHECKSUMS, LOG
 from txtopo.errors import StoreDamagedError
 
-FILE = "_txtopo_checksums"
 KEPT = 150
 """A checkpoint is made every hundred versions; a reader begins with the last one."""
 _REWRITTEN_AFTER = 100
@@ -44,8 +44,8 @@ class LogChecksums:
     """
 
     def __init__(self, table: str, place: str) -> None:
-        self._log = Path(table) / "_delta_log"
-        self._file = self._log / FILE
+        self._log = Path(table) / LOG
+        self._file = self._log / CHECKSUMS
         self._place = place
         self._compared = -1
         self._noted = -1
@@ -70,7 +70,7 @@ class LogChecksums:
         """Keep the notes of the last versions up to *version*, and add those that are missing."""
         last = range(max(0, version - KEPT), version + 1)
         notes = dict(self._sums(last, self._notes()))
-        beside = self._file.with_name(f"{FILE}.{os.getpid()}")
+        beside = self._file.with_name(f"{CHECKSUMS}.{os.getpid()}")
         try:
             beside.write_text("".join(map(_line, notes, notes.values())))
             beside.replace(self._file)

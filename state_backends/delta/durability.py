@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from state_backends.delta.checksums import LogChecksums
+from state_backends.delta.names import LOG
 
 
 class DurableLog:
@@ -68,7 +69,7 @@ def sync_version(table: str, version: int) -> None:
     the commit has not returned, and whoever reads the torn version gets an error.
     """
     folder = Path(table)
-    log = folder / "_delta_log" / f"{version:020}.json"
+    log = folder / LOG / f"{version:020}.json"
     for line in log.read_text().splitlines():
         added = json.loads(line).get("add")
         if added is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from state_backends.delta.layout import Layout, reserved
-from state_backends.delta.location import absolute, folder_name, location
+from state_backends.delta.location import absolute, location
+from state_backends.delta.names import LOG, folder_name
 from state_backends.delta.spark_session import check_session, session_conf
 from txtopo.errors import TopologyError
 from txtopo.state import StateTable
@@ -70,6 +71,12 @@ def _check_names(table: StateTable) -> None:
             f"bad name of a state's table; got {table.name[:80]!r}…; its folder would have more "
             f"than {_FOLDER_BYTES_MAX} characters, where others than letters, digits and _ take "
             "three; choose a shorter one",
+            state=table.name,
+        )
+    if table.name == LOG:
+        raise TopologyError(
+            f"bad name of a state's table; got {LOG!r}; Delta keeps the log of a table in a folder "
+            "of this name; rename it",
             state=table.name,
         )
     names = Layout(table).schema.names

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from string import ascii_letters
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from state_backends.delta.names import names_of
 from txtopo.errors import TopologyError
 from txtopo.state import hidden
 
 _REFUSED = "%[]\\#\0"
-_PLAIN = frozenset("_0123456789" + ascii_letters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +34,7 @@ class Location:
 
     def table(self, name: str) -> str:
         """Return where the table of a state is."""
-        return f"{self.root.rstrip('/')}/{folder_name(name)}"
-
-
-def folder_name(table: str) -> str:
-    """Return the folder for a table: other signs than letters and digits stand as ``-`` and hex.
-
-    delta-rs decodes percent signs in a path, and object stores take few signs as they are.
-    """
-    return "".join(chr(byte) if chr(byte) in _PLAIN else f"-{byte:02x}" for byte in table.encode())
-
-
-def table_name(folder: str) -> str:
-    """Return the table that has a folder."""
-    return unquote(folder.replace("%", "%25").replace("-", "%"))
+        return f"{self.root.rstrip('/')}/{names_of(name).folder}"
 
 
 def location(url: str) -> Location:

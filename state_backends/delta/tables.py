@@ -11,7 +11,8 @@ from deltalake.exceptions import DeltaError
 
 from state_backends.delta.failures import FAILURES
 from state_backends.delta.layout import DECLARATION, STATISTICS, Layout
-from state_backends.delta.location import Location, table_name
+from state_backends.delta.location import Location
+from state_backends.delta.names import LOG, table_name
 from txtopo.errors import SchemaDrift
 from txtopo.state import StateTable, declared
 
@@ -37,6 +38,7 @@ def create_table(place: Location, layout: Layout, name: str) -> None:
     if place.local:
         _check_folder(uri, name)
     if not DeltaTable.is_deltatable(uri, options):
+        _check_around(place, name)
         if place.local:
             Path(uri).mkdir(parents=True, exist_ok=True)
         try:
@@ -60,15 +62,48 @@ def create_table(place: Location, layout: Layout, name: str) -> None:
 def _check_folder(uri: str, name: str) -> None:
     """Refuse a place where something else is, which a table would be mixed with."""
     folder = Path(uri)
+    _check_folded(folder, name)
     strangers = [folder.name] if folder.exists() and not folder.is_dir() else []
     if folder.is_dir():
         # The log may be there without a version: somebody died, or is at it now.
-        strangers = sorted(path.name for path in folder.iterdir() if path.name != "_delta_log")
+        strangers = sorted(path.name for path in folder.iterdir() if path.name != LOG)
     if strangers and not (folder.is_dir() and DeltaTable.is_deltatable(uri)):
         raise SchemaDrift(
             f"{name} cannot be made: its place is taken and is no Delta table; got "
             f"{', '.join(strangers[:5])}; expected nothing there; nothing was written; move it "
             "away, or give the state another table or folder"
+        )
+
+
+def _check_folded(folder: Path, name: str) -> None:
+    """Refuse a folder that is another state's, by a link or since upper and lower case are one."""
+    alike = [path for path in folder.parent.glob("*") if path.name.lower() == folder.name.lower()]
+    if folder in alike and not folder.is_symlink():
+        return
+    for other in alike:
+        if other != folder and folder.exists() and folder.samefile(other):
+            raise SchemaDrift(
+                f"{name} clashes with state {table_name(other.name)!r}: {folder.name!r} and "
+                f"{other.name!r} are one folder in {str(folder.parent)!r}; expected a folder for "
+                "each; nothing was written; give the state another table",
+                other=table_name(other.name),
+            )
+
+
+def _check_around(place: Location, name: str) -> None:
+    """Refuse a place within another table, whose VACUUM would remove what is in it."""
+    if place.local:
+        root = Path(place.root)
+        folders = [str(path) for path in (root, *root.parents) if any((path / LOG).glob("*.json"))]
+    else:
+        is_table = DeltaTable.is_deltatable(place.root, place.options or None)
+        folders = [place.root] if is_table else []
+    if folders:
+        raise SchemaDrift(
+            f"{name} would lie within the Delta table {folders[0]!r}, and a VACUUM of that one "
+            "would remove its files; expected a folder that is in no table; nothing was written; "
+            "give the state another one",
+            other=folders[0],
         )
 
 

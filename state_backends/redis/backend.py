@@ -70,9 +70,10 @@ class RedisBackend(StateBackend):
         self._columns = declaration(table)
 
     def create(self) -> None:
-        """Check the server and the columns; the first claim makes the keys."""
+        """Check the server, the keys and the columns; the first claim makes the keys."""
         with self._translating():
             check_promises(self._client, self._place)
+            self._check_keys()
             self._checked(self._head(self._client))
 
     def claim(self, claim: Claim) -> Ledger:
@@ -198,6 +199,26 @@ class RedisBackend(StateBackend):
                 pipe.rpush(names.touched, *part)
             for part in _parts([name for name, row in changes.items() if row and row.deleted]):
                 pipe.sadd(names.deleted, *part)
+
+    def _check_keys(self) -> None:
+        """Refuse keys of somebody else that have a name of this state."""
+        wanted = self._names.types()
+        with self._client.pipeline(transaction=True) as pipe:
+            for name in wanted:
+                pipe.type(name)
+            found = dict(zip(wanted, pipe.execute(), strict=True))
+        for name, kind in wanted.items():
+            theirs = found[name] not in (kind, "none")
+            # The head comes first, and is never deleted.
+            alone = found[self._names.head] == "none" and name != STATES and found[name] != "none"
+            if theirs or alone:
+                raise SchemaDrift(
+                    f"{self._place} cannot be made: the key {name!r} is there already, a "
+                    f"{found[name]}{' without a ledger' if alone and not theirs else ''}; expected "
+                    f"a {kind} of the state, or nothing; nothing was written; rename that key, or "
+                    "give the state another table",
+                    taken=name,
+                )
 
     def _head(self, client: Redis, name: str | None = None) -> Head | None:
         text: Any = client.get(self._names.head if name is None else name)

@@ -5,6 +5,9 @@
 * ``txtopo:{counts}:touched``: a list, the keys that the last txid wrote; what undoes it.
 * ``txtopo:{counts}:deleted``: a set, the keys of the tombstones that the last txid left.
 * ``txtopo:states``: a set, the names of all states.
+
+These names are reserved. What is of another type, or is there before the head, is of somebody else
+and refused when the state is created: a commit would take it for its own.
 """
 
 from __future__ import annotations
@@ -29,6 +32,11 @@ class Names:
     head: str
     touched: str
     deleted: str
+
+    def types(self) -> dict[str, str]:
+        """Return what type each key has, those of all states included."""
+        types = {self.rows: "hash", self.head: "string", self.touched: "list", self.deleted: "set"}
+        return {**types, STATES: "set"}
 
 
 def names_of(state: str) -> Names:

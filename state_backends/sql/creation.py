@@ -12,12 +12,9 @@ import sqlalchemy as sa
 
 from state_backends.sql.dialect import SqlDialect
 from state_backends.sql.existing import add_columns, added_columns, check_existing
-from state_backends.sql.tables import (
-    LEDGER,
-    SCHEMA_VERSION,
-    CreateView,
-    ledger_of,
-)
+from state_backends.sql.name_clashes import check_ledger_name, check_objects, check_other_states
+from state_backends.sql.names import LEDGER
+from state_backends.sql.tables import SCHEMA_VERSION, CreateView, ledger_of
 from txtopo.errors import SchemaDrift
 from txtopo.state import StateTable, declaration, declared, means
 
@@ -29,6 +26,7 @@ def create_tables(connection: sa.Connection, dialect: SqlDialect, place: str) ->
         SchemaDrift: What is there does not fit the state.
     """
     with dialect.creating(connection):
+        check_ledger_name(connection, dialect, place)
         dialect.ledger.create(connection, checkfirst=True)
         _add_ledger_columns(connection, dialect)
         ledger, state = dialect.ledger, dialect.state
@@ -36,13 +34,17 @@ def create_tables(connection: sa.Connection, dialect: SqlDialect, place: str) ->
         if row is not None:
             _check_declaration(row, state, place)
         held = ledger_of(row)
-        txid = 0 if held is None else held.txid
-        if state.origin != "made":
-            missing = check_existing(connection, dialect, place, known=row is not None, txid=txid)
-            _register(connection, dialect, known=row is not None)
-            add_columns(connection, dialect, missing)
-        elif not _made(connection, dialect, place, known=row is not None, txid=txid):
-            _register(connection, dialect, known=row is not None)
+        txid, known = 0 if held is None else held.txid, row is not None
+        check_other_states(connection, dialect, place, known=known)
+        there, missing = True, []
+        if state.origin == "made":
+            there = _made(connection, dialect, place, known=known, txid=txid)
+        else:
+            missing = check_existing(connection, dialect, place, known=known, txid=txid)
+        check_objects(connection, dialect, place, known=known)
+        _register(connection, dialect, known=known)
+        add_columns(connection, dialect, missing)
+        if not there:
             dialect.columns.table.create(connection)
         _complete(connection, dialect, place, txid)
 
@@ -96,7 +98,8 @@ def _complete(connection: sa.Connection, dialect: SqlDialect, place: str, txid: 
             )
         return
     dialect.create(connection)
-    view = CreateView(dialect.columns, dialect.selected(), means(dialect.state))
+    name = dialect.names.view
+    view = CreateView(name, dialect.columns, dialect.selected(), means(dialect.state))
     if not sa.inspect(connection).has_table(view.name):
         connection.execute(view)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.types import TypeEngine
 
+from state_backends.sql.names import Names, Taken
 from state_backends.sql.tables import StateColumns
 from txtopo.state import Key, StateMode, StateTable, Writes
 
@@ -24,11 +25,13 @@ class SqlDialect(ABC):
         state: The state.
         columns: Its table.
         ledger: The ledger table.
+        names: The names of what the state has.
     """
 
     state: StateTable
     columns: StateColumns
     ledger: sa.Table
+    names: Names
 
     modes: frozenset[StateMode] = frozenset({"table"})
     """Which modes it keeps."""
@@ -48,6 +51,23 @@ class SqlDialect(ABC):
     def redone(self) -> bool:
         """Whether a redo takes back the rows of its txid; a transactional state keeps them."""
         return self.columns.opaque
+
+    @staticmethod
+    @abstractmethod
+    def names_of(state: StateTable) -> Names:
+        """Return the names of what a state has in such a database."""
+
+    @abstractmethod
+    def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[Taken]:
+        """Return what is in the database that has one of these names, or cannot be beside it."""
+
+    def fold(self, connection: sa.Connection) -> Callable[[str], str]:
+        """Return what makes names equal that the database does not tell apart."""
+        return str
+
+    def same_column(self, name: str, other: str) -> bool:
+        """Return whether the database takes two names of columns for one."""
+        return name == other
 
     def missing(self) -> bool:
         """Whether there is no database yet, so that a reading would make an empty one."""

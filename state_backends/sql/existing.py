@@ -21,7 +21,7 @@ from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.schema import CreateColumn
 
 from state_backends.sql.dialect import SqlDialect
-from state_backends.sql.tables import LEDGER
+from state_backends.sql.names import LEDGER
 from txtopo.errors import SchemaDrift
 
 # Options of an index that does not hold whole columns of every row.
@@ -99,6 +99,9 @@ def _wrong_column(
     columns = dialect.columns
     for column in columns.table.columns:
         there = found.get(column.name)
+        other = next((name for name in found if dialect.same_column(name, column.name)), None)
+        if there is None and other is not None:
+            return f"its column {other!r} has another spelling; expected {column.name!r}; rename it"
         if there is None:
             if column not in columns.bookkeeping:
                 return f"it has no column {column.name!r}, which the state declares"
@@ -195,10 +198,4 @@ def _taken(
             "the table; expected txid NULL and deleted false in all rows; was the ledger lost, or "
             "are these columns your own?"
         )
-    inspector = sa.inspect(connection)
-    listing = dialect.listing()
-    beside = [f"{dialect.state.name}_view", *([] if listing is None else [listing.name])]
-    for name in beside:
-        if inspector.has_table(name):
-            return f"{name!r}, which is to be made beside it, is there already; rename that one"
     return None

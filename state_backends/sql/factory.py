@@ -10,10 +10,15 @@ from state_backends.sql.backend import SqlBackend
 from state_backends.sql.dialect import SqlDialect
 from state_backends.sql.mariadb import MariadbDialect
 from state_backends.sql.mariadb_log import MariadbLogDialect
+from state_backends.sql.names import (
+    LEDGER,
+    SQLITE_RESERVED,
+    TABLE_BYTES_MAX,
+    in_small_letters,
+)
 from state_backends.sql.postgresql import PostgresqlDialect
 from state_backends.sql.postgresql_log import PostgresqlLogDialect
 from state_backends.sql.sqlite import SqliteDialect
-from state_backends.sql.tables import LEDGER, TABLE_BYTES_MAX
 from txtopo.errors import TopologyError
 from txtopo.state import StateTable, hidden
 
@@ -50,6 +55,12 @@ class SqlFactory:
             parsed = parsed.set(database=str(Path(path).absolute()))
         return parsed.render_as_string(hide_password=False), None
 
+    def names_taken(self, url: str, table: StateTable) -> dict[str, str]:
+        """Return the names that a state takes in its database, and what each is of it."""
+        kind = _DIALECTS[_parsed(url).drivername]
+        fold = in_small_letters if kind is SqliteDialect else str
+        return {fold(name): use for name, use in kind.names_of(table).reserved().items()}
+
     def __call__(self, url: str, table: StateTable) -> SqlBackend:
         """Open a state; connects when it is first used.
 
@@ -60,6 +71,11 @@ class SqlFactory:
         kind = _DIALECTS[parsed.drivername]
         if kind is MariadbDialect:
             _check_for_mariadb(table)
+        if kind is SqliteDialect and in_small_letters(table.name).startswith(SQLITE_RESERVED):
+            raise TopologyError(
+                f"bad name of a state's table; got {table.name!r}; SQLite keeps names that begin "
+                f"with {SQLITE_RESERVED!r} for itself; rename it"
+            )
         if table.mode == "log":
             kind = _LOG_DIALECTS.get(kind, kind)
         dialect: SqlDialect = kind(parsed, _checked(table))

@@ -26,7 +26,7 @@ a session is checked, and refused where a power cut could lose a commit.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,6 +48,7 @@ from state_backends.sql.mariadb_types import (
     limits,
     parameter,
 )
+from state_backends.sql.names import Taken, mariadb_names
 from state_backends.sql.tables import ledger_table, state_columns
 from txtopo.errors import StoreUnavailable, TopologyError
 from txtopo.state import Fields, Key, Puts, StateTable, Writes, checked_partials
@@ -62,6 +63,10 @@ TABLE_OPTIONS: dict[str, Any] = {
     "mysql_row_format": "DYNAMIC",
 }
 _WIDTH = re.compile(r"^(TINYINT|SMALLINT|MEDIUMINT|INTEGER|BIGINT)\(\d+\)")
+_TAKEN = (
+    "SELECT table_name, LOWER(table_type) FROM information_schema.tables "
+    "WHERE table_schema = DATABASE() AND table_name IN :names"
+)
 _KIND = (
     "SELECT table_type AS kind, engine AS engine FROM information_schema.tables "
     "WHERE table_schema = DATABASE() AND table_name = :name"
@@ -87,12 +92,35 @@ class MariadbDialect(SqlDialect):
                 "could commit a batch in parts, or change its text; leave it out"
             )
         self.state = state
+        self.names = self.names_of(state)
         self._url = url.set(drivername="mysql+pymysql")
         of_key = key_type(state.key)
         self.columns = state_columns(state, column_type, of_key, **TABLE_OPTIONS)
         self.ledger = ledger_table(column_type, key_type(Fields("state string")), **TABLE_OPTIONS)
         self._limits = limits(state.key)
-        self._touched: sa.Table | None = _touched_table(state) if self.columns.opaque else None
+        touched = self.names.touched
+        self._touched: sa.Table | None = None if touched is None else _touched_table(touched)
+
+    names_of = staticmethod(mariadb_names)
+
+    def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[Taken]:
+        """Return what has one of these names: tables, views and sequences share them."""
+        fold = self.fold(connection)
+        wanted = {fold(name) for name in names}
+        # The catalogue compares without case, whatever the server does with its tables.
+        asked = sa.text(_TAKEN).bindparams(sa.bindparam("names", expanding=True))
+        rows = connection.execute(asked, {"names": list(names)})
+        found = [Taken(name, kind.replace("base table", "table")) for name, kind in rows]
+        return [taken for taken in found if fold(taken.name) in wanted]
+
+    def fold(self, connection: sa.Connection) -> Callable[[str], str]:
+        """Return what makes names equal that differ in case, if the server does not tell them."""
+        setting = connection.exec_driver_sql("SELECT @@lower_case_table_names").scalar()
+        return str.lower if setting else str
+
+    def same_column(self, name: str, other: str) -> bool:
+        """Return whether two names differ at most in case."""
+        return name.lower() == other.lower()
 
     def engine(self) -> sa.Engine:
         """Make the engine: one connection that writes, and one for a reading beside it."""
@@ -269,9 +297,9 @@ class MariadbDialect(SqlDialect):
             connection.exec_driver_sql(statement, {"rows": text, "txid": txid})
 
 
-def _touched_table(state: StateTable) -> sa.Table:
+def _touched_table(name: str) -> sa.Table:
     return sa.Table(
-        f"{state.name}_touched",
+        name,
         sa.MetaData(),
         sa.Column("part", mysql.BIGINT(), primary_key=True, autoincrement=True),
         sa.Column("txid", mysql.BIGINT(), nullable=False),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from state_backends.sql.mariadb_parts import StatementParts
-from state_backends.sql.tables import TABLE_BYTES_MAX, StateColumns
+from state_backends.sql.names import TABLE_BYTES_MAX
+from state_backends.sql.tables import StateColumns
 from txtopo.state import StateTable
 
 # The alias of the rows that are folded; a state's table has no name so long.

@@ -8,7 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from state_backends.sql.mariadb_types import ExactText, collation, in_json, out_of_json
-from state_backends.sql.tables import TABLE_BYTES_MAX, StateColumns
+from state_backends.sql.names import TABLE_BYTES_MAX
+from state_backends.sql.tables import StateColumns
 from txtopo.state import Aggregate
 
 # The alias of the rows that come in; a state's table has no name so long.

@@ -24,6 +24,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from state_backends.sql.dialect import SqlDialect, undo_statements
+from state_backends.sql.names import Taken, postgresql_names
 from state_backends.sql.postgresql_rows import RowWriter, given, puts_table
 from state_backends.sql.postgresql_types import as_float, column_type
 from state_backends.sql.tables import ledger_table, state_columns
@@ -41,11 +42,29 @@ _TCP_TIMEOUT_MS = 15_000
 # "txtopo" as a number; creators wait for each other, since IF NOT EXISTS does not.
 _CREATION_LOCK = 0x747874_6F706F
 _KINDS = {
+    "r": "table",
     "v": "view",
     "m": "materialized view",
     "p": "partitioned table",
     "f": "foreign table",
+    "i": "index",
+    "I": "index",
+    "S": "sequence",
+    "s": "system table",
+    "c": "type",
+    "T": "type",
 }
+# A table makes a type of its name; those of arrays make room by themselves.
+_TAKEN = (
+    "SELECT part.relname, CASE WHEN part.relnamespace = 'pg_catalog'::regnamespace THEN 's' "
+    "ELSE part.relkind::text END, whole.relname FROM pg_class AS part "
+    "LEFT JOIN pg_index ON indexrelid = part.oid LEFT JOIN pg_class AS whole ON whole.oid = "
+    "indrelid WHERE part.relname = ANY(:names) AND part.relpersistence <> 't' "
+    "AND pg_table_is_visible(part.oid) "
+    "UNION ALL SELECT typname, 'T', NULL FROM pg_type "
+    "JOIN pg_namespace ON pg_namespace.oid = typnamespace WHERE typname = ANY(:names) "
+    "AND nspname = current_schema() AND typrelid = 0 AND typelem = 0"
+)
 _KIND = (
     "SELECT relkind::text, relpersistence = 'p' FROM pg_class "
     "WHERE relname = :name AND pg_table_is_visible(oid)"
@@ -66,11 +85,19 @@ class PostgresqlDialect(SqlDialect):
 
     def __init__(self, url: sa.URL, state: StateTable) -> None:
         self.state = state
+        self.names = self.names_of(state)
         self._url = url.set(drivername="postgresql+psycopg")
         half_filled: dict[str, Any] = {"postgresql_with": {"fillfactor": 50}}
         self.columns = state_columns(state, column_type, **half_filled)
         self.ledger = ledger_table(column_type, **half_filled)
-        self._rows = RowWriter(state, self.columns)
+        self._rows = RowWriter(state, self.columns, self.names)
+
+    names_of = staticmethod(postgresql_names)
+
+    def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[Taken]:
+        """Return what has one of these names: tables, views, indexes and sequences share them."""
+        rows = connection.execute(sa.text(_TAKEN), {"names": list(names)})
+        return [Taken(name, _KINDS.get(kind, kind), table) for name, kind, table in rows]
 
     def engine(self) -> sa.Engine:
         """Make the engine: one connection that writes, and one for a reading beside it."""
@@ -95,12 +122,12 @@ class PostgresqlDialect(SqlDialect):
 
     def prepare(self, connection: sa.Connection) -> None:
         """Make the stage, which lives as long as the connection."""
-        if connection.info.get("staged") == self._rows.stage.name:
+        if connection.info.get("staged"):
             return
         self.check_version(connection)
         with connection.begin():
             self._rows.stage.create(connection)
-        connection.info["staged"] = self._rows.stage.name
+        connection.info["staged"] = True
 
     def check_version(self, connection: sa.Connection) -> None:
         """Refuse a server without ``MERGE``.
@@ -142,7 +169,7 @@ class PostgresqlDialect(SqlDialect):
         touched.create(connection)
         connection.execute(sa.insert(touched).values(txid=0))
         deleted = self.columns.deleted
-        name = f"{self.state.name}_deleted"
+        name = self.names.tombstones
         sa.Index(name, deleted, postgresql_where=deleted).create(connection, checkfirst=True)
 
     def flaw(self, connection: sa.Connection) -> str | None:

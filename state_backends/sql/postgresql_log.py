@@ -38,7 +38,7 @@ class PostgresqlLogDialect(LogDialect, PostgresqlDialect):
 
     def create(self, connection: sa.Connection) -> None:
         """Make the index on txid."""
-        index = sa.Index(f"{self.state.name}_txid", self.columns.txid)
+        index = sa.Index(self.names.by_txid, self.columns.txid)
         index.create(connection, checkfirst=True)
 
     def append(self, connection: sa.Connection, txid: int, rows: pa.Table) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from state_backends.sql.names import STAGE, Names
 from state_backends.sql.postgresql_types import as_array, as_csv, plain_type
 from state_backends.sql.tables import StateColumns
 from txtopo.state import Aggregate, StateTable
@@ -92,11 +93,11 @@ class RowWriter:
         touched: The table with the keys of the last txid; None for a transactional state.
     """
 
-    def __init__(self, state: StateTable, columns: StateColumns) -> None:
+    def __init__(self, state: StateTable, columns: StateColumns, names: Names) -> None:
         self._state = state
         self._columns = columns
         self.stage = _stage(state)
-        self.touched = _touched(state) if columns.opaque else None
+        self.touched = None if names.touched is None else _touched(names.touched, state)
         arrays = _arrays(state)
         self._puts = self._pair(arrays, put=True)
         self._merges = self._pair(arrays, put=False) if state.aggregates else None
@@ -207,7 +208,7 @@ def puts_table(state: StateTable, rows: Sequence[tuple[Any, Any]]) -> pa.Table:
 def _stage(state: StateTable) -> sa.Table:
     fields = [*state.key, *state.value]
     return sa.Table(
-        f"{state.name}_stage",
+        STAGE,
         sa.MetaData(),
         *[sa.Column(given(at), plain_type(field.type)) for at, field in enumerate(fields)],
         sa.Column(GONE, sa.Boolean()),
@@ -216,9 +217,9 @@ def _stage(state: StateTable) -> sa.Table:
     )
 
 
-def _touched(state: StateTable) -> sa.Table:
+def _touched(name: str, state: StateTable) -> sa.Table:
     return sa.Table(
-        f"{state.name}_touched",
+        name,
         sa.MetaData(),
         sa.Column("txid", sa.BigInteger(), nullable=False),
         *[sa.Column(field.name, ARRAY(plain_type(field.type))) for field in state.key],

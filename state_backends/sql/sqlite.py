@@ -13,7 +13,7 @@ SQLite has no decimals, dates or booleans; ``sqlite_types.py`` says what stands 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,13 @@ import sqlalchemy as sa
 
 from state_backends.sql.dialect import SqlDialect, undo_statements
 from state_backends.sql.failures import damaged
+from state_backends.sql.names import (
+    SQLITE_ENDS,
+    Taken,
+    in_small_letters,
+    sqlite_files,
+    sqlite_names,
+)
 from state_backends.sql.sqlite_rows import (
     RowStatement,
     delete_statement,
@@ -30,18 +37,23 @@ from state_backends.sql.sqlite_rows import (
 )
 from state_backends.sql.sqlite_types import column_type, decode, encode, register_functions
 from state_backends.sql.tables import ledger_table, state_columns
-from txtopo.errors import TopologyError
+from txtopo.errors import SchemaDrift, TopologyError
 from txtopo.state import Key, Puts, StateTable, Writes, checked_partials
 
 _BUSY_TIMEOUT_S = 5.0
 # STRICT tables came with 3.37 (November 2021).
 _OLDEST = (3, 37, 0)
 _WRITES = "txtopo_writes"
+_TAKEN = (
+    "SELECT name, type, tbl_name FROM sqlite_schema "
+    "WHERE type <> 'trigger' AND lower(name) IN :names"
+)
 _KIND = "SELECT type, strict FROM pragma_table_list(?) WHERE schema = 'main'"
 _KEY_COLLATION = (
     "SELECT part.coll FROM pragma_index_list(?) AS found, pragma_index_xinfo(found.name) AS part "
     "WHERE found.origin = 'pk' AND part.key AND part.coll <> 'BINARY'"
 )
+_MAGIC = b"SQLite format 3\0"
 # The first SELECT gives the second one its collation.
 _PROBE = "SELECT a.k = b.k FROM ({0} SELECT 'a') AS a, (SELECT 'A' AS k UNION SELECT 'a ') AS b"
 
@@ -65,6 +77,7 @@ class SqliteDialect(SqlDialect):
                 f"the commits waiting; got that for state {state.name!r}; expected mode='table'"
             )
         self.state = state
+        self.names = self.names_of(state)
         self._checked = False
         self._url = url
         options: dict[str, Any] = {"sqlite_with_rowid": False, "sqlite_strict": True}
@@ -73,6 +86,44 @@ class SqliteDialect(SqlDialect):
         self._put = put_statement(self.columns)
         self._delete = delete_statement(self.columns)
         self._merge = merge_statement(state, self.columns)
+
+    names_of = staticmethod(sqlite_names)
+
+    def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[Taken]:
+        """Return what has one of these names: tables, views and indexes share them."""
+        wanted = sa.text(_TAKEN).bindparams(sa.bindparam("names", expanding=True))
+        rows = connection.execute(wanted, {"names": [in_small_letters(name) for name in names]})
+        return [Taken(row[0], row[1], row[2] if row[1] == "index" else None) for row in rows]
+
+    def fold(self, connection: sa.Connection) -> Callable[[str], str]:
+        """Return what makes names equal that differ in the case of ASCII letters."""
+        return in_small_letters
+
+    def same_column(self, name: str, other: str) -> bool:
+        """Return whether two names differ at most in the case of ASCII letters."""
+        return in_small_letters(name) == in_small_letters(other)
+
+    def _check_files(self, *_: object) -> None:
+        """Refuse a file that stands where SQLite keeps the log of another database.
+
+        It deletes such a file when it opens an empty database, whatever is in it.
+        """
+        path = Path(self._url.database or "")
+        for log in map(Path, sqlite_files(str(path))):
+            if _is_database(log):
+                raise self._clash(path, log)
+        for end in SQLITE_ENDS:
+            other = path.with_name(path.name.removesuffix(end))
+            if path.name.endswith(end) and _is_database(other):
+                raise self._clash(other, path)
+
+    def _clash(self, database: Path, log: Path) -> SchemaDrift:
+        return SchemaDrift(
+            f"state {self.state.name!r} in {self._url.database!r} clashes with another database: "
+            f"SQLite keeps the log of {str(database)!r} in {str(log)!r}, and both are databases; "
+            "nothing was written; rename one of the two files",
+            taken=str(log),
+        )
 
     def missing(self) -> bool:
         """Whether the file is not there; connecting would make it."""
@@ -85,6 +136,7 @@ class SqliteDialect(SqlDialect):
             self._url, connect_args={"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False}
         )
         self.driver_errors = (sqlite3.Error,)
+        sa.event.listen(engine, "do_connect", self._check_files)
         sa.event.listen(engine, "connect", _on_connect)
         sa.event.listen(engine, "begin", _on_begin)
         return engine
@@ -119,10 +171,9 @@ class SqliteDialect(SqlDialect):
     def create(self, connection: sa.Connection) -> None:
         """Make the index for undo and the one for tombstones."""
         if self.columns.opaque:
-            name = self.state.name
-            sa.Index(f"{name}_txid", self.columns.txid).create(connection, checkfirst=True)
-            deleted = self.columns.deleted
-            sa.Index(f"{name}_deleted", deleted, sqlite_where=deleted).create(
+            txid, deleted = self.columns.txid, self.columns.deleted
+            sa.Index(self.names.by_txid, txid).create(connection, checkfirst=True)
+            sa.Index(self.names.tombstones, deleted, sqlite_where=deleted).create(
                 connection, checkfirst=True
             )
 
@@ -194,6 +245,14 @@ class SqliteDialect(SqlDialect):
             assert statement is not None
             columns = self._encoded([list(column) for column in zip(*rows, strict=True)])
             connection.exec_driver_sql(statement.text, statement.parameters(columns, txid))
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
 
 
 def _on_connect(driver: sqlite3.Connection, _: object) -> None:

@@ -13,14 +13,12 @@ from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.sql.compiler import DDLCompiler
 from sqlalchemy.types import TypeEngine
 
+from state_backends.sql.names import LEDGER
 from txtopo.errors import SchemaVersionError
 from txtopo.state import LEDGER_SCHEMA, Ledger, StateTable
 
 SCHEMA_VERSION = LEDGER_SCHEMA
 """Of a row of the ledger's table: that of the ledger, which grows with the next claim."""
-LEDGER = "txtopo_ledger"
-# PostgreSQL cuts names at 63 bytes without a word; "_touched" and other ends are added to them.
-TABLE_BYTES_MAX = 50
 LEDGER_COLUMNS_2 = ("component", "state_name", "ensemble", "first_txid", "attempts")
 """What schema 2 added; NULL in rows of schema 1."""
 _NO = sa.false()
@@ -212,9 +210,9 @@ class CreateView(ExecutableDDLElement):
     inherit_cache = False
 
     def __init__(
-        self, columns: StateColumns, rows: sa.Select[Any], means: Mapping[int, str]
+        self, name: str, columns: StateColumns, rows: sa.Select[Any], means: Mapping[int, str]
     ) -> None:
-        self.name = f"{columns.table.name}_view"
+        self.name = name
         own = [*columns.keys, *columns.values]
         named = [column for column in rows.selected_columns if column.name in {c.name for c in own}]
         self.select = rows.with_only_columns(*named, *_means(named[len(columns.keys) :], means))

@@ -286,3 +286,9 @@ def test_topics_that_do_not_fit_are_named(kafka: KafkaBroker) -> None:
     wrong.create(2)
     with pytest.raises(SchemaDrift, match=r"2 partitions and cleanup.policy=delete"):
         KafkaSink(kafka.servers, log.name).state.open().create()
+
+
+def test_the_topic_of_a_ledger_is_none_of_a_sink() -> None:
+    """A record there would be read as a ledger, and end the topology that it belongs to."""
+    with pytest.raises(ConfigError, match="are those of ledgers"):
+        KafkaSink("localhost:1", "words.txtopo-ledger")

@@ -191,3 +191,52 @@ def test_an_aggregate_that_a_log_cannot_combine() -> None:
         made.set_bolt("top", top).shuffle_grouping("spout")
 
     refused(define, "cannot keep TopN in column 'topn_word' in mode 'log'")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("url", "one", "other", "uses"),
+    [
+        ("sqlite:////tmp/a.db", "x", "x_deleted", ["the index of tombstones", "the table"]),
+        ("sqlite:////tmp/a.db", "x", "X_Txid", ["the index by txid", "the table"]),
+        ("sqlite:////tmp/a.db", "x", "x_view", ["the view", "the table"]),
+        ("postgresql://u@h/d", "words", "words_touched", ["the list of keys", "the table"]),
+        ("postgresql://u@h/d", "words", "words_deleted", ["the index of tombstones", "the table"]),
+        ("mariadb://u@h/d", "words", "words_touched", ["the list of keys", "the table"]),
+        ("mariadb://u@h/d", "words", "words_view", ["the view", "the table"]),
+    ],
+)
+def test_a_state_with_the_name_of_anothers_bookkeeping(
+    url: str, one: str, other: str, uses: list[str], turned: bool
+) -> None:
+    def define(made: TransactionalTopologyBuilder) -> None:
+        names = (other, one) if turned else (one, other)
+        for id, name in zip("ab", names, strict=True):
+            save = made.set_bolt(id, Save()).shuffle_grouping("spout")
+            save.with_state(name, open_state(url))
+
+    error = refused(define, "two states clash in their store")
+    first, second = reversed(uses) if turned else uses
+    assert f"is {first} of" in str(error)
+    assert f"and {second} of" in str(error)
+    assert all(f"{name!r} of" in str(error) for name in (one, other))
+
+
+@pytest.mark.parametrize(
+    ("url", "names"),
+    [
+        ("sqlite:////tmp/a.db", ("x", "x_touched")),
+        ("postgresql://u@h/d", ("x", "x_txid")),
+        ("postgresql://u@h/d", ("x", "x_stage")),
+        ("mariadb://u@h/d", ("x", "x_deleted")),
+        ("redis://h", ("x", "x_deleted")),
+        ("memory:", ("x", "x_view")),
+        ("delta:///tmp/d", ("x", "_txtopo_checksums")),
+    ],
+)
+def test_names_that_the_store_tells_apart_are_right(url: str, names: tuple[str, str]) -> None:
+    made, store = builder(), open_state(url)
+    for id, name in zip("ab", names, strict=True):
+        made.set_bolt(id, Save()).shuffle_grouping("spout").with_state(name, store)
+
+    assert made.build_topology()

@@ -276,3 +276,12 @@ def test_the_texts_of_a_map_are_plain_ascii() -> None:
 def contents(state: OpaqueMap) -> dict[str, int]:
     with state.snapshot() as snapshot:
         return {key[0]: row.current[0] for key, row in snapshot.items() if not row.deleted}
+
+
+def test_a_name_that_json_takes_for_another_is_refused() -> None:
+    """Both would have the documents of one state."""
+    register_backend("dict", backing_map_factory(lambda url: DictMap({})))
+    assert open_state("dict:", table="\N{GRINNING FACE}").open()
+
+    with pytest.raises(TopologyError, match="two surrogates in a row"):
+        open_state("dict:", table="\ud83d\ude00").open()

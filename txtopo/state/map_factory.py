@@ -10,6 +10,7 @@ from txtopo.state.backend import StateTable
 from txtopo.state.backing_map import BackingMap
 from txtopo.state.map_backend import MapBackend
 from txtopo.state.opaque_map import OpaqueMap
+from txtopo.state.row_text import PAIR
 from txtopo.state.transactional_map import TransactionalMap
 
 
@@ -37,6 +38,12 @@ class MapFactory:
                 f"the plug-in of state {table.name!r} opened no backing map; got "
                 f"{type(backing_map).__name__}; expected an object derived from BackingMap, with "
                 f"{', '.join(sorted(BackingMap.__abstractmethods__))}",
+                state=table.name,
+            )
+        if PAIR.search(table.name):
+            raise TopologyError(
+                f"bad name of a state's table; got {table.name!r}; a backing map is asked in JSON, "
+                "which takes two surrogates in a row for one sign; rename it",
                 state=table.name,
             )
         kind = OpaqueMap if table.kind == "opaque" else TransactionalMap

@@ -59,6 +59,18 @@ class AnchoredFactory(Protocol):
         ...
 
 
+@runtime_checkable
+class NamingFactory(Protocol):
+    """A factory whose states take more names in their store than that of their table."""
+
+    def names_taken(self, url: str, table: StateTable) -> Mapping[str, str]:
+        """Return the names that a state takes, and what each is of it, e.g. "the view".
+
+        A name is as the store tells names apart. Two states of one store that share one clash.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class State:
     """A state as a topology declares it; made by :func:`open_state`. Nothing is opened yet.
@@ -119,6 +131,17 @@ class State:
             return f"{name}:{rest}"
         path, mark, query = rest[3:].partition("?")
         return f"{name}:///{os.path.realpath(path)}{mark}{query}"
+
+    def names_taken(self, table: str | None = None) -> Mapping[str, str]:
+        """Return the names that the state takes in its store, and what each is of it.
+
+        Args:
+            table: Stands in for a table name that is missing.
+        """
+        factory, layout = self._opener(), self.layout(table)
+        if isinstance(factory, NamingFactory):
+            return factory.names_taken(self.url, layout)
+        return {layout.name: "the table"}
 
     def named(self, table: str) -> State:
         """Return this state with *table* as the name of its table, unless it has one."""

@@ -2,7 +2,8 @@
 
 The text is ASCII, on one line and free of control characters, so that any store that keeps strings
 keeps it: what is not ASCII, also NUL and lone surrogates, is escaped. Equal keys have equal texts,
-and keys that differ have texts that differ.
+and keys that differ have texts that differ. So two surrogates that make a pair are refused: JSON
+takes them for the sign that they stand for in UTF-16.
 
 ========================  =============================================================
 type                      JSON
@@ -27,6 +28,7 @@ import datetime
 import decimal
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -37,6 +39,8 @@ from txtopo.tuples import Fields
 
 # Made once: json.dumps would make one for each text.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+"""Two surrogates in a row, which JSON takes for one sign."""
 Convert = Callable[[Any], Any]
 _DAMAGED = (ValueError, TypeError, KeyError, AttributeError, decimal.DecimalException)
 
@@ -180,6 +184,14 @@ def _exactly(kind: type) -> Convert:
     return write
 
 
+def _write_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no str")
+    if not value.isascii() and PAIR.search(value):
+        raise ValueError("two surrogates in a row would come back as one sign")
+    return value
+
+
 def _write_float(value: Any) -> float | str:
     number = float(value)
     if math.isfinite(number):
@@ -209,7 +221,7 @@ _WHOLE: tuple[Convert, Convert] = (_exactly(int), _read_whole)
 _FLOAT: tuple[Convert, Convert] = (_write_float, float)
 # How a value of each type is written and read.
 _CONVERTS: dict[str, tuple[Convert, Convert]] = {
-    "string": (_exactly(str), _exactly(str)),
+    "string": (_write_text, _exactly(str)),
     "binary": (_write_binary, base64.b64decode),
     "boolean": (_exactly(bool), _exactly(bool)),
     "byte": _WHOLE,

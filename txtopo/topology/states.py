@@ -86,6 +86,29 @@ def check_states(spout: Component, components: Mapping[str, Component]) -> None:
                     table=state.table,
                 )
             owners[place] = owner
+    _check_names(components)
+
+
+def _check_names(components: Mapping[str, Component]) -> None:
+    """Refuse two states of one store of which one takes a name that the other needs.
+
+    Their store would refuse the second, or keep what stands beside the one in the other.
+    """
+    taken: dict[tuple[str, str], tuple[str, str]] = {}
+    for component in components.values():
+        for name, state in component.states.items():
+            owner = f"{name!r} of {component.id!r}"
+            for text, use in state.names_taken(name).items():
+                other, its_use = taken.setdefault((state.location, text), (owner, use))
+                if other != owner:
+                    raise TopologyError(
+                        f"two states clash in their store; {text!r} is {its_use} of {other} and "
+                        f"{use} of {owner}, both in {state!r}; expected names that the store tells "
+                        "apart; give one another table",
+                        component=component.id,
+                        state=name,
+                        table=state.layout(name).name,
+                    )
 
 
 def _check_label(component: Component, name: str, owner: str, labels: dict[str, str]) -> None:

@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from state_backends.delta import checksums
-from state_backends.delta.checksums import FILE
+from state_backends.delta.names import CHECKSUMS as FILE
 from txtopo.errors import StoreDamagedError
 from txtopo.state import Ledger, State, StateKind, open_state
 from txtopo.testing.conformance.driver import StateDriver, whole_ledger

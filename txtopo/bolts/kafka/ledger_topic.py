@@ -26,6 +26,8 @@ VERSION = 2
 # markers and transactions that were aborted lie in between: look back further where there is none.
 _LOOK_BACK = (100, 10_000)
 _POLL_S = 0.02
+END = ".txtopo-ledger"
+"""How the name of a ledger's topic ends: no sink may write to such a topic, which could be one."""
 BOUND = b"txtopo-bound"
 """Key of the records that are no ledger, but say how far to read."""
 
@@ -40,7 +42,7 @@ class LedgerTopic:
     def __init__(self, connection: Connection, topic: str) -> None:
         self._connection = connection
         self._topic = topic
-        self.name = f"{topic}.txtopo-ledger"
+        self.name = f"{topic}{END}"
 
     def create(self) -> None:
         """Make the topic if it is missing.

@@ -9,6 +9,7 @@ from typing import Any
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.batch import BatchBolt
 from txtopo.bolts.committer import Committer
+from txtopo.bolts.kafka.ledger_topic import END
 from txtopo.bolts.kafka.published import PublishedFactory
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
@@ -60,6 +61,13 @@ class KafkaSink(BatchBolt, Committer):
         require_client()
         if not isinstance(topic, str) or not topic:
             raise ConfigError(f"topic of a KafkaSink is wrong; got {topic!r}; expected its name")
+        if topic.endswith(END):
+            raise ConfigError(
+                f"topic of a KafkaSink is wrong; got {topic!r}; names that end with {END!r} are "
+                "those of ledgers, and a record in one would end the topology that it belongs to; "
+                "choose another topic",
+                topic=topic,
+            )
         given = dict(settings or {})
         if "transactional.id" in given:
             raise ConfigError(

@@ -1,0 +1,129 @@
+"""Names that are taken: by another state of the database, or by something of the user's own.
+
+A table that takes the place of a state's bookkeeping is written over, or ends the run with whatever
+the database says; so both are named here, before anything is made. It does not matter which came
+first. What is there already is looked for in the ledger, which knows the other states, and in the
+database itself.
+
+A state that the ledger knows goes on without its view: earlier versions made none where something
+else had its name, and nobody writes to it.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from state_backends.sql.dialect import SqlDialect
+from state_backends.sql.names import LEDGER, VIEW, Names, Taken
+from txtopo.errors import SchemaDrift
+from txtopo.state import declared
+
+# What has a name among those of tables and is none.
+_NO_TABLES = ("index", "sequence", "system table", "type")
+
+
+def check_ledger_name(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
+    """Check that nothing else has the name of the ledger.
+
+    Raises:
+        SchemaDrift: Something has.
+    """
+    for taken in dialect.taken(connection, [LEDGER]):
+        if taken.kind != "table":
+            raise SchemaDrift(
+                f"{place} has no ledger: {LEDGER!r}, the table that all states share, is there as "
+                f"{taken}; nothing was written; rename that one",
+                taken=taken.name,
+            )
+
+
+def check_other_states(
+    connection: sa.Connection, dialect: SqlDialect, place: str, *, known: bool
+) -> None:
+    """Check that no other state of the ledger has a name of this one.
+
+    Args:
+        connection: In the transaction that makes the state.
+        dialect: Of the state.
+        place: Which state where, for messages.
+        known: Whether the ledger knows the state.
+
+    Raises:
+        SchemaDrift: One has; the message names both states, and what the name is of each.
+    """
+    ledger, own = dialect.ledger, dialect.state.name
+    fold = dialect.fold(connection)
+    mine = {fold(name): (name, use) for name, use in dialect.names.reserved().items()}
+    for other, text in connection.execute(sa.select(ledger.c.state, ledger.c.declaration)):
+        if other == own:
+            continue
+        for name, use in _names_of(dialect, other, text).reserved().items():
+            if fold(name) not in mine:
+                continue
+            ours, our_use = mine[fold(name)]
+            if known and VIEW in (our_use, use):
+                continue
+            raise SchemaDrift(
+                f"{place} clashes with state {other!r} of the same database: {ours!r} is {our_use} "
+                f"of the one, and {name!r} is {use} of the other; expected names that the database "
+                "tells apart; nothing was written; give the state another table",
+                state=own,
+                other=other,
+            )
+
+
+def check_objects(
+    connection: sa.Connection, dialect: SqlDialect, place: str, *, known: bool
+) -> None:
+    """Check that what has the names of a state is of that state.
+
+    Args:
+        connection: In the transaction that makes the state.
+        dialect: Of the state.
+        place: Which state where, for messages.
+        known: Whether the ledger knows the state; what is not known has made nothing yet.
+
+    Raises:
+        SchemaDrift: Something has a name that is reserved; rename it, or give the state another.
+    """
+    names, fold = dialect.names, dialect.fold(connection)
+    uses = {fold(name): (name, use) for name, use in names.reserved().items()}
+    for taken in dialect.taken(connection, list(names.reserved())):
+        name, use = uses[fold(taken.name)]
+        if name == names.table:
+            # What is wrong with a table or a view is said by those who look at its columns.
+            if taken.kind in _NO_TABLES:
+                raise SchemaDrift(
+                    f"{place} has no table: {name!r} is there already as {taken}; nothing was "
+                    "written; rename that one, or give the state another table",
+                    taken=taken.name,
+                )
+        elif not known or not (use == VIEW or _is_own(connection, dialect, name, taken)):
+            raise SchemaDrift(
+                f"{place}: {name!r}, which is to be made beside it, is there already as {taken}; "
+                f"expected {use} of the state, or nothing; nothing was written; rename that one, "
+                "or give the state another table",
+                taken=taken.name,
+            )
+
+
+def _is_own(connection: sa.Connection, dialect: SqlDialect, name: str, taken: Taken) -> bool:
+    """Return whether what has a name of a state that the ledger knows is what the state made."""
+    names, fold = dialect.names, dialect.fold(connection)
+    if taken.kind != names.kind(name):
+        return False
+    if taken.table is not None:
+        return fold(taken.table) == fold(names.table)
+    listing = dialect.listing()
+    if listing is None or name != listing.name:
+        return True
+    found = sa.inspect(connection).get_columns(name)
+    return {column["name"] for column in found} == set(listing.columns.keys())
+
+
+def _names_of(dialect: SqlDialect, state: str, text: str) -> Names:
+    try:
+        return dialect.names_of(declared(state, text))
+    except SchemaDrift:
+        # Of a newer version, or damaged: that is for those who use it.
+        return Names(state, f"{state}_view")

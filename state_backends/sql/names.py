@@ -1,0 +1,127 @@
+"""What a state has in a database, by name: here and nowhere else.
+
+Rules
+-----
+1. Each database has one function that gives the names of a state. Whoever makes, uses or looks for
+   something takes its name from there.
+2. The names follow from what the ledger keeps of a state, so that those of all other states in the
+   database are known as well.
+3. They are reserved. A clash is refused whichever came first: of two states of a topology when that
+   is built, of anything else before a table is made; see ``name_clashes.py``. What clashes with
+   nothing goes on: ``counts_view`` may be a state as long as there is none called ``counts``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from string import ascii_lowercase, ascii_uppercase
+
+from txtopo.state import StateTable
+
+LEDGER = "txtopo_ledger"
+"""The table that all states of a database share."""
+# PostgreSQL cuts names at 63 bytes without a word; "_touched" and other ends are added to them.
+TABLE_BYTES_MAX = 50
+STAGE = "txtopo_stage".ljust(TABLE_BYTES_MAX + 1, "_")
+"""The temporary table of a connection to PostgreSQL; a state's table has no name so long."""
+VIEW = "the view"
+"""What a state can do without."""
+SQLITE_RESERVED = "sqlite_"
+"""How no table of SQLite's users may begin, in any case."""
+SQLITE_ENDS = ("-wal", "-shm", "-journal")
+_TO_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of one state; None for what it does not have.
+
+    Attributes:
+        table: Its table.
+        view: The view of it without bookkeeping.
+        touched: The table with the keys of its last txid.
+        by_txid: The index of its rows by txid.
+        tombstones: The index of its tombstones.
+        key: The index of its primary key, where that has a name among those of tables. It reserves
+            nothing: PostgreSQL takes another one where it is taken.
+    """
+
+    table: str
+    view: str
+    touched: str | None = None
+    by_txid: str | None = None
+    tombstones: str | None = None
+    key: str | None = None
+
+    def reserved(self) -> dict[str, str]:
+        """Return what it is, by the names that nothing else may have; a table comes first."""
+        uses = {
+            self.table: "the table",
+            self.touched: "the list of keys",
+            self.view: VIEW,
+            self.by_txid: "the index by txid",
+            self.tombstones: "the index of tombstones",
+        }
+        return {name: use for name, use in uses.items() if name is not None}
+
+    def kind(self, name: str) -> str:
+        """Return what the database calls something that has one of these names."""
+        if name == self.view:
+            return "view"
+        return "table" if name in (self.table, self.touched) else "index"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Something that is in a database.
+
+    Attributes:
+        name: Its name.
+        kind: What the database calls it.
+        table: The table that an index is of.
+    """
+
+    name: str
+    kind: str
+    table: str | None = None
+
+    def __str__(self) -> str:
+        article = "an" if self.kind.startswith(tuple("aeiou")) else "a"
+        return f"{article} {self.kind}" + (f" of table {self.table!r}" if self.table else "")
+
+
+def sqlite_names(state: StateTable) -> Names:
+    """Return the names of a state in SQLite."""
+    name = state.name
+    if state.kind != "opaque":
+        return Names(name, f"{name}_view")
+    return Names(name, f"{name}_view", by_txid=f"{name}_txid", tombstones=f"{name}_deleted")
+
+
+def postgresql_names(state: StateTable) -> Names:
+    """Return the names of a state in PostgreSQL."""
+    name = state.name
+    if state.mode == "log":
+        return Names(name, f"{name}_view", by_txid=f"{name}_txid")
+    key = f"{name}_pkey"
+    if state.kind != "opaque":
+        return Names(name, f"{name}_view", key=key)
+    return Names(name, f"{name}_view", f"{name}_touched", tombstones=f"{name}_deleted", key=key)
+
+
+def mariadb_names(state: StateTable) -> Names:
+    """Return the names of a state in MariaDB and MySQL, where indexes have names within a table."""
+    name = state.name
+    if state.kind != "opaque" or state.mode == "log":
+        return Names(name, f"{name}_view")
+    return Names(name, f"{name}_view", f"{name}_touched")
+
+
+def sqlite_files(database: str) -> list[str]:
+    """Return the files that SQLite keeps beside the file of a database, and removes."""
+    return [f"{database}{end}" for end in SQLITE_ENDS]
+
+
+def in_small_letters(name: str) -> str:
+    """Return a name as SQLite compares it: capitals beyond ASCII are signs of their own."""
+    return name.translate(_TO_LOWER)
