@@ -61,8 +61,9 @@ class Suites:
 def guarantee_lines(suites: Suites) -> list[str]:
     """Return the guarantee table in Markdown."""
     lines = [
-        "| store | mode | kinds | a deposed coordinator | a reader sees | refused | tests |",
-        "|---|---|---|---|---|---|---|",
+        "| store | mode | kinds | a deposed coordinator | two owners, or two ensembles, at once | "
+        "a reader sees | refused | tests |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, outcomes in sorted(suites.outcomes.items()):
         suite = suites.classes[name]
@@ -72,6 +73,7 @@ def guarantee_lines(suites: Suites) -> list[str]:
             suite.mode,
             " and ".join(sorted(suite.kinds)),
             "is refused" if suite.fenced else "**may still write**",
+            "one is refused" if suite.fenced else "**both may be let in**",
             "the fold of whole txids" if suite.atomic_reader else "**half a txid, for a moment**",
             ", ".join(sorted(suite.refused)) or "nothing",
             ended,

@@ -70,9 +70,9 @@ class Topology:
 
         Limits: classic Spark, no asynchronous progress tracking (refused). The query's id is part
         of the topology id in the ledgers, so a query with a new checkpoint is refused on the tables
-        of an old one, unless *continues* says otherwise. From then on the ledgers cannot tell the
-        two apart: never start the old query again, and take *after_txid* from the message that
-        refused the new one, since a smaller one would undo the last batch. Two drivers that start
+        of an old one, unless *continues* says otherwise. From then on the old query is refused, and
+        every other one that continues it. Take *after_txid* from the message that refused the new
+        one. Two drivers that start
         one checkpoint at the same instant are kept apart by Spark's own checkpoint, not by the
         ledgers.
 

@@ -27,6 +27,10 @@ class BackingMap(ABC):
     Not guaranteed: that :meth:`close` is called (the process may be killed).
     Proof: subclass ``txtopo.testing.conformance.BackingMapSuite``.
 
+    What a map of two methods cannot promise: a deposed coordinator is not kept out, and of two
+    owners of one table, or two ensembles, that claim at the same instant both may be let in. One
+    that claims later is refused.
+
     A map that can compare and write in one step may have a third method, see
     :class:`ComparesAndPuts`; then a deposed coordinator is kept out.
     """
