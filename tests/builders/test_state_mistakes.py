@@ -197,9 +197,9 @@ def test_an_aggregate_that_a_log_cannot_combine() -> None:
 @pytest.mark.parametrize(
     ("url", "one", "other", "uses"),
     [
-        ("sqlite:////tmp/a.db", "x", "x_deleted", ["the index of tombstones", "the table"]),
-        ("sqlite:////tmp/a.db", "x", "X_Txid", ["the index by txid", "the table"]),
-        ("sqlite:////tmp/a.db", "x", "x_view", ["the view", "the table"]),
+        ("sqlite:////nowhere/a.db", "x", "x_deleted", ["the index of tombstones", "the table"]),
+        ("sqlite:////nowhere/a.db", "x", "X_Txid", ["the index by txid", "the table"]),
+        ("sqlite:////nowhere/a.db", "x", "x_view", ["the view", "the table"]),
         ("postgresql://u@h/d", "words", "words_touched", ["the list of keys", "the table"]),
         ("postgresql://u@h/d", "words", "words_deleted", ["the index of tombstones", "the table"]),
         ("mariadb://u@h/d", "words", "words_touched", ["the list of keys", "the table"]),
@@ -225,7 +225,7 @@ def test_a_state_with_the_name_of_anothers_bookkeeping(
 @pytest.mark.parametrize(
     ("url", "names"),
     [
-        ("sqlite:////tmp/a.db", ("x", "x_touched")),
+        ("sqlite:////nowhere/a.db", ("x", "x_touched")),
         ("postgresql://u@h/d", ("x", "x_txid")),
         ("postgresql://u@h/d", ("x", "x_stage")),
         ("mariadb://u@h/d", ("x", "x_deleted")),

@@ -249,13 +249,7 @@ def standing(
     """
     if ledger is None:
         raise _unclaimed(ledger, attempt)
-    if claim is not None and ledger.topology != RELEASED:
-        _check_ensemble(ledger, claim.ensemble)
-    _check_epoch(ledger, attempt.epoch)
-    if ledger.epoch < attempt.epoch:
-        raise _unclaimed(ledger, attempt)
-    if claim is not None and ledger.owner != claim.owner:
-        raise _foreign(ledger, claim.owner)
+    _check_holder(ledger, attempt, claim)
     if ledger.txid == attempt.txid - 1:
         return Standing.APPLY
     if ledger.txid > attempt.txid:
@@ -289,6 +283,17 @@ def same_owner(ledger: Ledger, owner: Owner) -> bool:
     if ledger.topology != owner.topology:
         return ledger.topology == RELEASED
     return not ledger.component or ledger.owner == owner
+
+
+def _check_holder(ledger: Ledger, attempt: TransactionAttempt, claim: Claim | None) -> None:
+    """Check that nobody else has claimed the state; another ensemble first, as it counts anew."""
+    if claim is not None and ledger.topology != RELEASED:
+        _check_ensemble(ledger, claim.ensemble)
+    _check_epoch(ledger, attempt.epoch)
+    if ledger.epoch < attempt.epoch:
+        raise _unclaimed(ledger, attempt)
+    if claim is not None and ledger.owner != claim.owner:
+        raise _foreign(ledger, claim.owner)
 
 
 def _check_owner(ledger: Ledger, owner: Owner) -> None:
