@@ -46,7 +46,7 @@ _OLDEST = (3, 37, 0)
 _WRITES = "txtopo_writes"
 _TAKEN = (
     "SELECT name, type, tbl_name FROM sqlite_schema "
-    "WHERE type <> 'trigger' AND lower(name) IN :names"
+    "WHERE type <> 'trigger' AND name COLLATE NOCASE IN :names"
 )
 _KIND = "SELECT type, strict FROM pragma_table_list(?) WHERE schema = 'main'"
 _KEY_COLLATION = (
@@ -92,7 +92,7 @@ class SqliteDialect(SqlDialect):
     def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[Taken]:
         """Return what has one of these names: tables, views and indexes share them."""
         wanted = sa.text(_TAKEN).bindparams(sa.bindparam("names", expanding=True))
-        rows = connection.execute(wanted, {"names": [in_small_letters(name) for name in names]})
+        rows = connection.execute(wanted, {"names": list(names)})
         return [Taken(row[0], row[1], row[2] if row[1] == "index" else None) for row in rows]
 
     def fold(self, connection: sa.Connection) -> Callable[[str], str]:
@@ -113,8 +113,8 @@ class SqliteDialect(SqlDialect):
             if _is_database(log):
                 raise self._clash(path, log)
         for end in SQLITE_ENDS:
-            other = path.with_name(path.name.removesuffix(end))
-            if path.name.endswith(end) and _is_database(other):
+            other = Path(str(path).removesuffix(end))
+            if other != path and _is_database(other):
                 raise self._clash(other, path)
 
     def _clash(self, database: Path, log: Path) -> SchemaDrift:
@@ -251,7 +251,7 @@ def _is_database(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 

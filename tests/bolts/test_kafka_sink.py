@@ -292,3 +292,15 @@ def test_the_topic_of_a_ledger_is_none_of_a_sink() -> None:
     """A record there would be read as a ledger, and end the topology that it belongs to."""
     with pytest.raises(ConfigError, match="are those of ledgers"):
         KafkaSink("localhost:1", "words.txtopo-ledger")
+
+
+def test_a_ledger_whose_name_the_broker_refuses_is_named(kafka: KafkaBroker) -> None:
+    """Too long with its end, or taken: a broker takes '.' and '_' for one."""
+    long, log = Log(kafka, 1, "x" * 230), Log(kafka, 1)
+    alike = Log.__new__(Log)
+    alike.kafka, alike.name, alike._config = kafka, f"{log.name}_txtopo-ledger", {}
+    alike.create(1)
+
+    for name in (long.name, log.name):
+        with pytest.raises(SchemaDrift, match=f"KafkaSink to '{name}' cannot be made"):
+            KafkaSink(kafka.servers, name).state.open().create()

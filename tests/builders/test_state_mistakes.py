@@ -231,7 +231,7 @@ def test_a_state_with_the_name_of_anothers_bookkeeping(
         ("mariadb://u@h/d", ("x", "x_deleted")),
         ("redis://h", ("x", "x_deleted")),
         ("memory:", ("x", "x_view")),
-        ("delta:///tmp/d", ("x", "_txtopo_checksums")),
+        ("delta:///nowhere/d", ("x", "_txtopo_checksums")),
     ],
 )
 def test_names_that_the_store_tells_apart_are_right(url: str, names: tuple[str, str]) -> None:

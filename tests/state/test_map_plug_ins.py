@@ -280,7 +280,7 @@ def contents(state: OpaqueMap) -> dict[str, int]:
 
 def test_a_name_that_json_takes_for_another_is_refused() -> None:
     """Both would have the documents of one state."""
-    register_backend("dict", backing_map_factory(lambda url: DictMap({})))
+    register_backend("dict", backing_map_factory(lambda _: DictMap({})))
     assert open_state("dict:", table="\N{GRINNING FACE}").open()
 
     with pytest.raises(TopologyError, match="two surrogates in a row"):

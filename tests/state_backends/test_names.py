@@ -379,6 +379,13 @@ class TestThingsOfUsers:
         with pytest.raises(SchemaDrift, match="'counts_touched', which is to be made"):
             StateDriver(state_of(store, "counts"), 2, topology="counts")
 
+    def test_a_table_of_theirs_under_two_spellings(self, store: Store) -> None:
+        make_own_table(store, "counts")
+        StateDriver(state_of(store, "counts", add_columns=True), topology="a").puts(1, {"a": 1})
+
+        with pytest.raises(SchemaDrift, match=r"state 'counts'|there is no such table"):
+            StateDriver(state_of(store, "Counts", add_columns=True), topology="b")
+
     def test_a_column_that_differs_in_case_from_one_of_ours(self, store: Store) -> None:
         make_own_table(store, "counts")
         name = '"TXID"' if "postgresql" in store.url else "TXID"

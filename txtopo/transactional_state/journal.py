@@ -104,7 +104,7 @@ class Journal:
 
         Args:
             candidate: Who claims, shown to whoever is deposed by it.
-            token: A random text, by which the ensemble is known from now on if it has no token yet.
+            token: A random text; the ensemble is known by it from now on if it has no token yet.
             fingerprint: What the topology looks like, kept beside the epoch; None leaves what is
                 there.
             allow_change: Take the fingerprint although another one is there.
@@ -116,13 +116,11 @@ class Journal:
             TopologyChanged: The fingerprint is another one; nothing was written.
         """
         self._state.synchronize()
-        # In this order: both are written at once, perhaps by somebody else in between.
-        begun = self._state.get(CURRENT) is not None
+        begun = self._state.get(CURRENT) is not None  # first: both are written at once
         node = self._state.get(EPOCH)
         if node is None and begun:
             raise corrupt(EPOCH, None)
-        epoch = 1 if node is None else epoch_of(node) + 1
-        epoch = max(epoch, above + 1)
+        epoch = max(1 if node is None else epoch_of(node) + 1, above + 1)
         ensemble = ensemble_of(node) or token
         value: dict[str, Json] = {"epoch": epoch, "leader": candidate, "ensemble": ensemble}
         known = node.value.get("topology") if node and isinstance(node.value, dict) else None

@@ -10,7 +10,10 @@ import pytest
 
 from tests.services.object_store import ObjectStore
 from tests.state_backends.delta.names import DeltaNames
+from txtopo.errors import SchemaDrift
+from txtopo.state import open_state
 from txtopo.testing.conformance import AggregateStateSuite, StateBackendSuite
+from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.service("object-store")]
 
@@ -32,3 +35,14 @@ class TestStateBackend(InObjectStore, StateBackendSuite):
 
 class TestLog(InObjectStore, AggregateStateSuite):
     mode = "log"
+
+
+def test_a_state_within_the_table_of_another_is_refused(object_store: ObjectStore) -> None:
+    url = object_store.url()
+    outer = StateDriver(open_state(url, table="words"))
+    outer.puts(1, {"a": 1})
+    address, mark, options = url.partition("?")
+
+    with pytest.raises(SchemaDrift, match="within the Delta table"):
+        StateDriver(open_state(f"{address}/words{mark}{options}", table="x"))
+    assert outer.puts(2, {"a": 2}).txid == 2

@@ -49,7 +49,8 @@ class LedgerTopic:
 
         Raises:
             ConfigError: The topic of the records is not there.
-            SchemaDrift: The ledger's topic has several partitions, or is not compacted.
+            SchemaDrift: The ledger's topic has several partitions, is not compacted, or has a name
+                that the broker refuses.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -73,7 +74,16 @@ class LedgerTopic:
             try:
                 admin.create_topics([new])[self.name].result(timeout_s)
             except KafkaException as error:
-                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                name = error.args[0].name()
+                if name == "TOPIC_EXCEPTION":
+                    raise SchemaDrift(
+                        f"the ledger of a KafkaSink to {self._topic!r} cannot be made: the broker "
+                        f"refuses the topic {self.name!r}; got {error.args[0].str()!r}; expected "
+                        "a name of at most 249 characters that no other topic has with '.' and "
+                        "'_' taken for one; nothing was written; choose another topic",
+                        topic=self.name,
+                    ) from error
+                if name != "TOPIC_ALREADY_EXISTS":
                     raise
             return
         resource = ConfigResource(ResourceType.TOPIC, self.name)
