@@ -17,15 +17,15 @@ LIMIT_S = 60.0
 def test_overlapping_calls_make_each_version_durable_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first call is in the middle of its sync when the second one comes with the next."""
     reached, go_on = threading.Event(), threading.Event()
-    synced: list[int] = []
+    synced: list[tuple[int, int]] = []
 
-    def sync(table: str, version: int) -> None:
+    def sync(table: str, first: int, last: int) -> None:
         if not reached.is_set():
             reached.set()
             go_on.wait(LIMIT_S)
-        synced.append(version)
+        synced.append((first, last))
 
-    monkeypatch.setattr(durability, "sync_version", sync)
+    monkeypatch.setattr(durability, "sync_versions", sync)
     monkeypatch.setattr(LogChecksums, "note", lambda *_: None)
     log = DurableLog("/nowhere", "state 'counts'", local=True)
 
@@ -37,4 +37,4 @@ def test_overlapping_calls_make_each_version_durable_once(monkeypatch: pytest.Mo
         first.result(LIMIT_S)
         second.result(LIMIT_S)
 
-    assert synced == [1, 2]
+    assert synced == [(0, 1), (2, 2)]

@@ -38,8 +38,13 @@ class LedgerTopic:
     def create(self) -> None:
         """Make the topic if it is missing.
 
+        It is kept as safe as the records, in as many copies: if it were lost alone, nobody would
+        know what was written. A topic that takes a copy that is behind for the newest
+        (``unclean.leader.election.enable``) loses what it has acknowledged, and the records alone
+        of both may lose it: then their txid is done, and nobody brings them again.
+
         Raises:
-            ConfigError: The topic of the records is not there.
+            ConfigError: The topic of the records is not there, or may lose what it acknowledged.
             SchemaDrift: The ledger's topic has several partitions, or is not compacted.
         """
         from confluent_kafka import KafkaException
@@ -59,17 +64,30 @@ class LedgerTopic:
                 "topology starts",
                 topic=self._topic,
             )
+        asked = [name for name in (self._topic, self.name) if name in topics]
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in asked]
+        answers = admin.describe_configs(resources)
+        told = {resource.name: answers[resource].result(timeout_s) for resource in resources}
+        for name in asked:
+            if told[name]["unclean.leader.election.enable"].value == "true":
+                raise ConfigError(
+                    f"topic {name!r} cannot keep exactly once; got "
+                    "unclean.leader.election.enable=true, so a copy that is behind may become the "
+                    "newest, without what was acknowledged; expected false",
+                    topic=name,
+                )
         if self.name not in topics:
-            new = NewTopic(self.name, 1, config={"cleanup.policy": "compact"})
+            least = told[self._topic]["min.insync.replicas"].value
+            copies = len(topics[self._topic].partitions[0].replicas)
+            kept = {"cleanup.policy": "compact", "min.insync.replicas": least}
+            new = NewTopic(self.name, 1, copies, config=kept)
             try:
                 admin.create_topics([new])[self.name].result(timeout_s)
             except KafkaException as error:
                 if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
                     raise
             return
-        resource = ConfigResource(ResourceType.TOPIC, self.name)
-        (told,) = admin.describe_configs([resource]).values()
-        policy = told.result(timeout_s)["cleanup.policy"].value
+        policy = told[self.name]["cleanup.policy"].value
         partitions = len(topics[self.name].partitions)
         if partitions != 1 or policy != "compact":
             raise SchemaDrift(
