@@ -68,7 +68,7 @@ simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults; SEED=7 rep
 	$(PYTHON) -m txtopo.testing.simulation.command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
 		--processes $(CORES) --report docs/simulation.md) $(ARGS)
 
-mutants: $(READY)  ## break one rule after the other in a copy, and show what notices
+mutants: java services kafka $(READY)  ## break one rule after the other in a copy, and show what notices
 	$(PYTHON) -m tests.mutants $(ARGS)
 
 faults: java services $(READY)  ## a crash at every point, two coordinators in every order, KILLS=1000 kills

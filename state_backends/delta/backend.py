@@ -96,6 +96,7 @@ class DeltaBackend(StateBackend):
             held = self._ledger(table)
             if claimed(held, claim) == held and _described(table, held):
                 assert held is not None
+                self._log.written(table.version())
                 return held
             self._log.begin(table.version())
             return self._tried(lambda _: self._claim_once(table, claim), _CLAIMS_MAX)
@@ -197,7 +198,7 @@ class DeltaBackend(StateBackend):
             self.point("P6.before")
             assert isinstance(self._writer, Merger), "the factory refuses frames in mode 'log'"
             merger = SparkMerger(self._layout, self._uri)
-            ledger, before = held.written_by(attempt), table.version()
+            ledger = held.written_by(attempt)
             tombstones = self._writer.tombstones or found is Standing.REDO
             self.point("P6.after")
             self.point("P7.before")
@@ -207,16 +208,16 @@ class DeltaBackend(StateBackend):
             except Exception as error:
                 raise translated_of_spark(error, self._place) from error
             self._writer.tombstones = self._layout.opaque and writes.deletes
-            return self._found(table, attempt, before)
+            return self._found(table, attempt)
 
-    def _found(self, table: DeltaTable, attempt: TransactionAttempt, before: int) -> Ledger:
+    def _found(self, table: DeltaTable, attempt: TransactionAttempt) -> Ledger:
         """Read back what Spark wrote: that it skipped a merge looks like a success."""
         with self._named_errors(writing=True):
             table.update_incremental()
             ledger = self._ledger(table, writing=True)
             if standing(ledger, attempt, self.claimant) is not Standing.HELD:
                 raise Contended(f"Spark wrote nothing to {self._place}, which holds {ledger}")
-            self._log.written(*range(before + 1, table.version() + 1))
+            self._log.written(table.version())
         assert ledger is not None
         self._upkeep.after(attempt.txid)
         return ledger
@@ -240,6 +241,8 @@ class DeltaBackend(StateBackend):
         if version == table.version():
             return ledger
         ledger = self._read_ledger(table, writing=writing)
+        with self._named_errors(writing=writing):
+            self._log.believed(table.version())
         self._known = (table.version(), ledger)
         return ledger
 

@@ -1,5 +1,19 @@
 """Making a version durable on a local disk, which delta-rs leaves to the operating system.
 
+Rules
+-----
+1. A version is durable only if all before it are: a reader begins with the last checkpoint and
+   takes each entry of the log after it. So the first call makes durable all that is there, whoever
+   wrote it, and each later one what has come since: folds and changes of the table's properties
+   too, which are not waited for when they are made.
+2. Files that hold rows come first, then the log, then the folders that name them, up to the one
+   that the table is in.
+3. A checkpoint counts as well: delta-rs removes old entries of the log after it has written one.
+   It does so before anybody could make the checkpoint durable: a power cut in these milliseconds
+   may need the checkpoint to be made again from a copy of the log.
+4. Who writes believes in nothing that it has read before it is durable: what a predecessor left,
+   and what an error left open.
+
 What is durable is noted with its checksum: see :mod:`state_backends.delta.checksums`.
 """
 
@@ -8,6 +22,7 @@ from __future__ import annotations
 import json
 import os
 import threading  # noqa: TID251 - calls of a backend may overlap; none is started
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -27,7 +42,8 @@ class DurableLog:
     def __init__(self, table: str, place: str, *, local: bool) -> None:
         self._table = table
         self._checksums = LogChecksums(table, place) if local else None
-        self._unsynced: list[int] = []
+        # Versions, of which -1 is none: up to which all is durable, and up to which it must be.
+        self._durable = self._wanted = -1
         self._lock = threading.RLock()
 
     def check(self, version: int | None = None) -> None:
@@ -46,41 +62,65 @@ class DurableLog:
             with self._lock:
                 self._checksums.begin(version)
 
-    def written(self, *versions: int) -> None:
-        """Make versions of ours durable; when it fails, :meth:`sync` tries again."""
+    def written(self, version: int) -> None:
+        """Make a version of ours durable; when it fails, :meth:`sync` tries again."""
         with self._lock:
-            self._unsynced += versions
+            self._durable = min(self._durable, version - 1)
+            self._wanted = max(self._wanted, version)
             self.sync()
+
+    def believed(self, version: int) -> None:
+        """Make durable what was read up to *version*, unless it was read by who never writes."""
+        with self._lock:
+            if 0 <= self._durable < version:
+                self.written(version)
 
     def sync(self) -> None:
         """Make durable what is not yet; nobody may believe in it before."""
         with self._lock:
-            while self._unsynced:
+            if self._durable < self._wanted:
                 if self._checksums is not None:
-                    sync_version(self._table, self._unsynced[0])
-                    self._checksums.note(self._unsynced[0])
-                del self._unsynced[0]
+                    sync_versions(self._table, self._durable + 1, self._wanted)
+                    self._checksums.note(self._wanted)
+                self._durable = self._wanted
 
 
-def sync_version(table: str, version: int) -> None:
-    """Sync the log of a version, the files that it adds, and their folders.
+def sync_versions(table: str, first: int, last: int) -> None:
+    """Sync the log of the versions *first* to *last*, the files that they add, and their folders.
 
     It comes after the commit, so a power cut may leave a version that lacks its files; but then
     the commit has not returned, and whoever reads the torn version gets an error.
     """
     folder = Path(table)
-    log = folder / LOG / f"{version:020}.json"
-    for line in log.read_text().splitlines():
-        added = json.loads(line).get("add")
-        if added is not None:
-            _sync(folder / unquote(added["path"]))
-    _sync(log)
-    for parent in (folder, log.parent):
-        _sync(parent)
+    log = folder / LOG
+    names = [name for name in os.listdir(log) if first <= _version(name) <= last]
+    entries = [log / name for name in names if name.endswith(".json")]
+    for entry in entries:
+        for line in entry.read_text().splitlines():
+            added = json.loads(line).get("add")
+            if added is not None:
+                _sync(folder / unquote(added["path"]))
+    for path in (*map(log.joinpath, names), log / "_last_checkpoint", log, folder, folder.parent):
+        _sync(path)
+
+
+def sync_made(folders: Iterable[Path]) -> None:
+    """Make folders durable that were just made: each by the one that it is in."""
+    for folder in folders:
+        _sync(folder.parent)
+
+
+def _version(name: str) -> int:
+    """Return the version that a file of the log is of; -1 if it is of none."""
+    number = name.partition(".")[0]
+    return int(number) if number.isdecimal() else -1
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # removed since, as no version within reach needs it
     try:
         os.fsync(descriptor)
     finally:

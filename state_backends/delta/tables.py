@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from state_backends.delta.durability import sync_made
 from state_backends.delta.failures import FAILURES
 from state_backends.delta.layout import DECLARATION, STATISTICS, Layout
 from state_backends.delta.location import Location
@@ -40,7 +41,10 @@ def create_table(place: Location, layout: Layout, name: str) -> None:
     if not DeltaTable.is_deltatable(uri, options):
         _check_around(place, name)
         if place.local:
-            Path(uri).mkdir(parents=True, exist_ok=True)
+            folder = Path(uri)
+            missing = [path for path in (folder, *folder.parents) if not path.exists()]
+            folder.mkdir(parents=True, exist_ok=True)
+            sync_made(missing)
         try:
             DeltaTable.create(
                 uri,

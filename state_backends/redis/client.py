@@ -74,3 +74,12 @@ def check_promises(client: Redis, place: str) -> None:
                 f"{place} cannot keep exactly once: {otherwise}; got {name} {found.get(name)!r}; "
                 f"expected {' or '.join(right)}; nothing was written; change redis.conf"
             )
+    # One that takes no writes says so itself, and a failover may leave one for a while.
+    replication: Any = client.info("replication")
+    writable: Any = client.config_get("replica-read-only")
+    if replication.get("role") != "master" and writable.get("replica-read-only") == "no":
+        raise PromiseError(
+            f"{place} cannot keep exactly once: the server is a replica, which forgets what is "
+            f"written to it when it next copies its master; got role {replication.get('role')!r}; "
+            "expected 'master'; nothing was written; name the master in the URL"
+        )

@@ -26,6 +26,8 @@ _DURABLE = (
     ("innodb_flush_log_at_trx_commit", "1", "a crash of the machine may lose the last commits"),
     ("innodb_doublewrite", "ON", "a crash of the machine may leave half a page"),
 )
+# These leave to the operating system what the settings above say is on disk; made for measuring.
+_CARELESS_METHODS = ("nosync", "littlesync")
 
 
 def session() -> str:
@@ -66,6 +68,12 @@ def check_server(connection: sa.Connection) -> int:
         faults.append(
             "log_bin is on, but sync_binlog is not 1, so a crash may lose the last commits"
         )
+    method = found.get("innodb_flush_method", "")
+    if method.lower() in _CARELESS_METHODS:
+        faults.append(
+            f"innodb_flush_method is {method!r}, so a crash of the machine may lose the last "
+            "commits; expected 'O_DIRECT' or 'fsync'"
+        )
     if found.get("autocommit") != "OFF":
         faults.append("autocommit is on, so a batch would be written in parts")
     if faults:
@@ -76,7 +84,7 @@ def check_server(connection: sa.Connection) -> int:
 
 
 def _variables(connection: sa.Connection) -> dict[str, str]:
-    wanted = ["log_bin", "sync_binlog", "autocommit", "max_allowed_packet"]
+    wanted = ["log_bin", "sync_binlog", "autocommit", "max_allowed_packet", "innodb_flush_method"]
     wanted += [variable for variable, _, _ in _DURABLE]
     names = ", ".join(f"'{name}'" for name in wanted)
     rows = connection.exec_driver_sql(f"SHOW VARIABLES WHERE Variable_name IN ({names})")

@@ -7,7 +7,8 @@ Rules, beside those of ``log_folding.py``
    beside another one does not see the rows that it makes. Both would make rows of the same key
    and txid, and the bounds of sums take one of them. (A lock of the table would end autovacuum.)
 3. A fold does not wait for the disk. The log of PostgreSQL is in order: once a later commit is
-   durable the fold is, and until then it may be lost, with nothing lost that was in it.
+   durable the fold is, and until then it may be lost, with nothing lost that was in it. The setting
+   is LOCAL, hence over with the fold: its connection goes back to the pool, and a commit takes it.
 
 Why not in slices: sixteen, by a hash of the keys, with pauses between them or without, made a fold
 of 160,000 rows take three times as long, and no commit beside it shorter.

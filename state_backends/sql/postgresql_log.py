@@ -34,7 +34,7 @@ class PostgresqlLogDialect(LogDialect, PostgresqlDialect):
 
     def prepare(self, connection: sa.Connection) -> None:
         """Make nothing: rows are copied where they stay."""
-        self.check_version(connection)
+        self.check_server(connection)
 
     def create(self, connection: sa.Connection) -> None:
         """Make the index on txid."""

@@ -1,11 +1,17 @@
 """A state in an SQLite file.
 
-WAL mode lets readers read while a batch is written; ``synchronous=FULL`` makes a written batch
-survive a power cut. Tables are STRICT and WITHOUT ROWID: the key is the table. Rows are written by
-a sorted ``executemany`` of one upsert: 0.3 M rows/s, and strings with a NUL arrive whole, which
-``json_each`` cuts. Rows of a txid are found by an index on it. A start looks once through the whole
-file (``quick_check``): SQLite has checksums in its log alone, so a disk that fails is found by what
-does not fit together; a bit of a value that changed by itself is not.
+WAL mode lets readers read while a batch is written. Tables are STRICT and WITHOUT ROWID: the key is
+the table. Rows are written by a sorted ``executemany`` of one upsert: 0.3 M rows/s, and strings
+with a NUL arrive whole, which ``json_each`` cuts. Rows of a txid are found by an index on it. A
+start looks once through the whole file (``quick_check``): SQLite has checksums in its log alone, so
+a disk that fails is found by what does not fit together; a bit of a value that changed by itself is
+not.
+
+``synchronous=FULL`` makes a written batch survive a power cut, on macOS with ``fullfsync``: whoever
+is told that a txid is written never brings it again. Where there can be no WAL, SQLite stays in
+another mode, which its answer alone tells. There FULL leaves it to the operating system when the
+journal goes, so a power cut may take a batch back, and locks may be missing that keep a second
+writer out (``?nolock=1``). So the answer is checked.
 
 SQLite has no decimals, dates or booleans; ``sqlite_types.py`` says what stands for them.
 """
@@ -38,7 +44,7 @@ from state_backends.sql.sqlite_rows import (
 from state_backends.sql.sqlite_types import column_type, decode, encode, register_functions
 from state_backends.sql.tables import ledger_table, state_columns
 from txtopo.errors import SchemaDrift, TopologyError
-from txtopo.state import Key, Puts, StateTable, Writes, checked_partials
+from txtopo.state import Key, Puts, StateTable, Writes, checked_partials, hidden
 
 _BUSY_TIMEOUT_S = 5.0
 # STRICT tables came with 3.37 (November 2021).
@@ -146,7 +152,13 @@ class SqliteDialect(SqlDialect):
         if not connection.info.get("wal"):
             driver = connection.connection.driver_connection
             assert driver is not None
-            driver.execute("PRAGMA journal_mode=WAL")
+            (mode,) = driver.execute("PRAGMA journal_mode=WAL").fetchone()
+            if mode != "wal":
+                raise TopologyError(
+                    f"SQLite cannot keep a state in {hidden(str(self._url))}; its journal mode is "
+                    f"{mode!r}, so a power cut may lose the last commits; expected 'wal'; use a "
+                    "local disk, and no option of the URL that turns locks off"
+                )
             connection.info["wal"] = True
             self._check(driver)
 
@@ -259,6 +271,8 @@ def _on_connect(driver: sqlite3.Connection, _: object) -> None:
     # None: the driver begins no transaction of its own accord.
     driver.isolation_level = None
     driver.execute("PRAGMA synchronous=FULL")
+    # On macOS alone: there fsync leaves a batch in the cache of the disk.
+    driver.execute("PRAGMA fullfsync=ON")
     register_functions(driver)
 
 

@@ -277,6 +277,77 @@ def test_the_ledger_survives_many_others(kafka: KafkaBroker) -> None:
         assert snapshot.ledger == whole_ledger("topology", 2, 70, 1, 0)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("acks", 1),
+        ("request.required.acks", 0),
+        ("enable.idempotence", False),
+        ("transactional.id", "mine"),
+    ],
+)
+def test_settings_that_would_lose_or_double_records_are_refused(
+    name: str, value: str | int | bool
+) -> None:
+    """Before the run: in it librdkafka would refuse them for ever, like a broker that is down."""
+    with pytest.raises(ConfigError, match=f"setting '{name}' of a KafkaSink is not for you"):
+        KafkaSink("127.0.0.1:1", "t", settings={name: value})
+
+
+def test_each_record_is_acknowledged_by_all_copies(
+    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And numbered, so that one that is sent again is not there twice."""
+    import confluent_kafka
+
+    given: list[dict[str, Any]] = []
+    made = confluent_kafka.Producer
+
+    def make(settings: dict[str, Any]) -> confluent_kafka.Producer:
+        given.append(settings)
+        return made(settings)
+
+    monkeypatch.setattr(confluent_kafka, "Producer", make)
+    log = Log(kafka, partitions=1)
+    opened(log, 1).commit(attempt(1), puts("a"))
+
+    (settings,) = given
+    assert settings["transactional.id"] == f"txtopo.{log.name}"
+    assert settings["acks"] == "all"
+    assert settings["enable.idempotence"] is True
+
+
+def test_the_ledger_is_kept_as_safe_as_the_records(kafka: KafkaBroker) -> None:
+    """A ledger that is lost alone leaves records of which nobody knows."""
+    from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+    log = Log(kafka, partitions=1, min_insync_replicas="2")
+    KafkaSink(kafka.servers, log.name).state.open().create()
+
+    name = f"{log.name}.txtopo-ledger"
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    until(lambda: name in kafka.admin.list_topics(timeout=60).topics)
+    found = kafka.admin.describe_configs([resource])[resource].result(60)
+    assert found["min.insync.replicas"].value == "2"
+    assert found["cleanup.policy"].value == "compact"
+
+
+@pytest.mark.parametrize("which", ["records", "ledger"])
+def test_a_topic_that_forgets_what_it_acknowledged_is_refused(
+    kafka: KafkaBroker, which: str
+) -> None:
+    careless = {"unclean_leader_election_enable": "true"}
+    log = Log(kafka, partitions=1, **(careless if which == "records" else {}))
+    if which == "ledger":
+        ledger = Log.__new__(Log)
+        ledger.kafka, ledger.name = kafka, f"{log.name}.txtopo-ledger"
+        ledger._config = {"unclean.leader.election.enable": "true", "cleanup.policy": "compact"}
+        ledger.create(1)
+
+    with pytest.raises(ConfigError, match=r"got unclean\.leader\.election\.enable=true, so a copy"):
+        KafkaSink(kafka.servers, log.name).state.open().create()
+
+
 def test_topics_that_do_not_fit_are_named(kafka: KafkaBroker) -> None:
     with pytest.raises(ConfigError, match="'no-such-topic'"):
         KafkaSink(kafka.servers, "no-such-topic").state.open().create()

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.services.forgetful_disk import ForgetfulDisk
+
 pytestmark = pytest.mark.integration
 SOURCE = Path(__file__).parent.parent.parent / "examples" / "json_store"
 COUNTS = "apple: 2\nbanana: 1\ncat: 8\nchicken: 1\ndog: 7\n"
@@ -48,6 +50,23 @@ def ran(command: list[str], folder: Path) -> str:
     )
     assert done.returncode == 0, done.stdout[-5_000:] + done.stderr[-5_000:]
     return done.stdout
+
+
+def test_what_it_has_written_survives_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the first file, in folders that were made for it; authors of stores copy this."""
+    monkeypatch.syspath_prepend(str(SOURCE))
+    from json_store import whole_file
+
+    (tmp_path / "disk").mkdir()
+    disk = ForgetfulDisk(tmp_path / "disk", monkeypatch)
+    folder = tmp_path / "disk" / "states" / "here"
+    for text in ("1", "2"):
+        whole_file.write(folder, {"counts": text})
+        disk.cut_the_power()
+
+        assert whole_file.read(folder / "counts") == text
 
 
 @pytest.mark.parametrize("scheme", ["json", "json-map"])

@@ -27,7 +27,8 @@ def main(arguments: Sequence[str]) -> int:
     if not patches:
         print(f"no patch is named {options.only!r}; look into {Path(__file__).parent}")
         return 1
-    outcomes = try_all([nothing(patches), *patches], options.seeds)
+    seeds = options.seeds if any(patch.simulated for patch in patches) else 0
+    outcomes = try_all([nothing(patches), *patches], seeds)
     if outcomes is None:
         return 1
     print(f"\n{summary(outcomes, options.seeds)}")

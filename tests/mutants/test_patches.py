@@ -30,8 +30,13 @@ def test_a_patch_breaks_the_protocol_and_not_the_checks(patch: Patch) -> None:
     """What judges must not be what is broken."""
     paths = {hunk.path for hunk in patch.hunks}
 
-    assert all(path.startswith("txtopo/") for path in paths)
+    assert all(path.startswith(("txtopo/", "state_backends/")) for path in paths)
     assert not any(path.startswith("txtopo/testing/") for path in paths)
+
+
+@by_name
+def test_what_the_simulator_does_not_run_is_for_a_test(patch: Patch) -> None:
+    assert patch.simulated or SIMULATOR not in patch.test.split()
 
 
 @by_name

@@ -19,11 +19,13 @@ class Member(ZooKeeperProcess):
 
     main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
-    def __init__(self, number: int, peers: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self, number: int, peers: Sequence[tuple[int, int]], *, sync_ticks: int = 4
+    ) -> None:
         super().__init__()
         self._number = number
         with (self.folder / "zoo.cfg").open("a") as settings:
-            settings.write("initLimit=10\nsyncLimit=4\n")
+            settings.write(f"initLimit=10\nsyncLimit={sync_ticks}\n")
             for at, (quorum, election) in enumerate(peers, start=1):
                 settings.write(f"server.{at}=127.0.0.1:{quorum}:{election}\n")
         self._name_itself()

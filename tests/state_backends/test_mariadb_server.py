@@ -60,6 +60,21 @@ def test_a_server_that_may_lose_a_commit_is_refused(state: State, url: str) -> N
     assert StateDriver(state).puts(1, {"a": 1}).txid == 1
 
 
+def test_a_server_that_leaves_the_disk_to_the_operating_system_is_refused() -> None:
+    """Its other settings say that each commit is flushed."""
+    with MariaServer({"innodb-flush-method": "nosync"}) as server:
+        state = open_state(server.create_database("careless"), table="counts")
+        with pytest.raises(TopologyError, match="innodb_flush_method is 'nosync', so a crash"):
+            state.open().create()
+
+
+def test_a_server_that_may_leave_half_a_page_is_refused() -> None:
+    with MariaServer({"innodb-doublewrite": "OFF"}) as server:
+        state = open_state(server.create_database("torn"), table="counts")
+        with pytest.raises(TopologyError, match="innodb_doublewrite is 'OFF', so a crash"):
+            state.open().create()
+
+
 def test_a_server_whose_binary_log_is_behind_is_refused() -> None:
     """A restart takes back what the log lacks, though its commit was answered."""
     with MariaServer({"log-bin": "binlog", "sync-binlog": "0"}) as server:

@@ -144,6 +144,20 @@ def test_a_port_that_a_stranger_took_is_left_to_it(jvm: Any, tmp_path: Path) -> 
         state.close()
 
 
+def test_a_jvm_that_leaves_the_disk_to_the_operating_system_is_refused(
+    jvm: Any, tmp_path: Path
+) -> None:
+    """ZooKeeper would acknowledge what a power cut takes back, and nothing else would show it."""
+    jvm.java.lang.System.setProperty("zookeeper.forceSync", "no")
+    try:
+        with pytest.raises(ConfigError, match=r"got -Dzookeeper\.forceSync=no in the driver's JVM"):
+            opened(jvm, tmp_path)
+    finally:
+        jvm.java.lang.System.clearProperty("zookeeper.forceSync")
+
+    opened(jvm, tmp_path).close()
+
+
 def test_a_directory_that_cannot_be_made_is_refused(jvm: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 

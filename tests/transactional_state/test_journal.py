@@ -72,6 +72,55 @@ def test_advancing_drops_only_what_nobody_needs(state: TransactionalState) -> No
     assert sorted(contents.batches) == [2, 3, 4]
 
 
+class Killed(BaseException):
+    """The process dies here."""
+
+
+def kill_after(state: TransactionalState, writes: int) -> None:
+    """Let a client do so many writes more, and then die."""
+    apply, left = state.apply, [None] * writes
+
+    def apply_or_die(steps: Sequence[Step]) -> None:
+        if not left:
+            raise Killed
+        left.pop()
+        apply(steps)
+
+    state.apply = apply_or_die  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2])
+def test_a_death_during_an_advance_leaves_all_of_it_or_nothing(
+    connect: Connect, writes: int
+) -> None:
+    """Between two writes batches would be gone that nobody has committed, or be kept for ever."""
+    state = connect()
+    journal = claimed(state)
+    journal.store_batches([batch(txid) for txid in range(1, 5)])
+    kill_after(state, writes)
+    with suppress(Killed):
+        journal.advance(3, drop_before=2)
+
+    contents = claimed(connect(), "successor").load()
+    wanted = (3, [2, 3, 4]) if writes else (1, [1, 2, 3, 4])
+    assert (contents.current, sorted(contents.batches)) == wanted
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2])
+def test_a_death_during_the_first_claim_leaves_all_of_it_or_nothing(
+    connect: Connect, writes: int
+) -> None:
+    """An epoch without the node that says what is committed would be taken for damage."""
+    state = connect()
+    kill_after(state, writes)
+    with suppress(Killed):
+        Journal(state).claim_epoch("one", token="ensemble")
+
+    successor = Journal(connect())
+    assert successor.claim_epoch("other", token="ensemble") == (2 if writes else 1)
+    assert successor.load() == JournalContents(1, {})
+
+
 @pytest.mark.row(48)
 def test_a_successor_prunes_what_its_predecessor_left(connect: Connect) -> None:
     claimed(connect()).store_batches([batch(txid) for txid in range(1, 5)])

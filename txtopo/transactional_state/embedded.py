@@ -9,6 +9,10 @@ without complaint.
 Within one JVM all users of a directory share one server. What they share is kept in the JVM's
 system properties. The lock file is opened once per JVM: POSIX drops a process's lock on a file as
 soon as the process closes any handle to it.
+
+What ZooKeeper has acknowledged is on disk, unless ``-Dzookeeper.forceSync=no`` is set: then a power
+cut takes back that a txid is committed, or that an epoch was claimed, and nothing else would tell.
+Here that is refused. A client cannot see it of another server.
 """
 
 from __future__ import annotations
@@ -169,6 +173,13 @@ class EmbeddedServer:
         entry.remove("file")
 
     def _start(self, entry: Any) -> None:
+        if self._jvm.java.lang.System.getProperty("zookeeper.forceSync", "yes") == "no":
+            raise ConfigError(
+                "the embedded zookeeper would lose what it acknowledges when the power goes; got "
+                "-Dzookeeper.forceSync=no in the driver's JVM; expected yes, or not set; look at "
+                "spark.driver.extraJavaOptions",
+                directory=str(self._directory),
+            )
         self._quieten()
         zookeeper = self._jvm.org.apache.zookeeper.server
         data = self._jvm.java.io.File(str(self._directory / "data"))

@@ -18,6 +18,7 @@ def read(path: Path) -> str | None:
 
 def write(folder: Path, texts: Mapping[str, str]) -> None:
     """Write files by name, each whole or not at all, and durable when this returns."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         with NamedTemporaryFile("w", dir=folder, delete=False, encoding="ascii") as file:
@@ -25,9 +26,10 @@ def write(folder: Path, texts: Mapping[str, str]) -> None:
             file.flush()
             os.fsync(file.fileno())
         Path(file.name).replace(folder / name)
-    # The new names are durable once the folder is.
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    # A new name is durable once the folder is that has it; that of a new folder too.
+    for path in (folder, *(path.parent for path in made)):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -94,10 +94,10 @@ def test_a_commit_that_cannot_be_synced_is_read_back(
     store = StateDriver(counts)
     store.merge(1, [("a", 1)])
 
-    def fails(table: str, version: int) -> None:
+    def fails(table: str, first: int, last: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(durability, "sync_version", fails)
+    monkeypatch.setattr(durability, "sync_versions", fails)
     with pytest.raises(UnknownOutcomeError, match="Input/output error"):
         store.backend.commit(store.attempt(2), partials(counts, [("a", 1)]))
     monkeypatch.undo()

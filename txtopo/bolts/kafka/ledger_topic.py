@@ -19,6 +19,7 @@ from txtopo.state.ledger import Ledger
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
+    from confluent_kafka.admin import AdminClient
 
 VERSION = 2
 """2: the ledger has the fields of schema 2; one of version 1 is read as it is."""
@@ -47,16 +48,19 @@ class LedgerTopic:
     def create(self) -> None:
         """Make the topic if it is missing.
 
+        It is kept as safe as the records, in as many copies: if it were lost alone, nobody would
+        know what was written. A topic that takes a copy that is behind for the newest
+        (``unclean.leader.election.enable``) loses what it has acknowledged, and the records alone
+        of both may lose it: then their txid is done, and nobody brings them again.
+
         Raises:
-            ConfigError: The topic of the records is not there.
+            ConfigError: The topic of the records is not there, or may lose what it acknowledged.
             SchemaDrift: The ledger's topic has several partitions, is not compacted, or has a name
                 that the broker refuses.
         """
-        from confluent_kafka import KafkaException
         from confluent_kafka.admin import (  # type: ignore[attr-defined]
             AdminClient,
             ConfigResource,
-            NewTopic,
             ResourceType,
         )
 
@@ -69,26 +73,23 @@ class LedgerTopic:
                 "topology starts",
                 topic=self._topic,
             )
+        asked = [name for name in (self._topic, self.name) if name in topics]
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in asked]
+        answers = admin.describe_configs(resources)
+        told = {resource.name: answers[resource].result(timeout_s) for resource in resources}
+        for name in asked:
+            if told[name]["unclean.leader.election.enable"].value == "true":
+                raise ConfigError(
+                    f"topic {name!r} cannot keep exactly once; got "
+                    "unclean.leader.election.enable=true, so a copy that is behind may become the "
+                    "newest, without what was acknowledged; expected false",
+                    topic=name,
+                )
         if self.name not in topics:
-            new = NewTopic(self.name, 1, config={"cleanup.policy": "compact"})
-            try:
-                admin.create_topics([new])[self.name].result(timeout_s)
-            except KafkaException as error:
-                name = error.args[0].name()
-                if name == "TOPIC_EXCEPTION":
-                    raise SchemaDrift(
-                        f"the ledger of a KafkaSink to {self._topic!r} cannot be made: the broker "
-                        f"refuses the topic {self.name!r}; got {error.args[0].str()!r}; expected "
-                        "a name of at most 249 characters that no other topic has with '.' and "
-                        "'_' taken for one; nothing was written; choose another topic",
-                        topic=self.name,
-                    ) from error
-                if name != "TOPIC_ALREADY_EXISTS":
-                    raise
+            copies = len(topics[self._topic].partitions[0].replicas)
+            self._make(admin, copies, told[self._topic]["min.insync.replicas"].value)
             return
-        resource = ConfigResource(ResourceType.TOPIC, self.name)
-        (told,) = admin.describe_configs([resource]).values()
-        policy = told.result(timeout_s)["cleanup.policy"].value
+        policy = told[self.name]["cleanup.policy"].value
         partitions = len(topics[self.name].partitions)
         if partitions != 1 or policy != "compact":
             raise SchemaDrift(
@@ -97,6 +98,27 @@ class LedgerTopic:
                 "retention may delete the ledger",
                 topic=self.name,
             )
+
+    def _make(self, admin: AdminClient, copies: int, insync_copies_min: str) -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
+        kept = {"cleanup.policy": "compact", "min.insync.replicas": insync_copies_min}
+        new = NewTopic(self.name, 1, copies, config=kept)
+        try:
+            admin.create_topics([new])[self.name].result(self._connection.timeout_s)
+        except KafkaException as error:
+            name = error.args[0].name()
+            if name == "TOPIC_EXCEPTION":
+                raise SchemaDrift(
+                    f"the ledger of a KafkaSink to {self._topic!r} cannot be made: the broker "
+                    f"refuses the topic {self.name!r}; got {error.args[0].str()!r}; expected "
+                    "a name of at most 249 characters that no other topic has with '.' and "
+                    "'_' taken for one; nothing was written; choose another topic",
+                    topic=self.name,
+                ) from error
+            if name != "TOPIC_ALREADY_EXISTS":
+                raise
 
     def record(self, ledger: Ledger) -> dict[str, Any]:
         """Return the key and value of a ledger's record."""

@@ -172,7 +172,14 @@ class PublishedRecords(StateBackend):
         self._heard.clear()
         producer = Producer(
             self._connection.of_client(self._heard)
-            | {"transactional.id": f"txtopo.{self._topic}", "linger.ms": 0}
+            | {
+                "transactional.id": f"txtopo.{self._topic}",
+                # As librdkafka has it anyway with that id: a record is there when all copies have
+                # it, and once, though it was sent twice. With less only a lost broker tells.
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 0,
+            }
         )
         producer.init_transactions(self._connection.timeout_s)
         self._ledger = self._ledgers.read(self._bound(producer))

@@ -19,6 +19,15 @@ from txtopo.kafka_connection import Connection, Setting, require_client
 from txtopo.state.registry import State
 from txtopo.tuples import Fields, Tuple
 
+# Whoever sets one of these would lose records when a broker does, or see them twice. librdkafka
+# refuses some values beside a transactional id, but in the run, where it reads like an outage.
+_OURS = {
+    "transactional.id": "it fences, and is the same for each coordinator of a topology",
+    "enable.idempotence": "without it a record that is sent again is there twice",
+    "acks": "all copies of a record are written before its txid is done",
+    "request.required.acks": "all copies of a record are written before its txid is done",
+}
+
 
 class KafkaSink(BatchBolt, Committer):
     """Writes its tuples to a topic of Kafka; it emits nothing.
@@ -69,10 +78,11 @@ class KafkaSink(BatchBolt, Committer):
                 topic=topic,
             )
         given = dict(settings or {})
-        if "transactional.id" in given:
+        for name in _OURS.keys() & given.keys():
             raise ConfigError(
-                "setting 'transactional.id' of a KafkaSink is not for you to set; it fences, and "
-                "is the same for each coordinator of a topology"
+                f"setting {name!r} of a KafkaSink is not for you to set; {_OURS[name]}; leave it "
+                "out",
+                setting=name,
             )
         connection = Connection(servers, given, timeout_s=timeout_s)
         self._value, self._key = value, key

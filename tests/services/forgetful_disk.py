@@ -1,0 +1,59 @@
+"""A disk that keeps what was flushed and nothing else, for what a power cut would leave."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+Inode = int
+
+
+class ForgetfulDisk:
+    """Watches ``os.fsync`` below a folder, and brings the folder to what was flushed.
+
+    It is as harsh as POSIX lets a disk be. A file has what it had when it was last flushed, and is
+    empty if it never was. A folder names what it named when it was last flushed itself. Programs
+    that flush by other means than ``os.fsync`` are not seen; delta-rs flushes nothing.
+
+    Args:
+        folder: The folder, which the disk is for.
+        monkeypatch: Puts ``os.fsync`` back.
+    """
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder = folder
+        self._contents: dict[Inode, bytes] = {}
+        self._names: dict[Inode, dict[str, tuple[Inode, bool]]] = {}
+        self._fsync = os.fsync
+        monkeypatch.setattr(os, "fsync", self._flush)
+
+    def cut_the_power(self) -> None:
+        """Leave what was flushed."""
+        number = self._folder.stat().st_ino
+        for path in self._folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self._restore(self._folder, number)
+
+    def _flush(self, descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if stat.S_ISDIR(found.st_mode):
+            self._names[found.st_ino] = {
+                entry.name: (entry.inode(), entry.is_dir()) for entry in os.scandir(path)
+            }
+        else:
+            self._contents[found.st_ino] = path.read_bytes()
+        self._fsync(descriptor)
+
+    def _restore(self, folder: Path, number: Inode) -> None:
+        for name, (inode, is_folder) in self._names.get(number, {}).items():
+            path = folder / name
+            if is_folder:
+                path.mkdir()
+                self._restore(path, inode)
+            else:
+                path.write_bytes(self._contents.get(inode, b""))
