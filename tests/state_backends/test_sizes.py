@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake.exceptions import DeltaError
 
+from state_backends.delta import layout
+from state_backends.delta.failures import translated
 from state_backends.sql import mariadb_rows, postgresql_rows
+from state_backends.sql.failures import translated as translated_by_sql
 from txtopo.errors import ValueRefusedError
-from txtopo.state import Fields, State, open_state
+from txtopo.state import Fields, Max, State, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 LONG = {f"key {n:03}": str(n) * 20_000 for n in range(60)}
@@ -81,3 +86,46 @@ def test_postgresql_refuses_a_row_beyond_its_limit_by_name(
         store.puts(1, {"a": value})
 
     assert store.held() == store.ledger
+
+
+@pytest.mark.parametrize("mode", ["table", "log"])
+def test_delta_refuses_a_batch_that_outgrows_a_column_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any
+) -> None:
+    state = open_state(f"delta://{tmp_path}", table="texts", mode=mode)
+    state = state.with_columns(Fields("key string"), Fields("text string"), (Max("text"),))
+    store = StateDriver(state)
+    monkeypatch.setattr(layout, "COLUMN_BYTES_MAX", 1_000_000)
+
+    with pytest.raises(
+        ValueRefusedError, match=r"'texts' in Delta; got 2\d+ bytes in column 'text'"
+    ):
+        store.merge(1, list(LONG.items()))
+    store.merge(1, list(LONG.items())[:10], attempt=1)
+
+    assert store.contents() == dict(list(LONG.items())[:10])
+
+
+def test_an_overflow_inside_delta_says_what_to_do() -> None:
+    """As when the rows that are merged with the batch's are long."""
+    error = DeltaError("Generic DeltaTable error: Arrow error: Offset overflow error: 2306867234")
+
+    found = translated(error, "state 'texts' in /folder", writing=True)
+
+    assert isinstance(found, ValueRefusedError)
+    assert "more than 2 GiB in one column" in str(found)
+    assert "cut smaller batches" in str(found)
+
+
+def test_a_limit_of_a_database_says_what_to_do() -> None:
+    """As when the list of a batch's keys is longer than an array of PostgreSQL."""
+
+    class ProgramLimitExceeded(Exception):
+        sqlstate = "54000"
+
+    error = ProgramLimitExceeded("array size exceeds the maximum allowed (1073741823)")
+
+    found = translated_by_sql(error, "state 'texts'")
+
+    assert isinstance(found, ValueRefusedError)
+    assert "cut smaller batches" in str(found)
