@@ -17,6 +17,7 @@ from tests.planning.running import (
     bolt,
     compiled,
     grouped,
+    record,
     recording,
     run_of,
     shuffled,
@@ -24,6 +25,7 @@ from tests.planning.running import (
 )
 from tests.planning.test_commit_states import committed
 from txtopo.acking.tuple_tree import Ids
+from txtopo.bolts.batch import BatchBolt
 from txtopo.errors import EmitError, StateUsageError, ValueRefusedError
 from txtopo.groupings import AllGrouping, CustomGrouping, CustomStreamGrouping, FieldsGrouping
 from txtopo.planning import aggregation, columns, partials, stages
@@ -33,7 +35,7 @@ from txtopo.planning.anchoring.sending import Sending
 from txtopo.planning.columns import parts_of, to_batches
 from txtopo.state import Count, Max, open_state
 from txtopo.topology.component import Role
-from txtopo.tuples import Fields
+from txtopo.tuples import Fields, Tuple
 
 FIELDS = Fields("n long, text string")
 ROWS = [(n, str(n % 10) * 10_000) for n in range(100)]
@@ -290,3 +292,60 @@ def test_envelopes_at_least_once_are_cut_too(monkeypatch: pytest.MonkeyPatch) ->
 
     assert cut == whole
     assert max(sizes) < 110_000
+
+
+class Lengths(BatchBolt):
+    """Notes number and length of each tuple's text."""
+
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
+        pass
+
+    def execute(self, tuple: Tuple) -> None:
+        record(tuple["n"], len(tuple["text"]))
+
+    def finish_batch(self) -> None:
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+def test_more_than_two_gigabytes_in_one_column_arrive_whole() -> None:
+    """It was a TypeError about ChunkedArray; takes 12 GiB of memory."""
+    text, count = "x" * (1 << 20), 2_200
+    topology = Topology(
+        spout(RowsSpout([[(n, text) for n in range(count)]], "n long, text string")),
+        bolt("pass", ArrowPass("n long, text string"), shuffled(), role=Role.ARROW_BOLT),
+        bolt("lengths", Lengths(), shuffled("pass")),
+        aggregate("total", [], Count(), shuffled("pass")),
+    )
+
+    with recording() as recorded:
+        ran = topology.run(run_of(1))
+        seen = sorted(recorded)
+
+    assert ran.outcome.failure is None
+    assert seen == [(n, len(text)) for n in range(count)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+def test_more_than_two_gigabytes_of_keys_are_refused_and_not_wrapped() -> None:
+    """Arrow wrapped their offsets without a word; takes 8 GiB of memory."""
+    program = compiled(
+        spout(RowsSpout([], "n long, text string")),
+        aggregate("counts", "text", Count(), shuffled()),
+    )
+    combining = program.aggregations["counts"]
+    kinds = combining.schema.types
+
+    def part(number: int) -> pa.RecordBatch:
+        keys = [f"{number} {n}".ljust(1 << 20) for n in range(100)]
+        columns = [pa.array(keys, kinds[0]), pa.array([1] * 100, kinds[1])]
+        return pa.RecordBatch.from_arrays(columns, schema=combining.schema)
+
+    with pytest.raises(ValueRefusedError, match=r"too large for a column; got 2\d{9} bytes"):
+        combining.combine([part(number) for number in range(21)])
+    same = combining.combine([part(0)] * 30)
+
+    assert same.num_rows == 100
+    assert set(same.column(1).to_pylist()) == {30}
