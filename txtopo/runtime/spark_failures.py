@@ -59,22 +59,9 @@ def failure_of_job(error: Exception, tag: str) -> TxtopoError:
             there=there,
             here=here,
         )
-    if (large := _RESULTS.search(text)) is not None:
-        return DriverMemoryError(
-            f"the results of the job {tag} are larger than Spark lets the driver take; got "
-            f"{large[0]}; raise spark.driver.maxResultSize of the session (0 for no limit), let "
-            "the spout cut smaller batches, or lower run_txids_max, which share a job",
-            tag=tag,
-            setting="spark.driver.maxResultSize",
-        )
-    if (large := _MESSAGES.search(text)) is not None:
-        return BoltError(
-            f"the job {tag} made a message of more than 2 GiB, which Spark cannot move; got "
-            f"{large[0][:_GIST_MAX]}; no setting raises that; let the spout cut smaller batches, "
-            "lower run_txids_max, which share a job, or emit where a long value lies",
-            tag=tag,
-            text=text[-_TEXT_MAX:],
-        )
+    large = _too_large(text, tag)
+    if large is not None:
+        return large
     missing = _MISSING.search(text)
     if missing is not None:
         return missing_module(missing.group(1))
@@ -99,6 +86,28 @@ def failure_of_job(error: Exception, tag: str) -> TxtopoError:
         counted=False,
         cancelled="cancelled" in text,
     )
+
+
+def _too_large(text: str, tag: str) -> TxtopoError | None:
+    large = _RESULTS.search(text)
+    if large is not None:
+        return DriverMemoryError(
+            f"the results of the job {tag} are larger than Spark lets the driver take; got "
+            f"{large[0]}; raise spark.driver.maxResultSize of the session (0 for no limit), let "
+            "the spout cut smaller batches, or lower run_txids_max, which share a job",
+            tag=tag,
+            setting="spark.driver.maxResultSize",
+        )
+    large = _MESSAGES.search(text)
+    if large is not None:
+        return BoltError(
+            f"the job {tag} made a message of more than 2 GiB, which Spark cannot move; got "
+            f"{large[0][:_GIST_MAX]}; no setting raises that; let the spout cut smaller batches, "
+            "lower run_txids_max, which share a job, or emit where a long value lies",
+            tag=tag,
+            text=text[-_TEXT_MAX:],
+        )
+    return None
 
 
 def _gist(text: str) -> str:
