@@ -33,6 +33,7 @@ from txtopo.planning.anchoring.envelope import open_envelope
 from txtopo.planning.anchoring.links import Links
 from txtopo.planning.anchoring.sending import Sending
 from txtopo.planning.columns import parts_of, to_batches
+from txtopo.runtime.dataframe_carrier import _table as sent_cut
 from txtopo.state import Count, Max, open_state
 from txtopo.topology.component import Role
 from txtopo.tuples import Fields, Tuple
@@ -349,3 +350,15 @@ def test_more_than_two_gigabytes_of_keys_are_refused_and_not_wrapped() -> None:
 
     assert same.num_rows == 100
     assert set(same.column(1).to_pylist()) == {30}
+
+
+def test_the_cut_goes_to_spark_in_several_record_batches() -> None:
+    """One of all payloads was a TypeError from 2 GiB on."""
+    cut = {slot: [bytes([slot]) * 1_500_000] * 5 for slot in range(2)}
+
+    table = sent_cut(cut)
+
+    assert table["address"].to_pylist() == [0] * 5 + [1] * 5
+    assert [payload[:1] for payload in table["payload"].to_pylist()] == [b"\0"] * 5 + [b"\1"] * 5
+    assert max(batch.nbytes for batch in table.to_batches()) < 6_000_000
+    assert sent_cut({}).num_rows == 0
