@@ -192,7 +192,8 @@ class RedisBackend(StateBackend):
             found_rows = zip(part, rows, strict=True)
             before |= {keys[name]: text.row_of(row) for name, row in found_rows if row is not None}
         # A key of another type is found here, before anything is written.
-        count: Any = pipe.hlen(names.rows)
+        found_count: Any = pipe.hlen(names.rows)
+        count = int(found_count)
         head.check_rows(count, self._place)
         pipe.llen(names.touched)
         changes = {

@@ -14,6 +14,7 @@ from state_backends.delta import layout
 from state_backends.delta.failures import translated
 from state_backends.sql import mariadb_rows, postgresql_rows
 from state_backends.sql.failures import translated as translated_by_sql
+from state_backends.sql.postgresql_types import as_csv
 from txtopo.errors import ValueRefusedError
 from txtopo.state import Fields, Max, State, open_state
 from txtopo.testing.conformance.driver import StateDriver
@@ -51,7 +52,6 @@ def test_postgresql_copies_few_long_rows_in_pieces(
 ) -> None:
     """As arrays they are one message, which holds less than 1 GiB, made while the server waits."""
     sizes: list[int] = []
-    as_csv = postgresql_rows.as_csv
 
     def noting(rows: pa.Table) -> Any:
         sizes.append(rows.nbytes)
