@@ -16,6 +16,28 @@ Carrier = Literal["auto", "local", "rdd", "dataframe", "resident"]
 CARRIERS = ("auto", "local", "rdd", "dataframe", "resident")
 
 
+def unusable_sign(text: str) -> str | None:
+    """Return what keeps a text from being a path, or from being sent, if there is something.
+
+    NUL ends a text for the system's calls; half of a sign (a surrogate) has no bytes in UTF-8.
+    """
+    return next((s for s in text if s == "\0" or "\ud800" <= s <= "\udfff"), None)
+
+
+def check_text(what: str, text: str) -> None:
+    """Check that a text can be a path, or be sent; it is never shown, since it may be a password.
+
+    Raises:
+        ConfigError: It cannot; mend it.
+    """
+    if unusable_sign(text) is not None:
+        raise ConfigError(
+            f"{what} has a sign that cannot be sent or be part of a path; got NUL, or half of a "
+            "sign (a surrogate); expected neither",
+            setting=what,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """How a topology runs. No setting changes what is committed.
@@ -129,6 +151,8 @@ class Config:
             raise ConfigError(
                 f"history_txids must be a whole number of at least 0; got {self.history_txids!r}"
             )
+        for name in ("zookeeper", "zookeeper_dir", "zookeeper_digest"):
+            check_text(name, str(getattr(self, name)))
         if not self.zookeeper:
             raise ConfigError(
                 "zookeeper is empty; expected 'embedded', 'memory' or 'host:port,…/chroot'"

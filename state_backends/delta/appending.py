@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import write_deltalake
 
-from state_backends.delta.layout import Layout, without_negative_zero
+from state_backends.delta.layout import Layout, check_sizes, without_negative_zero
 from state_backends.delta.reading import Reader
 from state_backends.delta.sums import SumGuard
 from txtopo.state import Standing, Writes, log_rows
@@ -66,6 +66,7 @@ class Appender:
     ) -> None:
         """Commit the partials of *txid* and its transaction in one version."""
         rows = without_negative_zero(log_rows(self.layout.state, txid, writes), self.layout.keys)
+        check_sizes(self.layout.state, rows)
         if found is Standing.APPLY or self._redone:
             self._guard.check(table, rows, lambda: self._before(table, txid))
         if found is Standing.APPLY:

@@ -63,6 +63,12 @@ def translated(
     text = _BACKTRACE.split(str(error).strip())[0].replace("\n", "; ")
     # A path may hold any word, and a failure of the disk says nothing of a value.
     said = "" if isinstance(error, OSError) else text.replace(uri, "")
+    if "ffset overflow" in said:
+        return ValueRefusedError(
+            f"{place} cannot take a batch: what it is merged with has more than 2 GiB in one "
+            f"column: {text}; nothing of the batch was written; let the spout cut smaller batches, "
+            "or write shorter values"
+        )
     if isinstance(error, UnicodeError | OverflowError) or any(part in said for part in _VALUES):
         return ValueRefusedError(
             f"{place} cannot store a value exactly: {text}; nothing of its batch was written"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txtopo.errors import ValueRefusedError
 from txtopo.state import StateTable, declaration, limited_sums
 
 DECLARATION = "txtopo.declaration"
@@ -18,6 +19,8 @@ RETENTION = "delta.logRetentionDuration"
 STATISTICS = "delta.dataSkippingStatsColumns"
 # Written by a transaction of ours and read back: who wrote last, which does not fit into a version.
 WRITER_EPOCH = "txtopo.writer_epoch"
+# delta-rs joins the rows of a transaction in columns of Arrow, whose offsets have 31 bits.
+COLUMN_BYTES_MAX = 2**31 - 1
 _COLUMN_RESERVED = ' ,;{}()\n\t="'
 
 
@@ -79,6 +82,26 @@ def reserved(name: str) -> bool:
     own = name.lower().startswith(("txtopo_", "__delta_rs_"))
     # delta-rs loses control characters between a table and a merge.
     return own or any(sign in _COLUMN_RESERVED or sign < " " for sign in name)
+
+
+def check_sizes(state: StateTable, rows: pa.Table) -> None:
+    """Check that delta-rs can write these rows in one transaction.
+
+    Raises:
+        ValueRefusedError: A column is too large.
+    """
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        text = pa.types.is_string(field.type) or pa.types.is_binary(field.type)
+        if text and column.nbytes > COLUMN_BYTES_MAX:
+            raise ValueRefusedError(
+                f"a batch is too large for state {state.name!r} in Delta; got {column.nbytes} "
+                f"bytes in column {field.name!r}; expected at most {COLUMN_BYTES_MAX}; nothing of "
+                "it was written; no setting raises that; let the spout cut smaller batches, or "
+                "write shorter values",
+                state=state.name,
+                column=field.name,
+                bytes=column.nbytes,
+            )
 
 
 def without_negative_zero(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:

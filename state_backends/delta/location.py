@@ -10,7 +10,7 @@ from state_backends.delta.names import names_of
 from txtopo.errors import TopologyError
 from txtopo.state import hidden
 
-_REFUSED = "%[]\\#\0"
+_REFUSED = "%[]\\#\x7f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ def location(url: str) -> Location:
     folder = unquote(path)
     if not folder.strip("/"):
         raise _unreadable(url)
-    if any(sign in folder for sign in _REFUSED):
+    if any(sign in _REFUSED or sign < " " for sign in folder):
         raise TopologyError(
             f"delta-rs cannot keep a table in this folder; got {folder!r}; expected a path without "
-            "percent signs, brackets, backslashes, # and NUL; choose another folder"
+            "percent signs, brackets, backslashes, # and control characters; choose another folder"
         )
     return _with_options(Location(os.path.realpath(folder), local=True), query)
 

@@ -14,7 +14,7 @@ from state_backends.delta.expressions import (
     same_key,
     updated,
 )
-from state_backends.delta.layout import Layout, without_negative_zero
+from state_backends.delta.layout import Layout, check_sizes, without_negative_zero
 from txtopo.state import Puts, Standing, Writes, checked_partials
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Merger:
             commit_nothing(table, self.layout, properties)
             return
         rows = self._rows(writes)
+        check_sizes(self.layout.state, rows)
         if not rows.num_rows and found is not Standing.REDO and not self.tombstones:
             commit_nothing(table, self.layout, properties)
             return

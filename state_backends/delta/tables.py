@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,12 +11,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from state_backends.delta.durability import sync_made
-from state_backends.delta.failures import FAILURES
+from state_backends.delta.failures import FAILURES, translated
 from state_backends.delta.layout import DECLARATION, STATISTICS, Layout
 from state_backends.delta.location import Location
 from state_backends.delta.names import LOG, table_name
 from txtopo.errors import SchemaDrift
-from txtopo.state import StateTable, declared
+from txtopo.state import StateTable, declared, listed
 
 _RETENTION = "delta.setTransactionRetentionDuration"
 _RETENTION_DAYS_MIN = 30
@@ -114,25 +115,27 @@ def _check_around(place: Location, name: str) -> None:
 def stored_states(place: Location, own: str) -> tuple[StateTable, ...] | None:
     """Return the states in a folder; None where folders cannot be listed.
 
-    A table that cannot be read is passed over, unless it is *own*.
+    A table that cannot be read is a name alone, unless it is *own*.
     """
     if not place.local:
         return None
     folder = Path(place.root)
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    found = []
-    for path in paths:
-        if not (path.is_dir() and DeltaTable.is_deltatable(str(path))):
-            continue
-        try:
-            text = DeltaTable(str(path)).metadata().configuration.get(DECLARATION)
-        except FAILURES:
-            if table_name(path.name) == own:
-                raise
-            continue
-        if text is not None:
-            found.append(declared(table_name(path.name), text))
-    return tuple(found)
+    tables = {
+        table_name(path.name): partial(_described, path)
+        for path in paths
+        if path.is_dir() and DeltaTable.is_deltatable(str(path))
+    }
+    return listed(own, tables)
+
+
+def _described(path: Path) -> StateTable | None:
+    name = table_name(path.name)
+    try:
+        text = DeltaTable(str(path)).metadata().configuration.get(DECLARATION)
+    except FAILURES as error:
+        raise translated(error, f"state {name!r} in {path}", uri=str(path)) from error
+    return None if text is None else declared(name, text)
 
 
 def _check(table: DeltaTable, layout: Layout, name: str) -> None:

@@ -18,11 +18,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError, WatchError
 
-from state_backends.redis.client import check_promises, client_of
+from state_backends.redis.client import check_lengths, check_promises, client_of
 from state_backends.redis.failures import FAILURES, lost_while_watching, translated
 from state_backends.redis.layout import STATES, Head, head_of, names_of
 from state_backends.redis.snapshot import RedisSnapshot
@@ -44,6 +45,7 @@ from txtopo.state import (
     declaration,
     declared,
     hidden,
+    listed,
     standing,
     written_keys,
 )
@@ -85,7 +87,8 @@ class RedisBackend(StateBackend):
             ledger = claimed(held, claim)
             pipe.multi()
             if ledger != held:
-                pipe.set(self._names.head, Head(self._columns, ledger).text())
+                filled = None if head is None else head.filled
+                pipe.set(self._names.head, Head(self._columns, ledger, filled).text())
             return ledger
 
         with self._translating():
@@ -104,8 +107,8 @@ class RedisBackend(StateBackend):
             self.point("P5.after")
             self.point("P6.before")
             ledger = head.ledger.written_by(attempt)
-            self._write_rows(pipe, attempt.txid, writes, found)
-            pipe.set(self._names.head, Head(self._columns, ledger).text())
+            filled = self._write_rows(pipe, attempt.txid, writes, found, head)
+            pipe.set(self._names.head, Head(self._columns, ledger, filled).text())
             self.point("P6.after")
             self.point("P7.before")
             return ledger
@@ -130,12 +133,19 @@ class RedisBackend(StateBackend):
                     f"the names of the states in {STATES!r} cannot be read; got {found!r:.200}; "
                     "was it changed by hand, or by another program?"
                 ) from error
-            heads = {name: self._head(self._client, names_of(name).head) for name in names}
-        return tuple(declared(name, head.columns) for name, head in heads.items() if head)
+        return listed(self.table.name, {name: partial(self._described, name) for name in names})
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+
+    def _described(self, name: str) -> StateTable | None:
+        place = self._place if name == self.table.name else f"state {name!r} beside {self._place}"
+        try:
+            head = head_of(self._client.get(names_of(name).head), place)  # type: ignore[arg-type]
+        except FAILURES as error:
+            raise translated(error, place) from error
+        return None if head is None else declared(name, head.columns)
 
     def _write(self, body: Callable[[Pipeline, Head | None], Ledger]) -> Ledger:
         """Watch the head, and send what *body* queues, until no other writer comes in between."""
@@ -161,8 +171,14 @@ class RedisBackend(StateBackend):
             "written; try again"
         )
 
-    def _write_rows(self, pipe: Pipeline, txid: int, writes: Writes, found: Standing) -> None:
-        """Read the rows that the commit needs, and queue the changes; begins the transaction."""
+    def _write_rows(
+        self, pipe: Pipeline, txid: int, writes: Writes, found: Standing, head: Head
+    ) -> bool:
+        """Read the rows that the commit needs, and queue the changes; begins the transaction.
+
+        Returns:
+            Whether there will be rows.
+        """
         names, text = self._names, self._text
         keys = {text.key(key): key for key in written_keys(self.table, writes)}
         named = {key: name for name, key in keys.items()}
@@ -179,16 +195,19 @@ class RedisBackend(StateBackend):
             found_rows = zip(part, rows, strict=True)
             before |= {keys[name]: text.row_of(row) for name, row in found_rows if row is not None}
         # A key of another type is found here, before anything is written.
-        pipe.hlen(names.rows)
+        found_count: Any = pipe.hlen(names.rows)
+        count = int(found_count)
+        head.check_rows(count, self._place)
         pipe.llen(names.touched)
         changes = {
             named[key]: row
             for key, row in changed_rows(self.table, before, txid, writes, found).items()
         }
         kept = {name: text.row(row) for name, row in changes.items() if row is not None}
+        check_lengths(self._client, [*kept, *kept.values()], self._place)
         pipe.multi()
         if self.table.kind == "transactional" and redone:
-            return
+            return count > 0
         for part in _parts(list(kept)):
             pipe.hset(names.rows, mapping={name: kept[name] for name in part})
         for part in _parts([name for name in changes if name not in kept]):
@@ -199,6 +218,8 @@ class RedisBackend(StateBackend):
                 pipe.rpush(names.touched, *part)
             for part in _parts([name for name, row in changes.items() if row and row.deleted]):
                 pipe.sadd(names.deleted, *part)
+        gone = sum(row is None and keys[name] in before for name, row in changes.items())
+        return count > gone or bool(kept)
 
     def _check_keys(self) -> None:
         """Refuse keys of somebody else that have a name of this state."""
@@ -220,8 +241,8 @@ class RedisBackend(StateBackend):
                     taken=name,
                 )
 
-    def _head(self, client: Redis, name: str | None = None) -> Head | None:
-        text: Any = client.get(self._names.head if name is None else name)
+    def _head(self, client: Redis) -> Head | None:
+        text: Any = client.get(self._names.head)
         return head_of(text, self._place)
 
     def _checked(self, head: Head | None) -> Head | None:

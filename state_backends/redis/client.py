@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from txtopo.errors import PromiseError, TopologyError
+from txtopo.errors import PromiseError, TopologyError, ValueRefusedError
 from txtopo.state import hidden
 
 if TYPE_CHECKING:
@@ -24,6 +24,12 @@ _REQUIRED: Mapping[str, tuple[tuple[str, ...], str]] = {
         "rows would be evicted when memory is short",
     ),
 }
+
+# Redis closes the connection of who sends a longer text than this setting says, 512 MiB if it was
+# not changed, and the smallest that it takes is 1 MiB: so shorter texts need no look at it.
+_LENGTH_SETTING = "proto-max-bulk-len"
+_LENGTH_MIN = 1 << 20
+_CHARACTER_BYTES_MAX = 4
 
 
 def client_of(url: str) -> Redis:
@@ -50,6 +56,9 @@ def client_of(url: str) -> Redis:
             # The runtime tries again, not the client: a command sent twice could come twice.
             retry=Retry(NoBackoff(), 0),
         )
+        # It connects to nothing, but takes the options, which are else looked at with each command.
+        pool = client.connection_pool
+        pool.connection_class(**pool.connection_kwargs)
     except (ValueError, TypeError) as error:
         raise TopologyError(
             f"cannot read the URL of a state; got {hidden(url)!r}; expected e.g. "
@@ -82,4 +91,24 @@ def check_promises(client: Redis, place: str) -> None:
             f"{place} cannot keep exactly once: the server is a replica, which forgets what is "
             f"written to it when it next copies its master; got role {replication.get('role')!r}; "
             "expected 'master'; nothing was written; name the master in the URL"
+        )
+
+
+def check_lengths(client: Redis, texts: Iterable[str], place: str) -> None:
+    """Check that the server takes these texts: else it would hang up, again at each try.
+
+    Raises:
+        ValueRefusedError: One is too long.
+    """
+    long = [text for text in texts if len(text) * _CHARACTER_BYTES_MAX > _LENGTH_MIN]
+    if not long:
+        return
+    answer: Any = client.config_get(_LENGTH_SETTING)
+    limit = int(answer[_LENGTH_SETTING])
+    needed = max(len(text.encode()) for text in long)
+    if needed > limit:
+        raise ValueRefusedError(
+            f"{place} cannot keep a row or key of {needed} bytes; expected at most {limit}, which "
+            f"is {_LENGTH_SETTING}; nothing of its batch was written; write shorter values, or "
+            "raise it in redis.conf"
         )

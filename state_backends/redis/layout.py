@@ -52,15 +52,31 @@ class Head:
     Attributes:
         columns: The declaration of its columns.
         ledger: Its ledger.
+        filled: Whether it had rows then: Redis has no empty hashes, so one that was removed looks
+            like one without rows. None where an older txtopo did not write it.
     """
 
     columns: str
     ledger: Ledger
+    filled: bool | None = None
 
     def text(self) -> str:
         """Return the head as JSON."""
         parts = {"version": VERSION, "columns": self.columns, "ledger": asdict(self.ledger)}
-        return json.dumps(parts)
+        return json.dumps(parts if self.filled is None else parts | {"filled": self.filled})
+
+    def check_rows(self, count: int, place: str) -> None:
+        """Check that the hash is there, if it was.
+
+        Raises:
+            SchemaDrift: It is gone.
+        """
+        if self.filled and not count:
+            raise SchemaDrift(
+                f"{place}: its rows are gone, but its ledger holds txid {self.ledger.txid}; "
+                "expected both or none; nothing was written; was the key removed by hand? restore "
+                "it, or remove the keys of the state and begin anew"
+            )
 
 
 def head_of(text: str | None, place: str) -> Head | None:
@@ -70,7 +86,9 @@ def head_of(text: str | None, place: str) -> Head | None:
     try:
         found = json.loads(text)
         version = found["version"]
-        head = Head(found["columns"], Ledger.of(found["ledger"])) if version <= VERSION else None
+        head = None
+        if version <= VERSION:
+            head = Head(found["columns"], Ledger.of(found["ledger"]), found.get("filled"))
     except (ValueError, TypeError, KeyError) as error:
         raise SchemaDrift(
             f"{place} has a ledger that cannot be read; got {text!r:.200}; was it changed by hand?"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from state_backends.redis.client import check_promises, client_of
+from state_backends.redis.client import check_lengths, check_promises, client_of
 from txtopo.state import BackingMap, backing_map_factory, hidden
 
 Result = TypeVar("Result")
@@ -31,6 +31,7 @@ class RedisMap(BackingMap):
         """Write the values of the keys."""
         texts = {_PREFIX + key: value for key, value in zip(keys, values, strict=True)}
         if texts:
+            self._asked(lambda: check_lengths(self._client, texts.values(), self._place))
             self._asked(lambda: self._client.mset(texts))
 
     def close(self) -> None:

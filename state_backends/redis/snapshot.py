@@ -32,10 +32,13 @@ class RedisSnapshot(Snapshot):
         self._text = text
         self._place = place
         self._whole: dict[str, str] | None = None
-        head, rows = self._asked("hlen", names.rows)
-        if rows <= ROWS_AT_ONCE:
+        head, count = self._asked("hlen", names.rows)
+        if count <= ROWS_AT_ONCE:
             head, self._whole = self._asked("hgetall", names.rows)
+            count = len(self._whole)
         self._head = head_of(head, place)
+        if self._head is not None:
+            self._head.check_rows(count, place)
 
     @property
     def ledger(self) -> Ledger | None:

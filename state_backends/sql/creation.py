@@ -6,6 +6,7 @@ first, and what stands beside the table is made as long as no txid has been writ
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,7 +17,7 @@ from state_backends.sql.name_clashes import check_ledger_name, check_objects, ch
 from state_backends.sql.names import LEDGER
 from state_backends.sql.tables import SCHEMA_VERSION, CreateView, ledger_of
 from txtopo.errors import SchemaDrift
-from txtopo.state import StateTable, declaration, declared, means
+from txtopo.state import StateTable, declaration, declared, listed, means
 
 
 def create_tables(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
@@ -63,7 +64,8 @@ def stored_states(connection: sa.Connection, dialect: SqlDialect) -> tuple[State
         return ()
     ledger = dialect.ledger
     rows = connection.execute(sa.select(ledger.c.state, ledger.c.declaration))
-    return tuple(declared(name, text) for name, text in rows)
+    own = dialect.state.name
+    return listed(own, {name: partial(declared, name, text) for name, text in rows})
 
 
 def _made(

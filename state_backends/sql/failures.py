@@ -35,9 +35,11 @@ _DRIFT_TEXTS = ("no such table", "no such column", "has no column named", "not a
 # What PostgreSQL's checksums and SQLite find; MariaDB refuses to start.
 _DAMAGED_STATES = ("XX001", "XX002")
 _DAMAGED_TEXT = "is malformed"
-# Data exceptions, a row merged twice, what no page or index has room for, and what a user's own
-# table does not take: NULL, a key of no other table, what a CHECK or an exclusion forbids.
-_VALUE_STATES = ("22", "21000", "54", "23502", "23503", "23514", "23P01")
+# What no page, index or array has room for.
+_LIMIT_STATE = "54"
+# Data exceptions, a row merged twice, and what a user's own table does not take: NULL, a key of no
+# other table, what a CHECK or an exclusion forbids.
+_VALUE_STATES = ("22", "21000", "23502", "23503", "23514", "23P01")
 _VALUE_TEXTS = (
     "cannot store",
     "user-defined function raised exception",
@@ -85,6 +87,11 @@ def damaged(place: str, what: str) -> StoreDamagedError:
 def _by_value(cause: BaseException | None, text: str, place: str) -> TxtopoError | None:
     state = state_of(cause)
     kind = type(cause).__name__
+    if state.startswith(_LIMIT_STATE):
+        return ValueRefusedError(
+            f"{place} cannot store a value exactly: {text}; nothing of its batch was written; let "
+            "the spout cut smaller batches, or write shorter keys and values"
+        )
     refused = state.startswith(_VALUE_STATES) or any(part in text for part in _VALUE_TEXTS)
     if refused or kind == "DataError" or isinstance(cause, UnicodeError | OverflowError):
         return ValueRefusedError(

@@ -23,6 +23,7 @@ from txtopo.state import StateTable
 # somebody has made that one small.
 _CHUNK_CHARACTERS = 1_000_000
 _CHUNK_ROWS = 30_000
+_PORTION_CHARACTERS = 4 * _CHUNK_CHARACTERS
 _CHARACTER_BYTES_MAX = 4
 # One encoder for all: json.dumps would make another for each call, at ten times the cost.
 _TO_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -119,8 +120,29 @@ def chunks(rows: Sequence[Sequence[Any]], bytes_max: int) -> Iterator[str]:
     Raises:
         ValueRefusedError: A row that no statement can hold.
     """
-    if not rows:
-        return
+    for part in _portions(rows):
+        yield from _texts(part, bytes_max)
+
+
+def _portions(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:
+    """Yield long rows a few at a time.
+
+    To write gigabytes as one text, only to find it too long, takes longer than the server lets a
+    transaction be idle: it would be ended each time that it is tried.
+    """
+    start = characters = 0
+    for end, row in enumerate(rows, 1):
+        for value in row:
+            if type(value) is str:
+                characters += len(value)
+        if characters > _PORTION_CHARACTERS:
+            yield rows[start:end]
+            start, characters = end, 0
+    if start < len(rows):
+        yield rows[start:]
+
+
+def _texts(rows: Sequence[Sequence[Any]], bytes_max: int) -> Iterator[str]:
     text = _TO_JSON.encode(rows) if len(rows) <= _CHUNK_ROWS else None
     if text is not None and len(text) <= _CHUNK_CHARACTERS and _fits(text, bytes_max):
         yield text
@@ -129,8 +151,8 @@ def chunks(rows: Sequence[Sequence[Any]], bytes_max: int) -> Iterator[str]:
         yield text
     else:
         middle = len(rows) // 2
-        yield from chunks(rows[:middle], bytes_max)
-        yield from chunks(rows[middle:], bytes_max)
+        yield from _texts(rows[:middle], bytes_max)
+        yield from _texts(rows[middle:], bytes_max)
 
 
 def _fits(text: str, bytes_max: int) -> bool:

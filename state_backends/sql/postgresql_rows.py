@@ -1,8 +1,16 @@
-"""The statements that write the rows of a txid in PostgreSQL, compiled once for each state."""
+"""The statements that write the rows of a txid in PostgreSQL, compiled once for each state.
+
+Sizes
+-----
+A message to the server holds less than 1 GiB, and so does a field. Long rows are therefore copied,
+however few they are, and in pieces: each is written as text while the server waits in ``COPY``,
+which its limit on idle transactions leaves alone. A row that is too long by itself is refused by
+name before it is sent; what the server finds too large is refused as a value as well.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +23,16 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from state_backends.sql.names import STAGE, Names
 from state_backends.sql.postgresql_types import as_array, as_csv, plain_type
 from state_backends.sql.tables import StateColumns
+from txtopo.errors import ValueRefusedError
 from txtopo.state import Aggregate, StateTable
 
 # Below this, arrays in the statement are faster than COPY with its extra round trips.
 COPIED_ROWS_MIN = 2_000
+COPIED_BYTES_MIN = 1 << 24
+# So much is turned into text at a time.
+PIECE_BYTES_MAX = 1 << 24
+ROW_BYTES_MAX = (1 << 30) - 1
+"""What the server takes of one row as text: PostgreSQL's MaxAllocSize."""
 GONE = "in_gone"
 
 
@@ -107,7 +121,7 @@ class RowWriter:
         """Write rows whose columns are keys, values and, for puts, whether the key goes."""
         statements = self._puts if put else self._merges
         assert statements is not None
-        copied = rows.num_rows >= COPIED_ROWS_MIN
+        copied = rows.num_rows >= COPIED_ROWS_MIN or rows.nbytes >= COPIED_BYTES_MIN
         parameters: dict[str, Any] = {"in_txid": txid}
         if copied:
             copy_rows(connection, self.stage.name, rows)
@@ -186,12 +200,38 @@ class RowWriter:
 
 
 def copy_rows(connection: sa.Connection, table: str, rows: pa.Table) -> None:
-    """Append rows to a table, by ``COPY``."""
+    """Append rows to a table, by ``COPY``.
+
+    Raises:
+        ValueRefusedError: A row is too long.
+    """
     names = ", ".join(_quoted(connection, name) for name in rows.column_names)
     driver: Any = connection.connection.driver_connection
     into = f"COPY {_quoted(connection, table)} ({names}) FROM STDIN (FORMAT csv)"
     with driver.cursor() as cursor, cursor.copy(into) as copy:
-        copy.write(as_csv(rows))
+        for piece in _pieces(rows, table):
+            copy.write(as_csv(piece))
+
+
+def _pieces(rows: pa.Table, table: str) -> Iterator[pa.Table]:
+    if rows.nbytes <= PIECE_BYTES_MAX:
+        yield rows
+    elif rows.num_rows > 1:
+        half = rows.num_rows // 2
+        yield from _pieces(rows.slice(0, half), table)
+        yield from _pieces(rows.slice(half), table)
+    else:
+        # Bytes travel as two digits each.
+        needed = sum(
+            column.nbytes * (2 if pa.types.is_binary(column.type) else 1) for column in rows.columns
+        )
+        if needed > ROW_BYTES_MAX:
+            raise ValueRefusedError(
+                f"a row is too long for table {table!r}; got {needed} bytes of text; expected at "
+                f"most {ROW_BYTES_MAX}, which no setting of PostgreSQL raises; nothing of its "
+                "batch was written; keep the value elsewhere, and where it lies in the state"
+            )
+        yield rows
 
 
 def puts_table(state: StateTable, rows: Sequence[tuple[Any, Any]]) -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from txtopo.errors import EmitError
-from txtopo.planning.columns import conform, to_batch
+from txtopo.planning.columns import conform, to_batches
 from txtopo.tuples import Fields
 
 AWARE = dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC)
@@ -25,7 +25,7 @@ class Level(enum.IntEnum):
 def column(kind: str, *values: Any) -> list[Any]:
     fields = Fields(f"x {kind}")
     rows = [[value] for value in values]
-    batch = to_batch("bolt", "default", fields, fields.arrow_schema(), rows)
+    (batch,) = to_batches("bolt", "default", fields, fields.arrow_schema(), rows)
     return list(batch.column(0).to_pylist())
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from txtopo.metadata import Json
-from txtopo.planning.columns import to_batch
+from txtopo.planning.columns import to_batches
 from txtopo.planning.content import Digest
 from txtopo.tuples import Fields
 
@@ -37,9 +37,9 @@ def add(
     schema = fields.arrow_schema()
     for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         if sliced:
-            batch = to_batch("spout", stream, fields, schema, rows)[start:end]
+            batch = next(to_batches("spout", stream, fields, schema, rows))[start:end]
         else:
-            batch = to_batch("spout", stream, fields, schema, rows[start:end])
+            (batch,) = to_batches("spout", stream, fields, schema, rows[start:end])
         digest.add(stream, batch, None)
 
 
@@ -101,7 +101,7 @@ def test_the_order_of_the_streams_does_not_count() -> None:
 
 
 def test_the_tasks_of_a_direct_stream_count() -> None:
-    batch = to_batch("spout", "default", TWO, TWO.arrow_schema(), ROWS[:2])
+    (batch,) = to_batches("spout", "default", TWO, TWO.arrow_schema(), ROWS[:2])
     contents = []
     for targets in ([0, 1], [1, 0]):
         digest = Digest()

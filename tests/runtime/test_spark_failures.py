@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
-from txtopo.errors import BoltError, RunLostError, TopologyError
+from txtopo.errors import BoltError, DriverMemoryError, RunLostError, TopologyError
 from txtopo.runtime.spark_failures import failure_of_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 JAVA = "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
 PYTHON = (
@@ -67,3 +72,45 @@ def test_python_that_fails_outside_of_bolts_is_not_tried_again() -> None:
 
     assert isinstance(error, BoltError)
     assert "got AttributeError: Can't get attribute 'Bolt' on module;" in str(error)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PYTHON + "struct.error: 'i' format requires -2147483648 <= number <= 2147483647\n",
+        JAVA + "java.lang.OutOfMemoryError: Requested array size exceeds VM limit",
+        JAVA + "java.lang.NegativeArraySizeException: -2094967296",
+    ],
+)
+def test_a_message_beyond_two_gigabytes_is_not_tried_again(text: str) -> None:
+    error = failure_of_job(RuntimeError(text), "tag")
+
+    assert isinstance(error, BoltError)
+    assert "made a message of more than 2 GiB" in str(error)
+    assert "cut smaller batches" in str(error)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("carrier", ["rdd", "dataframe"])
+def test_results_beyond_what_the_driver_takes_name_the_setting(
+    spark: SparkSession, carrier: str
+) -> None:
+    """They are as large the next time: it was tried for ever."""
+    conf: Any = spark.sparkContext._jsc.sc().conf()
+    right = conf.get("spark.driver.maxResultSize", "1g")
+    conf.set("spark.driver.maxResultSize", "100k")
+    rdd = spark.sparkContext.parallelize(range(2), 2).map(lambda _: "x" * 200_000)
+    frame = spark.range(2).selectExpr("repeat(string(id), 200000)")
+    collect: Any = rdd.collect if carrier == "rdd" else frame.toArrow
+    try:
+        with pytest.raises(Exception, match="maxResultSize") as caught:
+            collect()
+    finally:
+        conf.set("spark.driver.maxResultSize", right)
+
+    assert isinstance(caught.value, Exception)
+    error = failure_of_job(caught.value, "tag")
+
+    assert isinstance(error, DriverMemoryError)
+    assert error.facts["setting"] == "spark.driver.maxResultSize"
+    assert "(100.0 KiB); raise spark.driver.maxResultSize" in str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,12 +16,14 @@ from txtopo.errors import (
     PromiseError,
     SchemaDrift,
     SchemaVersionError,
+    StateUsageError,
     StoreUnavailable,
     TopologyError,
     TxtopoError,
     UnknownOutcomeError,
+    ValueRefusedError,
 )
-from txtopo.state import Puts, State, open_state
+from txtopo.state import Fields, Puts, State, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.service("redis")
@@ -252,3 +255,91 @@ def test_a_large_state_that_is_written_while_it_is_read_says_so(
         assert dict(reader.items()) == {"a": 2, "b": 1}
         store.puts(3, {"a": 3})
         assert reader.get("a") == 2
+
+
+@pytest.mark.parametrize("broken", ["nonsense", '{"version": 99}', b"\xff", None])
+def test_a_broken_ledger_is_named_and_keeps_nobody_from_another_state(
+    state: State, broken: str | bytes | None
+) -> None:
+    """None stands for a key of another type."""
+    StateDriver(state).puts(1, {"a": 1})
+    StateDriver(open_state(state.url, table="b"))
+    with raw(state) as client:
+        client.delete("txtopo:{b}:head")
+        client.rpush("txtopo:{b}:head", "x") if broken is None else client.set(
+            "txtopo:{b}:head", broken
+        )
+
+    with state.reader() as reader:
+        assert reader.get("a") == 1
+    with (
+        pytest.raises((SchemaDrift, SchemaVersionError), match="state 'b'"),
+        open_state(state.url, table="b").reader(),
+    ):
+        pass
+    with pytest.raises(StateUsageError, match=r"which state is meant.*b, counts"):
+        open_state(state.url).reader().__enter__()
+
+
+@pytest.mark.parametrize("kind", ["opaque", "transactional"])
+def test_rows_that_are_gone_are_no_empty_state(redis_server: RedisServer, kind: Any) -> None:
+    """As in SQL. Redis has no empty hashes, so the ledger says whether there were rows."""
+    state = open_state(redis_server.empty(), kind, table="counts")
+    store = StateDriver(state)
+    store.puts(1, {"a": 1})
+    StateDriver(state, epoch=2).close()
+    with raw(state) as client:
+        client.delete("txtopo:{counts}:rows")
+
+    with pytest.raises(SchemaDrift, match=r"its rows are gone.*txid 1"):
+        StateDriver(state, epoch=3).puts(2, {"b": 1})
+    with pytest.raises(SchemaDrift, match="its rows are gone"), state.reader():
+        pass
+
+
+@pytest.mark.parametrize("kind", ["opaque", "transactional"])
+def test_a_state_whose_rows_were_all_deleted_goes_on(redis_server: RedisServer, kind: Any) -> None:
+    store = StateDriver(open_state(redis_server.empty(), kind, table="counts"))
+    store.puts(1, {"a": 1})
+    store.puts(2, {"a": None})
+    store.puts(3, {})
+    store.puts(4, {})
+
+    assert store.contents() == {}
+    store.puts(5, {"b": 1})
+    store.puts(5, {"c": 1}, attempt=1)
+    assert store.contents() == ({"c": 1} if kind == "opaque" else {"b": 1})
+
+
+def test_a_ledger_of_before_does_not_say_whether_there_were_rows(state: State) -> None:
+    store = StateDriver(state)
+    store.puts(1, {"a": 1})
+    with raw(state) as client:
+        head = json.loads(client.get("txtopo:{counts}:head"))
+        del head["filled"]
+        client.set("txtopo:{counts}:head", json.dumps(head))
+
+    assert store.contents() == {"a": 1}
+    store.puts(2, {"a": 2})
+    with raw(state) as client:
+        assert json.loads(client.get("txtopo:{counts}:head"))["filled"] is True
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis-map"])
+def test_a_value_that_the_server_hangs_up_at_is_refused_by_its_setting(
+    redis_server: RedisServer, scheme: str
+) -> None:
+    redis_server.empty()
+    state = open_state(redis_server.url(scheme), table="texts", value=Fields("text string"))
+    store = StateDriver(state)
+    with raw(open_state(redis_server.url(), table="texts")) as client:
+        right = client.config_get("proto-max-bulk-len")["proto-max-bulk-len"]
+        client.config_set("proto-max-bulk-len", 1 << 20)
+        try:
+            with pytest.raises(ValueRefusedError, match="1048576, which is proto-max-bulk-len"):
+                store.puts(1, {"a": "é" * 600_000})
+        finally:
+            client.config_set("proto-max-bulk-len", right)
+    store.puts(1, {"a": "é" * 600_000}, attempt=1)
+
+    assert store.contents() == {"a": "é" * 600_000}

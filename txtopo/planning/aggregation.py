@@ -7,6 +7,10 @@ key here, and combined by ``folding.py``.
 
 A sum that leaves its type is an error, since Arrow would wrap it: a bound made of the largest
 value is looked at first, and only where that does not do the sum is computed in wider numbers.
+
+Arrow counts the bytes of a column in 31 bits, and ``group_by`` does not look: keys of more than
+2 GiB come out with offsets that have wrapped, as other keys. So what is combined at a time stays
+below that, and what is left of it, one row for each key, is refused by name where it does not.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from txtopo.state.aggregates import Aggregate, Count
 from txtopo.state.own_aggregate import OwnAggregate, PythonAggregate
 from txtopo.tuples import Field, Fields
 
+# What a column of text holds: Arrow's offsets are 32 bits, with a sign.
+COLUMN_BYTES_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 _DECIMAL_MAX = 10**38 - 1
 
@@ -105,11 +111,23 @@ class Aggregation:
         """Combine partial results: one row for each key.
 
         Raises:
-            ValueRefusedError: A sum does not fit its column.
+            ValueRefusedError: A sum does not fit its column, or the keys do not fit one.
         """
+        waiting: list[pa.RecordBatch] = []
+        size = 0
+        for batch in batches:
+            size += _text_bytes(batch)
+            if size > COLUMN_BYTES_MAX and waiting:
+                waiting = [self._merged(waiting)]
+                size = _text_bytes(waiting[0]) + _text_bytes(batch)
+            if size > COLUMN_BYTES_MAX:
+                raise self._too_large([*waiting, batch])
+            waiting.append(batch)
+        return self._merged(waiting)
+
+    def _merged(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         table = pa.Table.from_batches(batches, self.schema)
-        names = self._names_of_partials
-        return self._combined(table, names, Folding.merged)
+        return self._combined(table, self._names_of_partials, Folding.merged)
 
     def _names_of_partials(self, folding: Folding) -> list[str]:
         return list(folding.columns.fields.names)
@@ -163,6 +181,8 @@ class Aggregation:
                 columns += reduce(folding, [next(found) for _ in gathered(folding)])
             else:
                 columns.append(self._narrowed(next(found), name))
+        if any(isinstance(column, pa.ChunkedArray) for column in columns):
+            raise self._too_large([pa.table(columns, schema=self.schema)])
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _widened(self, table: pa.Table, name: str) -> pa.Table:
@@ -193,6 +213,21 @@ class Aggregation:
         except pa.ArrowInvalid as error:
             raise self._unfit(name) from error
 
+    def _too_large(self, parts: Sequence[pa.RecordBatch | pa.Table]) -> ValueRefusedError:
+        sizes = {
+            name: sum(part.column(name).nbytes for part in parts)
+            for name, kind in zip(self.schema.names, self.schema.types, strict=True)
+            if _is_text(kind)
+        }
+        column = max(sizes, key=lambda name: sizes[name])
+        return ValueRefusedError(
+            f"the keys of one batch and what belongs to them are too large for a column; got "
+            f"{sizes[column]} bytes in column {column!r}; expected at most {COLUMN_BYTES_MAX}; no "
+            "setting raises that; let the spout cut smaller batches, or aggregate shorter values",
+            column=column,
+            bytes=sizes[column],
+        )
+
     def _unfit(self, name: str) -> ValueRefusedError:
         return ValueRefusedError(
             f"a sum does not fit value column {name!r}; got more than "
@@ -200,6 +235,15 @@ class Aggregation:
             "expected smaller values; aggregate a wider type, such as decimal(38,0)",
             column=name,
         )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _text_bytes(batch: pa.RecordBatch) -> int:
+    """Return the bytes of the largest column of text."""
+    return max((column.nbytes for column in batch.columns if _is_text(column.type)), default=0)
 
 
 def _plain(column: pa.Array) -> pa.Array:

@@ -16,6 +16,7 @@ from txtopo.bolts.batch import BatchBolt
 from txtopo.collector import BATCH_TUPLES_MAX, ArrowOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
+from txtopo.planning.columns import BATCH_BYTES_MAX
 from txtopo.planning.emission import Emission
 from txtopo.planning.inbox import Arrival
 from txtopo.tuples import Origin, Tuple
@@ -85,19 +86,25 @@ def rows_of(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
 
 
 def _batches(arrivals: Sequence[Arrival]) -> Iterator[pa.RecordBatch]:
-    """Yield record batches of one stream each, of about ``BATCH_TUPLES_MAX`` tuples."""
+    """Yield record batches of one stream each, of about ``BATCH_TUPLES_MAX`` tuples.
+
+    Long tuples make smaller batches: joined, they might be more than a column holds.
+    """
     waiting: list[Arrival] = []
-    tuples = 0
+    tuples = nbytes = 0
     for arrival in arrivals:
+        size = arrival.batch.nbytes
         full = tuples + arrival.batch.num_rows > BATCH_TUPLES_MAX
+        full |= nbytes + size > BATCH_BYTES_MAX
         if waiting and (full or arrival.edge is not waiting[0].edge):
             yield _joined(waiting)
-            waiting, tuples = [], 0
+            waiting, tuples, nbytes = [], 0, 0
         if arrival.batch.num_rows > BATCH_TUPLES_MAX:
             yield from _portions(arrival.batch)
             continue
         waiting.append(arrival)
         tuples += arrival.batch.num_rows
+        nbytes += size
     if waiting:
         yield _joined(waiting)
 

@@ -3,13 +3,21 @@
 Arrow itself is too kind: it stores 1.5 in a column of ``long`` as 1, a datetime in a ``date``
 without its time, bytes in a ``string``. So the Python types of each column are looked at first
 (0.2 ms for 10,000 values).
+
+Sizes
+-----
+Arrow counts the bytes of a column of text in 31 bits, and Spark those of whatever it moves. Larger
+types would not help: the next message has the same limit. So rows are cut *before*, into record
+batches of at most ``BATCH_BYTES_MAX``: bolts do not see where, since tuples stay in order. What
+cannot be cut is one tuple; beyond ``TUPLE_BYTES_MAX`` it is refused by name here, where the
+component is known, on all carriers alike: what works on ``local`` works on Spark.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +25,12 @@ import pyarrow as pa
 
 from txtopo.errors import EmitError
 from txtopo.tuples import Field, Fields
+
+# Far below what a column holds, since a grouping may send each tuple to a hundred tasks, and large
+# enough that batches of ordinary tuples stay whole: 10,000 tuples of 1.6 kB.
+BATCH_BYTES_MAX = 1 << 24
+# Half of what Arrow and Spark's arrays of bytes hold: a message has more in it than the tuple.
+TUPLE_BYTES_MAX = 1 << 30
 
 _WHOLE: tuple[type, ...] = (int, np.integer)
 _ALLOWED: dict[str, tuple[type, ...]] = {
@@ -47,25 +61,66 @@ _FAMILIES = (
 )
 
 
-def to_batch(
+def to_batches(
     component: str, stream: str, fields: Fields, schema: pa.Schema, rows: Sequence[Sequence[Any]]
-) -> pa.RecordBatch:
-    """Return rows as a record batch of the declared types.
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows as record batches of the declared types, in order; mostly it is one.
 
     Raises:
-        EmitError: A value does not fit its column; mend the component.
+        EmitError: A value does not fit its column, or is too long; mend the component.
     """
     if not fields:
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
+        yield pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
+        return
     arrays = []
     for at, field in enumerate(fields):
         values = [row[at] for row in rows]
         try:
             _check_types(field, values)
             arrays.append(pa.array(values, schema.field(at).type))
+        except pa.ArrowCapacityError as error:
+            raise _too_long(component, stream, schema, rows) from error
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise _refused(component, stream, schema, at, field, values) from error
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    if sum(array.nbytes for array in arrays) <= BATCH_BYTES_MAX:
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    elif len(rows) > 1:
+        del arrays
+        middle = len(rows) // 2
+        yield from to_batches(component, stream, fields, schema, rows[:middle])
+        yield from to_batches(component, stream, fields, schema, rows[middle:])
+    else:
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        check_size(component, stream, batch)
+        yield batch
+
+
+def parts_of(component: str, stream: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a record batch in parts that are not too large, in order; mostly it is one.
+
+    Raises:
+        EmitError: A tuple is too long; mend the component.
+    """
+    if batch.nbytes <= BATCH_BYTES_MAX:
+        yield batch
+    elif batch.num_rows > 1:
+        middle = batch.num_rows // 2
+        yield from parts_of(component, stream, batch.slice(0, middle))
+        yield from parts_of(component, stream, batch.slice(middle))
+    else:
+        check_size(component, stream, batch)
+        yield batch
+
+
+def check_size(component: str, stream: str, batch: pa.RecordBatch) -> None:
+    """Check that a single tuple can be moved.
+
+    Raises:
+        EmitError: It is too long; mend the component.
+    """
+    if batch.nbytes > TUPLE_BYTES_MAX:
+        columns = zip(batch.columns, batch.schema.names, strict=True)
+        raise _over(component, stream, batch.nbytes, *max((c.nbytes, name) for c, name in columns))
 
 
 def conform(
@@ -139,6 +194,30 @@ def _refused(
         component=component,
         stream=stream,
         column=field.name,
+    )
+
+
+def _too_long(
+    component: str, stream: str, schema: pa.Schema, rows: Sequence[Sequence[Any]]
+) -> EmitError:
+    """Return the error for rows with a value that no column holds."""
+    longest = (0, "")
+    for row in rows:
+        for name, value in zip(schema.names, row, strict=True):
+            if isinstance(value, str | bytes | bytearray | memoryview):
+                longest = max(longest, (len(value), name))
+    return _over(component, stream, longest[0], *longest)
+
+
+def _over(component: str, stream: str, total: int, nbytes: int, column: str) -> EmitError:
+    return EmitError(
+        f"{component!r} emitted a tuple that is too large to be moved to stream {stream!r}; got "
+        f"{total} bytes, of which column {column!r} has {nbytes}; expected at most "
+        f"{TUPLE_BYTES_MAX}; no setting raises that; emit the value in pieces, or where it lies",
+        component=component,
+        stream=stream,
+        column=column,
+        bytes=total,
     )
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from txtopo.collector import BatchOutputCollector
 from txtopo.groupings import AllGrouping, DirectGrouping
-from txtopo.planning.columns import conform, to_batch
+from txtopo.planning.columns import conform, parts_of, to_batches
 from txtopo.planning.content import Digest
 from txtopo.planning.outbox import Outbox, Site
 from txtopo.planning.partials import Partials
@@ -58,12 +58,17 @@ class Emission:
     def _take_rows(self, stream: str, rows: list[Sequence[Any]], targets: list[int] | None) -> None:
         component = self._component
         fields, schema = component.streams[stream].fields, component.schemas[stream]
-        self._send(stream, to_batch(component.id, stream, fields, schema, rows), targets)
+        start = 0
+        for batch in to_batches(component.id, stream, fields, schema, rows):
+            end = start + batch.num_rows
+            self._send(stream, batch, targets if targets is None else targets[start:end])
+            start = end
 
     def _take_batch(self, stream: str, batch: pa.RecordBatch) -> None:
         component = self._component
         fields, schema = component.streams[stream].fields, component.schemas[stream]
-        self._send(stream, conform(component.id, stream, fields, schema, batch), None)
+        for part in parts_of(component.id, stream, batch):
+            self._send(stream, conform(component.id, stream, fields, schema, part), None)
 
     def _send(self, stream: str, batch: pa.RecordBatch, targets: list[int] | None) -> None:
         if not batch.num_rows:

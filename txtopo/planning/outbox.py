@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.planning.columns import check_size
 from txtopo.planning.envelopes import (
     CHUNK_BYTES_MAX,
     EVERY_TASK,
@@ -136,8 +137,13 @@ class Outbox:
     def put(
         self, edge: PlannedEdge, to_slot: int, segments: list[Segment], batch: pa.RecordBatch
     ) -> None:
-        """Add tuples that go to one slot."""
+        """Add tuples that go to one slot.
+
+        Raises:
+            EmitError: One of them is too large to be moved.
+        """
         for piece in pieces(batch, segments):
+            check_size(edge.source, edge.stream, piece.batch)
             parcel = self._parcels.setdefault((edge.index, to_slot), _Parcel())
             nbytes = piece.batch.nbytes
             if parcel.batches and parcel.nbytes + nbytes > CHUNK_BYTES_MAX:
@@ -187,7 +193,15 @@ class Outbox:
         rows: np.ndarray | None,
     ) -> None:
         order, shares = spread(tasks, edge.tasks, self._slots(edge), sender)
-        ordered = batch.take(pa.array(order if rows is None else rows[order]))
+        try:
+            ordered = batch.take(pa.array(order if rows is None else rows[order]))
+        except pa.ArrowInvalid:
+            # A grouping that picks many tasks for each tuple: the copies outgrow a column.
+            assert rows is not None
+            half = len(tasks) // 2
+            self._spread(edge, sender, batch, tasks[:half], rows[:half])
+            self._spread(edge, sender, batch, tasks[half:], rows[half:])
+            return
         for share in shares:
             self.put(edge, share.slot, share.segments, ordered.slice(share.start, share.tuples))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,8 @@ from txtopo.planning.routing import EveryTask, Route, TaskEach
 # Rows that wait to be combined: enough that combining costs little (4 ms for 100,000 words), few
 # enough that memory stays small whatever the size of the batch.
 WAITING_ROWS_MAX = 200_000
+# The same for long rows.
+WAITING_BYTES_MAX = 1 << 28
 
 
 @dataclass(slots=True)
@@ -32,6 +35,7 @@ class _Waiting:
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
+    nbytes: int = 0
 
 
 class AggregateFailed(Exception):
@@ -58,16 +62,18 @@ class Partials:
     def add(self, edge: PlannedEdge, sender: int, batch: pa.RecordBatch, route: Route) -> None:
         """Add emitted rows, with the tasks that they would go to."""
         aggregation = self._site.program.aggregations[edge.target]
-        with _told(edge.target):
-            rows = aggregation.inputs_of(_delivered(edge, batch, route))
         key = (edge.index, sender if aggregation.ordered else 0)
         waiting = self._waiting.setdefault(key, _Waiting())
-        waiting.batches.append(rows)
-        waiting.rows += rows.num_rows
-        if waiting.rows >= WAITING_ROWS_MAX:
+        for part in _delivered(edge, batch, route):
+            with _told(edge.target):
+                rows = aggregation.inputs_of(part)
+            waiting.batches.append(rows)
+            waiting.rows += rows.num_rows
+            waiting.nbytes += rows.nbytes
+        if waiting.rows >= WAITING_ROWS_MAX or waiting.nbytes >= WAITING_BYTES_MAX:
             # What is combined already does not count: its size is that of the distinct keys.
             waiting.batches = [self._combine(edge, waiting)]
-            waiting.rows = 0
+            waiting.rows = waiting.nbytes = 0
 
     def send(self, outbox: Outbox) -> None:
         """Send the partial results of the attempt.
@@ -79,11 +85,11 @@ class Partials:
             edge = self._site.program.edges[index]
             try:
                 combined = self._combine(edge, waiting)
+                if combined.num_rows:
+                    segment = Segment(sender, 0, combined.num_rows)
+                    outbox.put(edge, self._site.slot, [segment], combined)
             except Exception as error:
                 raise AggregateFailed(edge.target, error) from error
-            if combined.num_rows:
-                segment = Segment(sender, 0, combined.num_rows)
-                outbox.put(edge, self._site.slot, [segment], combined)
         self._waiting.clear()
 
     def _combine(self, edge: PlannedEdge, waiting: _Waiting) -> pa.RecordBatch:
@@ -138,10 +144,21 @@ def _parts(
         start += segment.tuples
 
 
-def _delivered(edge: PlannedEdge, batch: pa.RecordBatch, route: Route) -> pa.RecordBatch:
-    """Return the rows as often as they would be delivered."""
-    if isinstance(route, EveryTask) and edge.tasks > 1:
-        return batch.take(pa.array(np.tile(np.arange(batch.num_rows), edge.tasks)))
-    if isinstance(route, TaskEach) and route.rows is not None:
-        return batch.take(pa.array(route.rows))
-    return batch
+def _delivered(edge: PlannedEdge, batch: pa.RecordBatch, route: Route) -> Iterator[pa.RecordBatch]:
+    """Yield the rows as often as they would be delivered."""
+    if isinstance(route, EveryTask):
+        yield from repeat(batch, edge.tasks)
+    elif isinstance(route, TaskEach) and route.rows is not None:
+        yield from _taken(batch, route.rows)
+    else:
+        yield batch
+
+
+def _taken(batch: pa.RecordBatch, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
+    try:
+        yield batch.take(pa.array(rows))
+    except pa.ArrowInvalid:
+        # The copies outgrow a column.
+        half = len(rows) // 2
+        yield from _taken(batch, rows[:half])
+        yield from _taken(batch, rows[half:])

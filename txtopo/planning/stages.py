@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.context import TaskContext
-from txtopo.errors import RecomputedError, RunLostError
+from txtopo.errors import RecomputedError, RunLostError, StateUsageError
 from txtopo.metadata import BatchMetadata
 from txtopo.planning.bolt_tasks import run_bolt
 from txtopo.planning.emission import Channel, Emission
@@ -35,6 +35,9 @@ from txtopo.planning.states import StateOpener, TaskStates, open_in_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+# Half of what Spark's arrays of bytes hold, since others may travel with it.
+STAMP_BYTES_MAX = 1 << 30
 
 Address = int
 Output = Iterator[tuple[Address, bytes]]
@@ -99,9 +102,28 @@ class _Stage:
             yield from self._batches(inbox)
         for spout in self._spouts.values():
             spout.close()
-        yield from self._channel.outbox.stamps(
-            self._control, failed_txid=self._failed_txid, fault=fault
+        yield from self._stamps(fault)
+
+    def _stamps(self, fault: tuple[bool, str] | None) -> Iterable[tuple[Address, bytes]]:
+        """Return the stamps; write sets travel in them, and what cannot be moved is refused."""
+        outbox, control = self._channel.outbox, self._control
+        stamps = list(outbox.stamps(control, failed_txid=self._failed_txid, fault=fault))
+        largest = max(len(record) for _, record in stamps)
+        if largest <= STAMP_BYTES_MAX or not control.writes:
+            return stamps
+        write = max(control.writes, key=lambda each: len(each.puts.rows))
+        error = StateUsageError(
+            f"what committers write in one batch is too large to be moved to the driver; got "
+            f"{largest} bytes, the most rows by bolt {write.component!r} to state "
+            f"{write.state!r}; expected at most {STAMP_BYTES_MAX}; no setting raises that; let "
+            "the spout cut smaller batches, or write shorter values",
+            component=write.component,
+            state=write.state,
+            bytes=largest,
         )
+        self._fail(error, write.component, write.txid, write.task)
+        control.writes.clear()
+        return outbox.stamps(control, failed_txid=self._failed_txid, fault=fault)
 
     def _open(self, records: Iterable[bytes]) -> Inbox:
         site = self._site
@@ -205,24 +227,22 @@ class _Stage:
             except StopIteration:
                 return
             except BaseException as error:  # noqa: BLE001 - a bolt may even call sys.exit()
-                self._fail(error, component.id, attempt, task)
+                self._fail(error, component.id, attempt.txid, task)
                 return
             yield from self._channel.outbox.ready()
 
-    def _fail(
-        self, error: BaseException, component: str, attempt: TransactionAttempt, task: int
-    ) -> None:
+    def _fail(self, error: BaseException, component: str, txid: int, task: int) -> None:
         self._control.failures.append(
-            failure_of(error, self._site, component, txid=attempt.txid, task=task)
+            failure_of(error, self._site, component, txid=txid, task=task)
         )
-        self._fail_at(attempt.txid)
+        self._fail_at(txid)
 
     def _finish(self, attempt: TransactionAttempt) -> Output:
         outbox = self._channel.outbox
         try:
             self._channel.partials.send(outbox)
         except AggregateFailed as failed:
-            self._fail(failed.error, failed.component, attempt, 0)
+            self._fail(failed.error, failed.component, attempt.txid, 0)
             return
         outbox.end()
         yield from outbox.ready()

@@ -210,5 +210,6 @@ def _batch(addresses: list[int], payloads: list[bytes]) -> pa.RecordBatch:
 
 
 def _table(records: Cut) -> pa.Table:
-    rows = [(address, payload) for address, payloads in records.items() for payload in payloads]
-    return pa.Table.from_batches([_batch([a for a, _ in rows], [p for _, p in rows])])
+    """Return the records; in several batches, since one holds less than 2 GiB of payloads."""
+    rows = ((address, payload) for address, payloads in records.items() for payload in payloads)
+    return pa.Table.from_batches(_batches(rows), _SCHEMA)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from txtopo.config import Config
+from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
 from txtopo.errors import FieldsError, SourceDataLost
 from txtopo.output_collector import SpoutOutputCollector
@@ -41,6 +41,8 @@ class FileSpout(Spout):
     def __init__(self, paths: str | os.PathLike[str] | Sequence[str], encoding: str = "utf-8"):
         single = isinstance(paths, str | os.PathLike)
         self._paths = [os.fspath(paths)] if single else list(map(os.fspath, paths))  # type: ignore[arg-type]
+        for path in self._paths:
+            check_text("a path of a file spout", path)
         self._encoding = encoding
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:

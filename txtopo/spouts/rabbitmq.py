@@ -16,8 +16,9 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-from txtopo.config import Config
+from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
 from txtopo.errors import (
     AuthError,
@@ -109,6 +110,8 @@ class QueueSpout(Spout):
                 "with 'amqp://' or 'amqps://'; expected amqp://user:password@host:port/vhost",
                 setting="url",
             )
+        check_text("the url of a QueueSpout", unquote(url))
+        check_text("the queue of a QueueSpout", queue)
         whole = type(prefetch) is int
         if prefetch is not None and not (whole and 1 <= prefetch <= PREFETCH_MAX):
             raise ConfigError(

@@ -21,7 +21,7 @@ from txtopo.state.backend import (
 from txtopo.state.backing_map import BackingMap, ComparesAndPuts
 from txtopo.state.columns import Columns
 from txtopo.state.count_distinct import CountDistinct
-from txtopo.state.declaration import declaration, declared
+from txtopo.state.declaration import declaration, declared, listed
 from txtopo.state.final_values import combines_in_store, final_values
 from txtopo.state.first_last import First, Last
 from txtopo.state.folding import SEGMENTS_OF_A_TIER, span_to_fold
@@ -127,6 +127,7 @@ __all__ = [
     "is_exact",
     "largest",
     "limited_sums",
+    "listed",
     "log_rows",
     "means",
     "open_state",

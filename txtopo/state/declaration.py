@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from txtopo.errors import SchemaDrift
+from txtopo.errors import SchemaDrift, TxtopoError
 from txtopo.state.aggregates import Aggregate, Count, Max, MeanCount, MeanSum, Min, Sum
 from txtopo.state.backend import StateTable
 from txtopo.state.count_distinct import CountDistinct
@@ -61,6 +62,34 @@ def declared(name: str, text: str) -> StateTable:
             "expected what txtopo wrote there; was it changed by hand?",
             state=name,
         ) from error
+
+
+def listed(
+    own: str, states: Mapping[str, Callable[[], StateTable | None]]
+) -> tuple[StateTable, ...]:
+    """Return the states of a store, each as its own bookkeeping describes it.
+
+    What is damaged of one state must not keep others from being read. So it is an error only for
+    who opened that state, or found no other; for everybody else the state is a name alone.
+
+    Args:
+        own: The state that was opened.
+        states: What describes each state; None for one that is not made yet.
+
+    Raises:
+        TxtopoError: The bookkeeping of *own* cannot be read.
+    """
+    found = []
+    for name, described in states.items():
+        try:
+            state = described()
+        except TxtopoError:
+            if name == own or len(states) == 1:
+                raise
+            state = StateTable(name, "opaque", Fields("key string"), Fields("value long"))
+        if state is not None:
+            found.append(state)
+    return tuple(found)
 
 
 def _written(aggregate: Aggregate) -> list[Any]:

@@ -26,6 +26,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
@@ -38,7 +39,7 @@ from txtopo.errors import (
 )
 from txtopo.state.backend import Key, Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.backing_map import BackingMap
-from txtopo.state.declaration import declaration, declared
+from txtopo.state.declaration import declaration, declared, listed
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
 from txtopo.state.map_documents import Head, MapDocuments, Overtaken
 from txtopo.state.row_backend import changed_rows, written_keys
@@ -106,8 +107,13 @@ class MapBackend(StateBackend):
 
     def stored(self) -> tuple[StateTable, ...]:
         """Return the states that the map holds."""
-        heads = {name: self._documents(name).head() for name in self._documents().states()}
-        return tuple(declared(name, head.columns) for name, head in heads.items() if head)
+
+        def described(name: str) -> StateTable | None:
+            head = self._documents(name).head()
+            return None if head is None else declared(name, head.columns)
+
+        names = self._documents().states()
+        return listed(self.table.name, {name: partial(described, name) for name in names})
 
     def close(self) -> None:
         """Close the map."""

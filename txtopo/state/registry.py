@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, runtime_checkable
+from urllib.parse import unquote
 
+from txtopo.config import unusable_sign
 from txtopo.errors import TopologyError
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.backend import (
@@ -288,6 +290,11 @@ def _find_factory(url: str) -> BackendFactory:
         raise TopologyError(
             f"cannot read the URL of a state; got {hidden(str(url))!r}; "
             "expected e.g. 'sqlite:///counts.db'"
+        )
+    if unusable_sign(unquote(url)) is not None:
+        raise TopologyError(
+            f"no store can be opened by this URL; got {hidden(url)!r}; expected one with neither "
+            "NUL nor half of a sign (a surrogate) in it"
         )
     scheme = _scheme_name(match.group(1))
     return _registered[scheme] if scheme in _registered else _installed(scheme)

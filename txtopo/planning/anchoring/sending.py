@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from txtopo.acking.tuple_tree import Column, Ids, Rows
+from txtopo.errors import EmitError
 from txtopo.planning.anchoring.envelope import seal
 from txtopo.planning.anchoring.links import Links
-from txtopo.planning.columns import to_batch
+from txtopo.planning.columns import to_batches
 from txtopo.planning.envelopes import Segment
 from txtopo.planning.program import PlannedComponent, PlannedEdge, Program
 from txtopo.planning.routing import EveryTask, OneTask, Route, Router, make_router
@@ -65,15 +66,20 @@ class Sending:
             EmitError: A value does not fit its column, or a task does not exist.
         """
         component = self._component
-        made: Column = np.zeros(len(links.roots), dtype=np.uint64)
-        outputs = component.outputs[stream]
         fields, schema = component.streams[stream].fields, component.schemas[stream]
-        batch = to_batch(component.id, stream, fields, schema, rows)
         sealed: list[Sealed] = []
-        for index in outputs:
-            edge = self._program.edges[index]
-            sealed += self._along(edge, batch, targets, links, made)
-        return sealed, made
+        columns: list[Column] = []
+        start = 0
+        for batch in to_batches(component.id, stream, fields, schema, rows):
+            end = start + batch.num_rows
+            hanging = links.slice(start, batch.num_rows)
+            chosen = targets if targets is None else targets[start:end]
+            made: Column = np.zeros(len(hanging.roots), dtype=np.uint64)
+            for index in component.outputs[stream]:
+                sealed += self._along(self._program.edges[index], batch, chosen, hanging, made)
+            columns.append(made)
+            start = end
+        return sealed, columns[0] if len(columns) == 1 else np.concatenate(columns)
 
     def _along(
         self,
@@ -85,7 +91,17 @@ class Sending:
     ) -> Iterator[Sealed]:
         order, shares = self._shares(edge, batch, self._router(edge).route(batch, targets))
         delivered = self._draw(links, order, batch.num_rows, made)
-        ordered = batch if order is None else batch.take(pa.array(order))
+        try:
+            ordered = batch if order is None else batch.take(pa.array(order))
+        except pa.ArrowInvalid as error:
+            copies = sum(share.tuples for share in shares)
+            raise EmitError(
+                f"{edge.source!r} emitted tuples to stream {edge.stream!r} that are too large for "
+                f"so many tasks of {edge.target!r}; got {batch.nbytes} bytes for {copies} "
+                "deliveries; expected less than 2 GiB in all; emit where the value lies",
+                component=edge.source,
+                stream=edge.stream,
+            ) from error
         for share in shares:
             part = ordered.slice(share.start, share.tuples)
             record = seal(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from txtopo.config import Config
+from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError
 from txtopo.spouts.delta.emitting import DeltaEmitter
@@ -85,6 +85,7 @@ class DeltaTransactionalSpout(TransactionalSpout):
         self._limits = DeltaLimits(batch_versions_max, batch_files_max, batch_bytes_max)
         self._first = (starting_version, 0)
         uri = os.fspath(table)
+        check_text("the path of a Delta table", uri)
         uri = uri if "://" in uri else os.path.abspath(uri)
         self.log = DeltaLog(uri, dict(storage_options or {}), changes is not None)
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from txtopo.config import check_text
 from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class FileSource:
         given = [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else list(paths)
         if not given or not all(isinstance(path, str) and path for path in given):
             raise ConfigError(f"paths of a files spout are wrong; got {paths!r}; expected paths")
+        for path in given:
+            check_text("a path of a files spout", os.fspath(path))
         self.filesystem, self._paths = _opened(given, filesystem)
 
     def files(self) -> list[SourceFile]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote
 
-from txtopo.config import Config
+from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError
 from txtopo.spouts.query.emitting import QueryEmitter
@@ -80,6 +81,7 @@ class QueryTransactionalSpout(TransactionalSpout):
                 f"settle_s of a query is wrong; got {settle_s!r}; expected seconds: more than the "
                 "longest transaction that inserts rows takes, or 0 if there is one at a time"
             )
+        check_text("the URL of a query", unquote(url))
         kind = check_key(key, fields, start_after)
         self.output_fields = fields
         self._source = QuerySource(url, query, key, kind, fields)
