@@ -72,12 +72,7 @@ def translated(error: Exception, place: str, *, during_commit: bool = False) -> 
                 "URL"
             )
         case Meaning.LASTS:
-            written = (
-                "the ledger tells at the next start" if during_commit else "nothing was written"
-            )
-            return PromiseError(
-                f"{place} refuses a statement: {text}; {written}; it would be refused each time"
-            )
+            return _lasting(text, place, during_commit=during_commit)
         case Meaning.PASSES:
             return _passing(text, place, during_commit=during_commit)
 
@@ -91,6 +86,13 @@ def stuck(last: Contended, tries: int) -> TxtopoError:
             "another unique index?"
         )
     return StoreUnavailable(f"{last}; gave up after {tries} tries")
+
+
+def _lasting(text: str, place: str, *, during_commit: bool) -> TxtopoError:
+    written = "the ledger tells at the next start" if during_commit else "nothing was written"
+    return PromiseError(
+        f"{place} refuses a statement: {text}; {written}; it would be refused each time"
+    )
 
 
 def _passing(text: str, place: str, *, during_commit: bool) -> TxtopoError:

@@ -292,24 +292,3 @@ def test_what_is_wrong_at_the_start_ends_the_run(rabbitmq: RabbitServer) -> None
         with pytest.raises(kind, match=text) as caught:
             run.await_termination(WAIT_S)
         assert "secret-word" not in str(caught.value)
-
-
-def test_a_queue_that_stays_away_ends_the_run(
-    rabbitmq: RabbitServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    """And says so before each try that follows."""
-    queue = TestQueue(rabbitmq)
-    spout = QueueSpout(rabbitmq.url(), queue.name, WORDS)
-    config = Config(carrier="local", poll_interval_s=0.001)
-    run = topology(spout, Forward()).start(None, config)
-    queue.put("a")
-    until_acked(run, 1)
-
-    queue.delete()
-    with pytest.raises(SourceDataLost, match="found no queue"):
-        run.await_termination(WAIT_S)
-
-    said = [vars(each) for each in caplog.records if each.name == "txtopo.runtime"]
-    assert [each["failures"] for each in said] == list(range(1, len(said) + 1))
-    assert {(each["topology"], each["component"]) for each in said} == {("queued", "queue")}
-    assert said[-1]["cause"].startswith("SourceDataLost: ")
