@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from kazoo import exceptions
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
 
 from txtopo.errors import AuthError, CoordinatorUnavailable, PromiseError
 from txtopo.transactional_state.zookeeper.access import Access
+from txtopo.transactional_state.zookeeper.election import Election
 from txtopo.transactional_state.zookeeper.errors import MEANINGS, Meaning, meaning_of
 from txtopo.transactional_state.zookeeper.session import OutcomeUnknown, ZooKeeperSession
 
@@ -64,3 +69,31 @@ def test_a_class_of_next_year_is_taken_for_a_lost_answer() -> None:
     new = type("NewError", (exceptions.ZookeeperError,), {})
 
     assert meaning_of(new()) is Meaning.LOST
+
+
+class Lossy(ZooKeeperSession):
+    """One that loses each answer."""
+
+    def read(self, path: str, question: Callable[[Any], Any]) -> Any:
+        raise OutcomeUnknown("the connection was lost")
+
+
+def test_an_election_whose_answers_are_lost_does_not_say_that_another_leads() -> None:
+    """The run would stand by for ever, without a word."""
+    lossy = Lossy("127.0.0.1:1", Access(None, None, None), session_timeout_s=1.0)
+
+    with pytest.raises(OutcomeUnknown):
+        Election(lossy, "/queue").lead({}, timeout_s=0.1, on_lost=lambda: None)
+    lossy.close()
+
+
+def test_a_lost_connection_is_told_once_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    session = ZooKeeperSession("127.0.0.1:1", Access(None, None, None), session_timeout_s=1.0)
+    for state in (KazooState.SUSPENDED, KazooState.SUSPENDED, KazooState.CONNECTED):
+        session._changed(state)
+    session._changed(KazooState.SUSPENDED)
+    session.close()
+
+    said = [vars(each) for each in caplog.records if each.name == "txtopo.runtime"]
+    assert [each["failures"] for each in said] == [1, 2, 1]
+    assert "the connection to zookeeper at 127.0.0.1:1 failed" in said[0]["message"]
