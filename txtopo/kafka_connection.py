@@ -14,7 +14,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from txtopo.errors import AuthError, ConfigError, InfrastructureError, TxtopoError
+from txtopo.errors import (
+    AuthError,
+    ConfigError,
+    InfrastructureError,
+    PromiseError,
+    TxtopoError,
+    ValueRefusedError,
+)
+from txtopo.kafka_errors import Meaning, may_pass, meaning_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -51,11 +59,6 @@ _CONSUMER = {
 _ALL = {"reconnect.backoff.max.ms": 1000}
 # What only consumers know; an AdminClient warns of it on stderr.
 _OF_CONSUMERS = ("fetch.", "queued.", "max.partition.", "group.", "session.", "check.crcs")
-_REFUSED = (
-    *("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"),
-    *("GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"),
-    *("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "_SSL"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,7 @@ class Connection:
 
         Raises:
             AuthError: The credentials are refused.
+            PromiseError: The cluster or the client would refuse it each time.
             InfrastructureError: The cluster cannot be reached or could not do it; try again.
         """
         from confluent_kafka import KafkaException
@@ -138,18 +142,34 @@ class Connection:
             raise self.fault(doing, error.args[0], heard) from error
 
     def fault(self, doing: str, error: KafkaError, heard: Heard) -> TxtopoError:
-        """Return our error for one of librdkafka's."""
-        error = next((e for e in heard if e.name() in _REFUSED), error)
-        if error.name() in _REFUSED:
-            return AuthError(
-                f"Kafka at {self.servers} refused to {doing}; got {error.str()}; expected "
-                "credentials that may do it; look at the settings security.protocol, sasl.*, ssl.*",
-                servers=self.servers,
-            )
-        return InfrastructureError(
-            f"cannot {doing} at Kafka {self.servers}: {error.name()}: {error.str()}",
-            servers=self.servers,
-        )
+        """Return our error for one of librdkafka's, see :mod:`txtopo.kafka_errors`."""
+        error = next((each for each in heard if not may_pass(each)), error)
+        said = f"{error.name()}: {error.str()}"
+        match meaning_of(error.name()):
+            case Meaning.REFUSED:
+                return AuthError(
+                    f"Kafka at {self.servers} refused to {doing}; got {error.str()}; expected "
+                    "credentials that may do it; look at the settings security.protocol, sasl.*, "
+                    "ssl.*",
+                    servers=self.servers,
+                )
+            case Meaning.RECORD:
+                return ValueRefusedError(
+                    f"Kafka at {self.servers} refuses a record; got {said}; nothing of its "
+                    "batch is visible; look at max.message.bytes and cleanup.policy of the "
+                    "topic: a compacted one takes no record without key",
+                    servers=self.servers,
+                )
+            case Meaning.LASTS:
+                return PromiseError(
+                    f"cannot {doing} at Kafka {self.servers}, now or later; got {said}; look at "
+                    "the settings of the client and of the topic",
+                    servers=self.servers,
+                )
+            case Meaning.PASSES | Meaning.FENCED:
+                return InfrastructureError(
+                    f"cannot {doing} at Kafka {self.servers}: {said}", servers=self.servers
+                )
 
 
 def require_client() -> None:

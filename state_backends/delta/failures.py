@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import re
 
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import (
+    DeltaError,
+    DeltaProtocolError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
 
 from txtopo.errors import (
+    AuthError,
     LedgerGapError,
+    PromiseError,
+    SchemaDrift,
     StoreDamagedError,
     StoreUnavailable,
     TxtopoError,
     UnknownOutcomeError,
     ValueRefusedError,
 )
+from txtopo.state.disk_errors import Meaning, meaning_of, number_in
 
 # What readers of JSON and Parquet say of files that were cut off or changed.
 _DAMAGED = (
@@ -73,6 +82,9 @@ def translated(
         return ValueRefusedError(
             f"{place} cannot store a value exactly: {text}; nothing of its batch was written"
         )
+    lasting = _lasting(error, text, place, uri, writing=writing)
+    if lasting is not None:
+        return lasting
     if any(part in text for part in _DAMAGED):
         return StoreDamagedError(
             f"{place} is damaged: {text}; expected the files that were written there once; did its "
@@ -87,3 +99,33 @@ def translated(
             f"it is not known whether {place} was written: {text}; the ledger tells the rest"
         )
     return StoreUnavailable(f"cannot use {place}: {text}; nothing was written")
+
+
+def _lasting(
+    error: Exception, text: str, place: str, uri: str, *, writing: bool
+) -> PromiseError | None:
+    """Return the error for what would fail each time: rights, a disk, a table that is another."""
+    if isinstance(error, SchemaMismatchError):
+        return SchemaDrift(
+            f"{place} has other columns than the state declares: {text}; nothing was written; was "
+            "the table changed by hand?"
+        )
+    number = error.errno if isinstance(error, OSError) else None
+    if writing and number is not None and meaning_of(number) is Meaning.LASTS:
+        # One of our own: a version that is written and could not be made durable. It is there, so
+        # the ledger is asked, and it is synced again.
+        return None
+    if number is None:
+        number = number_in(text)
+    meaning = meaning_of(number, text.replace(uri, "") if uri else text)
+    if meaning is Meaning.REFUSED or isinstance(error, PermissionError):
+        return AuthError(
+            f"{place} may not be used: {text}; nothing was written; check the rights to its folder "
+            "or bucket, the credentials, and whether its file system is read-only"
+        )
+    if meaning is Meaning.LASTS or isinstance(error, DeltaProtocolError):
+        return PromiseError(
+            f"{place} cannot be used, now or later: {text}; look at its disk, its folder and the "
+            "features of the table"
+        )
+    return None

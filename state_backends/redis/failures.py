@@ -1,4 +1,8 @@
-"""What an error of Redis means for a topology: try again, ask the ledger, or stop."""
+"""What an error of Redis means for a topology: try again, ask the ledger, or stop.
+
+What passes and what is refused is listed here; all else that Redis answers lasts, since it is the
+answer to a command that will be the same the next time.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +26,23 @@ _REFUSED = (
     redis_errors.AuthenticationWrongNumberOfArgsError,
     redis_errors.NoPermissionError,
 )
-_REFUSED_TEXTS = ("WRONGPASS", "NOAUTH", "NOPERM", "invalid username-password", "ERR AUTH")
-# What passes: memory is short, a disk is full, a replica was asked, a script runs, data is loaded.
-_PASSING_TEXTS = ("OOM", "MISCONF", "READONLY", "BUSY", "LOADING", "MASTERDOWN", "NOREPLICAS")
+_REFUSED_TEXTS = (
+    *("WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "invalid username-password", "ERR AUTH"),
+    "certificate verify failed",
+)
+# What passes: memory is short, a disk is full (or fails: Redis says no more than MISCONF), a
+# replica was asked, a script runs, data is loaded, a master is being elected.
+_PASSING_TEXTS = (
+    *("OOM", "MISCONF", "READONLY", "BUSY", "LOADING", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN"),
+    *("CLUSTERDOWN", "NOGOODSLAVE", "ERR max number of clients"),
+)
 _PASSING = (
     redis_errors.OutOfMemoryError,
     redis_errors.ReadOnlyError,
     redis_errors.BusyLoadingError,
+    redis_errors.ClusterDownError,
+    redis_errors.MasterDownError,
+    redis_errors.TryAgainError,
 )
 
 

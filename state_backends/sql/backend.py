@@ -7,7 +7,8 @@ Rules
 2. An error before COMMIT was sent means that nothing was written. A connection lost during COMMIT
    leaves the outcome open: ``UnknownOutcomeError``, and the ledger is read back by the caller.
 3. Deadlocks, serialization failures and locks are tried again here, the whole transaction, a few
-   times; what is left of them is ``StoreUnavailable``.
+   times; what is left of them is ``StoreUnavailable``, and of a row that is there already the end
+   of the run.
 4. Tables are made in :meth:`SqlBackend.create` alone.
 """
 
@@ -21,10 +22,10 @@ import sqlalchemy as sa
 
 from state_backends.sql.creation import create_tables, stored_states
 from state_backends.sql.dialect import SqlDialect
-from state_backends.sql.failures import Contended, translated
+from state_backends.sql.failures import Contended, stuck, translated
 from state_backends.sql.snapshot import SqlSnapshot
 from state_backends.sql.tables import ledger_of, ledger_row, ledger_values
-from txtopo.errors import SchemaDrift, StoreUnavailable
+from txtopo.errors import SchemaDrift
 from txtopo.state import (
     Claim,
     Ledger,
@@ -174,7 +175,8 @@ class SqlBackend(StateBackend):
                 return self._write_once(body)
             except Contended as error:
                 last = error
-        raise StoreUnavailable(f"{last}; gave up after {_TRIES_MAX} tries") from last
+        assert last is not None
+        raise stuck(last, _TRIES_MAX) from last
 
     def _write_once(self, body: Callable[[sa.Connection], Result]) -> Result:
         with self._connected() as connection:

@@ -180,13 +180,13 @@ def test_rows_that_were_read_may_go(table: Table) -> None:
     assert planner.plan() is None
 
 
-def test_a_table_that_has_gone_is_an_error_of_the_batch(table: Table) -> None:
+def test_a_table_that_has_gone_ends_the_run(table: Table) -> None:
     table.add(1)
     spout = table.spout()
     metadata = Planner(spout).plan()
     table.run("DROP TABLE words")
 
-    with pytest.raises(InfrastructureError, match="no such table"):
+    with pytest.raises(SourceDataLost, match="no such table"):
         emit(spout, metadata)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import pytest
 
@@ -18,7 +19,29 @@ def test_what_fails_is_logged_whatever_it_is(caplog: pytest.LogCaptureFixture) -
     with caplog.at_level(logging.WARNING):
         lane.submit(fails)
         lane.close()
-    assert "the log of state 'counts' was not tidied: TypeError: not a number" in caplog.text
+    (record,) = caplog.records
+    assert "tidy the log of state 'counts', of which readers" in record.getMessage()
+    assert (record.name, record.levelname) == ("txtopo.runtime", "WARNING")
+    assert vars(record)["cause"] == "TypeError: not a number"
+    assert vars(record)["failures"] == 1
+
+
+def test_what_keeps_failing_is_tried_more_and_more_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    lane = Lane("the log of state 'counts'")
+    tries: list[int] = []
+
+    def fails(at: int) -> None:
+        tries.append(at)
+        raise PermissionError("no")
+
+    for at in range(20):
+        lane.submit(partial(fails, at))
+        if lane._running is not None:
+            lane._running.result()
+    lane.close()
+
+    assert tries == [0, 3, 8, 17]
+    assert [vars(record)["failures"] for record in caplog.records] == [1, 2, 3, 4]
 
 
 def test_a_lane_that_is_closed_takes_nothing_more() -> None:

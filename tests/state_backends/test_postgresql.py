@@ -15,6 +15,7 @@ from tests.state_backends.connection_suite import ConnectionSuite
 from tests.state_backends.patience import POSTGRESQL_PATIENCE
 from tests.state_backends.schema_suite import SchemaSuite
 from txtopo.errors import (
+    PromiseError,
     StoreUnavailable,
     TopologyError,
 )
@@ -128,3 +129,17 @@ def test_other_databases_and_drivers_are_refused() -> None:
     for url in ("postgresql+psycopg2://h/d", "postgresql+asyncpg://h/d"):
         with pytest.raises(TopologyError, match="not kept through"):
             open_state(url)
+
+
+def test_a_row_that_is_there_each_time_ends_the_run(state: State, url: str) -> None:
+    """Whoever makes it at the same time is seen at the next try; here it never is."""
+    store = StateDriver(state)
+    store.puts(1, {"a": 1})
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE UNIQUE INDEX one_each ON counts (value)"))
+    engine.dispose()
+
+    with pytest.raises(PromiseError, match=r"got the same 3 times; nothing was written"):
+        store.puts(2, {"b": 1})
+    assert store.contents() == {"a": 1}

@@ -41,6 +41,8 @@ class BatchPlanner:
         )
         self._emitter: Any = None
         self._cleaned_before = 0
+        self.cleanup_failures = 0
+        """How often in a row the emitter could not clean up."""
         self._coordinator_turn, self._emitter_turn = _turn(), _turn()
 
     def plan(self, action: PlanBatch, pending: int = 0) -> Planned | NotReady:
@@ -83,8 +85,9 @@ class BatchPlanner:
         with _taking(self._emitter_turn):
             cleanup = self._emitter_method("cleanup_before")
             if cleanup and txid > self._cleaned_before:
+                self.cleanup_failures += 1
                 cleanup(txid)
-                self._cleaned_before = txid
+                self._cleaned_before, self.cleanup_failures = txid, 0
 
     def close(self) -> None:
         """Close both parts."""

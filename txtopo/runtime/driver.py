@@ -14,8 +14,9 @@ from concurrent.futures import Future
 from functools import partial
 
 from txtopo.coordinator.events import Activated, Deactivated, StopRequested, Tick
-from txtopo.errors import FencedError, InfrastructureError
+from txtopo.errors import CoordinatorUnavailable, FencedError, InfrastructureError
 from txtopo.metadata import Json
+from txtopo.retries import warn_of_retry
 from txtopo.runtime.closing import close_parts, close_spout
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.listeners import Listeners
@@ -59,7 +60,7 @@ class TopologyDriver:
         self._journal = Journal(parts.transactional_state)
         self._leadership: Leadership | None = None
         self._term: Term | None = None
-        self._terms = self._lost_term = self._failures = 0
+        self._terms = self._lost_term = self._failures = self._began_at = 0
         self._ending = False
         self._active = True
         self._stopping = False
@@ -129,7 +130,7 @@ class TopologyDriver:
             return
         error = future.exception()
         if error is not None:
-            self._retry(error, self._seek)
+            self._retry("to ask for the leadership", error, self._seek)
             return
         self._leadership = future.result()
         if self._leadership is not None and self._lost_term != self._terms:
@@ -160,11 +161,10 @@ class TopologyDriver:
             if self._ending:
                 return
             if isinstance(error, FencedError):
-                self._contend_again()
+                self._contend_again(error)
             elif error is not None:
-                self._retry(error, self._take_over_again)
+                self._retry("the takeover", error, self._take_over_again)
             elif wanted:
-                self._failures = 0
                 self._begin_term(future.result())
             else:
                 self._confirm()
@@ -173,13 +173,18 @@ class TopologyDriver:
         journal = self._journal = Journal(self._parts.transactional_state, kept)
         self._scheduler.submit(lambda: take_over(self._parts, journal, self._candidate), done)
 
-    def _contend_again(self) -> None:
+    def _contend_again(self, error: FencedError) -> None:
         """Somebody claimed at the same time; the place in the election was no longer ours."""
         leadership, self._leadership = self._leadership, None
+
+        def released(_: Future[None] | None) -> None:
+            if not self._ending:
+                self._later("to claim an epoch", error, self._seek)
+
         if leadership is not None:
-            self._scheduler.submit(leadership.release, lambda _: self._seek())
+            self._scheduler.submit(leadership.release, released)
         else:
-            self._seek()
+            released(None)
 
     def _take_over_again(self) -> None:
         if self._lost_term == self._terms:
@@ -192,6 +197,7 @@ class TopologyDriver:
         phase = CommitPhase(self._parts, taken.backends)
         hooks = Hooks(self._tell, self._after_event, self._end_term)
         self._term = Term(self._parts, taken.journal, coordinator, phase, self._meter, hooks)
+        self._began_at = coordinator.current
         self._waiters.begin()
         self._tell(
             Leading(self._parts.graph.id, coordinator.epoch, coordinator.current, taken.adopted)
@@ -208,14 +214,20 @@ class TopologyDriver:
         self._lost_term = number
         if self._term is None:
             return  # what is under way (the question, the takeover) looks at this when it ends
+        if self._term.coordinator.current > self._began_at:
+            self._failures = 0
+        epoch = self._term.coordinator.epoch
         self._term.close()
         self._scheduler.submit(self._term.release, lambda _: None)
         self._term = None
         self._leadership = None
         self.status = "leadership lost"
-        self._confirm()
+        lost = CoordinatorUnavailable(f"the session of epoch {epoch} with zookeeper was lost")
+        self._retry("to keep the leadership", lost, self._confirm, epoch)
 
     def _confirm(self) -> None:
+        if self._ending:
+            return
         if self._stopping:
             self._end(None)
             return
@@ -225,20 +237,39 @@ class TopologyDriver:
             if error is None:
                 self._seek()
             elif not self._ending:
-                self._retry(error, self._confirm)
+                self._retry("to see who leads", error, self._confirm)
 
         self._scheduler.submit(self._journal.confirm, done)
 
-    def _retry(self, error: BaseException, again: Callable[[], None]) -> None:
+    def _retry(
+        self,
+        what: str,
+        error: BaseException,
+        again: Callable[[], None],
+        epoch: int | None = None,
+    ) -> None:
         if not isinstance(error, InfrastructureError):
             self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
             return
+        self._later(what, error, again, epoch)
+
+    def _later(
+        self, what: str, error: Exception, again: Callable[[], None], epoch: int | None = None
+    ) -> None:
+        """Try again after a pause that grows until a term has committed something."""
         if self._stopping:
             self._end(None)
             return
         self._failures += 1
         pause_s = self._parts.config.pause_s(self._failures)
-        logger.warning("txtopo %s: %s; trying again", self._parts.graph.id, error)
+        warn_of_retry(
+            what,
+            error,
+            topology=self._parts.graph.id,
+            failures=self._failures,
+            pause_s=pause_s,
+            epoch=epoch,
+        )
         self._scheduler.call_later(pause_s, again)
 
     # ------------------------------------------------------------ after each event, and the end

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from txtopo.coordinator.actions import Advance, StoreBatches
 from txtopo.errors import BatchMetadataTooLarge, CorruptNodeError
 from txtopo.metadata import BatchMetadata, Json
+from txtopo.retries import warn_of_retry
 from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.nodes import StoredBatch
 from txtopo.transactional_state.records import STEP_BYTES_MAX
 
 if TYPE_CHECKING:
     from txtopo.runtime.parts import Parts
-
-logger = logging.getLogger("txtopo")
 
 METADATA_BYTES_MAX = STEP_BYTES_MAX - 4096
 """What a step has room for besides its path, the attempt and the check of the epoch."""
@@ -47,8 +45,15 @@ def _clean_up(parts: Parts, current: int) -> None:
     parts.scheduler.point("P10.before")
     try:
         parts.planner.cleanup_before(current)
-    except Exception:
-        logger.warning("topology %s: the spout could not clean up", parts.graph.id, exc_info=True)
+    except Exception as error:  # noqa: BLE001 - the spout's code; what is done is done all the same
+        warn_of_retry(
+            f"the spout's cleanup_before({current})",
+            error,
+            topology=parts.graph.id,
+            failures=parts.planner.cleanup_failures,
+            txid=current - 1,
+            component=parts.program.spout_id,
+        )
     parts.scheduler.point("P10.after")
 
 

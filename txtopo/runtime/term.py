@@ -45,12 +45,14 @@ from txtopo.coordinator.events import (
 )
 from txtopo.coordinator.phases import Phase
 from txtopo.errors import DriverMemoryError, FencedError, InfrastructureError
+from txtopo.retries import warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase, CommitReport
 from txtopo.runtime.jobs import Jobs, failure_of
 from txtopo.runtime.journaling import store_action
 from txtopo.runtime.notices import Notices
 from txtopo.runtime.parts import Parts
 from txtopo.runtime.progress import Change, ProcessingStarted
+from txtopo.runtime.retries import Retries
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -108,6 +110,7 @@ class Term:
         self._store = partial(store_action, parts, journal)
         self._commit_phase = commit_phase
         self._notices = Notices(coordinator, meter, hooks.tell)
+        self._retries = Retries(parts.graph.id, coordinator, parts.config)
         self._after_event = hooks.after_event
         self._end = hooks.end
         self._jobs = Jobs(parts.program, parts.carrier, parts.config, parts.scheduler, self.handle)
@@ -132,7 +135,9 @@ class Term:
             return
         self._notices.of(event)
         self._stopping = self._stopping or isinstance(event, StopRequested)
+        before = self._retries.standing()
         actions = self.coordinator.handle(event)
+        self._retries.of(event, before, actions, self._scheduler.now())
         current = {t.attempt for t in self.coordinator.transactions}
         self._jobs.keep_only(current)
         if self._committing is not None and self._committing[0] not in current:
@@ -203,8 +208,7 @@ class Term:
                 # What was not written is found in the ledgers.
                 self._end(stop.error if stop is not None else None)
             elif isinstance(error, InfrastructureError):
-                pause_s = self._parts.config.pause_s(failures + 1)
-                self._scheduler.call_later(pause_s, lambda: self._write(action, failures + 1))
+                self._write_later(action, error, failures + 1)
             elif error is not None:
                 self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
             else:
@@ -214,6 +218,25 @@ class Term:
 
         if not self.over:
             self._scheduler.submit(lambda: None if self.over else self._store(action), done)
+
+    def _write_later(
+        self, action: StoreBatches | Advance, error: InfrastructureError, failures: int
+    ) -> None:
+        pause_s = self._parts.config.pause_s(failures)
+        stores = isinstance(action, StoreBatches)
+        attempt = action.attempts[0] if isinstance(action, StoreBatches) else None
+        txid = attempt.txid if attempt is not None else self.coordinator.current - 1
+        warn_of_retry(
+            f"to note in zookeeper that txid {txid} is {'planned' if stores else 'committed'}",
+            error,
+            topology=self._parts.graph.id,
+            failures=failures,
+            pause_s=pause_s,
+            txid=txid,
+            attempt=attempt.attempt if attempt is not None else None,
+            epoch=self.coordinator.epoch,
+        )
+        self._scheduler.call_later(pause_s, lambda: self._write(action, failures))
 
     def _plan(self, action: PlanBatch) -> None:
         self.asks += 1

@@ -26,9 +26,12 @@ from txtopo.errors import (
     FailedException,
     FieldsError,
     InfrastructureError,
+    PromiseError,
     SourceDataLost,
 )
 from txtopo.output_collector import SpoutOutputCollector
+from txtopo.retries import warn_of_retry
+from txtopo.spouts.rabbitmq_errors import Meaning, meaning_of
 from txtopo.spouts.reliable import Spout
 from txtopo.tuples import Fields
 
@@ -51,6 +54,9 @@ HEARTBEAT_S = 60
 # After n failures in a row the next 2^n calls do not connect, and at most so many: with the pauses
 # of an idle spout some seconds.
 SKIPPED_CALLS_MAX = 64
+# What the server refuses so often in a row ends the run: with the pauses of an idle spout some 15
+# seconds. Rights that somebody is changing, or a queue that is made anew, need less.
+REFUSALS_MAX = 10
 
 MESSAGE = Fields("message string")
 
@@ -75,7 +81,9 @@ class QueueSpout(Spout):
 
     A connection that is lost is reported (``ErrorReported``) and made again, with growing pauses;
     meanwhile the spout looks as if the queue were empty: ``process_all_available`` waits only for
-    what the server has sent. A deactivated run gives back what it has not emitted yet.
+    what the server has sent. A server that refuses, or has no such queue, is asked
+    :data:`REFUSALS_MAX` times in a row; then the run ends. A deactivated run gives back what it
+    has not emitted yet.
 
     Args:
         url: ``amqp://user:password@host:port/vhost`` or ``amqps://…``, with settings of ``pika``
@@ -90,8 +98,8 @@ class QueueSpout(Spout):
 
     Raises:
         ConfigError: An argument is wrong, or ``txtopo[rabbitmq]`` is not installed.
-        AuthError: The server refuses user or password, when the run starts.
-        SourceDataLost: There is no such queue, when the run starts.
+        AuthError: The server refuses user or password, when the run starts or for some time.
+        SourceDataLost: There is no such queue, when the run starts or for some time.
         InfrastructureError: The server cannot be reached, when the run starts.
         FieldsError: A message is no text in UTF-8; give *decode*. It ends the run.
     """
@@ -130,7 +138,8 @@ class QueueSpout(Spout):
         self._collector, self._config = collector, config
         self._id, self._consuming = context.component_id, False
         self._connection: BlockingConnection | None = None
-        self._number = self._failures = self._skip = 0
+        self._topology, self._task = context.topology_id, context.task_index
+        self._number = self._failures = self._refusals = self._skip = 0
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._connect()
 
@@ -205,11 +214,11 @@ class QueueSpout(Spout):
         assert self._connection is not None
         self._connection.process_data_events(0)
         if self._cancelled:
-            raise SourceDataLost(
-                f"the server sends spout {self._id!r} no more of queue {self._queue!r}; expected "
-                "that it exists; was it deleted? it is tried again"
+            raise InfrastructureError(
+                f"the server sends spout {self._id!r} no more of queue {self._queue!r}; was it "
+                "deleted, or has its node gone? it is tried again"
             )
-        self._failures = 0
+        self._failures = self._refusals = 0
 
     def _guarded(self, call: Callable[[], object]) -> None:
         """Make a call to the server; if it fails, drop the connection and report."""
@@ -217,11 +226,23 @@ class QueueSpout(Spout):
 
         try:
             call()
-        except (AMQPError, OSError, AuthError, InfrastructureError, SourceDataLost) as error:
+        except (AMQPError, OSError, PromiseError, InfrastructureError) as error:
             self._drop()
+            named = self._named(error)
             self._skip = min(2**self._failures, SKIPPED_CALLS_MAX)
             self._failures += 1
-            self._collector.report_error(self._named(error))
+            self._refusals = self._refusals + 1 if isinstance(named, PromiseError) else 0
+            if self._refusals >= REFUSALS_MAX:
+                raise named from error
+            self._collector.report_error(named)
+            warn_of_retry(
+                f"spout {self._id!r}, task {self._task},",
+                named,
+                topology=self._topology,
+                failures=self._failures,
+                pause_s=self._skip * self._config.poll_interval_s,
+                component=self._id,
+            )
 
     def _drop(self) -> None:
         from pika.exceptions import AMQPError
@@ -274,26 +295,28 @@ class QueueSpout(Spout):
 
     def _named(self, error: Exception) -> Exception:
         """Return an error of the client as one of ours."""
-        from pika import exceptions
-
-        probable = exceptions.ProbableAuthenticationError, exceptions.ProbableAccessDeniedError
-        if isinstance(error, AuthError | InfrastructureError | SourceDataLost):
+        if isinstance(error, PromiseError | InfrastructureError):
             return error
-        code = error.reply_code if isinstance(error, exceptions.ChannelClosedByBroker) else 0
-        # pika guesses so of lost connections too; a server that refuses says so before it hangs up.
-        refused = isinstance(error, probable) and "ClosedByBroker" in str(error)
-        if refused or isinstance(error, exceptions.AuthenticationError) or code == 403:
-            return AuthError(
-                f"RabbitMQ refuses spout {self._id!r} queue {self._queue!r}; got {error!r:.200}; "
-                "look at user, password and vhost of the url, and at the user's permissions"
-            )
-        if code == 404:
-            return SourceDataLost(
-                f"spout {self._id!r} found no queue {self._queue!r}; got {error!r:.200}; expected "
-                "one that exists; declare it first"
-            )
-        return InfrastructureError(
-            f"spout {self._id!r} has no connection to RabbitMQ for queue {self._queue!r}; got "
-            f"{error!r:.200}; what it had open comes again; it connects again by itself, unless "
-            "the run has just been started"
-        )
+        about = f"spout {self._id!r} queue {self._queue!r}; got {error!r:.200}"
+        match meaning_of(error):
+            case Meaning.REFUSED:
+                return AuthError(
+                    f"RabbitMQ refuses {about}; look at user, password and vhost of the url, and "
+                    "at the user's permissions"
+                )
+            case Meaning.GONE:
+                return SourceDataLost(
+                    f"spout {self._id!r} found no queue {self._queue!r}; got {error!r:.200}; "
+                    "expected one that exists; declare it first"
+                )
+            case Meaning.LASTS:
+                return PromiseError(
+                    f"RabbitMQ cannot serve {about}; expected a server of AMQP 0.9.1 that knows "
+                    "what was asked; look at the url"
+                )
+            case Meaning.PASSES:
+                return InfrastructureError(
+                    f"spout {self._id!r} has no connection to RabbitMQ for queue {self._queue!r}; "
+                    f"got {error!r:.200}; what it had open comes again; it connects again by "
+                    "itself, unless the run has just been started"
+                )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-_log = logging.getLogger(__name__)
+from txtopo.retries import warn_of_retry
+
+SKIPPED_MAX = 1024
+"""After n failures in a row the next 2^n submissions are dropped, and at most so many."""
 
 
 class Lane:
     """One thread for one piece of work at a time; what comes meanwhile is dropped.
 
-    What fails is logged and dropped as well: readers see the same, and a later commit asks again.
+    What fails is logged and dropped as well: readers see the same, and a later commit asks again,
+    the later the more often it has failed in a row. It ends no run, whatever it failed for: the
+    commits are the judges of a store that refuses to be written.
 
     Args:
         what: What is tidied, for the log.
@@ -21,12 +25,16 @@ class Lane:
     def __init__(self, what: str) -> None:
         self._what = what
         self._closed = False
+        self._failures = self._skip = 0
         self._pool: ThreadPoolExecutor | None = None
         self._running: Future[None] | None = None
 
     def submit(self, work: Callable[[], None]) -> None:
         """Begin with *work*, unless something is under way or the lane is closed."""
         if self._closed or (self._running is not None and not self._running.done()):
+            return
+        if self._skip:
+            self._skip -= 1
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="txtopo-lane")
@@ -45,9 +53,13 @@ class Lane:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - nobody waits for it, and all of it may fail
-            _log.warning(
-                "%s was not tidied: %s: %s; readers see the same, and a later commit tries again",
-                self._what,
-                type(error).__name__,
+            self._failures += 1
+            self._skip = min(2**self._failures, SKIPPED_MAX)
+            warn_of_retry(
+                f"to tidy {self._what}, of which readers see the same,",
                 error,
+                topology=None,
+                failures=self._failures,
             )
+        else:
+            self._failures = 0

@@ -15,6 +15,7 @@ from txtopo.errors import (
     StoreUnavailable,
 )
 from txtopo.kafka_connection import HEARD_MAX, Connection
+from txtopo.kafka_errors import may_pass
 from txtopo.state.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -187,6 +188,8 @@ class LedgerTopic:
                 if error is not None:
                     if end is None and error.name() == "_PARTITION_EOF":
                         return last
+                    if not may_pass(error):
+                        raise self._connection.fault("read the ledger", error, deque())
                     continue
                 if end is not None and int(message.offset() or 0) >= end:
                     return last

@@ -20,7 +20,9 @@ Rules
    own epoch, and takes the id back. Who has not claimed (an operator who looks, a reader) only
    reads what is visible, and fences nobody.
 4. After any error the producer is thrown away. The next call begins with rule 2, so an unknown
-   outcome is decided by the ledger.
+   outcome is decided by the ledger. A record that the broker will never take (too large for the
+   topic, without a key for a compacted one) breaks its transaction: nothing of it becomes visible,
+   and the run ends, since the batch would bring the same record each time.
 5. A transaction that is committed is seen by readers at once and cannot be taken back. So a txid
    that is held is never written again, whatever its attempt, which is right if every attempt brings
    the same records: a transactional state. Opaque spouts are refused when the topology is built.
@@ -44,15 +46,13 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
+from txtopo.kafka_errors import Meaning, may_pass, meaning_of
 from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
 from txtopo.state.values import Row
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Producer
-
-# What the broker answers to a producer whose transactional id somebody else has initialised.
-_FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
+    from confluent_kafka import KafkaError, Message, Producer
 
 
 class PublishedFactory:
@@ -219,6 +219,9 @@ class PublishedRecords(StateBackend):
             self.point("P6.after")
             self.point("P7.before")
         except KafkaException as error:
+            # A transaction that a record has broken takes no more, and only says so: why, the
+            # report of that record tells.
+            producer.poll(0)
             raise self._fault(error.args[0]) from error
         try:
             producer.commit_transaction(timeout_s)
@@ -232,7 +235,7 @@ class PublishedRecords(StateBackend):
         assert self._producer is not None
         while True:
             try:
-                self._producer.produce(self._topic, value, key)
+                self._producer.produce(self._topic, value, key, on_delivery=self._delivered)
                 return
             except BufferError:
                 self._producer.poll(0.1)
@@ -244,9 +247,13 @@ class PublishedRecords(StateBackend):
                     "bytes; nothing of its batch was written; send less, or set message.max.bytes"
                 ) from error
 
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None and not may_pass(error):
+            self._heard.append(error)
+
     def _fault(self, error: KafkaError, *, unknown: bool = False) -> Exception:
         doing = "write the records"
-        if error.name() in _FENCED:
+        if meaning_of(error.name()) is Meaning.FENCED:
             # By a successor, whose epoch the ledger has; or by a zombie that will read ours in it.
             return StoreUnavailable(
                 f"somebody else has taken over transactional id 'txtopo.{self._topic}'; nothing "

@@ -9,16 +9,19 @@ Nothing here survives the process: what was not acked is still with the sources.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 from txtopo.acking.pending import EndedTrees, PendingTrees
 from txtopo.config import Config
+from txtopo.errors import FailedException
 from txtopo.planning.anchoring.report import Complaint, Report
 from txtopo.planning.anchoring.sending import sent
 from txtopo.planning.anchoring.spout_task import SpoutTask, Turn
 from txtopo.planning.program import Program
+from txtopo.retries import warn_of_retry
 from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.progress import Started, Stopped, TopologyListener
 from txtopo.runtime.reliable.carrier import SlotCarrier
@@ -65,6 +68,8 @@ class ReliableDriver:
         self._awaited = set(range(self.slots))
         self._lanes: list[SpoutLane] = []
         self._waiters = Waiters()
+        self._failures: Counter[tuple[str, int, str]] = Counter()
+        self._unsaid: set[tuple[str, int, str]] = set()
         self._active = active
         self._opened = False
         self._stopping = False
@@ -251,6 +256,8 @@ class ReliableDriver:
 
     def _ended(self, completed: EndedTrees, failed: EndedTrees) -> None:
         self.meter.complete(completed)
+        if len(completed):
+            self._failures.clear()
         for owner, message in zip(completed.owners.tolist(), completed.messages, strict=True):
             self._lanes[owner].ends.acked.append(message)
         self._failed(failed, timed_out=False)
@@ -266,6 +273,8 @@ class ReliableDriver:
         for owner, messages in by_owner.items():
             lane = self._lanes[owner]
             lane.ends.failed += messages
+            self._failures[*lane.name, reason] += len(messages)
+            self._unsaid.add((*lane.name, reason))
             self._listeners.tell(TreesFailed(*lane.name, tuple(messages), reason))
 
     def _rotate(self) -> None:
@@ -277,7 +286,20 @@ class ReliableDriver:
     def _show(self) -> None:
         if not self._stopping:
             self.tell_progress()
+            self._warn_of_failed()
             self._scheduler.call_later(PROGRESS_S, self._show)
+
+    def _warn_of_failed(self) -> None:
+        """Say what spouts were told to bring again; once a second, however many trees it is."""
+        for component, task, reason in sorted(self._unsaid):
+            warn_of_retry(
+                f"trees of spout {component!r}, task {task},",
+                FailedException(f"they {reason}; whether they come again is up to the spout"),
+                topology=self._program.topology_id,
+                failures=self._failures[component, task, reason],
+                component=component,
+            )
+        self._unsaid.clear()
 
     def _complain(self, complaints: Sequence[Complaint]) -> None:
         for each in complaints:

@@ -18,6 +18,7 @@ from txtopo.config import Config
 from txtopo.errors import InfrastructureError, RunLostError
 from txtopo.planning.pickling import pack
 from txtopo.planning.program import Program
+from txtopo.retries import warn_of_retry
 from txtopo.runtime.resident import messages
 from txtopo.runtime.resident.jobs import Jobs
 from txtopo.runtime.resident.post_office import Letter, PostOffice
@@ -46,6 +47,7 @@ class Place:
         ready: Whether it can be given work.
         dormant: Tasks of the last job that do not have the slot any more.
         failures: Jobs in a row that did not get ready.
+        fruitless: Jobs in a row that ended without a word of their work.
     """
 
     slot: int
@@ -57,6 +59,7 @@ class Place:
     ready: bool = False
     dormant: set[bytes] = field(default_factory=set)
     failures: int = 0
+    fruitless: int = 0
 
 
 class SlotUser(Protocol):
@@ -104,6 +107,7 @@ class Lives:
     def start(self, program: Program, user: SlotUser) -> None:
         """Listen, and submit a job for each slot."""
         self._user = user
+        self._topology_id = program.topology_id
         self._jobs.start(program)
         self._office = PostOffice(
             self._keys, self._jobs.bind_host, self._scheduler, self._heard, self._unreachable
@@ -164,10 +168,20 @@ class Lives:
             # Another one would end in the same way.
             self._user.slot_failed(place, error)
             return
-        self._lose(place, error if isinstance(error, RunLostError) else _lost("its task ended"))
-        # At once, the first time: most likely a worker has died.
-        pause_s = self._config.pause_s(place.failures) if place.failures else 0.0
+        lost = error if isinstance(error, RunLostError) else _lost("its task ended")
+        self._lose(place, lost)
+        # At once, the first time: most likely a worker has died. One that gets ready and dies of
+        # what it is given, each time, is worth a pause as well.
+        pause_s = self._config.pause_s(place.fruitless) if place.fruitless else 0.0
         place.failures += 1
+        place.fruitless += 1
+        warn_of_retry(
+            f"slot {place.slot}",
+            lost,
+            topology=self._topology_id,
+            failures=place.fruitless,
+            pause_s=pause_s,
+        )
         self._scheduler.call_later(pause_s, partial(self._submit, place))
 
     def _heard(self, letters: list[Letter]) -> None:
@@ -182,6 +196,7 @@ class Lives:
             else:
                 if kind == messages.BYE:
                     self._office.send(identity, messages.END)
+                place.fruitless = 0
                 self._user.slot_said(place, frames)
 
     def _greet(self, place: Place, identity: bytes, endpoint: str) -> None:

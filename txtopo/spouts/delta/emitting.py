@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
-from txtopo.errors import InfrastructureError, SourceDataLost
+from txtopo.errors import SourceDataLost
 from txtopo.metadata import Json
 from txtopo.spouts.delta.log import CHANGE_TYPE, Change, ChangedFile, DeltaLog
 from txtopo.spouts.delta.planning import files_between, positions
 from txtopo.spouts.transactional import TransactionalEmitter
+from txtopo.state.disk_errors import failure
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class DeltaEmitter(TransactionalEmitter):
                 path=file.path,
             ) from error
         except OSError as error:
-            raise InfrastructureError(f"cannot read {file.path!r}: {error}") from error
+            raise failure(f"read {file.path!r}", error) from error
         wanted = [*self._schema.names]
         if file.change is Change.BY_ROW:
             wanted.append(CHANGE_TYPE)

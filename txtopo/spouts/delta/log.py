@@ -18,7 +18,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from txtopo.errors import InfrastructureError, SourceDataLost
+from txtopo.errors import SourceDataLost
+from txtopo.state.disk_errors import failure
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -106,7 +107,7 @@ class DeltaLog:
                 version=version,
             ) from error
         except OSError as error:
-            raise InfrastructureError(f"cannot read the log of {self.uri!r}: {error}") from error
+            raise failure(f"read the log of {self.uri!r}", error) from error
         actions = [json.loads(line) for line in lines if line]
         if self.changes:
             told = [each["cdc"] for each in actions if "cdc" in each]

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from txtopo.errors import ConfigError, InfrastructureError
+from txtopo.errors import ConfigError
 from txtopo.metadata import Json
 from txtopo.spouts.delta.log import ChangedFile, DeltaLog
 from txtopo.spouts.transactional import LastBatch, TransactionalCoordinator
+from txtopo.state.disk_errors import failure
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -94,7 +95,7 @@ class DeltaCoordinator(TransactionalCoordinator):
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
-            raise InfrastructureError(f"cannot read {self._log.uri!r}: {error}") from error
+            raise failure(f"read {self._log.uri!r}", error) from error
         version: int = self._table.version()
         return version
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from txtopo.errors import ConfigError, InfrastructureError
+from txtopo.errors import ConfigError
 from txtopo.metadata import Json
 from txtopo.spouts.files.cursor import Cursor, Order
 from txtopo.spouts.files.format import FileFormat
@@ -14,6 +14,7 @@ from txtopo.spouts.files.ranges import FileRange, shared, to_json
 from txtopo.spouts.files.reading import parquet_rows
 from txtopo.spouts.files.source import FileSource, SourceFile
 from txtopo.spouts.transactional import LastBatch, TransactionalCoordinator
+from txtopo.state.disk_errors import failure
 
 METADATA_VERSION = 1
 # A name and its fingerprint are some 60 to 230 bytes; ten batches of 256 files are then at most
@@ -189,7 +190,7 @@ class FilesCoordinator(TransactionalCoordinator):
             with self._source.open(file) as opened:
                 return end_of_rows(opened, start, file.size, rows)
         except OSError as error:
-            raise InfrastructureError(f"cannot read {file.name!r}: {error}") from error
+            raise failure(f"read {file.name!r}", error) from error
 
     def _bytes(self, taken: Taken) -> int:
         each = taken.range

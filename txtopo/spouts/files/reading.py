@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
-from txtopo.errors import EmitError, InfrastructureError, TxtopoError
+from txtopo.errors import EmitError, TxtopoError
 from txtopo.metadata import Json
 from txtopo.spouts.files.format import FileFormat
 from txtopo.spouts.files.lines import first_line, line_blocks
 from txtopo.spouts.files.ranges import FileRange, from_json
 from txtopo.spouts.files.source import FileSource, SourceFile
 from txtopo.spouts.transactional import TransactionalEmitter
+from txtopo.state.disk_errors import failure
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def parquet_rows(source: FileSource, file: SourceFile) -> int:
     except pa.ArrowInvalid as error:
         raise EmitError(f"file {file.name!r} is no Parquet file: {error}") from error
     except OSError as error:
-        raise InfrastructureError(f"cannot read {file.name!r}: {error}") from error
+        raise failure(f"read {file.name!r}", error) from error
 
 
 def _csv(block: bytes, header: list[str] | None, format: FileFormat, schema: pa.Schema) -> pa.Table:
@@ -188,7 +189,7 @@ def _named(format: FileFormat, each: FileRange, fields: Fields) -> Iterator[None
     except TxtopoError:
         raise
     except OSError as error:
-        raise InfrastructureError(f"cannot read {where}: {error}") from error
+        raise failure(f"read {where}", error) from error
     except ValueError as error:
         raise EmitError(
             f"cannot read {where} as {format.name}: {error}; expected {fields!r}; mend the file or "

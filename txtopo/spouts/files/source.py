@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from txtopo.config import check_text
-from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
+from txtopo.errors import ConfigError, OffsetRegression, SourceDataLost
+from txtopo.state.disk_errors import failure
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +65,7 @@ class FileSource:
             try:
                 listed = self._matching(path)
             except OSError as error:
-                raise InfrastructureError(f"cannot list {path!r}: {error}") from error
+                raise failure(f"list {path!r}", error) from error
             found.update((file.name, file) for file in listed)
         return list(found.values())
 
@@ -107,7 +108,7 @@ class FileSource:
         except FileNotFoundError as error:
             raise self._lost(file, "gone") from error
         except OSError as error:
-            raise InfrastructureError(f"cannot open {file.name!r}: {error}") from error
+            raise failure(f"open {file.name!r}", error) from error
 
     def _lost(
         self, file: SourceFile, what: str, kind: type[SourceDataLost] = SourceDataLost

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import ConfigError, InfrastructureError, SourceDataLost
+from txtopo.spouts.query.errors import passes
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -79,19 +80,28 @@ class QuerySource:
 
         Raises:
             InfrastructureError: The database cannot be reached, or failed; try again.
-            SourceDataLost: It no longer understands the query.
+            SourceDataLost: It no longer understands the query, or refuses to run it.
         """
-        from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+        from sqlalchemy.exc import (
+            DBAPIError,
+            InterfaceError,
+            InternalError,
+            OperationalError,
+        )
 
         try:
             with engine.connect() as connection:
                 yield connection
-        except (OperationalError, InterfaceError) as error:
-            raise InfrastructureError(f"cannot read {self.query!r:.100}: {error.orig}") from error
         except DBAPIError as error:
+            if isinstance(error, OperationalError | InterfaceError | InternalError) and passes(
+                error.orig
+            ):
+                raise InfrastructureError(
+                    f"cannot read {self.query!r:.100}: {error.orig}"
+                ) from error
             raise SourceDataLost(
                 f"{self.query!r:.100} cannot be read: {error.orig}; expected columns "
-                f"{', '.join(self.fields.names)}; was the table changed?",
+                f"{', '.join(self.fields.names)}; was the table changed, or a right taken away?",
                 query=self.query,
             ) from error
 

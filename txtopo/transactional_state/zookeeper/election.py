@@ -49,7 +49,7 @@ class Election:
                 free = self._watch(ahead)
             except OutcomeUnknown:
                 if not patience.wait(self._session.event()):
-                    return None
+                    raise  # None would say that another leads
                 continue
             if free is not None and not patience.wait_for(free):
                 return None

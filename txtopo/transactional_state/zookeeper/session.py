@@ -16,25 +16,16 @@ from collections.abc import Callable
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import (
-    AuthFailedError,
-    ConnectionClosedError,
-    ConnectionLoss,
-    InvalidACLError,
-    KazooException,
-    NoAuthError,
-    NodeExistsError,
-    SessionClosedRequireSaslError,
-    SessionExpiredError,
-    SessionMovedError,
-)
+from kazoo.exceptions import KazooException, NodeExistsError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 
-from txtopo.errors import AuthError, ConfigError, CoordinatorUnavailable
+from txtopo.errors import AuthError, ConfigError, CoordinatorUnavailable, PromiseError
+from txtopo.retries import warn_of_retry
 from txtopo.transactional_state.records import INNER_NODE
 from txtopo.transactional_state.zookeeper.access import Access
 from txtopo.transactional_state.zookeeper.diagnosis import why_unreachable
+from txtopo.transactional_state.zookeeper.errors import Meaning, meaning_of
 from txtopo.transactional_state.zookeeper.granted import warn_of_another_timeout
 from txtopo.transactional_state.zookeeper.login import judge_logins
 
@@ -46,8 +37,6 @@ READS_MAX = 3
 
 # Quick to be back when a standby takes over an embedded server, and no burden on an ensemble.
 _CONNECTION_RETRY = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
-
-_REFUSALS = (NoAuthError, AuthFailedError, InvalidACLError, SessionClosedRequireSaslError)
 
 # kazoo logs each refused connection as a warning and, at DEBUG, credentials.
 _kazoo_log = logging.getLogger("txtopo.transactional_state.kazoo")
@@ -82,6 +71,7 @@ class ZooKeeperSession:
         self._locate = locate
         self._on_loss: dict[int, Callable[[], None]] = {}
         self._refused = False
+        self._suspended = 0
         self._closed = False
         try:
             self._client = KazooClient(
@@ -132,28 +122,17 @@ class ZooKeeperSession:
             OutcomeUnknown: It may have been done or not.
             CoordinatorUnavailable: No connection, or the session expired.
             AuthError: The credentials do not allow it.
+            PromiseError: The server refuses it, now or later.
+            KazooException: What it says of a node: that it is missing, or has another version.
         """
         self.wait_connected()
         try:
             return question(self._client).get(timeout=2 * self._session_timeout_s)
-        except _REFUSALS as error:
-            raise self.refused(path) from error
-        except SessionExpiredError as error:
-            raise CoordinatorUnavailable(
-                f"the session with zookeeper at {self._hosts} expired; whoever led must contend "
-                "again",
-                hosts=self._hosts,
-            ) from error
-        except (
-            ConnectionLoss,
-            ConnectionClosedError,
-            SessionMovedError,
-            KazooTimeoutError,
-        ) as lost:
-            raise OutcomeUnknown(
-                f"zookeeper at {self._hosts} did not answer about {path}; the connection was lost",
-                hosts=self._hosts,
-            ) from lost
+        except (KazooException, KazooTimeoutError) as error:
+            named = self.named(path, error)
+            if named is error:
+                raise
+            raise named from error
 
     def read(self, path: str, question: Callable[[KazooClient], Any]) -> Any:
         """Ask something that changes nothing; again if the answer was lost."""
@@ -216,6 +195,33 @@ class ZooKeeperSession:
             hosts=self._hosts,
         )
 
+    def named(self, path: str, error: Exception) -> Exception:
+        """Return what an error of kazoo amounts to; see :mod:`.errors`."""
+        match meaning_of(error):
+            case Meaning.ANSWER:
+                return error
+            case Meaning.REFUSED:
+                return self.refused(path)
+            case Meaning.EXPIRED:
+                return CoordinatorUnavailable(
+                    f"the session with zookeeper at {self._hosts} expired; whoever led must "
+                    "contend again",
+                    hosts=self._hosts,
+                )
+            case Meaning.LOST:
+                return OutcomeUnknown(
+                    f"zookeeper at {self._hosts} did not answer about {path}; the connection was "
+                    f"lost, or the server is too busy: {type(error).__name__}",
+                    hosts=self._hosts,
+                )
+            case Meaning.LASTS:
+                return PromiseError(
+                    f"zookeeper at {self._hosts} refuses what was asked about {path}; got "
+                    f"{type(error).__name__}: {error}; expected a server of 3.5 or later with room "
+                    "below the node's quota",
+                    path=path,
+                )
+
     def _check_alive(self) -> None:
         if self._refused:
             raise self.refused("/")
@@ -225,6 +231,17 @@ class ZooKeeperSession:
             )
 
     def _changed(self, state: str) -> None:
+        if state == KazooState.SUSPENDED and not self._closed:
+            self._suspended += 1
+            warn_of_retry(
+                f"the connection to zookeeper at {self._hosts}",
+                CoordinatorUnavailable("it was lost; the session may live"),
+                topology=None,
+                failures=self._suspended,
+                pause_s=_CONNECTION_RETRY["delay"],
+            )
+        elif state == KazooState.CONNECTED:
+            self._suspended = 0
         if state != KazooState.LOST or self._closed:
             return
         # kazoo gives up for good only when it could not authenticate; CLOSED is how it ends then.

@@ -15,7 +15,6 @@ from typing import Any
 from kazoo.exceptions import (
     BadVersionError,
     KazooException,
-    NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -203,8 +202,6 @@ class ZooKeeperTransactionalState(TransactionalState):
 
     def _learn(self, step: Step, error: KazooException) -> None:
         """Correct what is known about a node, or raise what the failure means."""
-        if isinstance(error, NoAuthError):
-            raise self._session.refused(self._root + step.path) from error
         if isinstance(error, NotEmptyError):
             raise StateUsageError(f"node {step.path} has children and cannot be deleted") from error
         creates = step.path not in self._known and isinstance(step, Put)
@@ -222,7 +219,8 @@ class ZooKeeperTransactionalState(TransactionalState):
                 path=step.path,
             ) from error
         else:
-            raise error
+            named = self._session.named(self._root + step.path, error)
+            raise named from (error if named is not error else None)
 
     def _landed(self, steps: Sequence[Step], write: str) -> bool:
         """Whether a node carries the id of the write; one that was overwritten since cannot."""

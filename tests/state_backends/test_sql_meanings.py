@@ -1,0 +1,196 @@
+"""What each error of a database means: none that the installed drivers know is left out."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from state_backends.sql.failures import Contended, Duplicate, stuck, translated
+from state_backends.sql.mariadb_failures import _STATES, state_of
+from state_backends.sql.meanings import CLASSES, SQLITE, SQLSTATES, TEXTS, Meaning, meaning_of
+from txtopo.errors import (
+    AuthError,
+    InfrastructureError,
+    PromiseError,
+    SchemaDrift,
+    StoreDamagedError,
+    StoreUnavailable,
+    TxtopoError,
+    UnknownOutcomeError,
+    ValueRefusedError,
+)
+from txtopo.state import open_state
+from txtopo.testing.conformance.driver import StateDriver
+
+psycopg_errors = pytest.importorskip("psycopg.errors")
+pymysql = pytest.importorskip("pymysql")
+
+KINDS: dict[Meaning, type[TxtopoError]] = {
+    Meaning.PASSES: StoreUnavailable,
+    Meaning.READ_ONLY: StoreUnavailable,
+    Meaning.CONTENDED: Contended,
+    Meaning.DUPLICATE: Duplicate,
+    Meaning.VALUE: ValueRefusedError,
+    Meaning.DRIFT: SchemaDrift,
+    Meaning.REFUSED: AuthError,
+    Meaning.DAMAGED: StoreDamagedError,
+    Meaning.LASTS: PromiseError,
+}
+STATES = sorted(each for each in psycopg_errors._sqlcodes if len(each) == 5 and each[0] != "_")
+
+
+class Said(Exception):
+    """An error of psycopg's with an SQLSTATE."""
+
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__("it says")
+        self.sqlstate = sqlstate
+
+
+def test_each_class_of_sqlstates_is_in_the_table() -> None:
+    codes = {each[:2] for each in STATES if each[:2].strip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")}
+
+    assert codes - {each[:2] for each in SQLSTATES} == set()
+
+
+@pytest.mark.parametrize("state", sorted(SQLSTATES))
+def test_an_sqlstate_becomes_what_the_table_says(state: str) -> None:
+    error = Said(state.ljust(5, "0"))
+
+    found = translated(error, "state 's'")
+
+    assert type(found) is KINDS[SQLSTATES[state]]
+    assert isinstance(found, InfrastructureError) is not isinstance(found, PromiseError)
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [
+        ("25006", StoreUnavailable),  # failed over
+        ("57P01", StoreUnavailable),  # stopped
+        ("57P03", StoreUnavailable),  # starting up
+        ("53100", StoreUnavailable),  # disk full
+        ("53300", StoreUnavailable),  # too many connections
+        ("08006", StoreUnavailable),
+        ("XX000", StoreUnavailable),
+        ("40001", Contended),
+        ("40P01", Contended),
+        ("23505", Duplicate),
+        ("42501", AuthError),
+        ("28P01", AuthError),
+        ("42P01", SchemaDrift),
+        ("42703", SchemaDrift),
+        ("22003", ValueRefusedError),
+        ("23502", ValueRefusedError),
+        ("58030", PromiseError),  # the disk fails
+        ("0A000", PromiseError),
+        ("42601", PromiseError),
+        ("XX001", StoreDamagedError),
+    ],
+)
+def test_what_is_known_to_pass_or_to_last_is_sorted_so(state: str, kind: type[TxtopoError]) -> None:
+    assert type(translated(Said(state), "state 's'")) is kind
+
+
+def test_each_result_code_of_sqlite_is_in_the_table() -> None:
+    """Extended codes have the primary one as their last byte, and stand for it."""
+    primary = {
+        name
+        for name, code in vars(sqlite3).items()
+        if isinstance(code, int)
+        and 0 < code < 100
+        and name.count("_") == 1
+        and name.split("_")[1] in " ".join(SQLITE)
+    }
+    assert {each for each in SQLITE if each.count("_") == 1} <= primary
+    codes = {getattr(sqlite3, each) for each in SQLITE if each.count("_") == 1}
+    assert codes == set(range(1, 29))
+
+
+@pytest.mark.parametrize("name", sorted(SQLITE))
+def test_a_result_code_of_sqlite_becomes_what_the_table_says(name: str) -> None:
+    error: Any = sqlite3.OperationalError("it says")
+    error.sqlite_errorcode = getattr(sqlite3, name)
+
+    assert type(translated(error, "state 's'")) is KINDS[SQLITE[name]]
+
+
+@pytest.mark.parametrize("text", sorted(TEXTS))
+def test_words_decide_where_there_is_no_code(text: str) -> None:
+    error = sa.exc.OperationalError("SELECT", None, RuntimeError(f"so: {text} here"))
+
+    assert type(translated(error, "state 's'")) is KINDS[TEXTS[text]]
+    assert meaning_of(Said("08006"), text) is Meaning.PASSES
+
+
+@pytest.mark.parametrize("number", sorted(_STATES))
+def test_a_number_of_mariadb_is_a_known_state(number: int) -> None:
+    text = "running with the --read-only option" if number == 1290 else "it says"
+    error = pymysql.err.OperationalError(number, text)
+
+    assert state_of(error) == _STATES[number]
+    state = _STATES[number]
+    assert state in SQLSTATES or state[:2] in SQLSTATES
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "kind"),
+    [
+        (1026, 'Error writing file "x" (Errcode: 28 "No space left on device")', StoreUnavailable),
+        (1026, 'Error writing file "x" (Errcode: 5 "Input/output error")', PromiseError),
+        (1030, "Got error 28 from storage engine", StoreUnavailable),
+        (1030, "Got error 127 from storage engine", PromiseError),
+        (1290, "running with the --read-only option", StoreUnavailable),
+        (1290, "running with the --secure-file-priv option", PromiseError),
+        (1036, "Table 't' is read only", AuthError),
+        (1040, "Too many connections", StoreUnavailable),
+        (1047, "WSREP has not yet prepared node for application use", StoreUnavailable),
+        (1062, "Duplicate entry", Duplicate),
+        (1142, "INSERT command denied", AuthError),
+        (1146, "Table doesn't exist", SchemaDrift),
+        (2013, "Lost connection", StoreUnavailable),
+        (9999, "of next year", StoreUnavailable),
+    ],
+)
+def test_what_mariadb_says_is_sorted(number: int, text: str, kind: type[TxtopoError]) -> None:
+    assert type(translated(pymysql.err.OperationalError(number, text), "state 's'")) is kind
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_classes_decide_last(name: str) -> None:
+    kind = type(name, (Exception,), {})
+
+    assert meaning_of(kind("it says"), "it says") is CLASSES[name]
+
+
+def test_an_error_that_nothing_is_known_of_passes_and_leaves_a_commit_open() -> None:
+    assert type(translated(RuntimeError("?"), "state 's'")) is StoreUnavailable
+    found = translated(RuntimeError("?"), "state 's'", during_commit=True)
+    assert type(found) is UnknownOutcomeError
+    lasting = translated(Said("58030"), "state 's'", during_commit=True)
+    assert "the ledger tells at the next start" in str(lasting)
+
+
+def test_a_row_that_stays_in_the_way_ends_the_run_and_a_lock_does_not() -> None:
+    """Who makes a row at the same time is seen at the next try; bookkeeping by hand is not."""
+    assert type(stuck(Duplicate("a row of this key"), 3)) is PromiseError
+    assert type(stuck(Contended("locked"), 3)) is StoreUnavailable
+
+
+@pytest.mark.parametrize("spoil", ["missing", "folder"])
+def test_a_database_that_cannot_be_opened_ends_the_run(tmp_path: Path, spoil: str) -> None:
+    folder = tmp_path / "of"
+    folder.mkdir()
+    store = StateDriver(open_state(f"sqlite:///{folder}/x.db", table="counts"))
+    store.puts(1, {"a": 1})
+    store.backend.close()
+    folder.rename(tmp_path / "away")
+    if spoil == "folder":
+        (folder / "x.db").mkdir(parents=True)
+
+    with pytest.raises(PromiseError, match="unable to open database file"):
+        store.puts(2, {"a": 2})
