@@ -64,9 +64,9 @@ class Pulse:
         self.due, self.rows_max, self._left = False, BATCH_TUPLES_MAX, True
 
 
-# What is due leaves within two beats, 50 ms: much less than the shortest timeout that makes sense,
+# What is due leaves one to two beats after the last time: well within a timeout that makes sense,
 # and so much more than a tuple takes that the envelopes do not get too small.
-BEAT_S = 0.025
+BEAT_S = 0.05
 
 
 class InputTuple(Tuple):
@@ -168,7 +168,7 @@ class OutputCollector(_Emitting):
 
     Each input must be acked or failed, once, now or many calls later; else its tree times out. What
     is said here leaves at once or a little later, also while ``execute`` goes on; only what was
-    said less than 50 ms before a long time without any call may wait for its end.
+    said less than 100 ms before a long time without any call may wait for its end.
 
     Args:
         component: Id of the bolt.

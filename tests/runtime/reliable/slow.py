@@ -38,6 +38,8 @@ class World(Shared):
         self.cluster = SimulatedCluster(seed)
         self.feeder = FeederSpout(WORD)
         self.seen: list[str] = []
+        self.dead: list[str] = []
+        """What a slot that was killed worked on afterwards."""
         self.acked_before: list[int] = []
         """How many the spout knew to be acked, before each tuple."""
 
