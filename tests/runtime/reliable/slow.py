@@ -31,6 +31,18 @@ class Always(Pulse):
         self.due, self.rows_max = True, 1
 
 
+class BetweenTuples(Pulse):
+    """The same, but what a tuple emits is not sealed before its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.due = True
+
+    def left(self) -> None:
+        super().left()
+        self.due = True
+
+
 class World(Shared):
     """What slow bolts share with the test: time, what was acked, and what they saw."""
 

@@ -10,7 +10,7 @@ import pytest
 from tests.chance import times
 from tests.runtime.reliable.bolts import WORD, ByHand, Forward, Seen, rows
 from tests.runtime.reliable.losing import all_at_once, run
-from tests.runtime.reliable.slow import Always, Slow, SlowBasic, World
+from tests.runtime.reliable.slow import Always, BetweenTuples, Slow, SlowBasic, World
 from txtopo import Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple
 from txtopo.acking.acker import Acker
 from txtopo.acking.tuple_tree import Xors
@@ -175,14 +175,14 @@ def spout_records(program: Program, acker: Acker) -> list[bytes]:
     return [each.record for each in turn.sealed]
 
 
-def worked(words: int) -> tuple[Acker, list[Outcome], list[Outcome]]:
+def worked(words: int, pulse: type[Pulse] = Always) -> tuple[Acker, list[Outcome], list[Outcome]]:
     """Return an acker, the parts of a slot's work, and those of what it sent to the other slot."""
     parts: list[Outcome] = []
-    acker, records, slot = split_slot(Always(), parts, words)
+    acker, records, slot = split_slot(pulse(), parts, words)
     parts.append(slot.work(records))
     others: list[Outcome] = []
     program = slot._program
-    other = Slot(program, 1, 4, Always(), others.append, thread=lambda: 0)
+    other = Slot(program, 1, 4, pulse(), others.append, thread=lambda: 0)
     other.prepare()
     others.append(other.work([each.record for part in parts for each in part.sealed]))
     return acker, parts, others
@@ -201,10 +201,13 @@ def test_every_tuple_is_in_one_part() -> None:
     assert counts["executed", "count"] == counts["acked", "count"] == 50
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_parts_in_any_order_complete_each_tree_with_the_last_edge(seed: int) -> None:
+@pytest.mark.parametrize("pulse", [Always, BetweenTuples])
+@pytest.mark.parametrize("seed", range(10))
+def test_parts_in_any_order_complete_each_tree_with_the_last_edge(
+    seed: int, pulse: type[Pulse]
+) -> None:
     """An ack holds what was emitted before it left: so no tree is complete while an edge is out."""
-    acker, parts, others = worked(20)
+    acker, parts, others = worked(20, pulse)
     told = [part.report.acked for part in parts + others]
     random.Random(seed).shuffle(told)
     missing: dict[int, int] = {}

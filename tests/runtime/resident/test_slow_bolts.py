@@ -40,7 +40,7 @@ class Slow(Bolt):
 
     def execute(self, tuple: Tuple) -> None:
         number = tuple["number"]
-        self._file.write(f"{number}\\n")
+        self._file.write(f"{number}\n")
         until_s = time.monotonic() + self._work_s
         while time.monotonic() < until_s:
             time.sleep(min(self._work_s, 0.25))
