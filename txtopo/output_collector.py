@@ -4,6 +4,10 @@ What happens here happens for each tuple, so it is little: rows and anchors are 
 an envelope is sealed the tasks of :mod:`txtopo.planning.anchoring` choose receivers and draw ids
 for whole columns. That is why ``emit`` returns nothing.
 
+What was emitted, acked, failed or given more time leaves at the end of a work, and by time in the
+middle of one: a :class:`Pulse` beats beside the bolt's thread, and the next call of the collector,
+or the end of the tuple, finds that it is due. So a tuple costs no look at a clock.
+
 A collector belongs to one task and is used on the thread of that task only.
 """
 
@@ -27,6 +31,42 @@ class Inputs(Protocol):
     """For each of them whether it was acked or failed."""
     acked: list[int]
     """Which of them were acked and not answered for yet."""
+
+
+class Pulse:
+    """Says when what a slot's bolts have done is due to leave, though their work goes on.
+
+    ``beat`` is called every ``BEAT_S`` by whoever hosts the slot, in any thread; ``left`` in the
+    bolts' thread whenever something has left. Neither needs a lock: if they cross, what is due
+    leaves a beat sooner or later. So it leaves one to two beats after the last time.
+
+    Attributes:
+        due: Whether it is due.
+        rows_max: How many rows a stream collects before they are sealed: one when it is due.
+    """
+
+    __slots__ = ("_left", "due", "rows_max")
+
+    def __init__(self) -> None:
+        self.due = False
+        self.rows_max = BATCH_TUPLES_MAX
+        self._left = False
+
+    def beat(self) -> None:
+        """Have it leave, unless something has left since the beat before."""
+        if self._left:
+            self._left = False
+        else:
+            self.due, self.rows_max = True, 1
+
+    def left(self) -> None:
+        """Take note that something leaves now."""
+        self.due, self.rows_max, self._left = False, BATCH_TUPLES_MAX, True
+
+
+# What is due leaves one to two beats after the last time: well within a timeout that makes sense,
+# and so much more than a tuple takes that the envelopes do not get too small.
+BEAT_S = 0.05
 
 
 class InputTuple(Tuple):
@@ -83,11 +123,16 @@ class _Emitting:
     """What the collectors of spouts and bolts share."""
 
     def __init__(
-        self, component: str, streams: Mapping[str, Stream], send: Callable[[str], None]
+        self,
+        component: str,
+        streams: Mapping[str, Stream],
+        send: Callable[[str], None],
+        pulse: Pulse,
     ) -> None:
         self._component = component
         self._streams = streams
         self._send = send
+        self._pulse = pulse
         self._arity = {n: len(s.fields) for n, s in streams.items() if not s.direct}
         self.emitted: dict[str, Emitted] = {name: Emitted() for name in streams}
         self.errors: list[Exception] = []
@@ -103,7 +148,7 @@ class _Emitting:
         # A copy, since a bolt may fill one list again and again.
         emitted.rows.append(tuple(values))
         emitted.marks.append(mark)
-        if len(emitted.rows) >= BATCH_TUPLES_MAX:
+        if len(emitted.rows) >= self._pulse.rows_max:
             self._send(stream)
 
     def _put_direct(self, task: int, values: Sequence[Any], mark: object, stream: str) -> None:
@@ -114,14 +159,23 @@ class _Emitting:
         emitted.rows.append(tuple(values))
         emitted.marks.append(mark)
         emitted.targets.append(task)
-        if len(emitted.rows) >= BATCH_TUPLES_MAX:
+        if len(emitted.rows) >= self._pulse.rows_max:
             self._send(stream)
 
 
 class OutputCollector(_Emitting):
     """Where a :class:`~txtopo.Bolt` emits and answers for its inputs (Storm ``OutputCollector``).
 
-    Each input must be acked or failed, once, now or many calls later; else its tree times out.
+    Each input must be acked or failed, once, now or many calls later; else its tree times out. What
+    is said here leaves at once or a little later, also while ``execute`` goes on; only what was
+    said less than 100 ms before a long time without any call may wait for its end.
+
+    Args:
+        component: Id of the bolt.
+        streams: What it declared.
+        send: Called with a stream of which enough was emitted.
+        pulse: When things are due.
+        leave: Called when they are.
 
     Raises:
         EmitError: What is emitted was not declared (stream, number of values, type), or an anchor
@@ -129,9 +183,15 @@ class OutputCollector(_Emitting):
     """
 
     def __init__(
-        self, component: str, streams: Mapping[str, Stream], send: Callable[[str], None]
+        self,
+        component: str,
+        streams: Mapping[str, Stream],
+        send: Callable[[str], None],
+        pulse: Pulse,
+        leave: Callable[[], None],
     ) -> None:
-        super().__init__(component, streams, send)
+        super().__init__(component, streams, send, pulse)
+        self._leave = leave
         self.answered: list[Inputs] = []
         """Inputs of which some were acked."""
         self.failed: list[InputTuple] = []
@@ -146,7 +206,7 @@ class OutputCollector(_Emitting):
             values: One value for each declared field, in order.
             anchors: The inputs that it hangs on: each of their trees is complete only when this
                 tuple is acked as well. None leaves it outside all trees: nobody will know if it is
-                lost. Anchor to an input before you ack it.
+                lost. Anchor to an input before you ack it: its ack may leave at once.
             stream: Where to.
         """
         if self._arity.get(stream) != len(values):
@@ -157,7 +217,7 @@ class OutputCollector(_Emitting):
         emitted = self.emitted[stream]
         emitted.rows.append(tuple(values))
         emitted.marks.append(anchors)
-        if len(emitted.marks) >= BATCH_TUPLES_MAX:
+        if len(emitted.marks) >= self._pulse.rows_max:
             self._send(stream)
 
     def emit_direct(
@@ -181,17 +241,23 @@ class OutputCollector(_Emitting):
             if not acked:
                 self.answered.append(inputs)
             acked.append(row)
+            if self._pulse.due:
+                self._leave()
 
     def fail(self, tuple: Tuple) -> None:
         """Fail the trees of an input at once: their spouts need not wait for the timeout."""
         if isinstance(tuple, InputTuple) and not tuple.inputs.done[tuple.row]:
             tuple.inputs.done[tuple.row] = 1
             self.failed.append(tuple)
+            if self._pulse.due:
+                self._leave()
 
     def reset_timeout(self, tuple: Tuple) -> None:
         """Give the trees of an input a new timeout from now on, for work that takes long."""
         if isinstance(tuple, InputTuple):
             self.renewed.append(tuple)
+            if self._pulse.due:
+                self._leave()
 
 
 class BasicOutputCollector(BatchOutputCollector):
@@ -202,6 +268,7 @@ class BasicOutputCollector(BatchOutputCollector):
     ) -> None:
         super().__init__(component, streams, _unused, _unused)
         self._collector = collector
+        self._pulse = collector._pulse
         self._emitted = collector.emitted
         self._put = collector._put
         self.current: Tuple | None = None
@@ -214,7 +281,7 @@ class BasicOutputCollector(BatchOutputCollector):
         emitted = self._emitted[stream]
         emitted.rows.append(tuple(values))
         emitted.marks.append(self.current)
-        if len(emitted.marks) >= BATCH_TUPLES_MAX:
+        if len(emitted.marks) >= self._pulse.rows_max:
             self._collector._send(stream)
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
@@ -246,7 +313,7 @@ class SpoutOutputCollector(_Emitting):
         send: Callable[[str], None],
         ack: Callable[[Any], None] | None,
     ) -> None:
-        super().__init__(component, streams, send)
+        super().__init__(component, streams, send, Pulse())  # it never beats: turns are short
         self._ack = ack
         self.tuples = 0
         """How many were emitted in this turn."""

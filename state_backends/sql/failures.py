@@ -21,7 +21,6 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 
-
 # What no page, index or array has room for.
 _LIMITS_STATE = "54"
 _LIMITS_REMEDY = "; let the spout cut smaller batches, or write shorter keys and values"

@@ -65,6 +65,29 @@ class Workers:
                 self._idle.append(inbox)
 
 
+class Beat:
+    """A daemon thread that makes a call again and again. Whatever the call does is short."""
+
+    def __init__(self, interval_s: float, call: Callable[[], None]) -> None:
+        self._interval_s = interval_s
+        self._call = call
+        self._over = threading.Event()
+        threading.Thread(target=self._go, name="txtopo-beat", daemon=True).start()
+
+    def close(self) -> None:
+        """Make no more calls."""
+        self._over.set()
+
+    def _go(self) -> None:
+        while not self._over.wait(self._interval_s):
+            self._call()
+
+
+def this_thread() -> int:
+    """Return a number that no other thread has meanwhile."""
+    return threading.get_ident()
+
+
 class ThreadLane:
     """A daemon thread with a queue."""
 

@@ -6,14 +6,14 @@ import pytest
 
 from tests.runtime.reliable.bolts import WORD, Count, Forward, rows
 from txtopo import Config, TopologyBuilder
-from txtopo.planning.anchoring.spout_task import Ends, SpoutTask
+from txtopo.planning.anchoring.spout_task import Ends, Room, SpoutTask
 from txtopo.planning.program import compile_program
 from txtopo.runtime.reliable import driver
 from txtopo.spouts import MemorySpout
 from txtopo.testing import SimulatedCluster
 
 ROWS = 20_000
-BACKLOG = 100
+BACKLOG = 500
 # A turn that was begun is not cut short.
 TURN = 2_100
 
@@ -45,7 +45,7 @@ def test_what_was_on_its_way_to_a_lost_slot_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(driver, "BACKLOG_TUPLES_MAX", BACKLOG)
     cluster = started()
-    cluster.run_until(lambda: cluster.progress.backlog > 10 * BACKLOG)
+    cluster.run_until(lambda: cluster.progress.backlog > BACKLOG // 2)
     for slot in range(2):
         cluster.kill_slot(slot)
     assert cluster.progress.backlog == 0
@@ -63,7 +63,7 @@ def test_a_turn_emits_no_more_than_there_is_room_for(room: int, emitted: int) ->
     spout = SpoutTask(program, program.components["words"], 0, 1, tracked=True, now=lambda: 0.0)
     spout.open()
 
-    turn = spout.turn(Ends(), active=True, room=room)
+    turn = spout.turn(Ends(), active=True, room=Room(trees=room))
 
     assert (turn.emitted, len(turn.messages)) == (emitted, emitted)
 
@@ -75,7 +75,7 @@ def test_a_spout_can_see_how_many_of_its_trees_are_pending() -> None:
     spout = SpoutTask(program, program.components["words"], 0, 1, tracked=True, now=lambda: 0.0)
     spout.open()
 
-    spout.turn(Ends(), active=True, room=5)
+    spout.turn(Ends(), active=True, room=Room(trees=5))
     assert spout.pending == 5
-    spout.turn(Ends(acked=[0, 1], failed=[2]), active=False, room=None)
+    spout.turn(Ends(acked=[0, 1], failed=[2]), active=False, room=Room())
     assert spout.pending == 2

@@ -22,7 +22,7 @@ from txtopo import (
     is_tick,
 )
 from txtopo.collector import BatchOutputCollector
-from txtopo.planning.anchoring.spout_task import Ends, SpoutTask
+from txtopo.planning.anchoring.spout_task import Ends, Room, SpoutTask
 from txtopo.planning.program import compile_program
 from txtopo.runtime.resident import messages
 from txtopo.runtime.resident.sockets import Keys, connected
@@ -169,7 +169,7 @@ def test_an_envelope_for_another_life_is_not_worked_on() -> None:
     feeder.feed(["a"])
     spout = SpoutTask(program, program.components["words"], 0, 1, tracked=False, now=lambda: 0.0)
     spout.open()
-    record = spout.turn(Ends(), active=True, room=None).sealed[0].record
+    record = spout.turn(Ends(), active=True, room=Room()).sealed[0].record
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
 
     with Resident(noting(feeder, seen), Config()) as resident:

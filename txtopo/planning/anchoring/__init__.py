@@ -2,9 +2,9 @@
 
 * **A slot** hosts the bolt tasks with *task mod slots = slot*, for as long as it lives: a
   :class:`~txtopo.planning.anchoring.slot.Slot` with its bolts' memory. It is used on one thread. It
-  knows nothing of what carries envelopes: ``work(envelopes)`` takes what came, runs the bolts until
-  nothing is left that the slot sent to itself, and returns the envelopes for other slots and a
-  *report* for the driver.
+  knows nothing of what carries envelopes: ``work(envelopes)`` takes what came and runs the bolts
+  until nothing is left that the slot sent to itself. What comes of it leaves in *parts*, some of
+  them while the bolts still work: envelopes for other slots, and a *report* for the driver.
 * **The driver** hosts the spouts (:class:`~txtopo.planning.anchoring.spout_task.SpoutTask`, a lane
   each, so that all calls of a task come on one thread), the ackers and the list of pending trees.
 * **An envelope** (:mod:`~txtopo.planning.anchoring.envelope`) holds tuples of one edge of the
@@ -12,10 +12,11 @@
   *links* of the tuples as columns: root id and edge id, one link a tuple if there is nothing else
   to say. It goes from driver to slot and from slot to slot.
 * **A report** (:mod:`~txtopo.planning.anchoring.report`) goes from a slot to the driver, after the
-  envelopes of the same work: one XOR per root for all that was acked in it, the roots that were
+  envelopes of the same part: one XOR per root for all that was acked in it, the roots that were
   failed or given more time, how many tuples were consumed and sent to whom, and counts.
 * **Back pressure.** The driver adds up from reports how many tuples each slot has still to consume,
-  and calls no spout while one has more than enough. Slots never wait for each other: two that host
+  and calls no spout while one has more than it finishes in a share of the timeout, see
+  :mod:`txtopo.runtime.reliable.credit`. Slots never wait for each other: two that host
   tasks of each other's bolts would wait forever. So what lies in front of a slot is bounded by what
   spouts may have under way, times what bolts make of a tuple.
 * **A slot is lost** with its bolts' memory and all that was on its way to it; its successor starts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, cast
@@ -20,6 +20,7 @@ from txtopo.output_collector import (
     Inputs,
     InputTuple,
     OutputCollector,
+    Pulse,
     input_tuples,
 )
 from txtopo.planning.anchoring.anchors import Hanging
@@ -38,19 +39,43 @@ PORTION_TUPLES = 2_000
 
 
 class BoltTask:
-    """Runs one task of a bolt and collects what follows from it. Used on one thread."""
+    """Runs one task of a bolt and collects what follows from it. Used on one thread.
+
+    Args:
+        program: The topology.
+        component: The bolt.
+        task: Which of its tasks.
+        slot: The slot that it lives in.
+        ids: Draws the ids of tuples.
+        pulse: When things are due to leave in the middle of a work.
+        leave: Called when they are; it calls ``flush`` of all tasks of the slot.
+    """
 
     def __init__(
-        self, program: Program, component: PlannedComponent, task: int, slot: int, ids: Ids
+        self,
+        program: Program,
+        component: PlannedComponent,
+        task: int,
+        slot: int,
+        ids: Ids,
+        pulse: Pulse,
+        leave: Callable[[], None],
     ) -> None:
         self._program = program
         self._component = component
         self._task = task
         self._sending = Sending(program, component, task, slot, ids)
-        self._collector = OutputCollector(component.id, component.streams, self._send)
+        self._pulse = pulse
+        self._leave = leave
+        self._collector = OutputCollector(component.id, component.streams, self._full, pulse, leave)
         self._basic: BasicOutputCollector | None = None
         self._sealed: list[Sealed] = []
         self._executed: list[TreeInputs] = []
+        # What a basic bolt executes, and how many of it are done with between two tuples.
+        self._current: TreeInputs | None = None
+        self._rows = 0
+        self.executed = 0
+        """How many tuples of this call of ``execute`` are done with."""
         self._report = Report()
         self._bolt: Bolt | BasicBolt = loads(component.prototype)
 
@@ -76,22 +101,29 @@ class BoltTask:
 
     def execute(self, origin: Origin, sender: int, batch: pa.RecordBatch, links: Links) -> None:
         """Give the bolt consecutive tuples of one sender."""
+        self.executed = 0
         for start in range(0, batch.num_rows, PORTION_TUPLES):
             portion = batch.slice(start, PORTION_TUPLES)
             tuples = portion.num_rows
             inputs = TreeInputs(links.slice(start, tuples), tuples)
-            self._run(input_tuples(rows_of(portion), origin, sender, inputs), inputs)
-            self._report.counts["executed", self._component.id] += tuples
+            self._run(input_tuples(rows_of(portion), origin, sender, inputs), inputs, start)
+            self._count(start + tuples)
 
     def tick(self) -> None:
         """Give the bolt a tick."""
         inputs = TreeInputs(Links(), 1)
-        self._run(input_tuples([(self.tick_interval_s,)], TICK, 0, inputs), inputs)
+        if self._basic is not None:
+            inputs.done[0] = 1  # it is no input that is acked
+        self._run(input_tuples([(self.tick_interval_s,)], TICK, 0, inputs), inputs, None)
         inputs.done[0] = 1
 
     def flush(self) -> tuple[list[Sealed], Report]:
         """Seal what was emitted, then answer for what was acked: in this order, since an ack holds
-        the ids of all that was anchored to its input."""
+        the ids of all that was anchored to its input.
+
+        It may be called in the middle of ``execute``, by the collector: the input that is executed
+        then is not done with, unless its bolt has acked it.
+        """
         for stream in self._component.streams:
             self._send(stream)
         collector, report = self._collector, self._report
@@ -115,23 +147,30 @@ class BoltTask:
         """Let the bolt release what it opened."""
         self._bolt.cleanup()
 
-    def _run(self, tuples: Iterable[InputTuple], inputs: TreeInputs) -> None:
+    def _run(self, tuples: Iterable[InputTuple], inputs: TreeInputs, executed: int | None) -> None:
+        """Execute tuples, before which so many were; None if they are not counted."""
         if self._basic is not None:
-            self._run_basic(self._basic, tuples)
+            self._current = inputs
+            self._run_basic(self._basic, tuples, executed)
+            self._current = None
             self._executed.append(inputs)
             return
         assert isinstance(self._bolt, Bolt)
-        execute, fail = self._bolt.execute, self._collector.fail
+        execute, fail, pulse = self._bolt.execute, self._collector.fail, self._pulse
         for each in tuples:
             try:
                 execute(each)
             except FailedException as error:
                 self._collector.report_error(error)
                 fail(each)
+            if pulse.due:
+                self._leave_after(each, executed)
 
-    def _run_basic(self, basic: BasicOutputCollector, tuples: Iterable[InputTuple]) -> None:
+    def _run_basic(
+        self, basic: BasicOutputCollector, tuples: Iterable[InputTuple], executed: int | None
+    ) -> None:
         assert isinstance(self._bolt, BasicBolt)
-        execute, fail = self._bolt.execute, self._collector.fail
+        execute, fail, pulse = self._bolt.execute, self._collector.fail, self._pulse
         for each in tuples:
             basic.current = each
             try:
@@ -139,7 +178,27 @@ class BoltTask:
             except FailedException as error:
                 self._collector.report_error(error)
                 fail(each)
+            if pulse.due:
+                basic.current = None
+                self._leave_after(each, executed)
         basic.current = None
+
+    def _leave_after(self, last: InputTuple, executed: int | None) -> None:
+        """Have leave what there is, between two tuples."""
+        self._rows = last.row + 1
+        if executed is not None:
+            self._count(executed + self._rows)
+        self._leave()
+
+    def _count(self, executed: int) -> None:
+        self._report.counts["executed", self._component.id] += executed - self.executed
+        self.executed = executed
+
+    def _full(self, stream: str) -> None:
+        """Seal a stream of which enough was emitted, or of which something is due to leave."""
+        self._send(stream)
+        if self._pulse.due:
+            self._leave()
 
     def _send(self, stream: str) -> None:
         emitted = self._collector.emitted[stream]
@@ -156,8 +215,13 @@ class BoltTask:
 
     def _acked(self, answered: Sequence[Inputs], report: Report) -> Xors:
         told = [(inputs, inputs.take_acked()) for inputs in cast("list[TreeInputs]", answered)]
-        told += [(inputs, inputs.rest()) for inputs in self._executed]
+        told += [(inputs, inputs.rest(len(inputs.done))) for inputs in self._executed]
         self._executed.clear()
+        if self._current is not None:
+            assert self._basic is not None
+            executing = cast("InputTuple | None", self._basic.current)
+            rows = self._rows if executing is None else executing.row
+            told.append((self._current, self._current.rest(rows)))
         report.counts["acked", self._component.id] += sum(len(rows) for _, rows in told)
         parts = [inputs.answer(rows) for inputs, rows in told]
         # Not merged part by part: those of one root mostly stand side by side in other parts.

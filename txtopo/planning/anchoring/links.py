@@ -72,10 +72,11 @@ class TreeInputs:
         rows, self.acked = np.array(self.acked, dtype=np.int64), []
         return rows
 
-    def rest(self) -> Rows:
-        """Return the tuples that were neither acked nor failed, and mark them as done."""
-        rows = np.flatnonzero(np.frombuffer(self.done, dtype=np.uint8) == 0)
-        self.done = bytearray(b"\1" * len(self.done))
+    def rest(self, tuples: int) -> Rows:
+        """Return which of the first tuples were neither acked nor failed; mark them as done."""
+        done = np.frombuffer(self.done, dtype=np.uint8)[:tuples]
+        rows = np.flatnonzero(done == 0)
+        done[:] = 1
         return rows
 
 

@@ -37,6 +37,22 @@ class Ends:
         return bool(self.acked or self.failed)
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a spout task may emit in a turn, as long as it has begun no ``next_tuple`` beyond it.
+
+    Attributes:
+        trees: How many more trees may be pending; None for any number.
+        tuples: How many tuples.
+    """
+
+    trees: int | None = None
+    tuples: int = TURN_TUPLES_MAX
+
+    def __bool__(self) -> bool:
+        return self.trees != 0 and self.tuples > 0
+
+
 @dataclass(slots=True)
 class Turn:
     """What came of a turn: begin the trees, then send the envelopes.
@@ -113,13 +129,13 @@ class SpoutTask:
         self._spout.open(program.config, context, self._collector)
         self._opened = True
 
-    def turn(self, ends: Ends, *, active: bool, room: int | None) -> Turn:
+    def turn(self, ends: Ends, *, active: bool, room: Room) -> Turn:
         """Tell the spout what has ended, then let it emit.
 
         Args:
             ends: What has ended.
             active: Whether the run is activated.
-            room: How many more trees may be pending; None for any number.
+            room: What it may emit.
         """
         spout, collector = self._spout, self._collector
         if active != self._active:
@@ -130,7 +146,7 @@ class SpoutTask:
             spout.ack(message_id)
         for message_id in ends.failed:
             spout.fail(message_id)
-        if active and (room is None or room > 0):
+        if active and room:
             self._emit(room)
         for stream in self._component.streams:
             self._send(stream)
@@ -149,9 +165,10 @@ class SpoutTask:
         if self._opened:
             self._spout.close()
 
-    def _emit(self, room: int | None) -> None:
+    def _emit(self, room: Room) -> None:
         collector, next_tuple = self._collector, self._spout.next_tuple
-        pending_max = None if room is None else collector.pending + room
+        pending_max = None if room.trees is None else collector.pending + room.trees
+        tuples_max = min(TURN_TUPLES_MAX, room.tuples)
         end_s = self._now() + TURN_S
         while True:
             before = collector.tuples
@@ -161,7 +178,7 @@ class SpoutTask:
                 return
             if pending_max is not None and collector.pending >= pending_max:
                 return
-            if collector.tuples >= TURN_TUPLES_MAX or self._now() >= end_s:
+            if collector.tuples >= tuples_max or self._now() >= end_s:
                 return
 
     def _send(self, stream: str) -> None:

@@ -5,11 +5,13 @@ driver and from other slots, and tells the driver of everything that happens. Pr
 
 1. All calls come from the driver's loop and return at once; all calls of the listener are made on
    the loop.
-2. A slot's reports come in the order in which it made them, those of its current *life* only. A
-   life begins with ``ready`` and ends with ``lost``; the number of a life grows. A slot that comes
-   to life again anywhere, because it died or seemed dead, cuts its earlier lives off: a report of
-   an earlier life is never told. (An envelope of an earlier life may still arrive: that is
-   harmless.)
+2. A work takes as long as its bolts do, and what comes of it leaves in parts while it goes on: the
+   carrier beats the slot's pulse, and hands on each part, envelopes first, whatever ``execute``
+   does next. A slot's reports come in the order in which it made them, those of its current *life*
+   only. A life begins with ``ready`` and ends with ``lost``; the number of a life grows. A slot
+   that comes to life again anywhere, because it died or seemed dead, cuts its earlier lives off: a
+   report of an earlier life is never told. (An envelope of an earlier life may still arrive: that
+   is harmless.)
 3. An envelope arrives once or not at all, in a life of its slot. What was sent to a slot before
    ``lost`` was told may be dropped; what is sent later arrives in the next life. A lost envelope is
    not missed by anyone here: its trees time out.

@@ -19,19 +19,21 @@ from txtopo.config import Config
 from txtopo.errors import FailedException
 from txtopo.planning.anchoring.report import Complaint, Report
 from txtopo.planning.anchoring.sending import sent
-from txtopo.planning.anchoring.spout_task import SpoutTask, Turn
+from txtopo.planning.anchoring.spout_task import Room, SpoutTask, Turn
 from txtopo.planning.program import Program
 from txtopo.retries import warn_of_retry
 from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.progress import Started, Stopped, TopologyListener
 from txtopo.runtime.reliable.carrier import SlotCarrier
+from txtopo.runtime.reliable.credit import Credit
 from txtopo.runtime.reliable.meter import Meter
 from txtopo.runtime.reliable.progress import ErrorReported, Progressed, SlotLost, TreesFailed
 from txtopo.runtime.reliable.spout_lane import SpoutLane
 from txtopo.runtime.scheduler import LaneScheduler
 from txtopo.runtime.waiters import Waiters
 
-# Spouts wait while a slot has more than this many tuples to consume: some tenths of a second.
+# Spouts wait while a slot has as many tuples to consume: some tenths of a second. Of slow bolts it
+# has less, see Credit.
 BACKLOG_TUPLES_MAX = 50_000
 PROGRESS_S = 1.0
 # A spout task that was lost is back after this time; for simulations, which lose them.
@@ -65,6 +67,7 @@ class ReliableDriver:
         self.trees = PendingTrees(self.spouts, self.ackers, self._ended)
         self.meter = Meter(self._scheduler.now, self._scheduler.wall_clock)
         self._backlog = [0] * self.slots
+        self._credit = Credit(self.slots, self._config.message_timeout_s, BACKLOG_TUPLES_MAX)
         self._awaited = set(range(self.slots))
         self._lanes: list[SpoutLane] = []
         self._waiters = Waiters()
@@ -170,9 +173,10 @@ class ReliableDriver:
         if self._stopping:
             self._complain(report.complaints)
             return
-        for receiver, tuples in report.sent.items():
-            self._backlog[receiver] += tuples
-        self._backlog[slot] = max(0, self._backlog[slot] - report.consumed)
+        self._add(report.sent)
+        if report.consumed:
+            self._credit.consumed(slot, report.consumed, self._scheduler.now())
+            self._backlog[slot] = max(0, self._backlog[slot] - report.consumed)
         self.meter.count(report.counts)
         self._complain(report.complaints)
         if report.crash is not None:
@@ -187,6 +191,7 @@ class ReliableDriver:
     def slot_lost(self, slot: int, reason: str) -> None:
         """Take note that a slot is gone."""
         self._backlog[slot] = 0
+        self._credit.lost(slot)
         self.meter.slots_lost += 1
         self._listeners.tell(SlotLost(slot, reason))
 
@@ -229,26 +234,38 @@ class ReliableDriver:
         self.meter.count(turn.counts)
         self.meter.emitted += turn.emitted
         self._complain(turn.complaints)
-        for slot, tuples in sent(turn.sealed).items():
-            self._backlog[slot] += tuples
+        if turn.emitted:
+            tuples = sent(turn.sealed)
+            self._add(tuples)
+            self._credit.emitted(turn.emitted, tuples)
         if turn.messages:
             self.meter.begun(lane.owner, turn.messages)
             self.trees.begin(lane.owner, turn.begun, turn.messages, self._scheduler.now())
         self._carrier.send(turn.sealed)
         self._go_on()
 
+    def _add(self, tuples: Counter[int]) -> None:
+        """Take note of tuples that slots have to consume."""
+        for slot, more in tuples.items():
+            if more and not self._backlog[slot]:
+                self._credit.began(slot, self._scheduler.now())
+            self._backlog[slot] += more
+
     def _go_on(self) -> None:
         """Give each spout that has something to do its next turn."""
         if self._stopping:
             return
-        waits = bool(self._awaited) or max(self._backlog) > BACKLOG_TUPLES_MAX
+        tuples = 0 if self._awaited else self._credit.room(self._backlog)
+        # They take turns at the same time.
+        tuples = min(tuples, max(1, tuples // self.spouts))
         for lane in self._lanes:
             room: int | None = 0
-            if not waits:
+            if tuples:
                 limit = self._config.max_spout_pending
                 pending = int(self.trees.by_owner[lane.owner])
                 room = None if limit is None else max(0, limit - pending)
-            if lane.wake(self.asks + 1, active=self._active, room=room, ring=self._go_on):
+            given = Room(trees=room, tuples=tuples)
+            if lane.wake(self.asks + 1, active=self._active, room=given, ring=self._go_on):
                 self.asks += 1
         if self._waiters.waiting and self.at_rest:
             self.tell_progress()

@@ -2,7 +2,9 @@
 
 What comes for a slot while it works waits, and is its next work, all of it at once: the more there
 is to do, the larger the works and the cheaper each tuple. Envelopes from slot to slot pass through
-the loop. ``kill`` is for tests and simulations: it does to a slot what a crash of its worker does.
+the loop, and so do the parts of a work that leave before its end, in order. A timer beats the pulse
+of a slot while it works. ``kill`` is for tests and simulations: it does to a slot what a crash of
+its worker does.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
+from txtopo.output_collector import BEAT_S, Pulse
 from txtopo.planning.anchoring.report import Report
 from txtopo.planning.anchoring.sending import Sealed
 from txtopo.planning.anchoring.slot import Outcome, Slot
 from txtopo.planning.program import Program
 from txtopo.runtime.reliable.carrier import SlotListener
 from txtopo.runtime.scheduler import Lane, LaneScheduler, Timer
+from txtopo.runtime.threads import this_thread
 
 # How long it takes until a slot that was killed is back, about that of a Python worker of Spark.
 REVIVE_S = 0.5
@@ -33,6 +37,9 @@ class _Life:
         number: Which life of the slot it is.
         ready: Whether its bolts are prepared.
         working: Whether it works now.
+        pulse: Says when a part of its work is due to leave.
+        worked_s: When its last work ended.
+        beating: Whether a timer beats the pulse.
         timers: Its ticks.
         ticks: Bolts whose tick is due.
     """
@@ -40,6 +47,9 @@ class _Life:
     slot: Slot
     lane: Lane
     number: int
+    pulse: Pulse
+    worked_s: float = 0.0
+    beating: bool = False
     ready: bool = False
     working: bool = False
     timers: dict[str, Timer] = field(default_factory=dict)
@@ -100,8 +110,13 @@ class LocalSlots:
     def _revive(self, slot: int, number: int) -> None:
         if self._stopping:
             return
-        made = Slot(self._program, slot, self._scheduler.seed())
-        life = _Life(made, self._scheduler.lane(f"slot-{slot}"), number)
+        pulse = Pulse()
+
+        def leave(part: Outcome) -> None:
+            self._scheduler.post(partial(self._left, slot, life, part))
+
+        made = Slot(self._program, slot, self._scheduler.seed(), pulse, leave, thread=this_thread)
+        life = _Life(made, self._scheduler.lane(f"slot-{slot}"), number, pulse)
         self._lives[slot] = life
         life.lane.submit(made.prepare, partial(self._prepared, slot, life))
 
@@ -136,13 +151,34 @@ class LocalSlots:
         ticks, life.ticks = life.ticks, []
         if records or ticks or due:
             life.working = True
+            self._beat(life)
             work = partial(life.slot.work, records, ticks)
             life.lane.submit(work, partial(self._worked, slot, life))
+
+    def _beat(self, life: _Life) -> None:
+        if not life.beating:
+            # The first tuples after a rest need not wait for others.
+            if self._scheduler.now() - life.worked_s >= BEAT_S:
+                life.pulse.beat()
+            life.beating = True
+            self._scheduler.call_later(BEAT_S, partial(self._beaten, life))
+
+    def _beaten(self, life: _Life) -> None:
+        life.beating = False
+        if life.working:
+            life.pulse.beat()
+            life.beating = True
+            self._scheduler.call_later(BEAT_S, partial(self._beaten, life))
+
+    def _left(self, slot: int, life: _Life, part: Outcome) -> None:
+        if not self._gone(slot, life):
+            self.send(part.sealed)
+            self._listener.slot_reported(slot, part.report)
 
     def _worked(self, slot: int, life: _Life, future: Future[Outcome]) -> None:
         if self._gone(slot, life):
             return
-        life.working = False
+        life.working, life.worked_s = False, self._scheduler.now()
         outcome = future.result()
         self.send(outcome.sealed)
         self._listener.slot_reported(slot, outcome.report)

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from txtopo.planning.anchoring.report import Complaint
-from txtopo.planning.anchoring.spout_task import Ends, SpoutTask, Turn
+from txtopo.planning.anchoring.spout_task import Ends, Room, SpoutTask, Turn
 from txtopo.runtime.scheduler import Lane, LaneScheduler, Timer
 
 # A spout that has nothing is asked again after this pause (Storm's), which doubles each time up to
@@ -67,20 +67,18 @@ class SpoutLane:
 
         self._lane.submit(self._task.open, done)
 
-    def wake(
-        self, number: int, *, active: bool, room: int | None, ring: Callable[[], None]
-    ) -> bool:
+    def wake(self, number: int, *, active: bool, room: Room, ring: Callable[[], None]) -> bool:
         """Start a turn if there is something to do; return whether it was.
 
         Args:
             number: Number of the turn.
             active: Whether the run is activated.
-            room: How many more trees may be pending, 0 if the spout must wait for other reasons.
+            room: What it may emit; none if it must wait.
             ring: Called when a pause is over.
         """
         if self.busy or self._dead:
             return False
-        wants = active and room != 0 and self._timer is None
+        wants = active and bool(room) and self._timer is None
         if not self.ends and not wants and active == self._active:
             return False
         if self._timer is not None:

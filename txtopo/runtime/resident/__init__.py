@@ -20,9 +20,12 @@ stages of their runs; :mod:`~txtopo.runtime.resident.stages` says how.
 * **Bounds.** No socket has a high-water mark: slots never wait for each other (two that are full
   would wait forever), and the driver must not. What is under way is bounded by one order a slot
   where stages are computed, and by credits where bolts live, see :mod:`txtopo.planning.anchoring`:
-  spouts wait while a slot has more than enough to consume.
+  spouts wait while a slot has more to consume than it finishes in a share of the timeout.
   Reports come over different connections; :mod:`~txtopo.runtime.resident.accounts` keeps the sums
   exact.
+* **Parts.** What a bolt says leaves while it works, in reports like the last one of a work. They
+  are of the same life, on the same connection, and counted the same way: a task that is cut off in
+  the middle of a work is heard no more from then on, whatever it has still to say.
 * **Keys.** Each run makes CURVE keys, which travel in the closure of its tasks and nowhere else, so
   as safe as Spark's own connections. A CurveZMQ server answers only who knows its public key, which
   never crosses a connection; it is kept secret here, and who does not know it can neither put an

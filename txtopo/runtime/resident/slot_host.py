@@ -2,19 +2,27 @@
 
 One thread does everything: it takes in all that has come, lets the slot work on it, sends what came
 of it, and waits. ZeroMQ's own threads receive, encrypt and send meanwhile.
+
+What came of a work leaves in parts, see :mod:`txtopo.planning.anchoring.slot`. The thread that
+works owns the sockets, so it sends a part by itself, in the middle of the work: that puts the part
+into the socket's queue and returns, and ZeroMQ's thread sends it, whatever ``execute`` does next. A
+second thread only beats the pulse. Before a part is sent the driver is listened to: a work may take
+longer than lives of other slots, and what is sent to an earlier life is lost. Whether this slot is
+cut off meanwhile does not matter until the work has ended: nobody hears it any more.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 
 import zmq
 
+from txtopo.output_collector import BEAT_S, Pulse
 from txtopo.planning.anchoring.envelope import tuples_in
 from txtopo.planning.anchoring.report import Report
-from txtopo.planning.anchoring.slot import Slot
+from txtopo.planning.anchoring.slot import Outcome, Slot
 from txtopo.planning.pickling import loads
 from txtopo.planning.program import Program
 from txtopo.runtime.resident import messages
@@ -23,6 +31,7 @@ from txtopo.runtime.resident.link import DriverLink
 from txtopo.runtime.resident.messages import Said
 from txtopo.runtime.resident.peers import Peers
 from txtopo.runtime.resident.sockets import Keys, listening
+from txtopo.runtime.threads import Beat, this_thread
 
 # So that reports, and with them acks, do not wait for all of a long backlog.
 WORK_TUPLES_MAX = 20_000
@@ -58,9 +67,13 @@ class SlotHost:
         self._slot: Slot | None = None
         self._intervals: dict[str, float] = {}
         self._due: dict[str, float] = {}
+        self._pulse = Pulse()
         self._dormant = False
+        self._working = self._cut_off = False
         self._records: list[bytes] = []
-        self._consumed: Counter[int] = Counter()
+        # (life of the sender, tuples) of each record, in order: of the next work, and of this one.
+        self._senders: list[tuple[int, int]] = []
+        self._consuming: deque[tuple[int, int]] = deque()
         self._tuples = 0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._link = DriverLink(self._context, slot, submission, keys, driver, silence_s, now)
@@ -78,6 +91,7 @@ class SlotHost:
 
     def run(self) -> None:
         """Host the slot until the driver ends it, or is gone."""
+        beat = Beat(BEAT_S, self._pulse.beat)
         try:
             while not self._link.over:
                 self._poller.poll(self._wait_ms())
@@ -86,6 +100,7 @@ class SlotHost:
                     break
                 self._work()
         finally:
+            beat.close()
             try:
                 if self._slot is not None:
                     self._part(self._slot.cleanup())
@@ -99,11 +114,7 @@ class SlotHost:
         return int(max(0.0, until_s - self._now()) * 1000) + 1
 
     def _listen(self) -> None:
-        while self._tuples < WORK_TUPLES_MAX:
-            heard = self._link.hear()
-            if heard is None:
-                break
-            self._obey(*heard)
+        self._hear()
         # Slots that are busy with each other must not keep the driver's envelopes waiting, nor it
         # theirs: each gets a share.
         while self._tuples < 2 * WORK_TUPLES_MAX:
@@ -116,6 +127,13 @@ class SlotHost:
             if receiver == self._life:
                 self._take(sender, record)
 
+    def _hear(self) -> None:
+        while self._tuples < WORK_TUPLES_MAX:
+            heard = self._link.hear()
+            if heard is None:
+                break
+            self._obey(*heard)
+
     def _obey(self, kind: bytes, payload: list[bytes]) -> None:
         if kind == messages.ENVELOPES:
             for record in payload:
@@ -125,24 +143,29 @@ class SlotHost:
         elif kind == messages.WELCOME:
             self._prepare(loads(payload[0]))
         elif kind == messages.CUT_OFF and not self._link.over:
-            self._sleep()
+            if self._working:
+                self._cut_off = True
+            else:
+                self._sleep()
 
     def _take(self, sender: int, record: bytes) -> None:
         if not self._dormant:
             tuples = tuples_in(record)
             self._records.append(record)
-            self._consumed[sender] += tuples
+            self._senders.append((sender, tuples))
             self._tuples += tuples
 
     def _prepare(self, life: int) -> None:
         self._life = life
         seed = int.from_bytes(os.urandom(8), "little")
-        slot = self._slot = Slot(self._program, self._number, seed)
+        slot = self._slot = Slot(
+            self._program, self._number, seed, self._pulse, self._leave, this_thread
+        )
         report = slot.prepare()
         self._intervals = slot.ticks()
         self._due = {bolt: self._now() + each for bolt, each in self._intervals.items()}
         if report.crash is not None:
-            self._tell(report, {}, {})
+            self._tell(report, {})
         else:
             self._link.say(messages.READY)
 
@@ -157,13 +180,38 @@ class SlotHost:
         if not self._records and not ticks and not self._slot.emitted:
             return
         records, self._records = self._records, []
-        consumed, self._consumed, self._tuples = self._consumed, Counter(), 0
-        sealed, report = self._slot.work(records, ticks)
-        sent = self._peers.send(sealed)
-        self._tell(report, sent, dict(consumed))
+        self._consuming, self._senders, self._tuples = deque(self._senders), [], 0
+        self._working = True
+        last = self._slot.work(records, ticks)
+        self._working = False
+        self._send(last)
+        if self._cut_off:
+            self._cut_off = False
+            self._sleep()
 
-    def _tell(self, report: Report, sent: messages.Sent, consumed: dict[int, int]) -> None:
-        self._link.say(messages.REPORT, messages.pack_said(Said(report, sent, consumed)))
+    def _leave(self, part: Outcome) -> None:
+        """Send a part of a work; called by the slot in the middle of it."""
+        self._hear()
+        self._send(part)
+
+    def _send(self, part: Outcome) -> None:
+        self._tell(part.report, self._peers.send(part.sealed))
+
+    def _tell(self, report: Report, sent: messages.Sent) -> None:
+        said = Said(report, sent, self._consumed(report.consumed))
+        self._link.say(messages.REPORT, messages.pack_said(said))
+
+    def _consumed(self, tuples: int) -> dict[int, int]:
+        """Return so many tuples of what the slot works on, by the life of their sender."""
+        consumed: Counter[int] = Counter()
+        while tuples:
+            sender, rest = self._consuming.popleft()
+            now = min(tuples, rest)
+            consumed[sender] += now
+            tuples -= now
+            if now < rest:
+                self._consuming.appendleft((sender, rest - now))
+        return dict(consumed)
 
     def _part(self, report: Report) -> None:
         if self._link.over:
@@ -174,4 +222,4 @@ class SlotHost:
         if self._slot is not None:
             self._slot.cleanup()
         self._slot, self._dormant = None, True
-        self._records, self._tuples, self._due = [], 0, {}
+        self._records, self._senders, self._tuples, self._due = [], [], 0, {}
