@@ -101,11 +101,11 @@ def _fitted(column: pa.ChunkedArray | pa.Array, declared: pa.DataType) -> pa.Arr
             column = column.cast(declared)
         except pa.ArrowNotImplementedError as error:
             raise TypeError(f"{column.type} cannot become {declared}") from error
-    if pa.types.is_string(declared):
+    if pa.types.is_string(declared) or pa.types.is_large_string(declared):
         column.validate(full=True)  # the only check that sees text that is no UTF-8
     elif pa.types.is_timestamp(declared):
         _check_range(column.cast(pa.int64()), _MICROSECONDS, "microseconds")
-    elif pa.types.is_date(declared):
+    elif pa.types.is_date32(declared):
         _check_range(column.cast(pa.int32()), _DAYS, "days")
     return column
 

@@ -155,7 +155,7 @@ def test_a_value_that_is_not_one_fitting_object_is_named(bad: bytes, first: int)
 )
 def test_objects_are_never_given_to_another_record(values: list[bytes]) -> None:
     """As many objects as records: the count alone does not tell."""
-    with pytest.raises(EmitError, match="offset 4[01] of partition 3"):
+    with pytest.raises(EmitError, match=r"offset 4[01] of partition 3"):
         read("v long, w string", *values)
 
 
