@@ -6,11 +6,13 @@ import gzip
 import os
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.spouts.driving import Emitted, Planner, context, emit
 from tests.spouts.files import FORMATS, numbered, spout, write
-from txtopo import Config, TransactionAttempt
+from txtopo import Config, Fields, TransactionAttempt
 from txtopo.errors import (
     ConfigError,
     EmitError,
@@ -18,6 +20,7 @@ from txtopo.errors import (
     OffsetRegression,
     SourceDataLost,
 )
+from txtopo.spouts import FilesTransactionalSpout
 
 
 def test_compressed_lines_are_read_as_one_range(tmp_path: Path) -> None:
@@ -118,7 +121,7 @@ def test_a_file_that_does_not_hold_the_fields_is_named(tmp_path: Path) -> None:
         path.write_text(text)
         made = spout(path.parent, format, partitions=1, batch_files_max=1)
 
-        with pytest.raises(EmitError, match=r"cannot read .*bad\.file', .* as .*; expected Fields"):
+        with pytest.raises(EmitError, match=r"cannot read .*bad\.file'.* as .*; expected Fields"):
             emit(made, Planner(made).plan())
 
 
@@ -148,3 +151,53 @@ def test_a_filesystem_that_fails_is_an_infrastructure_fault(tmp_path: Path) -> N
 
     with pytest.raises((InfrastructureError, SourceDataLost)):
         emit(made, metadata)
+
+
+@pytest.mark.parametrize("before", [0, 3, 700_000])
+@pytest.mark.parametrize(
+    ("format", "good", "bad", "field"),
+    [
+        ("json", b'{"name":"a"}\n', b"null\n", None),
+        ("json", b'{"name":"a"}\n', b'{"name":"a"}{"name":"b"}\n', None),
+        ("json", b'{"name":"a"}\n', b'{"name":\n"a"}\n', None),
+        ("json", b'{"name":"a"}\n', b'{"name":"\xff"}\n', "name"),
+        ("json", b'{"name":"a"}\n', b'{"amount":1.5}\n', "amount"),
+        ("csv", b"a,1\n", b"a,b\n", "amount"),
+        ("csv", b"a,1\n", b"\xff,1\n", "name"),
+        ("csv", b"a,1\n", b"a,1,2\n", None),
+        ("csv", b"a,1\n", b'"a\nb",2\n', None),
+        ("text", b"a\n", b"\xff\n", None),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(
+    tmp_path: Path, format: str, good: bytes, bad: bytes, field: str | None, before: int
+) -> None:
+    """Also behind the first block and in a range that begins in the middle of the file."""
+    (tmp_path / "a").write_bytes(b"\n" * (format == "json") + good * before + bad + good)
+    options = {"header": False} if format == "csv" else {}
+    made = spout(tmp_path, format, partitions=3, **options)
+    line = 1 + (format == "json") + before
+
+    with pytest.raises(EmitError, match=rf"line {line} of '.*/a' as {format}: ") as caught:
+        emit(made, Planner(made).plan())
+    assert caught.value.line == line
+    assert caught.value.field == field
+
+
+def test_a_mark_of_utf_8_and_blank_lines_are_passed_over_in_json(tmp_path: Path) -> None:
+    text = b'\xef\xbb\xbf{"name":"a"}\r\n\r\n \n{"name":"b"}'
+    (tmp_path / "a").write_bytes(text)
+    made = spout(tmp_path, "json", partitions=1)
+
+    assert emit(made, Planner(made).plan()) == [("a", None), ("b", None)]
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "s"])
+def test_a_time_in_parquet_that_cannot_be_held_is_named(tmp_path: Path, unit: str) -> None:
+    bad = {"ns": 1, "us": 2**62, "s": 2**50}[unit]
+    times = pa.array([0] * 20 + [bad], pa.int64()).cast(pa.timestamp(unit))
+    pq.write_table(pa.table({"at": times}), tmp_path / "a", row_group_size=7)
+    made = FilesTransactionalSpout(tmp_path, Fields("at timestamp_ntz"), "parquet", partitions=1)
+
+    with pytest.raises(EmitError, match=r"field 'at' of row 20 of '.*/a' as parquet: "):
+        emit(made, Planner(made).plan())

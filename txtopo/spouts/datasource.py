@@ -34,9 +34,11 @@ from txtopo.spouts.transactional import (
     TransactionalEmitter,
     TransactionalSpout,
 )
+from txtopo.spouts.values import first_bad, fitted_column
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.datasource import (
         DataSource,
         DataSourceStreamReader,
@@ -241,8 +243,8 @@ class _DataSourceEmitter(TransactionalEmitter):
             return
         reader, context = made(self._open), self._context
         for partition in list(reader.partitions(start, end))[context.task_index :: context.tasks]:
-            for row in reader.read(partition):
-                self._emit(row, collector)
+            for number, row in enumerate(reader.read(partition)):
+                self._emit(row, collector, number, start, end)
 
     def commit(self, attempt: TransactionAttempt) -> None:
         """Hear, in the driver, that an attempt is about to be committed."""
@@ -254,12 +256,14 @@ class _DataSourceEmitter(TransactionalEmitter):
         if self._done is not None:
             self._done.cleanup_before(txid)
 
-    def _emit(self, row: Any, collector: BatchOutputCollector) -> None:
+    def _emit(
+        self, row: Any, collector: BatchOutputCollector, number: int, start: Json, end: Json
+    ) -> None:
         if hasattr(row, "to_batches"):  # a table of Arrow
             for batch in row.to_batches():
-                collector.emit_batch(batch)
+                collector.emit_batch(self._checked(batch, number, start, end))
         elif hasattr(row, "schema"):  # a record batch
-            collector.emit_batch(row)
+            collector.emit_batch(self._checked(row, number, start, end))
         elif hasattr(row, "__fields__"):  # a Row with names
             collector.emit([row[name] for name in self._names])
         elif isinstance(row, tuple | list):
@@ -269,3 +273,29 @@ class _DataSourceEmitter(TransactionalEmitter):
                 f"the reader of {self._context.component_id!r} gave a row that is none; got "
                 f"{row!r:.200}; expected a tuple, a list, a Row, or a pyarrow.RecordBatch"
             )
+
+    def _checked(
+        self, batch: pa.RecordBatch, number: int, start: Json, end: Json
+    ) -> pa.RecordBatch:
+        """Return a record batch, if all of its values can be held; types are looked at later."""
+        import pyarrow as pa
+
+        def read(first: int, last: int, schema: pa.Schema) -> None:
+            for field in schema:
+                kind = field.type
+                if pa.types.is_timestamp(kind):
+                    kind = pa.timestamp("us", kind.tz)
+                fitted_column(batch.column(field.name).slice(first, last - first), kind)
+
+        try:
+            read(0, batch.num_rows, batch.schema)
+        except ValueError as error:
+            bad = first_bad(batch.num_rows, batch.schema, read)
+            raise EmitError(
+                f"field {bad.field!r} of row {bad.row} of record batch {number} that the reader of "
+                f"{self._context.component_id!r} gave cannot be held: {bad.reason}; it was read "
+                f"from {start!r:.200} to {end!r:.200}; mend what the reader reads",
+                row=bad.row,
+                field=bad.field,
+            ) from error
+        return batch

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
-from txtopo.errors import SourceDataLost
+from txtopo.errors import EmitError, SourceDataLost
 from txtopo.metadata import Json
 from txtopo.spouts.delta.log import CHANGE_TYPE, Change, ChangedFile, DeltaLog
 from txtopo.spouts.delta.planning import files_between, positions
 from txtopo.spouts.transactional import TransactionalEmitter
+from txtopo.spouts.values import Bad, first_bad, fitted_column
 from txtopo.state.disk_errors import failure
 from txtopo.tuples import Fields
 
@@ -41,6 +42,7 @@ class DeltaEmitter(TransactionalEmitter):
 
         Raises:
             SourceDataLost: A file or an entry of the log is gone.
+            EmitError: A file does not hold the fields; mend the declaration.
             InfrastructureError: The table cannot be reached; the batch is tried again.
         """
         context = self._context
@@ -68,26 +70,58 @@ class DeltaEmitter(TransactionalEmitter):
         wanted = [*self._schema.names]
         if file.change is Change.BY_ROW:
             wanted.append(CHANGE_TYPE)
-        with opened, pq.ParquetFile(opened) as parquet:
-            there = [name for name in wanted if name in parquet.schema_arrow.names]
-            for group in range(parquet.num_row_groups):
-                table = parquet.read_row_group(group, columns=there, use_threads=False)
-                yield from self._fitting(table, file).to_batches()
+        try:
+            with opened, pq.ParquetFile(opened) as parquet:
+                there = [name for name in wanted if name in parquet.schema_arrow.names]
+                before = 0
+                for group in range(parquet.num_row_groups):
+                    table = parquet.read_row_group(group, columns=there, use_threads=False)
+                    yield from self._fitting(table, version, file, before).to_batches()
+                    before += table.num_rows
+        except ValueError as error:
+            raise self._unreadable(version, file, None, Bad(None, None, str(error))) from error
 
-    def _fitting(self, table: pa.Table, file: ChangedFile) -> pa.Table:
+    def _fitting(self, table: pa.Table, version: int, file: ChangedFile, before: int) -> pa.Table:
         """Return a table with all fields: those of its partition, and NULL for what it lacks."""
         import pyarrow as pa
 
-        columns = []
-        for field in self._schema:
-            if field.name == self._changes:
-                columns.append(_went(table, file))
-            elif field.name in table.column_names:
-                columns.append(table.column(field.name).cast(field.type))
-            else:
-                value = pa.scalar(file.partition.get(field.name), pa.string())
-                columns.append(pa.repeat(value.cast(field.type), table.num_rows))
-        return pa.table(columns, schema=self._schema)
+        def read(start: int, end: int, schema: pa.Schema) -> pa.Table:
+            rows = table.slice(start, end - start)
+            columns = [self._column(field, rows, file) for field in schema]
+            return pa.Table.from_arrays(columns, schema=schema)
+
+        try:
+            return read(0, table.num_rows, self._schema)
+        except (ValueError, TypeError, pa.ArrowException) as error:
+            bad = first_bad(table.num_rows, self._schema, read)
+            row = None if bad.row is None else before + bad.row
+            told = bad if bad.reason else Bad(None, None, str(error))
+            raise self._unreadable(version, file, row, told) from error
+
+    def _column(
+        self, field: pa.Field, table: pa.Table, file: ChangedFile
+    ) -> pa.ChunkedArray | pa.Array:
+        import pyarrow as pa
+
+        if field.name == self._changes:
+            return _went(table, file)
+        if field.name in table.column_names:
+            return fitted_column(table.column(field.name), field.type)
+        value = pa.scalar(file.partition.get(field.name), pa.string())
+        return fitted_column(pa.repeat(value, table.num_rows), field.type)
+
+    def _unreadable(self, version: int, file: ChangedFile, row: int | None, bad: Bad) -> EmitError:
+        place = f"row {row} of " if row is not None else ""
+        field = f"field {bad.field!r} of " if bad.field is not None else ""
+        return EmitError(
+            f"cannot read {field}{place}file {file.path!r} of version {version} of "
+            f"{self._log.uri!r}: {bad.reason}; expected {self._schema.names} as declared; mend the "
+            "fields, or begin behind it with starting_version, under a new topology id",
+            version=version,
+            path=file.path,
+            row=row,
+            field=bad.field,
+        )
 
 
 def _went(table: pa.Table, file: ChangedFile) -> pa.ChunkedArray | pa.Array:

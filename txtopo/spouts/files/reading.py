@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,9 @@ from txtopo.spouts.files.format import FileFormat
 from txtopo.spouts.files.lines import first_line, line_blocks
 from txtopo.spouts.files.ranges import FileRange, from_json
 from txtopo.spouts.files.source import FileSource, SourceFile
+from txtopo.spouts.json_objects import objects
 from txtopo.spouts.transactional import TransactionalEmitter
+from txtopo.spouts.values import Bad, first_bad, fitted
 from txtopo.state.disk_errors import failure
 from txtopo.tuples import Fields
 
@@ -60,8 +62,7 @@ class FilesEmitter(TransactionalEmitter):
     def _read(self, each: FileRange) -> Iterator[pa.RecordBatch]:
         tables = self._lines(each) if self._format.lines else self._row_groups(each)
         for table in tables:
-            fitting = table if table.schema.equals(self._schema) else table.cast(self._schema)
-            yield from fitting.to_batches(max_chunksize=EMIT_ROWS_MAX)
+            yield from table.to_batches(max_chunksize=EMIT_ROWS_MAX)
 
     def _row_groups(self, each: FileRange) -> Iterator[pa.Table]:
         import pyarrow.parquet as pq
@@ -77,19 +78,73 @@ class FilesEmitter(TransactionalEmitter):
                 before += rows
                 if start < end:
                     table = parquet.read_row_group(group, columns=names, use_threads=False)
-                    yield table.select(names).slice(start, end - start)
+                    yield self._rows(table.slice(start, end - start), each, before - rows + start)
+
+    def _rows(self, table: pa.Table, each: FileRange, before: int) -> pa.Table:
+        def read(start: int, end: int, schema: pa.Schema) -> pa.Table:
+            return fitted(table.slice(start, end - start), schema)
+
+        try:
+            return read(0, table.num_rows, self._schema)
+        except (ValueError, TypeError) as error:
+            bad = first_bad(table.num_rows, self._schema, read)
+            row = None if bad.row is None else before + bad.row
+            raise self._bad(each.file, "row", row, bad, error) from error
 
     def _lines(self, each: FileRange) -> Iterator[pa.Table]:
         header = self._header(each.file)
-        parse = self._parser(header)
+        before = 0
         with self._opened(each.file) as opened:
-            skip = header is not None and each.start == 0
             for block in line_blocks(opened, each.start, each.end):
                 body = block
-                if each.start == 0 and skip:
-                    body, skip = block.partition(b"\n")[2], False
+                if each.start == 0 and not before:
+                    body = _without_beginning(body, self._format.name, header)
+                skipped = block.count(b"\n") - body.count(b"\n")
                 if body.strip(b"\r\n") or (body and self._format.name == "text"):
-                    yield parse(body)
+                    yield self._parsed(body, header, each, before + skipped)
+                before += block.count(b"\n")
+
+    def _parsed(
+        self, body: bytes, header: list[str] | None, each: FileRange, before: int
+    ) -> pa.Table:
+        """Return lines as columns; *before* are as many of the range."""
+        try:
+            return self._parse(body, header, self._schema)
+        except (ValueError, TypeError) as error:
+            lines = _split(body)
+
+            def read(start: int, end: int, schema: pa.Schema) -> pa.Table:
+                return self._parse(b"".join(lines[start:end]), header, schema)
+
+            bad = first_bad(len(lines), self._schema, read)
+            line = None
+            if bad.row is not None:
+                line = self._lines_before(each) + before + bad.row + 1
+            raise self._bad(each.file, "line", line, bad, error) from error
+
+    def _parse(self, body: bytes, header: list[str] | None, schema: pa.Schema) -> pa.Table:
+        if self._format.name == "csv":
+            return _csv(body, header or list(self._schema.names), self._format, schema)
+        if self._format.name == "json":
+            return objects([line for line in body.split(b"\n") if line.strip(b" \t\r")], schema)
+        return _text(body, schema)
+
+    def _lines_before(self, each: FileRange) -> int:
+        with self._opened(each.file) as opened:
+            return sum(block.count(b"\n") for block in line_blocks(opened, 0, each.start))
+
+    def _bad(
+        self, file: SourceFile, unit: str, number: int | None, bad: Bad, error: Exception
+    ) -> EmitError:
+        place = f"{unit} {number} of {file.name!r}" if number is not None else repr(file.name)
+        field = f"field {bad.field!r} of " if bad.field is not None else ""
+        return EmitError(
+            f"cannot read {field}{place} as {self._format.name}: {bad.reason or error}; expected "
+            f"{self._fields!r}; mend the file or the fields",
+            path=file.name,
+            field=bad.field,
+            **{unit: number},
+        )
 
     def _header(self, file: SourceFile) -> list[str] | None:
         if self._format.name != "csv" or not self._format.header:
@@ -108,13 +163,6 @@ class FilesEmitter(TransactionalEmitter):
         with self._source.open(file) as opened:
             yield opened if compression is None else pa.CompressedInputStream(opened, compression)
 
-    def _parser(self, header: list[str] | None) -> Callable[[bytes], pa.Table]:
-        if self._format.name == "csv":
-            return lambda block: _csv(block, header, self._format, self._schema)
-        if self._format.name == "json":
-            return lambda block: _json(block, self._schema)
-        return lambda block: _text(block, self._schema)
-
 
 def parquet_rows(source: FileSource, file: SourceFile) -> int:
     """Return how many rows a Parquet file has, from its footer."""
@@ -130,15 +178,25 @@ def parquet_rows(source: FileSource, file: SourceFile) -> int:
         raise failure(f"read {file.name!r}", error) from error
 
 
-def _csv(block: bytes, header: list[str] | None, format: FileFormat, schema: pa.Schema) -> pa.Table:
+def _without_beginning(block: bytes, format: str, header: list[str] | None) -> bytes:
+    """Return the first block of a file without a header, or the mark of UTF-8 before JSON."""
+    if header is not None:
+        return block.partition(b"\n")[2]
+    return block.removeprefix(b"\xef\xbb\xbf") if format == "json" else block
+
+
+def _split(body: bytes) -> list[bytes]:
+    lines = [line + b"\n" for line in body.split(b"\n")]
+    return lines if lines[-1] != b"\n" else lines[:-1]
+
+
+def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
-    return arrow_csv.read_csv(
+    table = arrow_csv.read_csv(
         pa.BufferReader(block),
-        arrow_csv.ReadOptions(
-            use_threads=False, block_size=len(block) + 1, column_names=header or schema.names
-        ),
+        arrow_csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=header),
         arrow_csv.ParseOptions(delimiter=format.delimiter),
         arrow_csv.ConvertOptions(
             column_types=schema,
@@ -148,18 +206,10 @@ def _csv(block: bytes, header: list[str] | None, format: FileFormat, schema: pa.
             quoted_strings_can_be_null=False,
         ),
     )
-
-
-def _json(block: bytes, schema: pa.Schema) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import json as arrow_json
-
-    table = arrow_json.read_json(
-        pa.BufferReader(block),
-        arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
-        arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-    )
-    return table.select(schema.names)
+    if b'"' in block and table.num_rows < sum(map(bool, block.splitlines())):
+        # It would be another value where a range ends between the two lines.
+        raise ValueError("a quoted value goes on behind the end of its line")
+    return fitted(table, schema)
 
 
 def _text(block: bytes, schema: pa.Schema) -> pa.Table:
@@ -170,7 +220,7 @@ def _text(block: bytes, schema: pa.Schema) -> pa.Table:
     lines = pc.split_pattern(pa.scalar(text), "\n").values
     if "\r" in text:
         lines = pc.utf8_rtrim(lines, "\r")
-    return pa.table([lines], schema=schema)
+    return fitted(pa.table([lines], ["line"]).rename_columns(schema.names or ["line"]), schema)
 
 
 def _check_columns(wanted: list[str], there: list[str]) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import ConfigError, EmitError
+from txtopo.spouts.json_objects import objects
+from txtopo.spouts.values import Read, first_bad, fitted_column
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -84,101 +86,77 @@ class RecordColumns:
             if name == "value" and isinstance(self.value, Fields):
                 arrays += self._objects(records)
             else:
-                arrays.append(self._column(name, records))
-        fitting = [a.cast(f.type) for a, f in zip(arrays, schema, strict=True)]
-        return pa.record_batch(fitting, schema=schema)
+                arrays.append(self._column(name, records, schema.field(name)))
+        return pa.record_batch(arrays, schema=schema)
 
-    def _column(self, name: str, records: Sequence[Message]) -> pa.Array:
+    def _column(self, name: str, records: Sequence[Message], field: pa.Field) -> pa.Array:
         import pyarrow as pa
 
-        if name in ("key", "value"):
-            array = pa.array([getattr(r, name)() for r in records], pa.binary())
-            decoder = getattr(self, name)
-            return array if decoder == "bytes" else self._text(name, array, records)
-        if name == "topic":
-            return pa.array([record.topic() for record in records], pa.string())
-        if name == "partition":
-            return pa.array([record.partition() for record in records], pa.int32())
-        if name == "offset":
-            return pa.array([record.offset() for record in records], pa.int64())
-        if name == "timestamp":
-            stamps = [record.timestamp() for record in records]
-            milliseconds = pa.array([ms if kind else None for kind, ms in stamps], pa.int64())
-            return milliseconds.cast(pa.timestamp("ms", tz="UTC"))
-        return pa.array([_headers(record) for record in records], pa.string())
-
-    def _text(self, name: str, array: pa.Array, records: Sequence[Message]) -> pa.Array:
-        import pyarrow as pa
+        def read(start: int, end: int, schema: pa.Schema) -> pa.Array:
+            return fitted_column(_array(name, records[start:end]), field.type)
 
         try:
-            return array.cast(pa.string())
-        except pa.ArrowInvalid as error:
-            raise _undecodable(name, "UTF-8", records, lambda data: data.decode()) from error
+            return read(0, len(records), pa.schema([field]))
+        except (ValueError, OverflowError, pa.ArrowException) as error:
+            raise _refused(name, field.type, records, read, pa.schema([field])) from error
 
     def _objects(self, records: Sequence[Message]) -> list[pa.Array]:
         """Return a column for each field of the JSON objects; a tombstone has only NULLs."""
-        import pyarrow as pa
-        from pyarrow import json as arrow_json
-
         assert isinstance(self.value, Fields)
-        # A newline in JSON is only space; in a string it is written \n.
-        found = (record.value() for record in records)
-        lines = [b"{}" if data is None else data.replace(b"\n", b" ") for data in found]
+        values = [b"{}" if (data := record.value()) is None else data for record in records]
         schema = self.value.arrow_schema()
-        block = b"\n".join(lines)
+
+        def read(start: int, end: int, schema: pa.Schema) -> pa.Table:
+            return objects(values[start:end], schema)
+
         try:
-            table = arrow_json.read_json(
-                pa.BufferReader(block),
-                arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
-                arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-            ).select(schema.names)
-            if table.num_rows != len(records):
-                raise ValueError(f"{len(records)} values hold {table.num_rows} objects")
-        except (pa.ArrowInvalid, ValueError) as error:
-            raise _undecodable(
-                "value", f"JSON objects of {self.value!r}", records, _one(schema)
-            ) from error
+            table = read(0, len(values), schema)
+        except ValueError as error:
+            kind = f"one JSON object with {self.value!r}"
+            raise _refused("value", kind, records, read, schema) from error
         return [column.combine_chunks() for column in table.columns]
 
 
-def _one(schema: pa.Schema) -> Callable[[bytes], object]:
-    """Return what raises for a value that alone cannot be read."""
+def _array(name: str, records: Sequence[Message]) -> pa.Array:
+    import pyarrow as pa
 
-    def read(data: bytes) -> object:
-        import pyarrow as pa
-        from pyarrow import json as arrow_json
+    if name in ("key", "value"):
+        return pa.array([getattr(record, name)() for record in records], pa.binary())
+    if name == "topic":
+        return pa.array([record.topic() for record in records], pa.string())
+    if name == "partition":
+        return pa.array([record.partition() for record in records], pa.int32())
+    if name == "offset":
+        return pa.array([record.offset() for record in records], pa.int64())
+    if name == "timestamp":
+        stamps = [record.timestamp() for record in records]
+        milliseconds = pa.array([ms if kind else None for kind, ms in stamps], pa.int64())
+        return milliseconds.cast(pa.timestamp("ms", tz="UTC"))
+    return pa.array([_headers(record) for record in records], pa.string())
 
-        if not isinstance(json.loads(data), dict):
-            raise ValueError("it is no JSON object")  # noqa: TRY004 - told like other bad values
-        return arrow_json.read_json(
-            pa.BufferReader(data.replace(b"\n", b" ")),
-            parse_options=arrow_json.ParseOptions(
-                explicit_schema=schema, unexpected_field_behavior="ignore"
-            ),
-        )
 
-    return read
-
-
-def _undecodable(
-    what: str, kind: str, records: Sequence[Message], decode: Callable[[bytes], object]
+def _refused(
+    what: str, expected: object, records: Sequence[Message], read: Read, schema: pa.Schema
 ) -> EmitError:
-    for record in records:
-        data = getattr(record, what)()
-        try:
-            if data is not None:
-                decode(data)
-        except ValueError as error:
-            topic, partition, offset = record.topic(), record.partition(), record.offset()
-            return EmitError(
-                f"the {what} of the record at offset {offset} of partition {partition} of topic "
-                f"{topic!r} is no {kind}; got {data!r:.100} ({error}); mend what writes it, or "
-                "decode bytes yourself in a bolt",
-                topic=topic,
-                partition=partition,
-                offset=offset,
-            )
-    return EmitError(f"the {what}s of a batch are no {kind}; decode bytes yourself in a bolt")
+    """Return the error that names the first record that cannot be read."""
+    bad = first_bad(len(records), schema, read)
+    if bad.row is None:
+        return EmitError(f"the {what}s of {len(records)} records cannot be read; {bad.reason}")
+    record = records[bad.row]
+    topic, partition, offset = record.topic(), record.partition(), record.offset()
+    got = record.timestamp()[1] if what == "timestamp" else None
+    if what in ("key", "value"):
+        got = getattr(record, what)()
+    field = f"field {bad.field!r} of " if bad.field not in (None, what) else ""
+    return EmitError(
+        f"{field}the {what} of the record at offset {offset} of partition {partition} of topic "
+        f"{topic!r} cannot be read; got {got!r:.100} ({bad.reason}); expected {expected}; mend "
+        "what writes it, or decode bytes yourself in a bolt",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        field=bad.field,
+    )
 
 
 def _headers(record: Message) -> str | None:

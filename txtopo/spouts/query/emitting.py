@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
-from txtopo.errors import SourceDataLost
+from txtopo.errors import EmitError, SourceDataLost
 from txtopo.metadata import Json
 from txtopo.spouts.query.source import Key, QuerySource
 from txtopo.spouts.transactional import TransactionalEmitter
+from txtopo.spouts.values import first_bad, fitted_column
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    import pyarrow as pa
+    from sqlalchemy import Connection, Result
 
 # What a task holds; record batches of this size are the fastest further on.
 _ROWS_AT_ONCE = 10_000
@@ -35,6 +38,7 @@ class QueryEmitter(TransactionalEmitter):
 
         Raises:
             SourceDataLost: They are not what they were.
+            EmitError: A value does not fit its field; mend the row or the fields.
             InfrastructureError: The database cannot be reached; the batch is tried again.
         """
         planned, source, context = cast("dict[str, Any]", metadata), self._source, self._context
@@ -58,7 +62,6 @@ class QueryEmitter(TransactionalEmitter):
         upto: Key,
         collector: BatchOutputCollector,
     ) -> int:
-        import pyarrow as pa
         from sqlalchemy import select
 
         source = self._source
@@ -66,12 +69,53 @@ class QueryEmitter(TransactionalEmitter):
         within = select(rows).where(source.between(rows, after, upto)).order_by(rows.c[source.key])
         streamed = connection.execution_options(yield_per=_ROWS_AT_ONCE)
         count = 0
-        for chunk in streamed.execute(within).partitions():
-            columns = zip(*chunk, strict=True)
-            arrays = [pa.array(c, t) for c, t in zip(columns, self._schema.types, strict=True)]
-            collector.emit_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        for chunk in self._chunks(streamed.execute(within), after, upto):
+            collector.emit_batch(self._columns(chunk))
             count += len(chunk)
         return count
+
+    def _chunks(
+        self, result: Result[Any], after: Key | None, upto: Key
+    ) -> Iterator[Sequence[Sequence[Any]]]:
+        """Yield rows; what the driver makes of a value may fail too."""
+        try:
+            yield from result.partitions()
+        except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
+            raise EmitError(
+                f"rows of {self._source.query!r:.100} with {self._source.key} behind {after} up to "
+                f"{upto} cannot be read ({error}); expected {self._source.fields!r}; mend the "
+                "rows or the fields",
+                query=self._source.query,
+            ) from error
+
+    def _columns(self, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        names = self._schema.names
+
+        def read(start: int, end: int, schema: pa.Schema) -> pa.RecordBatch:
+            columns = list(zip(*rows[start:end], strict=True))
+            arrays = [
+                fitted_column(pa.array(columns[names.index(field.name)], field.type), field.type)
+                for field in schema
+            ]
+            return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+        try:
+            return read(0, len(rows), self._schema)
+        except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+            bad = first_bad(len(rows), self._schema, read)
+            assert bad.row is not None, "a value was refused"
+            key = rows[bad.row][names.index(self._source.key)]
+            got = None if bad.field is None else rows[bad.row][names.index(bad.field)]
+            raise EmitError(
+                f"field {bad.field!r} of the row of {self._source.query!r:.100} with "
+                f"{self._source.key} {key} cannot be read; got {got!r:.100} ({bad.reason}); "
+                f"expected {self._source.fields!r}; mend the row or the fields",
+                query=self._source.query,
+                key=key,
+                field=bad.field,
+            ) from error
 
     def _changed(self, after: Key | None, upto: Key, found: int, expected: int) -> SourceDataLost:
         late = found > expected
