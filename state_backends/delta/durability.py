@@ -100,7 +100,10 @@ def sync_versions(table: str, first: int, last: int) -> None:
             added = json.loads(line).get("add")
             if added is not None:
                 _sync(folder / unquote(added["path"]))
-    for path in (*map(log.joinpath, names), log / "_last_checkpoint", log, folder, folder.parent):
+    # Each costs a question to the disk, and these seldom change.
+    hint = [log / "_last_checkpoint"] if len(entries) < len(names) else []
+    above = [folder.parent] if first == 0 else []
+    for path in (*map(log.joinpath, names), *hint, log, folder, *above):
         _sync(path)
 
 

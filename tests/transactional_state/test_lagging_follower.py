@@ -38,13 +38,17 @@ def topology_id() -> str:
     return uuid.uuid4().hex
 
 
+def connected(hosts: str, topology_id: str) -> ZooKeeperTransactionalState:
+    return ZooKeeperTransactionalState(
+        hosts, topology_id, session_timeout_s=LONG_SESSION_S, connect_timeout_s=LIMIT_S
+    )
+
+
 @pytest.fixture
 def ahead(ensemble: LaggingEnsemble, topology_id: str) -> Iterator[ZooKeeperTransactionalState]:
     """A client of the servers that do not lag."""
     hosts = ",".join(member.hosts for member in ensemble.members[1:])
-    state = ZooKeeperTransactionalState(
-        hosts, topology_id, session_timeout_s=LONG_SESSION_S, connect_timeout_s=LIMIT_S
-    )
+    state = connected(hosts, topology_id)
     yield state
     state.close()
 
@@ -52,12 +56,7 @@ def ahead(ensemble: LaggingEnsemble, topology_id: str) -> Iterator[ZooKeeperTran
 @pytest.fixture
 def behind(ensemble: LaggingEnsemble, topology_id: str) -> Iterator[ZooKeeperTransactionalState]:
     """A client of the server that lags; connected before it does."""
-    state = ZooKeeperTransactionalState(
-        ensemble.laggard.hosts,
-        topology_id,
-        session_timeout_s=LONG_SESSION_S,
-        connect_timeout_s=LIMIT_S,
-    )
+    state = connected(ensemble.laggard.hosts, topology_id)
     yield state
     ensemble.release()
     state.close()
