@@ -311,7 +311,7 @@ class Lengths(BatchBolt):
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_more_than_two_gigabytes_in_one_column_arrive_whole() -> None:
-    """It was a TypeError about ChunkedArray; takes 12 GiB of memory."""
+    """It was a TypeError about ChunkedArray; takes 7 GiB of memory."""
     text, count = "x" * (1 << 20), 2_200
     topology = Topology(
         spout(RowsSpout([[(n, text) for n in range(count)]], "n long, text string")),
@@ -331,7 +331,7 @@ def test_more_than_two_gigabytes_in_one_column_arrive_whole() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_more_than_two_gigabytes_of_keys_are_refused_and_not_wrapped() -> None:
-    """Arrow wrapped their offsets without a word; takes 8 GiB of memory."""
+    """Arrow wrapped their offsets without a word; takes 7 GiB of memory."""
     program = compiled(
         spout(RowsSpout([], "n long, text string")),
         aggregate("counts", "text", Count(), shuffled()),
