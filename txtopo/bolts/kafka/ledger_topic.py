@@ -13,6 +13,7 @@ from txtopo.state.ledger import Ledger
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
+    from confluent_kafka.admin import AdminClient
 
 VERSION = 1
 # Compaction runs now and then, so there may be a day's ledgers in front of the last. Control
@@ -50,9 +51,7 @@ class LedgerTopic:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import (  # type: ignore[attr-defined]
             AdminClient,
-            ConfigResource,
             NewTopic,
-            ResourceType,
         )
 
         timeout_s = self._connection.timeout_s
@@ -64,18 +63,7 @@ class LedgerTopic:
                 "topology starts",
                 topic=self._topic,
             )
-        asked = [name for name in (self._topic, self.name) if name in topics]
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in asked]
-        answers = admin.describe_configs(resources)
-        told = {resource.name: answers[resource].result(timeout_s) for resource in resources}
-        for name in asked:
-            if told[name]["unclean.leader.election.enable"].value == "true":
-                raise ConfigError(
-                    f"topic {name!r} cannot keep exactly once; got "
-                    "unclean.leader.election.enable=true, so a copy that is behind may become the "
-                    "newest, without what was acknowledged; expected false",
-                    topic=name,
-                )
+        told = self._settings(admin, [n for n in (self._topic, self.name) if n in topics])
         if self.name not in topics:
             least = told[self._topic]["min.insync.replicas"].value
             copies = len(topics[self._topic].partitions[0].replicas)
@@ -96,6 +84,27 @@ class LedgerTopic:
                 "retention may delete the ledger",
                 topic=self.name,
             )
+
+    def _settings(self, admin: AdminClient, topics: list[str]) -> dict[str, dict[str, Any]]:
+        """Return the settings of topics, none of which may lose what it has acknowledged."""
+        from confluent_kafka.admin import (  # type: ignore[attr-defined]
+            ConfigResource,
+            ResourceType,
+        )
+
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+        answers = admin.describe_configs(resources)
+        timeout_s = self._connection.timeout_s
+        told = {each.name: answers[each].result(timeout_s) for each in resources}
+        for name in topics:
+            if told[name]["unclean.leader.election.enable"].value == "true":
+                raise ConfigError(
+                    f"topic {name!r} cannot keep exactly once; got "
+                    "unclean.leader.election.enable=true, so a copy that is behind may become the "
+                    "newest, without what was acknowledged; expected false",
+                    topic=name,
+                )
+        return told
 
     def record(self, ledger: Ledger) -> dict[str, Any]:
         """Return the key and value of a ledger's record."""
