@@ -18,7 +18,7 @@ from txtopo.spouts.files.ranges import FileRange, from_json
 from txtopo.spouts.files.source import FileSource, SourceFile
 from txtopo.spouts.json_objects import objects
 from txtopo.spouts.transactional import TransactionalEmitter
-from txtopo.spouts.values import Bad, first_bad, fitted
+from txtopo.spouts.values import Bad, damaged, first_bad, fitted
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class FilesEmitter(TransactionalEmitter):
         shares = from_json(metadata)
         for share in shares[self._context.task_index :: self._context.tasks]:
             for each in share:
-                with _named(self._format, each, self._fields):
+                with _named(self._format, each, self._fields, self._source):
                     for batch in self._read(each):
                         collector.emit_batch(batch)
 
@@ -150,7 +150,10 @@ class FilesEmitter(TransactionalEmitter):
             return None
         with self._opened(file) as opened:
             line = first_line(opened).decode()
-        header = next(csv.reader([line], delimiter=self._format.delimiter), [])
+        try:
+            header = next(csv.reader([line], delimiter=self._format.delimiter), [])
+        except csv.Error as error:
+            raise ValueError(f"its header is no line of CSV: {error}") from error
         _check_columns(list(self._fields.names), header)
         return header
 
@@ -229,7 +232,9 @@ def _check_columns(wanted: list[str], there: list[str]) -> None:
 
 
 @contextmanager
-def _named(format: FileFormat, each: FileRange, fields: Fields) -> Iterator[None]:
+def _named(
+    format: FileFormat, each: FileRange, fields: Fields, source: FileSource
+) -> Iterator[None]:
     """Say in every error which file it is about."""
     unit = "bytes" if format.lines else "rows"
     where = f"{each.file.name!r}, {unit} {each.start} to {each.end or 'the end'}"
@@ -237,9 +242,9 @@ def _named(format: FileFormat, each: FileRange, fields: Fields) -> Iterator[None
         yield
     except TxtopoError:
         raise
-    except OSError as error:
-        raise InfrastructureError(f"cannot read {where}: {error}") from error
-    except ValueError as error:
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and not damaged(error, source.filesystem):
+            raise InfrastructureError(f"cannot read {where}: {error}") from error
         raise EmitError(
             f"cannot read {where} as {format.name}: {error}; expected {fields!r}; mend the file or "
             "the fields",
