@@ -192,7 +192,9 @@ def _split(body: bytes) -> list[bytes]:
     return lines if lines[-1] != b"\n" else lines[:-1]
 
 
-def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema) -> pa.Table:
+def _csv(
+    block: bytes, header: list[str], format: FileFormat, schema: pa.Schema, *, again: bool = False
+) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -211,6 +213,10 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
     if b'"' in block and table.num_rows < sum(map(bool, block.splitlines())):
         # It would be another value where a range ends between the two lines.
         raise ValueError("a quoted value goes on behind the end of its line")
+    last = block.rstrip(b"\r\n").rpartition(b"\n")[2]
+    if b'"' in last and table.num_rows and not again:
+        # Twice, since a quoted value that is open at the end of a block is closed there by Arrow.
+        _csv(last + b"\n" + last, header, format, schema, again=True)
     return fitted(table, schema)
 
 
