@@ -7,10 +7,11 @@ FAST := not integration and not spark and not service and not kills and not slow
 
 SEEDS := 10000
 KILLS := 1000
+INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-reliable bench-stores stores delta-jar kafka jars-try object-store services simulate mutants faults rows soak test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-reliable bench-stores stores delta-jar kafka jars-try object-store services simulate mutants fuzz faults rows soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -70,6 +71,9 @@ simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults; SEED=7 rep
 
 mutants: java services kafka $(READY)  ## break one rule after the other in a copy, and show what notices
 	$(PYTHON) -m tests.mutants $(ARGS)
+
+fuzz: $(READY)  ## INPUTS=100000 mutated inputs for every reader: no crash, no hang, no other rows
+	$(PYTHON) -m tests.fuzz --inputs $(INPUTS) $(ARGS)
 
 faults: java services $(READY)  ## a crash at every point, two coordinators in every order, KILLS=1000 kills
 	$(PYTHON) -m tests.simulation.crash_points

@@ -171,7 +171,7 @@ def test_odd_ids_do_not_leave_their_place_in_zookeeper(
 @pytest.mark.parametrize("hosts", ["a:1/x/../y", "a:1/./x", "a:1/x/\0"])
 def test_a_chroot_does_not_lead_elsewhere(hosts: str) -> None:
     with (
-        pytest.raises(ConfigError, match="chroot cannot be read|cannot be sent"),
+        pytest.raises(ConfigError, match=r"chroot cannot be read|cannot be sent"),
         running(
             topology_of("t", "b", "s", Place.in_memory()),
             Place.in_memory(),

@@ -166,6 +166,7 @@ def test_a_filesystem_that_fails_is_an_infrastructure_fault(tmp_path: Path) -> N
         ("csv", b"a,1\n", b"\xff,1\n", "name"),
         ("csv", b"a,1\n", b"a,1,2\n", None),
         ("csv", b"a,1\n", b'"a\nb",2\n', None),
+        ("csv", b"a,1\n", b'"a\n', None),
         ("text", b"a\n", b"\xff\n", None),
     ],
 )
@@ -200,4 +201,36 @@ def test_a_time_in_parquet_that_cannot_be_held_is_named(tmp_path: Path, unit: st
     made = FilesTransactionalSpout(tmp_path, Fields("at timestamp_ntz"), "parquet", partitions=1)
 
     with pytest.raises(EmitError, match=r"field 'at' of row 20 of '.*/a' as parquet: "):
+        emit(made, Planner(made).plan())
+
+
+def test_a_header_that_is_no_line_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"name,am\rount\na,1\n")
+    made = spout(tmp_path, "csv", partitions=1)
+
+    with pytest.raises(EmitError, match="its header is no line of CSV"):
+        emit(made, Planner(made).plan())
+
+
+def test_a_file_that_is_damaged_is_no_outage(tmp_path: Path) -> None:
+    """It was tried again for ever, though a local disk had given all of its bytes."""
+    path = tmp_path / "a"
+    table = pa.table({"name": ["a"] * 99, "amount": list(range(99))})
+    pq.write_table(table, path, compression="zstd")
+    data = bytearray(path.read_bytes())
+    data[4:40] = bytes(36)
+    path.write_bytes(data)
+    made = spout(tmp_path, "parquet", partitions=1)
+
+    with pytest.raises(EmitError, match=r"cannot read '.*/a', rows 0 to 99 as parquet"):
+        emit(made, Planner(made).plan())
+
+
+def test_a_quote_that_is_open_at_the_end_of_a_file_is_no_value(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b'1,a\n2,"b\n')
+    made = FilesTransactionalSpout(
+        tmp_path, Fields("amount long, name string"), "csv", partitions=1, header=False
+    )
+
+    with pytest.raises(EmitError, match=r"line 2 of '.*/a' as csv: "):
         emit(made, Planner(made).plan())

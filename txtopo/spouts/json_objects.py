@@ -23,8 +23,6 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from txtopo.spouts.values import fitted
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 
 # Arrow counts the bytes of a block in 32 bits; smaller ones also take less memory.
 BLOCK_BYTES_MAX = 64 * 1024 * 1024
-_MAY_FOLLOW = np.isin(np.arange(256), list(b",}]\n"))
+_MAY_FOLLOW = bytes(sign in b",}]\n" for sign in range(256))
 _TABS = bytes.maketrans(b"\r\n", b"\t\t")
 _FOLLOWED = re.compile(rb"\}[ \t\r]*[^,}\] \t\r\n]")
 _TEXT = re.compile(rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*"')
@@ -93,6 +91,8 @@ def _one_a_line(block: bytes, records: int) -> bool:
     # Where Arrow looks for the end of its last row, a carriage return is a newline too.
     if not block.startswith(b"{") or not block.endswith(b"}") or b"\r" in block:
         return False
+    import numpy as np
+
     signs = np.frombuffer(block, np.uint8)
     newlines = np.flatnonzero(signs == ord("\n"))
     apart = (signs[newlines - 1] == ord("}")) & (signs[newlines + 1] == ord("{"))
@@ -101,6 +101,8 @@ def _one_a_line(block: bytes, records: int) -> bool:
 
 def _nothing_follows(block: bytes) -> bool:
     """Whether each } has one of the signs that may follow it right behind."""
+    import numpy as np
+
     signs = np.frombuffer(block, np.uint8)
     closing = np.flatnonzero(signs[:-1] == ord("}"))
-    return bool(_MAY_FOLLOW[signs[closing + 1]].all())
+    return bool(np.frombuffer(_MAY_FOLLOW, np.bool_)[signs[closing + 1]].all())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import fs
 
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 _DAYS = (datetime.date.min.toordinal() - _EPOCH, datetime.date.max.toordinal() - _EPOCH)
@@ -81,6 +82,19 @@ def first_bad(rows: int, schema: pa.Schema, read: Read) -> Bad:
             if _failure(read, start, end, pa.schema([field])) is not None:
                 return Bad(start, field.name, str(error))
     return Bad(start, None, str(error))
+
+
+def damaged(error: OSError, filesystem: fs.FileSystem) -> bool:
+    """Whether an error of reading is about what a file holds, and comes again.
+
+    Arrow tells both as the same error. One of a local disk has a number; what another filesystem
+    says cannot be told from an outage, so it is tried again.
+    """
+    from pyarrow import fs
+
+    while isinstance(filesystem, fs.SubTreeFileSystem):
+        filesystem = filesystem.base_fs
+    return error.errno is None and isinstance(filesystem, fs.LocalFileSystem)
 
 
 def _failure(read: Read, start: int, end: int, schema: pa.Schema) -> Exception | None:

@@ -13,7 +13,7 @@ from txtopo.metadata import Json
 from txtopo.spouts.delta.log import CHANGE_TYPE, Change, ChangedFile, DeltaLog
 from txtopo.spouts.delta.planning import files_between, positions
 from txtopo.spouts.transactional import TransactionalEmitter
-from txtopo.spouts.values import Bad, first_bad, fitted_column
+from txtopo.spouts.values import Bad, damaged, first_bad, fitted_column
 from txtopo.state.disk_errors import failure
 from txtopo.tuples import Fields
 
@@ -78,7 +78,9 @@ class DeltaEmitter(TransactionalEmitter):
                     table = parquet.read_row_group(group, columns=there, use_threads=False)
                     yield from self._fitting(table, version, file, before).to_batches()
                     before += table.num_rows
-        except ValueError as error:
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and not damaged(error, self._log.filesystem()):
+                raise failure(f"read {file.path!r}", error) from error
             raise self._unreadable(version, file, None, Bad(None, None, str(error))) from error
 
     def _fitting(self, table: pa.Table, version: int, file: ChangedFile, before: int) -> pa.Table:

@@ -18,7 +18,7 @@ from txtopo.spouts.files.ranges import FileRange, from_json
 from txtopo.spouts.files.source import FileSource, SourceFile
 from txtopo.spouts.json_objects import objects
 from txtopo.spouts.transactional import TransactionalEmitter
-from txtopo.spouts.values import Bad, first_bad, fitted
+from txtopo.spouts.values import Bad, damaged, first_bad, fitted
 from txtopo.state.disk_errors import failure
 from txtopo.tuples import Fields
 
@@ -55,7 +55,7 @@ class FilesEmitter(TransactionalEmitter):
         shares = from_json(metadata)
         for share in shares[self._context.task_index :: self._context.tasks]:
             for each in share:
-                with _named(self._format, each, self._fields):
+                with _named(self._format, each, self._fields, self._source):
                     for batch in self._read(each):
                         collector.emit_batch(batch)
 
@@ -151,7 +151,10 @@ class FilesEmitter(TransactionalEmitter):
             return None
         with self._opened(file) as opened:
             line = first_line(opened).decode()
-        header = next(csv.reader([line], delimiter=self._format.delimiter), [])
+        try:
+            header = next(csv.reader([line], delimiter=self._format.delimiter), [])
+        except csv.Error as error:
+            raise ValueError(f"its header is no line of CSV: {error}") from error
         _check_columns(list(self._fields.names), header)
         return header
 
@@ -190,7 +193,9 @@ def _split(body: bytes) -> list[bytes]:
     return lines if lines[-1] != b"\n" else lines[:-1]
 
 
-def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema) -> pa.Table:
+def _csv(
+    block: bytes, header: list[str], format: FileFormat, schema: pa.Schema, *, again: bool = False
+) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -209,6 +214,10 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
     if b'"' in block and table.num_rows < sum(map(bool, block.splitlines())):
         # It would be another value where a range ends between the two lines.
         raise ValueError("a quoted value goes on behind the end of its line")
+    last = block.rstrip(b"\r\n").rpartition(b"\n")[2]
+    if b'"' in last and table.num_rows and not again:
+        # Twice, since a quoted value that is open at the end of a block is closed there by Arrow.
+        _csv(last + b"\n" + last, header, format, schema, again=True)
     return fitted(table, schema)
 
 
@@ -230,7 +239,9 @@ def _check_columns(wanted: list[str], there: list[str]) -> None:
 
 
 @contextmanager
-def _named(format: FileFormat, each: FileRange, fields: Fields) -> Iterator[None]:
+def _named(
+    format: FileFormat, each: FileRange, fields: Fields, source: FileSource
+) -> Iterator[None]:
     """Say in every error which file it is about."""
     unit = "bytes" if format.lines else "rows"
     where = f"{each.file.name!r}, {unit} {each.start} to {each.end or 'the end'}"
@@ -238,9 +249,9 @@ def _named(format: FileFormat, each: FileRange, fields: Fields) -> Iterator[None
         yield
     except TxtopoError:
         raise
-    except OSError as error:
-        raise failure(f"read {where}", error) from error
-    except ValueError as error:
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and not damaged(error, source.filesystem):
+            raise failure(f"read {where}", error) from error
         raise EmitError(
             f"cannot read {where} as {format.name}: {error}; expected {fields!r}; mend the file or "
             "the fields",

@@ -47,7 +47,8 @@ class KafkaTransactionalSpout(TransactionalSpout):
         servers: Bootstrap servers, ``host:port,…``.
         topics: A name, several, or ``re.compile(…)`` that a whole name must match.
         value: How a value is decoded: ``"bytes"``, ``"string"`` (UTF-8), or the ``Fields`` of a
-            JSON object, which become columns in its place (a missing one is NULL).
+            JSON object, which become columns in its place (a missing one is NULL). A value that is
+            not exactly one object ends the run with its address; decode bytes in a bolt to go on.
         key: How a key is decoded: ``"bytes"`` or ``"string"``.
         columns: Which columns are emitted: of ``key``, ``value``, ``headers`` (JSON: a list of
             [name, value]), ``topic``, ``partition``, ``offset``, ``timestamp``. Fewer are faster.

@@ -80,7 +80,7 @@ class QueryCoordinator(TransactionalCoordinator):
             pass  # that it cannot be reached is nobody's mistake
         try:
             with self._engine.connect() as connection:
-                connection.execute(select(self._rows).limit(1)).all()
+                connection.execute(select(self._rows).limit(0)).all()  # no value is looked at
                 nulls = select(self._rows.c[source.key]).where(self._rows.c[source.key].is_(None))
                 null = connection.execute(nulls.limit(1)).all()
         except DBAPIError as error:
