@@ -59,7 +59,6 @@ _KEY_COLLATION = (
     "SELECT part.coll FROM pragma_index_list(?) AS found, pragma_index_xinfo(found.name) AS part "
     "WHERE found.origin = 'pk' AND part.key AND part.coll <> 'BINARY'"
 )
-_MAGIC = b"SQLite format 3\0"
 # The first SELECT gives the second one its collation.
 _PROBE = "SELECT a.k = b.k FROM ({0} SELECT 'a') AS a, (SELECT 'A' AS k UNION SELECT 'a ') AS b"
 
@@ -112,10 +111,11 @@ class SqliteDialect(SqlDialect):
     def _check_files(self, *_: object) -> None:
         """Refuse a file that stands where SQLite keeps the log of another database.
 
-        It deletes such a file when it opens an empty database, whatever is in it.
+        It deletes such a file when it opens an empty database, whatever is in it. Beside one that
+        has something the files are SQLite's own, which nobody else may open: see _is_database.
         """
         path = Path(self._url.database or "")
-        for log in map(Path, sqlite_files(str(path))):
+        for log in map(Path, () if _has_bytes(path) else sqlite_files(str(path))):
             if _is_database(log):
                 raise self._clash(path, log)
         for end in SQLITE_ENDS:
@@ -259,12 +259,30 @@ class SqliteDialect(SqlDialect):
             connection.exec_driver_sql(statement.text, statement.parameters(columns, txid))
 
 
-def _is_database(path: Path) -> bool:
+def _has_bytes(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
-            return file.read(len(_MAGIC)) == _MAGIC
+        return path.is_file() and path.stat().st_size > 0
     except (OSError, ValueError):
         return False
+
+
+def _is_database(path: Path) -> bool:
+    """Whether a file is a database, asked of SQLite alone.
+
+    Whoever closes a file takes all locks of the process from it, also those of SQLite, and another
+    process then cuts off the index of the log that this one has mapped: SIGBUS. SQLite knows which
+    databases are open and keeps such files open with them.
+    """
+    if not _has_bytes(path):
+        return False
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    try:
+        connection.execute("PRAGMA schema_version")
+    except sqlite3.Error:
+        return False
+    finally:
+        connection.close()
+    return True
 
 
 def _on_connect(driver: sqlite3.Connection, _: object) -> None:

@@ -7,6 +7,8 @@ that a table, a view or an index of which that does not know makes a test fail.
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -446,6 +448,18 @@ class TestMariadbThatFoldsNames:
             StateDriver(state_of(store, second))
 
 
+LOCK_THE_INDEX = """
+import fcntl, os, sys
+
+# Byte 128 of the file: whoever has it locked uses the index (UNIX_SHM_DMS in os_unix.c).
+try:
+    fcntl.lockf(os.open(sys.argv[1], os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 128)
+except BlockingIOError:
+    sys.exit(0)
+sys.exit(1)
+"""
+
+
 @pytest.mark.integration
 class TestSqliteFiles:
     """SQLite keeps a log beside a database, and deletes what it finds in its place."""
@@ -465,6 +479,20 @@ class TestSqliteFiles:
             StateDriver(open_state(second, table="other"))
         with open_state(first, table="kept").reader() as reader:
             assert dict(reader.items()) == {"a": 1}
+
+    def test_looking_for_it_leaves_the_locks_of_sqlite_alone(self, tmp_path: Path) -> None:
+        """Another process that finds the index of the log unlocked cuts it off, under our feet."""
+        state = open_state(f"sqlite:///{tmp_path}/states.db", table="kept")
+        store = StateDriver(state)
+        store.puts(1, {"a": 1})
+        beside = StateDriver(open_state(f"sqlite:///{tmp_path}/states.db", table="other"))
+
+        taken = subprocess.run(
+            [sys.executable, "-c", LOCK_THE_INDEX, f"{tmp_path}/states.db-shm"], check=False
+        )
+        assert taken.returncode == 0, "SQLite's lock was gone"
+        store.backend.close()
+        beside.backend.close()
 
     def test_alone_it_goes_on(self, tmp_path: Path) -> None:
         state = open_state(f"sqlite:///{tmp_path}/states.db-wal", table="kept")
