@@ -152,7 +152,7 @@ class DeltaBackend(StateBackend):
         with self._named_errors(writing=True):
             if held is None:
                 table.alter.set_table_properties(properties_of(ledger), raise_if_not_exists=False)
-            commit_nothing(table, self._layout, transaction(ledger, self._state.name))
+            commit_nothing(table, self._layout, transaction(ledger, self._state.name, held))
             if held is not None and not _described(table, ledger):
                 # The new owner's transaction is there before its name says where to look.
                 self._written(table, held)

@@ -75,11 +75,21 @@ def properties_of(ledger: Ledger) -> dict[str, str]:
     }
 
 
-def transaction(ledger: Ledger, state: str) -> CommitProperties:
-    """Return what makes a commit set the ledger, or be refused."""
+def transaction(ledger: Ledger, state: str, before: Ledger | None = None) -> CommitProperties:
+    """Return what makes a commit set the ledger, or be refused.
+
+    Args:
+        ledger: The ledger.
+        state: Name of the state.
+        before: The ledger that a claim was made on. Its owner's transaction is set too: a write of
+            that one which comes in between is refused, as is the claim where it came first.
+    """
+    owners = {ledger.topology} | ({before.topology} if before is not None else set())
     return CommitProperties(
         custom_metadata=noted(ledger),
-        app_transactions=[Transaction(application(ledger.topology, state), packed(ledger))],
+        app_transactions=[
+            Transaction(application(owner, state), packed(ledger)) for owner in sorted(owners)
+        ],
     )
 
 

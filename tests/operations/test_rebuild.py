@@ -168,6 +168,22 @@ def test_what_takes_its_epochs_from_another_zookeeper_is_told_and_taken_over_on_
     assert place.held() == both(BATCHES, ALL)
 
 
+def test_what_is_released_although_another_zookeeper_has_it_is_told(memory: Make) -> None:
+    place = memory()
+    place.run(batches=3)
+    token = show(place.topology(), place.config, access=place.access()).ensemble
+    place.ensemble = MemoryEnsemble()
+    with pytest.raises(StoreAheadOfCoordinator):
+        place.run()
+
+    plan = forget(place.topology(), place.config, access=place.access())
+    assert str(plan).count("it is taken from state 'totals' of component") == 2
+    assert str(plan).count(f"with epochs of ensemble {token!r}") == 2
+    plan.apply()
+    plan = forget(place.topology(), place.config, access=place.access())
+    assert plan.steps == ()
+
+
 @pytest.mark.integration
 def test_a_delta_table_changes_hands(tmp_path: Path) -> None:
     first, second = (open_state(f"delta:///{tmp_path}/{at}") for at in range(2))

@@ -109,7 +109,7 @@ def test_a_value_that_no_state_agrees_with_is_refused(memory: Make) -> None:
 
 
 def test_a_node_of_a_newer_version_is_left_alone(memory: Make) -> None:
-    place = broken(memory(), CURRENT, b'{"schema":2}')
+    place = broken(memory(), CURRENT, b'{"schema":3}')
 
     with pytest.raises(SchemaVersionError, match="upgrade"):
         repair(place, CURRENT)

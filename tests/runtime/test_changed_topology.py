@@ -72,6 +72,24 @@ def test_a_renamed_component_takes_its_state_over_and_its_old_name_is_refused() 
         assert (reader.ledger.component, reader.ledger.state) == ("sum", "totals")
 
 
+def test_names_of_components_may_go_round() -> None:
+    """Two states whose components take each other's names; the ledgers name the former ones."""
+    states, ensemble = [memory_state(), memory_state()], MemoryEnsemble()
+
+    def of(first: str, second: str) -> Topology:
+        spout = MemoryTransactionalSpout({0: ROWS}, Fields("amount long"), 3)
+        builder = TransactionalTopologyBuilder("two", "spout", spout)
+        for bolt, state in zip((first, second), states, strict=True):
+            declarer = builder.set_bolt(bolt, Total()).global_grouping("spout")
+            declarer.with_state("totals", state.named("totals"))
+        return builder.build_topology()
+
+    for names in (("one", "two"), ("two", "one"), ("two", "three"), ("one", "two")):
+        with running(of(*names), ensemble, allow_change=True) as run:
+            run.process_all_available(LIMIT_S)
+    assert [stored(state) for state in states] == [(12, expected())] * 2
+
+
 def test_a_state_is_not_taken_from_a_component_that_is_still_there(tmp_path: Path) -> None:
     """Also with allow_change: both would write to one table, and each take the other for itself."""
     urls = (f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/a.db?timeout=7")

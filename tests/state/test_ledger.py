@@ -153,3 +153,17 @@ def test_a_ledger_survives_json() -> None:
 def test_a_ledger_of_a_newer_schema_is_refused() -> None:
     with pytest.raises(SchemaVersionError, match="upgrade"):
         Ledger.of({**asdict(HELD), "schema": LEDGER_SCHEMA + 1, "unheard_of": 1})
+
+
+def test_a_claim_replaces_no_writer_that_went_on_meanwhile() -> None:
+    """Who takes over from another ensemble has seen what it held; what came since would go."""
+    claim = replace(claim_of("new", 9, ensemble="second"), replaces=HELD)
+
+    with pytest.raises(ForeignStateError):
+        claimed(HELD.written_by(TransactionAttempt(8, 0, 3)), claim)
+
+
+def test_a_state_that_was_released_empty_may_be_claimed_by_any_epoch() -> None:
+    released = claimed(whole_ledger("topology", 7), release(8))
+
+    assert claimed(released, claim_of("other", 1)) == whole_ledger("other", 1)

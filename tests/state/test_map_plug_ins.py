@@ -53,6 +53,21 @@ def claimed(backing_map: BackingMap) -> OpaqueMap:
     return state
 
 
+def test_an_attempt_of_another_ensemble_that_died_half_way_is_taken_back() -> None:
+    """Its number is no older and no newer than one's own."""
+    texts: dict[str, str] = {}
+    state = OpaqueMap(mortal := MortalMap(texts), TABLE)
+    state.claim(claim_of("topology", 3, ensemble="first"))
+    mortal.keys_left = 3
+    with pytest.raises((UnknownOutcomeError, StoreUnavailable)):
+        state.commit(TransactionAttempt(1, 0, 3), puts(a=9, b=9))
+
+    again = OpaqueMap(DictMap(texts), TABLE)
+    again.claim(claim_of("topology", 1, ensemble="second"))
+    again.commit(attempt(1), puts(a=1))
+    assert contents(again) == {"a": 1}
+
+
 def test_a_head_of_version_1_is_read_and_brought_up() -> None:
     texts: dict[str, str] = {}
     claimed(DictMap(texts)).commit(attempt(1), puts(a=1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from txtopo.errors import CorruptNodeError, SchemaVersionError
@@ -40,7 +42,15 @@ def test_other_bytes_are_an_error_and_never_empty(data: bytes) -> None:
     assert error.value.path == "/t/epoch"
 
 
+def test_a_node_with_a_token_is_refused_by_who_would_drop_it() -> None:
+    """A txtopo before the token reads up to schema 1, and writes the node anew without it."""
+    written = json.loads(encode("/epoch", {"epoch": 1}, "client-7"))
+    other = json.loads(encode("/current", {"current": 1}, "client-7"))
+
+    assert (written["schema"], other["schema"]) == (2, 1)
+
+
 @pytest.mark.row(4)
 def test_a_newer_schema_asks_for_an_upgrade() -> None:
-    with pytest.raises(SchemaVersionError, match=r"node /t/epoch .* schema 2; .* upgrade txtopo"):
-        decode("/t/epoch", b'{"schema":2,"anything":"else"}')
+    with pytest.raises(SchemaVersionError, match=r"node /t/epoch .* schema 3; .* upgrade txtopo"):
+        decode("/t/epoch", b'{"schema":3,"anything":"else"}')

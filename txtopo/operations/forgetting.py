@@ -18,7 +18,7 @@ from txtopo.config import Config
 from txtopo.errors import StateUsageError
 from txtopo.metadata import Json
 from txtopo.operations.plan import Plan, Step, Work, check_turn, note, planned
-from txtopo.operations.site import Access, Claim, Site
+from txtopo.operations.site import Access, Claim, Site, holder
 from txtopo.state.ledger import RELEASED, Ledger, Owner
 from txtopo.state.ledger import Claim as StateClaim
 from txtopo.transactional_state.journal import JournalContents
@@ -75,7 +75,8 @@ class _Release:
         ledger = site.ledgers()[self.state]
         if ledger is None or ledger.topology != site.graph.id:
             return Work()
-        return Work([_release_step(self.state, ledger)], {self.state: ledger}, takes_over=True)
+        step = _release_step(site, self.state, ledger)
+        return Work([step], {self.state: ledger}, takes_over=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class _Forget:
                     f"note in {CURRENT} that the topology is being forgotten",
                     lambda claim: claim.write(note(self, contents.current)),
                 ),
-                *(_release_step(name, ledger) for name, ledger in mine.items()),
+                *(_release_step(site, name, ledger) for name, ledger in mine.items()),
                 *(
                     Step(f"delete {len(group)} nodes from {group[0]} on", partial(_delete, group))
                     for group in groups
@@ -126,8 +127,10 @@ def _contents(site: Site) -> JournalContents:
     return site.journal.read() if _known(site) else JournalContents(1, {})
 
 
-def _release_step(name: str, ledger: Ledger) -> Step:
+def _release_step(site: Site, name: str, ledger: Ledger) -> Step:
     text = f"release state {name!r}, which keeps its rows and txid {ledger.txid}"
+    if not site.may_claim(name, ledger) and site.state.get(EPOCH) is not None:
+        text += f"; it is taken from {holder(ledger)}"
     return Step(text, partial(_release, name))
 
 

@@ -25,12 +25,12 @@ from txtopo.errors import ForeignStateError, PromiseError, StateUsageError
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.operations.batches import checked_metadata, dropped, stored
 from txtopo.operations.plan import Plan, Step, Work, check_turn, planned
-from txtopo.operations.site import Access, Claim, Site
+from txtopo.operations.site import Access, Claim, Site, holder
 from txtopo.runtime.journaling import to_json
 from txtopo.state.adoption import adopts
-from txtopo.state.ledger import RELEASED, Ledger, same_owner
+from txtopo.state.ledger import RELEASED, Ledger
 from txtopo.transactional_state.journal import JournalContents
-from txtopo.transactional_state.nodes import CURRENT, EPOCH, ensemble_of
+from txtopo.transactional_state.nodes import CURRENT, EPOCH
 from txtopo.transactional_state.store import Put
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ class _Rebuild:
             told or "no txid"
         )
         taken = "".join(
-            f"; state {name!r} is taken over from {_holder(each)}"
+            f"; state {name!r} is taken over from {holder(each)}"
             for name, each in ledgers.items()
-            if each is not None and not _is_mine(site, name, each)
+            if each is not None and not site.may_claim(name, each)
         )
         write = partial(_write, contents, current, batches)
         return Work(
@@ -161,7 +161,7 @@ def _held(site: Site, ledgers: Mapping[str, Ledger | None]) -> tuple[int, int]:
 def _fits(site: Site, contents: JournalContents, ledgers: Mapping[str, Ledger | None]) -> bool:
     """Return whether a coordinator could go on from here."""
     mine = {name: each or Ledger(site.graph.id, 0) for name, each in ledgers.items()}
-    if not all(_is_mine(site, name, ledger) for name, ledger in mine.items()):
+    if not all(site.may_claim(name, ledger) for name, ledger in mine.items()):
         return False
     begins = contents.current == 1 or contents.current - 1 in contents.batches
     batch = contents.batches.get(contents.current)
@@ -170,22 +170,6 @@ def _fits(site: Site, contents: JournalContents, ledgers: Mapping[str, Ledger | 
     except PromiseError:
         return False
     return begins
-
-
-def _is_mine(site: Site, name: str, ledger: Ledger) -> bool:
-    """Return whether a coordinator of this ensemble may claim the state as it is."""
-    token = ensemble_of(site.state.get(EPOCH))
-    return (
-        ledger.topology == site.graph.id
-        and same_owner(ledger, site.owners[name])
-        and (not ledger.txid or ledger.ensemble in ("", token))
-    )
-
-
-def _holder(ledger: Ledger) -> str:
-    if ledger.topology == RELEASED:
-        return "nobody, since it was released"
-    return f"{ledger.owner}, with epochs of ensemble {ledger.ensemble!r}"
 
 
 def _write(

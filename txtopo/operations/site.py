@@ -17,14 +17,14 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConfigError, CoordinatorActive
 from txtopo.metadata import Json
 from txtopo.state.backend import StateBackend, Writes
+from txtopo.state.ledger import RELEASED, Ledger, Owner, same_owner
 from txtopo.state.ledger import Claim as StateClaim
-from txtopo.state.ledger import Ledger, Owner
 from txtopo.state.outcome import commit_resolved
 from txtopo.state.plug_in import claim_state
 from txtopo.topology.component import Role
 from txtopo.transactional_state.candidate import this_process
 from txtopo.transactional_state.journal import Journal
-from txtopo.transactional_state.nodes import EPOCH, EPOCH_ROOM
+from txtopo.transactional_state.nodes import EPOCH, EPOCH_ROOM, ensemble_of
 from txtopo.transactional_state.opening import open_transactional_state
 from txtopo.transactional_state.store import Step, TransactionalState
 
@@ -94,6 +94,15 @@ class Site:
         """Return the kind of a state."""
         owner = self.owners[name]
         return self.graph.components[owner.component].states[owner.state].kind
+
+    def may_claim(self, name: str, ledger: Ledger) -> bool:
+        """Whether a coordinator of this ensemble may claim a state as it is."""
+        token = ensemble_of(self.state.get(EPOCH))
+        return (
+            ledger.topology == self.graph.id
+            and same_owner(ledger, self.owners[name])
+            and (not ledger.txid or ledger.ensemble in ("", token))
+        )
 
     def ledgers(self) -> dict[str, Ledger | None]:
         """Read the ledger of every state.
@@ -182,6 +191,13 @@ class Claim:
     def commit(self, name: str, txid: int, writes: Writes) -> None:
         """Give a state a txid; an earlier attempt of it is undone first."""
         commit_resolved(self.site.backends[name], self.attempt(txid), writes)
+
+
+def holder(ledger: Ledger) -> str:
+    """Return whose a state is, as a plan says it that takes the state over."""
+    if ledger.topology == RELEASED:
+        return "nobody, since it was released"
+    return f"{ledger.owner}, with epochs of ensemble {ledger.ensemble!r}"
 
 
 @contextmanager

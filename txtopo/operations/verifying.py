@@ -148,7 +148,9 @@ def _ledger(site: Site, reading: Reading, name: str, ledger: Ledger) -> Iterator
             f"takes its epochs from ensemble {ledger.ensemble!r}; this ZooKeeper is {token!r}",
             "point to the right ZooKeeper, or call rebuild",
         )
-    if ledger.epoch > (reading.epoch or 0) and not isinstance(reading.nodes[EPOCH], TxtopoError):
+    counted_here = ledger.ensemble in ("", token) or not token
+    known = not isinstance(reading.nodes[EPOCH], TxtopoError)
+    if counted_here and known and ledger.epoch > (reading.epoch or 0):
         yield Finding(
             name,
             f"was claimed by epoch {ledger.epoch}; ZooKeeper knows {reading.epoch or 'none'}",

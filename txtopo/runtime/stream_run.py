@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import (
+    ConfigError,
     ForeignStateError,
     StoreAheadOfCoordinator,
     StoreBehindCoordinator,
@@ -128,9 +129,8 @@ class StreamRun:
             owner = Owner(self._topology(self._query_id), component, state)
             # What was found is replaced and nothing else: of two that continue one query at the
             # same time the second is refused.
-            claim = Claim(
-                owner, self._epoch, self._query_id or "", replaces=ledgers[component, state]
-            )
+            token = self._token(after_txid)
+            claim = Claim(owner, self._epoch, token, replaces=ledgers[component, state])
             claim_state(backend, claim, f"{component}.{state}")
 
     def commit(self, frame: DataFrame, txid: int) -> None:
@@ -156,6 +156,10 @@ class StreamRun:
         """Close the states."""
         close_backends(self._backends)
 
+    def _token(self, after_txid: int) -> str:
+        """Return what a ledger names in place of an ensemble: who counts, and from where."""
+        return f"{self._query_id or ''}+{after_txid}" if after_txid else self._query_id or ""
+
     def _topology(self, query_id: str | None) -> str:
         """Return what a ledger names as its topology."""
         return self._graph.id if query_id is None else f"{self._graph.id}@{query_id}"
@@ -168,7 +172,18 @@ class StreamRun:
         A ledger that names the continued query was not taken over yet, so it holds what that query
         committed last: *after_txid*. One of schema 1 may have been, since the name stayed then.
         """
-        if ledger is None or same_owner(ledger, owner):
+        if ledger is None:
+            return
+        if same_owner(ledger, owner):
+            query, _, said = ledger.ensemble.partition("+")
+            # Of another one it is where a claim of that one in Delta died half-way.
+            if query == self._query_id and int(said or 0) != after_txid:
+                raise ConfigError(
+                    f"state {name!r} was written by this query with after_txid={said or 0}, up to "
+                    f"txid {ledger.txid}; got after_txid={after_txid}, which would give its "
+                    "batches other txids; expected the same continues=… and after_txid at each "
+                    "start"
+                )
             return
         before = Owner(self._topology(continues), owner.component, owner.state)
         if continues is None or not same_owner(ledger, before):
@@ -214,8 +229,13 @@ class StreamRun:
             if components[component].states[name].kind != "transactional":
                 return False
             with backend.snapshot() as snapshot:
-                if snapshot.ledger is None or snapshot.ledger.txid < txid:
-                    return False
+                ledger = snapshot.ledger
+            if ledger is None or ledger.txid < txid:
+                return False
+            # By whom: the commit says it, where another query has taken the state over.
+            claim = backend.claimant
+            if claim is None or (ledger.owner, ledger.epoch) != (claim.owner, claim.epoch):
+                return False
         return bool(self._backends)
 
     def _columns(self, frame: DataFrame) -> DataFrame:

@@ -122,9 +122,14 @@ def _renamed(
     """Return the ledger of a state whose component or name this topology has no more."""
     with backend.snapshot() as snapshot:
         held = snapshot.ledger
-    if held is None or held.topology != claim.owner.topology or held.ensemble != claim.ensemble:
+    if held is None or held.topology != claim.owner.topology:
         return None
-    return None if (held.component, held.state) in backends else held
+    if held.txid and held.ensemble != claim.ensemble:
+        return None
+    # One that this very takeover has claimed is the same table under another URL. One that has an
+    # earlier epoch is another table, whose names go round.
+    claimed_now = (held.ensemble, held.epoch) == (claim.ensemble, claim.epoch)
+    return None if claimed_now and (held.component, held.state) in backends else held
 
 
 def _coordinator(

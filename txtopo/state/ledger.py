@@ -170,7 +170,8 @@ class Claim:
         epoch: The epoch that is to write.
         ensemble: Token of the ensemble that the epoch comes from.
         replaces: The ledger, as it was read, of an owner or ensemble from which the state is taken
-            over on purpose. Only what it says of the two is compared.
+            over on purpose. What it says of the two is compared, and what it says was written last:
+            a writer that goes on meanwhile is not undone by who comes next.
     """
 
     owner: Owner
@@ -181,10 +182,10 @@ class Claim:
     def takes_from(self, ledger: Ledger) -> bool:
         """Whether the claim is meant to replace the owner and the ensemble of this ledger."""
         meant = self.replaces
-        return meant is not None and (meant.owner, meant.ensemble) == (
-            ledger.owner,
-            ledger.ensemble,
-        )
+        if meant is None or (meant.owner, meant.ensemble) != (ledger.owner, ledger.ensemble):
+            return False
+        # Within an ensemble the epoch fences whoever wrote, and what it wrote is read afterwards.
+        return self.ensemble == ledger.ensemble or meant.writer == ledger.writer
 
 
 def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
@@ -214,9 +215,11 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
     if not claim.takes_from(ledger) and owner.topology != RELEASED:
         _check_owner(ledger, owner)
         if ledger.txid:
-            _check_ensemble(ledger, claim.ensemble)
-    # The numbers of another ensemble say nothing here.
-    if ledger.ensemble in ("", claim.ensemble) or owner.topology == RELEASED:
+            check_ensemble(ledger, claim.ensemble)
+    # The numbers of another ensemble say nothing here, nor do those of a state that was released
+    # before it held anything.
+    anew = ledger.topology == RELEASED and not ledger.txid
+    if _may_be_one(ledger.ensemble, claim.ensemble) and not anew:
         _check_epoch(ledger, claim.epoch)
     return replace(
         mine,
@@ -288,7 +291,9 @@ def same_owner(ledger: Ledger, owner: Owner) -> bool:
 def _check_holder(ledger: Ledger, attempt: TransactionAttempt, claim: Claim | None) -> None:
     """Check that nobody else has claimed the state; another ensemble first, as it counts anew."""
     if claim is not None and ledger.topology != RELEASED:
-        _check_ensemble(ledger, claim.ensemble)
+        if ledger.topology != claim.owner.topology:
+            raise _foreign(ledger, claim.owner)
+        check_ensemble(ledger, claim.ensemble)
     _check_epoch(ledger, attempt.epoch)
     if ledger.epoch < attempt.epoch:
         raise _unclaimed(ledger, attempt)
@@ -301,8 +306,17 @@ def _check_owner(ledger: Ledger, owner: Owner) -> None:
         raise _foreign(ledger, owner)
 
 
-def _check_ensemble(ledger: Ledger, ensemble: str) -> None:
-    if "" in (ledger.ensemble, ensemble) or ledger.ensemble == ensemble:
+def _may_be_one(ensemble: str, other: str) -> bool:
+    return "" in (ensemble, other) or ensemble == other
+
+
+def check_ensemble(ledger: Ledger, ensemble: str) -> None:
+    """Check that the epochs of a ledger come from this ensemble, as far as both are known.
+
+    Raises:
+        ForeignEnsembleError: They come from another one.
+    """
+    if _may_be_one(ledger.ensemble, ensemble):
         return
     raise ForeignEnsembleError(
         f"{ledger.owner} takes its epochs from another ZooKeeper; got ensemble "
@@ -326,10 +340,13 @@ def _check_epoch(ledger: Ledger, epoch: int) -> None:
 
 
 def _foreign(ledger: Ledger, owner: Owner) -> ForeignStateError:
-    if ledger.topology == owner.topology:
+    if ledger.topology == RELEASED:
+        remedy = "it was released meanwhile; stop this coordinator, or start the topology again"
+    elif ledger.topology == owner.topology:
         remedy = (
             "give each state a table of its own; do two URLs name one table? if the component was "
-            "renamed, start once with Config(allow_change=True)"
+            "renamed, start once with Config(allow_change=True); to give it up, call "
+            "txtopo.operations.forget with state=…"
         )
     else:
         remedy = (

@@ -143,7 +143,7 @@ class MapBackend(StateBackend):
         if self.table.name not in states:
             documents.write_states([*states, self.table.name])
         if ledger != head.ledger:
-            documents.write_head(replace(head, ledger=ledger))
+            documents.write_head(replace(head, ledger=ledger, opened=_opened(head, ledger)))
         return ledger
 
     def _committed(
@@ -256,6 +256,14 @@ class MapBackend(StateBackend):
             yield
         finally:
             self._writing.release()
+
+
+def _opened(head: Head, ledger: Ledger) -> TransactionAttempt | None:
+    """Return who began to write last, as a claim leaves it: older than all of another ensemble."""
+    before, opened = head.ledger, head.opened
+    if opened is None or before is None or before.ensemble in ("", ledger.ensemble):
+        return opened
+    return TransactionAttempt(opened.txid, 0, 0)
 
 
 class _MapSnapshot(Snapshot):

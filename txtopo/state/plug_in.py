@@ -19,7 +19,7 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.state.backend import BackendFactory, StateBackend, StateTable
-from txtopo.state.ledger import Claim, Ledger, claimed
+from txtopo.state.ledger import Claim, Ledger, check_ensemble, claimed
 
 
 def loaded(point: EntryPoint) -> BackendFactory:
@@ -130,6 +130,8 @@ def claim_state(backend: StateBackend, claim: Claim, name: str) -> Ledger:
         if kept != answer:
             # Somebody who came later may have it by now.
             claimed(kept, claim)
+            if kept is not None:
+                check_ensemble(kept, claim.ensemble)
             raise _forgets(backend, answer, kept)
     except (ForeignStateError, ForeignEnsembleError) as error:
         raise type(error)(f"state {name!r} cannot be claimed: {error}", **error.facts) from error

@@ -25,10 +25,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.transactional_state.records import corrupt
+from txtopo.transactional_state.records import EPOCH_PATH, corrupt
 from txtopo.transactional_state.store import Json, Node
 
-EPOCH = "/epoch"
+EPOCH = EPOCH_PATH
 CURRENT = "/current"
 BATCHES = "/batches"
 QUARANTINE = "/quarantine"

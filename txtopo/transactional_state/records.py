@@ -20,6 +20,10 @@ from txtopo.metadata import json_flaw, shown
 from txtopo.transactional_state.store import CompareAndSet, Json, Put, Step
 
 SCHEMA = 1
+EPOCH_SCHEMA = 2
+"""Of ``/epoch``, since it holds the ensemble's token: an earlier txtopo, which would claim an epoch
+and drop the token, refuses it instead."""
+EPOCH_PATH = "/epoch"
 
 STEP_BYTES_MAX = 900_000
 """ZooKeeper closes the connection on a packet above 1 MiB (``jute.maxbuffer``), which a client
@@ -62,7 +66,8 @@ def encode(path: str, value: Json, write: str) -> bytes:
             "the spout",
             path=path,
         )
-    record = {"schema": SCHEMA, "write": write, "value": value}
+    schema = EPOCH_SCHEMA if path == EPOCH_PATH else SCHEMA
+    record = {"schema": schema, "write": write, "value": value}
     return json.dumps(record, separators=(",", ":")).encode()
 
 
@@ -80,10 +85,10 @@ def decode(path: str, data: bytes) -> Record | None:
     schema = record.get("schema") if isinstance(record, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise corrupt(path, data)
-    if schema > SCHEMA:
+    if schema > EPOCH_SCHEMA:
         raise SchemaVersionError(
             f"node {path} was written by a newer txtopo; got schema {schema}; this one reads up to "
-            f"{SCHEMA}; upgrade txtopo; or, {BEGIN_ANEW}",
+            f"{EPOCH_SCHEMA}; upgrade txtopo; or, {BEGIN_ANEW}",
             path=path,
             schema=schema,
         )

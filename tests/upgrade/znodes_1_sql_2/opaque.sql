@@ -33,7 +33,7 @@ CREATE TABLE txtopo_ledger (
  STRICT
 
 ;
-INSERT INTO "txtopo_ledger" VALUES('totals','totals',1,5,1,0,2,'{"kind": "opaque", "key": [["key", "string"]], "value": [["value", "long"]], "aggregates": []}','total','totals','1292c621e7f4f11f',5,'[0]');
+INSERT INTO "txtopo_ledger" VALUES('totals','totals',1,5,1,0,2,'{"kind": "opaque", "key": [["key", "string"]], "value": [["value", "long"]], "aggregates": []}','total','totals','09ec2cca42486bb5',5,'[0]');
 CREATE INDEX totals_txid ON totals (txid);
 CREATE INDEX totals_deleted ON totals (deleted) WHERE deleted;
 CREATE VIEW totals_view AS SELECT totals."key", totals.value 

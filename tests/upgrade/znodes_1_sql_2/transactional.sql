@@ -30,7 +30,7 @@ CREATE TABLE txtopo_ledger (
  STRICT
 
 ;
-INSERT INTO "txtopo_ledger" VALUES('totals','totals',1,5,1,0,2,'{"kind": "transactional", "key": [["key", "string"]], "value": [["value", "long"]], "aggregates": []}','total','totals','ab230e4629adeaf5',5,'[0]');
+INSERT INTO "txtopo_ledger" VALUES('totals','totals',1,5,1,0,2,'{"kind": "transactional", "key": [["key", "string"]], "value": [["value", "long"]], "aggregates": []}','total','totals','39fcf33d2bb1bf89',5,'[0]');
 CREATE VIEW totals_view AS SELECT totals."key", totals.value 
 FROM totals;
 COMMIT;
