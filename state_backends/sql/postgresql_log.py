@@ -43,7 +43,7 @@ class PostgresqlLogDialect(LogDialect, PostgresqlDialect):
 
     def append(self, connection: sa.Connection, txid: int, rows: pa.Table) -> None:
         """Copy rows into the table."""
-        copy_rows(connection, self.state.name, rows)
+        copy_rows(connection, self.state.name, rows, state=self.state.name)
 
 
 def _columns(state: StateTable) -> StateColumns:

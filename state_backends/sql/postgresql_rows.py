@@ -124,7 +124,7 @@ class RowWriter:
         copied = rows.num_rows >= COPIED_ROWS_MIN or rows.nbytes >= COPIED_BYTES_MIN
         parameters: dict[str, Any] = {"in_txid": txid}
         if copied:
-            copy_rows(connection, self.stage.name, rows)
+            copy_rows(connection, self.stage.name, rows, state=self._state.name)
         else:
             names = rows.column_names
             parameters |= {name: as_array(rows.column(name)) for name in names}
@@ -199,8 +199,14 @@ class RowWriter:
         return _text(update.values({**txid, **bound})), _text(update.values({**txid, **read}))
 
 
-def copy_rows(connection: sa.Connection, table: str, rows: pa.Table) -> None:
+def copy_rows(connection: sa.Connection, table: str, rows: pa.Table, *, state: str) -> None:
     """Append rows to a table, by ``COPY``.
+
+    Args:
+        connection: In the transaction of the commit.
+        table: The table.
+        rows: The rows.
+        state: The state that they are of, for messages.
 
     Raises:
         ValueRefusedError: A row is too long.
@@ -209,17 +215,17 @@ def copy_rows(connection: sa.Connection, table: str, rows: pa.Table) -> None:
     driver: Any = connection.connection.driver_connection
     into = f"COPY {_quoted(connection, table)} ({names}) FROM STDIN (FORMAT csv)"
     with driver.cursor() as cursor, cursor.copy(into) as copy:
-        for piece in _pieces(rows, table):
+        for piece in _pieces(rows, state):
             copy.write(as_csv(piece))
 
 
-def _pieces(rows: pa.Table, table: str) -> Iterator[pa.Table]:
+def _pieces(rows: pa.Table, state: str) -> Iterator[pa.Table]:
     if rows.nbytes <= PIECE_BYTES_MAX:
         yield rows
     elif rows.num_rows > 1:
         half = rows.num_rows // 2
-        yield from _pieces(rows.slice(0, half), table)
-        yield from _pieces(rows.slice(half), table)
+        yield from _pieces(rows.slice(0, half), state)
+        yield from _pieces(rows.slice(half), state)
     else:
         # Bytes travel as two digits each.
         needed = sum(
@@ -227,7 +233,7 @@ def _pieces(rows: pa.Table, table: str) -> Iterator[pa.Table]:
         )
         if needed > ROW_BYTES_MAX:
             raise ValueRefusedError(
-                f"a row is too long for table {table!r}; got {needed} bytes of text; expected at "
+                f"a row is too long for table {state!r}; got {needed} bytes of text; expected at "
                 f"most {ROW_BYTES_MAX}, which no setting of PostgreSQL raises; nothing of its "
                 "batch was written; keep the value elsewhere, and where it lies in the state"
             )
