@@ -81,6 +81,16 @@ class Careless(Notebook):
         super().claim(claim)
 
 
+class Columned(Notebook):
+    """Has a column for each field of the ledger that there was when it was written."""
+
+    def replace(
+        self, expected: Ledger | None, ledger: Ledger, changes: Mapping[Key, Row | None]
+    ) -> Any:
+        known = (ledger.topology, ledger.epoch, ledger.txid, ledger.writer_epoch, ledger.attempt)
+        return super().replace(expected, Ledger(*known), changes)
+
+
 class Unfinished(RowBackend):
     """Lacks a method."""
 
@@ -178,6 +188,19 @@ def test_a_plug_in_that_does_not_say_what_it_wrote_ends_the_run(
     current, _ = place.ensemble.nodes["/keeping/current"]
     assert b'"current":1' in current
     assert max(each.contents.ledger.txid for each in kept if each.contents.ledger) == txid
+
+
+@bad_input(68)
+def test_a_plug_in_that_drops_fields_of_the_ledger_is_refused_before_anything_is_planned() -> None:
+    place = started_with(lambda url, table: Columned(table))
+
+    with pytest.raises(
+        PlugInError,
+        match=r"Columned does not keep the whole ledger.*different are component, state, ensemble, "
+        r"schema; .*dataclasses\.asdict\(ledger\)",
+    ):
+        run_to_end(keeping(place, [["a", 1]]), place)
+    assert not [path for path in place.ensemble.nodes if "/batches/" in path]
 
 
 @bad_input(68)

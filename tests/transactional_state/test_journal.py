@@ -46,6 +46,14 @@ def test_r7_epochs_only_grow_over_restarts(connect: Connect) -> None:
     assert epochs == [1, 2, 3, 4]
 
 
+def test_an_ensemble_keeps_the_token_that_it_was_given_first(connect: Connect) -> None:
+    """The ledgers name it, and refuse a coordinator that comes with another one."""
+    for drawn in ("first", "second", "third"):
+        journal = Journal(connect())
+        journal.claim_epoch("one", token=drawn)
+        assert journal.ensemble == "first"
+
+
 def test_a_successor_finds_what_was_stored_with_its_attempt(connect: Connect) -> None:
     stored = [batch(1, {"to": 3}), batch(2, [1, 2], attempt=4)]
     claimed(connect()).store_batches(stored)
