@@ -55,6 +55,11 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
 
+# How long the report of a record is waited for that has broken its transaction: far longer than it
+# takes behind the reports of those before it. Without it the batch is tried again, and told then.
+_REPORT_POLL_S, _REPORT_POLLS_MAX = 0.1, 50
+
+
 class PublishedFactory:
     """Opens the state of a sink; travels with it, settings and all."""
 
@@ -220,8 +225,12 @@ class PublishedRecords(StateBackend):
             self.point("P7.before")
         except KafkaException as error:
             # A transaction that a record has broken takes no more, and only says so: why, the
-            # report of that record tells.
+            # report of that record tells, which is on its way.
             producer.poll(0)
+            for _ in range(_REPORT_POLLS_MAX * (error.args[0].name() == "_STATE")):
+                if self._heard:
+                    break
+                producer.poll(_REPORT_POLL_S)
             raise self._fault(error.args[0]) from error
         try:
             producer.commit_transaction(timeout_s)
