@@ -144,7 +144,7 @@ class ForeignEnsembleError(StoreAheadOfCoordinator):
 
 
 class ForeignStateError(PromiseError):
-    """The ledger of a state names another topology."""
+    """The ledger of a state names another topology, or another state of this one."""
 
 
 class SchemaDrift(PromiseError):

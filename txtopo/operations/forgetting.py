@@ -21,7 +21,6 @@ from txtopo.operations.plan import Plan, Step, Work, check_turn, note, planned
 from txtopo.operations.site import Access, Claim, Site, holder
 from txtopo.state.ledger import RELEASED, Ledger, Owner
 from txtopo.state.ledger import Claim as StateClaim
-from txtopo.transactional_state.journal import JournalContents
 from txtopo.transactional_state.nodes import BATCHES, CURRENT, EPOCH, QUARANTINE
 from txtopo.transactional_state.store import Delete
 
@@ -71,7 +70,7 @@ class _Release:
                 f"{', '.join(site.backends)}",
                 state=self.state,
             )
-        check_turn(self, _contents(site))
+        check_turn(self, site.contents())
         ledger = site.ledgers()[self.state]
         if ledger is None or ledger.topology != site.graph.id:
             return Work()
@@ -85,8 +84,8 @@ class _Forget:
     name: str = "forget"
 
     def look(self, site: Site) -> Work:
-        known = _known(site)
-        contents = _contents(site)
+        known = site.known
+        contents = site.contents()
         check_turn(self, contents)
         mine: dict[str, Ledger] = {
             name: ledger
@@ -117,14 +116,6 @@ class _Forget:
             mine,
             takes_over=True,
         )
-
-
-def _known(site: Site) -> bool:
-    return site.state.get(EPOCH) is not None or site.state.get(CURRENT) is not None
-
-
-def _contents(site: Site) -> JournalContents:
-    return site.journal.read() if _known(site) else JournalContents(1, {})
 
 
 def _release_step(site: Site, name: str, ledger: Ledger) -> Step:

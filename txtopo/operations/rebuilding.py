@@ -30,7 +30,7 @@ from txtopo.runtime.journaling import to_json
 from txtopo.state.adoption import adopts
 from txtopo.state.ledger import RELEASED, Ledger
 from txtopo.transactional_state.journal import JournalContents
-from txtopo.transactional_state.nodes import CURRENT, EPOCH
+from txtopo.transactional_state.nodes import CURRENT
 from txtopo.transactional_state.store import Put
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class _Rebuild:
     name: str = "rebuild"
 
     def look(self, site: Site) -> Work:
-        contents = _contents(site)
+        contents = site.contents()
         check_turn(self, contents)
         ledgers = site.ledgers()
         low, high = _held(site, ledgers)
@@ -120,13 +120,6 @@ class _Rebuild:
             "know it from the source",
             txid=txid,
         )
-
-
-def _contents(site: Site) -> JournalContents:
-    """Read ZooKeeper, which may have been wiped."""
-    if site.state.get(EPOCH) is None and site.state.get(CURRENT) is None:
-        return JournalContents(1, {})
-    return site.journal.read()
 
 
 def _held(site: Site, ledgers: Mapping[str, Ledger | None]) -> tuple[int, int]:

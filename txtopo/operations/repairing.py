@@ -123,13 +123,15 @@ class _RepairNode:
         elif not highest:
             raise self._unknown("no ledger and no batch names an epoch")
         value: dict[str, Json] = {"epoch": epoch, "leader": None}
-        token = ensemble_of(Node(self.value, 0)) or self._ensemble(site, reading)
+        given = ensemble_of(Node(self.value, 0))
+        token = given or self._ensemble(site, reading)
         if token:
             value["ensemble"] = token
         # Made anew it must not have a version that a coordinator of the lost node may hold.
         rewrites = min(epoch, REWRITES_MAX) if reading.nodes[EPOCH] is None else 0
         writes: list[Write] = [Put(EPOCH, value)] * (rewrites + 1)
-        told = f", as the ensemble {token!r} that the ledgers name" if token else ""
+        source = "is given" if given else "the ledgers name"
+        told = f", as the ensemble {token!r} that {source}" if token else ""
         step = Step(f"set {EPOCH} to {epoch}{told}", lambda claim: claim.site.state.apply(writes))
         return Work([step])
 

@@ -23,8 +23,8 @@ from txtopo.state.outcome import commit_resolved
 from txtopo.state.plug_in import claim_state
 from txtopo.topology.component import Role
 from txtopo.transactional_state.candidate import this_process
-from txtopo.transactional_state.journal import Journal
-from txtopo.transactional_state.nodes import EPOCH, EPOCH_ROOM, ensemble_of
+from txtopo.transactional_state.journal import Journal, JournalContents
+from txtopo.transactional_state.nodes import CURRENT, EPOCH, EPOCH_ROOM, ensemble_of
 from txtopo.transactional_state.opening import open_transactional_state
 from txtopo.transactional_state.store import Step, TransactionalState
 
@@ -94,6 +94,15 @@ class Site:
         """Return the kind of a state."""
         owner = self.owners[name]
         return self.graph.components[owner.component].states[owner.state].kind
+
+    @property
+    def known(self) -> bool:
+        """Whether ZooKeeper knows the topology; its data may have been wiped."""
+        return self.state.get(EPOCH) is not None or self.state.get(CURRENT) is not None
+
+    def contents(self) -> JournalContents:
+        """Read ZooKeeper; a topology that it does not know is at its beginning."""
+        return self.journal.read() if self.known else JournalContents(1, {})
 
     def may_claim(self, name: str, ledger: Ledger) -> bool:
         """Whether a coordinator of this ensemble may claim a state as it is."""
@@ -194,7 +203,7 @@ class Claim:
 
 
 def holder(ledger: Ledger) -> str:
-    """Return whose a state is, as a plan says it that takes the state over."""
+    """Describe who holds a state, for a plan that takes it over."""
     if ledger.topology == RELEASED:
         return "nobody, since it was released"
     return f"{ledger.owner}, with epochs of ensemble {ledger.ensemble!r}"

@@ -119,19 +119,18 @@ class StreamRun:
             backend.create()
             with backend.snapshot() as snapshot:
                 ledgers[name] = snapshot.ledger
-        for (component, state), ledger in ledgers.items():
-            owner = Owner(self._topology(self._query_id), component, state)
-            shown = f"{component}.{state}"
-            self._check_owner(shown, ledger, owner, continues, after_txid)
+        owners = {name: Owner(self._topology(self._query_id), *name) for name in ledgers}
+        for name, ledger in ledgers.items():
+            shown = ".".join(name)
+            self._check_owner(shown, ledger, owners[name], continues, after_txid)
             self._check(shown, ledger, txid, after_txid + 1)
         self._epoch = 1 + max((each.epoch for each in ledgers.values() if each), default=0)
-        for (component, state), backend in self._backends.items():
-            owner = Owner(self._topology(self._query_id), component, state)
+        token = self._token(after_txid)
+        for name, backend in self._backends.items():
             # What was found is replaced and nothing else: of two that continue one query at the
             # same time the second is refused.
-            token = self._token(after_txid)
-            claim = Claim(owner, self._epoch, token, replaces=ledgers[component, state])
-            claim_state(backend, claim, f"{component}.{state}")
+            claim = Claim(owners[name], self._epoch, token, replaces=ledgers[name])
+            claim_state(backend, claim, ".".join(name))
 
     def commit(self, frame: DataFrame, txid: int) -> None:
         """Process a micro-batch and commit it; what earlier attempts of the txid left is undone."""
