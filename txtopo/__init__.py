@@ -16,16 +16,19 @@ from txtopo.builders import (
     TopologyBuilder,
     TransactionalTopologyBuilder,
 )
-from txtopo.collector import ArrowOutputCollector, BatchOutputCollector
+from txtopo.collector import (
+    ArrowOutputCollector,
+    BatchOutputCollector,
+    OutputCollector,
+    SpoutOutputCollector,
+)
 from txtopo.config import Config
 from txtopo.context import FrameContext, TaskContext
 from txtopo.errors import FailedException, TxtopoError
 from txtopo.groupings import CustomStreamGrouping
-from txtopo.output_collector import OutputCollector, SpoutOutputCollector
 from txtopo.runtime.progress import TopologyListener
 from txtopo.spouts.reliable import Spout
-from txtopo.ticks import is_tick
-from txtopo.tuples import Fields, Stream, Tuple
+from txtopo.tuples import Fields, Stream, Tuple, is_tick
 
 __all__ = [
     "ArrowBolt",

@@ -1,12 +1,25 @@
-"""Collectors: where spouts and bolts emit, bound to one task of one attempt."""
+"""Collectors: where spouts and bolts emit, bound to one task of one attempt.
+
+Collectors of the at-least-once API: where spouts and bolts emit, anchor, ack and fail.
+
+What happens here happens for each tuple, so it is little: rows and anchors are put on lists. When
+an envelope is sealed the tasks of :mod:`txtopo.planning.anchoring` choose receivers and draw ids
+for whole columns. That is why ``emit`` returns nothing.
+
+What was emitted, acked, failed or given more time leaves at the end of a work, and by time in the
+middle of one: a :class:`Pulse` beats beside the bolt's thread, and the next call of the collector,
+or the end of the tuple, finds that it is due. So a tuple costs no look at a clock.
+
+A collector belongs to one task and is used on the thread of that task only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from txtopo.errors import EmitError
-from txtopo.tuples import DEFAULT_STREAM, Stream
+from txtopo.tuples import DEFAULT_STREAM, Origin, Stream, Tuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,6 +30,7 @@ BATCH_TUPLES_MAX = 10_000
 
 RowSink = Callable[[str, list[Sequence[Any]], list[int] | None], None]
 """Takes (stream, rows, receiving task of each row for a direct stream)."""
+
 BatchSink = Callable[[str, "pa.RecordBatch"], None]
 """Takes (stream, record batch of the declared fields)."""
 
@@ -143,3 +157,345 @@ def refusal(
         f"{list(values)!r:.200}; "
         f"expected {len(declared.fields)}: {', '.join(declared.fields.names)}"
     )
+
+
+class Inputs(Protocol):
+    """The trees of some tuples that a task was given together."""
+
+    done: bytearray
+    """For each of them whether it was acked or failed."""
+    acked: list[int]
+    """Which of them were acked and not answered for yet."""
+
+
+class Pulse:
+    """Says when what a slot's bolts have done is due to leave, though their work goes on.
+
+    ``beat`` is called every ``BEAT_S`` by whoever hosts the slot, in any thread; ``left`` in the
+    bolts' thread whenever something has left. Neither needs a lock: if they cross, what is due
+    leaves a beat sooner or later. So it leaves one to two beats after the last time.
+
+    Attributes:
+        due: Whether it is due.
+        rows_max: How many rows a stream collects before they are sealed: one when it is due.
+    """
+
+    __slots__ = ("_left", "due", "rows_max")
+
+    def __init__(self) -> None:
+        self.due = False
+        self.rows_max = BATCH_TUPLES_MAX
+        self._left = False
+
+    def beat(self) -> None:
+        """Have it leave, unless something has left since the beat before."""
+        if self._left:
+            self._left = False
+        else:
+            self.due, self.rows_max = True, 1
+
+    def left(self) -> None:
+        """Take note that something leaves now."""
+        self.due, self.rows_max, self._left = False, BATCH_TUPLES_MAX, True
+
+
+# What is due leaves one to two beats after the last time: well within a timeout that makes sense,
+# and so much more than a tuple takes that the envelopes do not get too small.
+BEAT_S = 0.05
+
+
+class InputTuple(Tuple):
+    """A tuple that a bolt was given and that may hang in trees. Made by :func:`input_tuples`.
+
+    Attributes:
+        inputs: The trees of the tuples that it came with.
+        row: Which of them it is.
+    """
+
+    __slots__ = ("inputs", "row")
+    inputs: Inputs
+    row: int
+    # None in Python: to call one for each tuple would double what a tuple costs.
+    __init__ = object.__init__
+
+
+def input_tuples(
+    rows: Iterable[Sequence[Any]], origin: Origin, source_task: int, inputs: Inputs
+) -> Iterator[InputTuple]:
+    """Yield the tuples that a task is given together."""
+    for row, values in enumerate(rows):
+        made = InputTuple()
+        made.values = values
+        made.origin = origin
+        made.source_task = source_task
+        made.inputs = inputs
+        made.row = row
+        yield made
+
+
+Anchors = Tuple | Sequence[Tuple] | None
+"""What a tuple hangs on: one input, several, or nothing."""
+
+
+class Emitted:
+    """What was emitted to one stream and not sent yet.
+
+    Attributes:
+        rows: The values.
+        marks: For each row its anchors, or in a spout its message id; None for none.
+        targets: For each row the receiving task, on a direct stream.
+    """
+
+    __slots__ = ("marks", "rows", "targets")
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self.marks: list[Any] = []
+        self.targets: list[int] = []
+
+
+class _Emitting:
+    """What the collectors of spouts and bolts share."""
+
+    def __init__(
+        self,
+        component: str,
+        streams: Mapping[str, Stream],
+        send: Callable[[str], None],
+        pulse: Pulse,
+    ) -> None:
+        self._component = component
+        self._streams = streams
+        self._send = send
+        self._pulse = pulse
+        self._arity = {n: len(s.fields) for n, s in streams.items() if not s.direct}
+        self.emitted: dict[str, Emitted] = {name: Emitted() for name in streams}
+        self.errors: list[Exception] = []
+
+    def report_error(self, error: Exception) -> None:
+        """Show an error to whoever watches the run; nothing else happens."""
+        self.errors.append(error)
+
+    def _put(self, values: Sequence[Any], mark: object, stream: str) -> None:
+        if self._arity.get(stream) != len(values):
+            raise refusal(self._component, self._streams, values, stream, direct=False)
+        emitted = self.emitted[stream]
+        # A copy, since a bolt may fill one list again and again.
+        emitted.rows.append(tuple(values))
+        emitted.marks.append(mark)
+        if len(emitted.rows) >= self._pulse.rows_max:
+            self._send(stream)
+
+    def _put_direct(self, task: int, values: Sequence[Any], mark: object, stream: str) -> None:
+        declared = self._streams.get(stream)
+        if declared is None or not declared.direct or len(declared.fields) != len(values):
+            raise refusal(self._component, self._streams, values, stream, direct=True)
+        emitted = self.emitted[stream]
+        emitted.rows.append(tuple(values))
+        emitted.marks.append(mark)
+        emitted.targets.append(task)
+        if len(emitted.rows) >= self._pulse.rows_max:
+            self._send(stream)
+
+
+class OutputCollector(_Emitting):
+    """Where a :class:`~txtopo.Bolt` emits and answers for its inputs (Storm ``OutputCollector``).
+
+    Each input must be acked or failed, once, now or many calls later; else its tree times out. What
+    is said here leaves at once or a little later, also while ``execute`` goes on; only what was
+    said less than 100 ms before a long time without any call may wait for its end.
+
+    Args:
+        component: Id of the bolt.
+        streams: What it declared.
+        send: Called with a stream of which enough was emitted.
+        pulse: When things are due.
+        leave: Called when they are.
+
+    Raises:
+        EmitError: What is emitted was not declared (stream, number of values, type), or an anchor
+            is no tuple; mend the bolt. It ends the run.
+    """
+
+    def __init__(
+        self,
+        component: str,
+        streams: Mapping[str, Stream],
+        send: Callable[[str], None],
+        pulse: Pulse,
+        leave: Callable[[], None],
+    ) -> None:
+        super().__init__(component, streams, send, pulse)
+        self._leave = leave
+        self.answered: list[Inputs] = []
+        """Inputs of which some were acked."""
+        self.failed: list[InputTuple] = []
+        self.renewed: list[InputTuple] = []
+
+    def emit(
+        self, values: Sequence[Any], anchors: Anchors = None, stream: str = DEFAULT_STREAM
+    ) -> None:
+        """Emit one tuple.
+
+        Args:
+            values: One value for each declared field, in order.
+            anchors: The inputs that it hangs on: each of their trees is complete only when this
+                tuple is acked as well. None leaves it outside all trees: nobody will know if it is
+                lost. Anchor to an input before you ack it: its ack may leave at once.
+            stream: Where to.
+        """
+        if self._arity.get(stream) != len(values):
+            raise refusal(self._component, self._streams, values, stream, direct=False)
+        if anchors is not None and type(anchors) is not InputTuple:
+            anchors = _as_they_are(anchors)
+        # What ``_put`` does, once more: a call costs as much as all the rest.
+        emitted = self.emitted[stream]
+        emitted.rows.append(tuple(values))
+        emitted.marks.append(anchors)
+        if len(emitted.marks) >= self._pulse.rows_max:
+            self._send(stream)
+
+    def emit_direct(
+        self,
+        task: int,
+        values: Sequence[Any],
+        anchors: Anchors = None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit one tuple to the given task of every bolt that subscribes to a direct stream."""
+        self._put_direct(task, values, _as_they_are(anchors), stream)
+
+    def ack(self, tuple: Tuple) -> None:
+        """Say that an input is processed; what was done with it already is left as it is."""
+        # Whatever a bolt is given is an InputTuple; to ask would cost a tenth of all.
+        inputs: Inputs = tuple.inputs  # type: ignore[attr-defined]
+        row: int = tuple.row  # type: ignore[attr-defined]
+        if not inputs.done[row]:
+            inputs.done[row] = 1
+            acked = inputs.acked
+            if not acked:
+                self.answered.append(inputs)
+            acked.append(row)
+            if self._pulse.due:
+                self._leave()
+
+    def fail(self, tuple: Tuple) -> None:
+        """Fail the trees of an input at once: their spouts need not wait for the timeout."""
+        if isinstance(tuple, InputTuple) and not tuple.inputs.done[tuple.row]:
+            tuple.inputs.done[tuple.row] = 1
+            self.failed.append(tuple)
+            if self._pulse.due:
+                self._leave()
+
+    def reset_timeout(self, tuple: Tuple) -> None:
+        """Give the trees of an input a new timeout from now on, for work that takes long."""
+        if isinstance(tuple, InputTuple):
+            self.renewed.append(tuple)
+            if self._pulse.due:
+                self._leave()
+
+
+class BasicOutputCollector(BatchOutputCollector):
+    """Where a ``BasicBolt`` emits in an at-least-once topology: all hangs on the current input."""
+
+    def __init__(
+        self, component: str, streams: Mapping[str, Stream], collector: OutputCollector
+    ) -> None:
+        super().__init__(component, streams, _unused, _unused)
+        self._collector = collector
+        self._pulse = collector._pulse
+        self._emitted = collector.emitted
+        self._put = collector._put
+        self.current: Tuple | None = None
+
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple, anchored to the input that is executed."""
+        if self._arity.get(stream) != len(values):
+            raise refusal(self._component, self._streams, values, stream, direct=False)
+        # As in ``OutputCollector.emit``.
+        emitted = self._emitted[stream]
+        emitted.rows.append(tuple(values))
+        emitted.marks.append(self.current)
+        if len(emitted.marks) >= self._pulse.rows_max:
+            self._collector._send(stream)
+
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple to a task, anchored to the input that is executed."""
+        self._collector.emit_direct(task, values, self.current, stream)
+
+    def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
+        """Emit many tuples, all anchored to the input that is executed."""
+        declared = self._streams.get(stream)
+        names = list(declared.fields.names) if declared else []
+        if declared is None or sorted(batch.schema.names) != sorted(names):
+            raise refusal(self._component, self._streams, batch.schema.names, stream, direct=False)
+        columns = [batch.column(name).to_pylist() for name in names]
+        for values in zip(*columns, strict=True):
+            self._put(values, self.current, stream)
+
+
+class SpoutOutputCollector(_Emitting):
+    """Where a :class:`~txtopo.Spout` emits (Storm ``SpoutOutputCollector``).
+
+    Args:
+        ack: Called with the message id of each emitted tuple where nothing is tracked.
+    """
+
+    def __init__(
+        self,
+        component: str,
+        streams: Mapping[str, Stream],
+        send: Callable[[str], None],
+        ack: Callable[[Any], None] | None,
+    ) -> None:
+        super().__init__(component, streams, send, Pulse())  # it never beats: turns are short
+        self._ack = ack
+        self.tuples = 0
+        """How many were emitted in this turn."""
+        self.pending = 0
+        """Trees of this task that have neither been acked nor failed."""
+
+    def emit(
+        self, values: Sequence[Any], message_id: Any = None, stream: str = DEFAULT_STREAM
+    ) -> None:
+        """Emit one tuple.
+
+        Args:
+            values: One value for each declared field, in order.
+            message_id: What ``ack`` or ``fail`` of the spout will be called with, once. Without one
+                the tuple is not tracked. With ``Config(ackers=0)``, ``ack`` is called from here.
+            stream: Where to.
+        """
+        self._put(values, message_id if self._ack is None else None, stream)
+        self._count(message_id)
+
+    def emit_direct(
+        self,
+        task: int,
+        values: Sequence[Any],
+        message_id: Any = None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit one tuple to the given task of every bolt that subscribes to a direct stream."""
+        self._put_direct(task, values, message_id if self._ack is None else None, stream)
+        self._count(message_id)
+
+    def _count(self, message_id: Any) -> None:
+        self.tuples += 1
+        if message_id is None:
+            return
+        if self._ack is None:
+            self.pending += 1
+        else:
+            self._ack(message_id)
+
+
+def _as_they_are(anchors: Anchors) -> Anchors:
+    """Return a copy of several anchors: its bolt may clear it before it is looked at."""
+    if isinstance(anchors, Iterable) and not isinstance(anchors, Tuple | tuple | str):
+        return tuple(anchors)
+    return anchors
+
+
+def _unused(*_: object) -> None:
+    raise EmitError("a basic bolt's tuples go through the collector of its task")

@@ -2,6 +2,10 @@
 
 Types are declared, since columns have types. A type is one of Spark's names from a listed set; the
 parser is our own, since Spark's needs a session. ``json`` is ours, for the values of states only.
+
+Tick tuples: what a bolt is given every ``tick_interval_s`` seconds (Storm's ``__tick``).
+
+A tick comes from no spout, hangs in no tree and need not be acked.
 """
 
 from __future__ import annotations
@@ -44,6 +48,7 @@ _TYPES = {
     "timestamp_ntz": "timestamp_ntz",
     "json": "json",
 }
+
 _PYTHON_TYPES: dict[type, str] = {
     str: "string",
     int: "long",
@@ -56,7 +61,9 @@ _PYTHON_TYPES: dict[type, str] = {
     dict: "json",
     list: "json",
 }
+
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.I)
+
 _DECLARATION = re.compile(r"\s*(?:`([^`]+)`|(\w+))\s*:?\s*([A-Za-z_]+\s*(?:\([^)]*\))?)\s*")
 
 
@@ -297,3 +304,15 @@ def _arrow_type(kind: str) -> pa.DataType:
         "json": pa.string(),
     }
     return types[kind]
+
+
+SYSTEM_COMPONENT = "__system"
+
+TICK_STREAM = "__tick"
+
+TICK = Origin(None, SYSTEM_COMPONENT, TICK_STREAM, Fields("interval_s double"))
+
+
+def is_tick(tuple: Tuple) -> bool:
+    """Return whether a tuple is a tick; its only value is the interval in seconds."""
+    return tuple.origin.stream == TICK_STREAM and tuple.origin.component == SYSTEM_COMPONENT

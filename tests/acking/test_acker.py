@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.chance import examples
-from txtopo.acking.acker import Acker, Ended
-from txtopo.acking.tuple_tree import Column, Ids, Xors, joined, merged
+from txtopo.acking import Acker, Column, Ended, Ids, Xors, joined, merged
 
 ROOT = 9
 

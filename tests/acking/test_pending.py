@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.chance import examples
-from txtopo.acking.pending import EndedTrees, PendingTrees
-from txtopo.acking.tuple_tree import Ids, Xors
+from txtopo.acking import EndedTrees, Ids, PendingTrees, Xors
 
 TIMEOUT_S = 10
 

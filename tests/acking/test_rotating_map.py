@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.chance import examples
-from txtopo.acking.rotating_map import RotatingMap
+from txtopo.acking import RotatingMap
 
 KEYS = st.integers(0, 40) | st.integers(0, 2**64 - 1)
 

@@ -24,7 +24,7 @@ from tests.planning.running import (
     spout,
 )
 from tests.planning.test_commit_states import committed
-from txtopo.acking.tuple_tree import Ids
+from txtopo.acking import Ids
 from txtopo.bolts.batch import BatchBolt
 from txtopo.errors import EmitError, StateUsageError, ValueRefusedError
 from txtopo.groupings import AllGrouping, CustomGrouping, CustomStreamGrouping, FieldsGrouping

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+from txtopo.collector import OutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.output_collector import OutputCollector
 from txtopo.tuples import Fields, Stream, Tuple
 
 

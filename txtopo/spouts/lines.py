@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from txtopo.collector import SpoutOutputCollector
 from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
 from txtopo.errors import FieldsError, SourceDataLost
-from txtopo.output_collector import SpoutOutputCollector
 from txtopo.spouts.reliable import Spout
 from txtopo.tuples import Fields
 

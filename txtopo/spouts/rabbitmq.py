@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from txtopo.collector import SpoutOutputCollector
 from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
 from txtopo.errors import (
@@ -29,7 +30,6 @@ from txtopo.errors import (
     PromiseError,
     SourceDataLost,
 )
-from txtopo.output_collector import SpoutOutputCollector
 from txtopo.retries import warn_of_retry
 from txtopo.spouts.rabbitmq_errors import Meaning, meaning_of
 from txtopo.spouts.reliable import Spout

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from txtopo.collector import SpoutOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.output_collector import SpoutOutputCollector
 from txtopo.tuples import Fields, Stream
 
 

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from txtopo.collector import SpoutOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import FieldsError
-from txtopo.output_collector import SpoutOutputCollector
 from txtopo.spouts.reliable import Spout
 from txtopo.tuples import Fields
 

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from txtopo.collector import SpoutOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.output_collector import SpoutOutputCollector
 from txtopo.spouts.reliable import Spout
 from txtopo.testing.shared import Shared
 from txtopo.tuples import Fields

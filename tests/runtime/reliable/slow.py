@@ -12,8 +12,7 @@ from txtopo import (
     TopologyBuilder,
     Tuple,
 )
-from txtopo.collector import BatchOutputCollector
-from txtopo.output_collector import Pulse
+from txtopo.collector import BatchOutputCollector, Pulse
 from txtopo.testing import FeederSpout, Shared, SimulatedCluster
 
 WORD = Fields("word string")

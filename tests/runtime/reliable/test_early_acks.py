@@ -12,10 +12,8 @@ from tests.runtime.reliable.bolts import WORD, ByHand, Forward, Seen, rows
 from tests.runtime.reliable.losing import all_at_once, run
 from tests.runtime.reliable.slow import Always, BetweenTuples, Slow, SlowBasic, World
 from txtopo import BasicBolt, Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple
-from txtopo.acking.acker import Acker
-from txtopo.acking.tuple_tree import Xors
-from txtopo.collector import BatchOutputCollector
-from txtopo.output_collector import Pulse
+from txtopo.acking import Acker, Xors
+from txtopo.collector import BatchOutputCollector, Pulse
 from txtopo.planning.anchoring.slot import Outcome, Slot
 from txtopo.planning.anchoring.spout_task import Ends, Room, SpoutTask
 from txtopo.planning.program import Program, compile_program

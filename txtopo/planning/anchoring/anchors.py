@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from txtopo.acking.tuple_tree import Column, Rows
+from txtopo.acking import Column, Rows
+from txtopo.collector import InputTuple
 from txtopo.errors import EmitError
-from txtopo.output_collector import InputTuple
 from txtopo.planning.anchoring.links import Links, TreeInputs
 from txtopo.tuples import Tuple
 

@@ -10,12 +10,10 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from txtopo.acking.tuple_tree import NONE, Column, Ids, Xors, merged
+from txtopo.acking import NONE, Column, Ids, Xors, merged
 from txtopo.bolts.basic import BasicBolt
 from txtopo.bolts.bolt import Bolt
-from txtopo.context import TaskContext
-from txtopo.errors import FailedException
-from txtopo.output_collector import (
+from txtopo.collector import (
     BasicOutputCollector,
     Inputs,
     InputTuple,
@@ -23,6 +21,8 @@ from txtopo.output_collector import (
     Pulse,
     input_tuples,
 )
+from txtopo.context import TaskContext
+from txtopo.errors import FailedException
 from txtopo.planning.anchoring.anchors import Hanging
 from txtopo.planning.anchoring.links import Links, TreeInputs
 from txtopo.planning.anchoring.report import Complaint, Report
@@ -30,8 +30,7 @@ from txtopo.planning.anchoring.sending import Sealed, Sending
 from txtopo.planning.bolt_tasks import rows_of
 from txtopo.planning.pickling import loads
 from txtopo.planning.program import PlannedComponent, Program
-from txtopo.ticks import TICK
-from txtopo.tuples import Origin
+from txtopo.tuples import TICK, Origin
 
 # A tuple that a bolt keeps holds on to the ids of those that it came with, 16 bytes each: so these
 # are not too many. Fewer would cost time for each portion.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from txtopo.acking.tuple_tree import NONE, Column, Rows, Xors, spans
+from txtopo.acking import NONE, Column, Rows, Xors, spans
 
 
 class Links(NamedTuple):
@@ -44,7 +44,7 @@ class Links(NamedTuple):
 
 
 class TreeInputs:
-    """The trees of tuples that a task was given together (``txtopo.output_collector.Inputs``).
+    """The trees of tuples that a task was given together (``txtopo.collector.Inputs``).
 
     Lives as long as a bolt keeps one of the tuples.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from txtopo.acking.tuple_tree import NONE, Column, Xors
+from txtopo.acking import NONE, Column, Xors
 
 Count = tuple[str, str]
 """(what, component): what is one of emitted, executed, acked, failed."""

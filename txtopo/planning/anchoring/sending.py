@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from txtopo.acking.tuple_tree import Column, Ids, Rows
+from txtopo.acking import Column, Ids, Rows
 from txtopo.errors import EmitError
 from txtopo.planning.anchoring.envelope import seal
 from txtopo.planning.anchoring.links import Links

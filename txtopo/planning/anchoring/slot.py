@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from txtopo.acking.tuple_tree import Ids, joined
-from txtopo.output_collector import Pulse
+from txtopo.acking import Ids, joined
+from txtopo.collector import Pulse
 from txtopo.planning.anchoring.bolt_task import BoltTask
 from txtopo.planning.anchoring.envelope import open_envelope
 from txtopo.planning.anchoring.report import Report

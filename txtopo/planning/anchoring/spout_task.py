@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from txtopo.acking.tuple_tree import NONE, Column, Ids, Xors
+from txtopo.acking import NONE, Column, Ids, Xors
+from txtopo.collector import SpoutOutputCollector
 from txtopo.context import TaskContext
-from txtopo.output_collector import SpoutOutputCollector
 from txtopo.planning.anchoring.envelope import DRIVER_SLOT
 from txtopo.planning.anchoring.links import Links
 from txtopo.planning.anchoring.report import Complaint, Count

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from txtopo.acking.pending import EndedTrees, PendingTrees
+from txtopo.acking import EndedTrees, PendingTrees
 from txtopo.config import Config
 from txtopo.errors import FailedException
 from txtopo.planning.anchoring.report import Complaint, Report

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
-from txtopo.output_collector import BEAT_S, Pulse
+from txtopo.collector import BEAT_S, Pulse
 from txtopo.planning.anchoring.report import Report
 from txtopo.planning.anchoring.sending import Sealed
 from txtopo.planning.anchoring.slot import Outcome, Slot

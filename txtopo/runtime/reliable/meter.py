@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from txtopo.acking.pending import EndedTrees
+from txtopo.acking import EndedTrees
 from txtopo.planning.anchoring.report import Count
 from txtopo.runtime.reliable.progress import ReliableProgress
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import zmq
 
-from txtopo.output_collector import BEAT_S, Pulse
+from txtopo.collector import BEAT_S, Pulse
 from txtopo.planning.anchoring.envelope import tuples_in
 from txtopo.planning.anchoring.report import Report
 from txtopo.planning.anchoring.slot import Outcome, Slot
