@@ -8,9 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.planning.running import record
-from txtopo.bolts.arrow import ArrowBolt
-from txtopo.bolts.basic import BasicBolt
-from txtopo.bolts.batch import BatchBolt
+from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt
 from txtopo.errors import FailedException
 from txtopo.tuples import Fields, Stream, Tuple
 

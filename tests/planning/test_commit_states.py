@@ -17,7 +17,7 @@ from tests.planning.running import (
     run_of,
     spout,
 )
-from txtopo.bolts.batch import BatchBolt
+from txtopo.bolts.bolt import BatchBolt
 from txtopo.errors import ConflictingWritesError
 from txtopo.groupings import FieldsGrouping, Grouping, ShuffleGrouping
 from txtopo.state.backend import Puts

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tests.planning.running import bolt, compiled, gathered, record, recording, run_of
 from tests.topology.frame_parts import spout
-from txtopo.bolts.batch import BatchBolt
+from txtopo.bolts.bolt import BatchBolt
 from txtopo.planning.frame_chunks import seal_chunk
 from txtopo.planning.outcome import judge
 from txtopo.planning.stages import run_stage

@@ -25,7 +25,7 @@ from tests.planning.running import (
 )
 from tests.planning.test_commit_states import committed
 from txtopo.acking import Ids
-from txtopo.bolts.batch import BatchBolt
+from txtopo.bolts.bolt import BatchBolt
 from txtopo.errors import EmitError, StateUsageError, ValueRefusedError
 from txtopo.groupings import AllGrouping, CustomGrouping, CustomStreamGrouping, FieldsGrouping
 from txtopo.planning import aggregation, columns, partials, stages

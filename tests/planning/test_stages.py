@@ -19,7 +19,7 @@ from tests.planning.running import (
     shuffled,
     spout,
 )
-from txtopo.bolts.batch import BatchBolt
+from txtopo.bolts.bolt import BatchBolt
 from txtopo.groupings import AllGrouping, FieldsGrouping
 from txtopo.planning import envelopes, outbox
 from txtopo.planning.run import Run

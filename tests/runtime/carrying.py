@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.planning.running import RowsSpout, bolt, compiled, gathered, grouped, shuffled, spout
-from txtopo.bolts.basic import BasicBolt
-from txtopo.bolts.batch import BatchBolt
-from txtopo.bolts.committer import Committer
+from txtopo.bolts.bolt import BasicBolt, BatchBolt, Committer
 from txtopo.errors import FailedException
 from txtopo.groupings import FieldsGrouping
 from txtopo.planning.committing import commit_in_driver

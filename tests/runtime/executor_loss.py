@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.planning.running import aggregate, bolt, compiled, run_of, shuffled, spout
 from tests.spark_session import open_test_session
-from txtopo.bolts.batch import BatchBolt
+from txtopo.bolts.bolt import BatchBolt
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import InfrastructureError

@@ -18,7 +18,7 @@ from tests.planning.running import aggregate, bolt, compiled, shuffled, spout
 from tests.runtime.executor_loss import ROWS, SLOTS, OtherEachTime, outcome
 from tests.services.spark_cluster import SparkCluster
 from tests.spark_session import open_test_session
-from txtopo.bolts.batch import BatchBolt
+from txtopo.bolts.bolt import BatchBolt
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.runtime.carrier import Carrier

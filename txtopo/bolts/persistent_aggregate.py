@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from txtopo.bolts.committer import Committer
+from txtopo.bolts.bolt import Committer
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.registry import State

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from txtopo.bolts.basic import BasicBolt
-from txtopo.bolts.bolt import Bolt
+from txtopo.bolts.bolt import BasicBolt, Bolt
 from txtopo.builders.declarer import InputDeclarer
 from txtopo.builders.prototypes import snapshot
 from txtopo.config import Config

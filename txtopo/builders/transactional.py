@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from txtopo.bolts.arrow import ArrowBolt
-from txtopo.bolts.basic import BasicBolt
-from txtopo.bolts.batch import BatchBolt
-from txtopo.bolts.committer import Committer
-from txtopo.bolts.dataframe import DataFrameBolt
+from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Committer, DataFrameBolt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.builders.declarer import BoltDeclarer
 from txtopo.builders.prototypes import snapshot

@@ -10,9 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.bolts.arrow import ArrowBolt
-from txtopo.bolts.basic import BasicBolt
-from txtopo.bolts.batch import BatchBolt
+from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt
 from txtopo.collector import BATCH_TUPLES_MAX, ArrowOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext

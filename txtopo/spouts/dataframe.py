@@ -32,7 +32,7 @@ class DataFrameTransactionalSpout:
     the run stands still. A range that is read from a table that changes is not enough: name the
     version, the files or the keys in the metadata.
 
-    Below it stand :class:`~txtopo.bolts.dataframe.DataFrameBolt`, which go on with the plan in the
+    Below it stand :class:`~txtopo.bolts.bolt.DataFrameBolt`, which go on with the plan in the
     JVM, and every other bolt, which gets the rows as tuples. Its topology processes one txid a job,
     on the carrier ``dataframe``.
 

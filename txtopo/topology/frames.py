@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from txtopo.bolts.dataframe import DataFrameBolt
+from txtopo.bolts.bolt import DataFrameBolt
 from txtopo.errors import TopologyError
 from txtopo.groupings import LocalOrShuffleGrouping, NoneGrouping, ShuffleGrouping
 from txtopo.topology.component import Component, Role

@@ -5,12 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 
-from txtopo.bolts.arrow import ArrowBolt
-from txtopo.bolts.basic import BasicBolt
-from txtopo.bolts.batch import BatchBolt
-from txtopo.bolts.bolt import Bolt
-from txtopo.bolts.committer import Committer
-from txtopo.bolts.dataframe import DataFrameBolt
+from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Bolt, Committer, DataFrameBolt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.errors import TopologyError
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout

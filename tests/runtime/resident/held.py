@@ -19,9 +19,7 @@ from tests.planning.running import (
 )
 from tests.runtime.resident.threads import LIMIT_S, ThreadJobs
 from txtopo.attempt import TransactionAttempt
-from txtopo.bolts.basic import BasicBolt
-from txtopo.bolts.batch import BatchBolt
-from txtopo.bolts.committer import Committer
+from txtopo.bolts.bolt import BasicBolt, BatchBolt, Committer
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import RunLostError

@@ -21,7 +21,7 @@ from tests.planning.running import (
 from tests.runtime.carrying import BATCHES, carry, contents, counting
 from tests.runtime.resident.held import AWAY, DIED, Commits, Gate, Mute, Slots, held, txids
 from tests.runtime.resident.threads import LIMIT_S, SILENCE_S, Clock, wait_until
-from txtopo.bolts.basic import BasicBolt
+from txtopo.bolts.bolt import BasicBolt
 from txtopo.errors import RunLostError
 from txtopo.runtime.local import LocalCarrier
 from txtopo.runtime.resident import lives, stage_slots

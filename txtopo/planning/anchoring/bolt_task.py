@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from txtopo.acking import NONE, Column, Ids, Xors, merged
-from txtopo.bolts.basic import BasicBolt
-from txtopo.bolts.bolt import Bolt
+from txtopo.bolts.bolt import BasicBolt, Bolt
 from txtopo.collector import (
     BasicOutputCollector,
     Inputs,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.bolts.batch import BatchBolt
+from txtopo.bolts.bolt import BatchBolt
 from txtopo.builders.prototypes import snapshot
 from txtopo.config import Config
 from txtopo.coordinator.actions import PlanBatch
