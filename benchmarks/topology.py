@@ -23,7 +23,7 @@ from txtopo.state import Count, StateMode, Sum, open_state
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txtopo.builders.topology import Topology
+    from txtopo.builders.transactional import Topology
     from txtopo.config import Carrier
 
 TIMEOUT_S = 3600.0

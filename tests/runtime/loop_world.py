@@ -8,7 +8,7 @@ from typing import Any
 
 from txtopo import BatchBolt, Committer, Config, Fields, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
-from txtopo.builders.topology import Topology
+from txtopo.builders.transactional import Topology
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
 from txtopo.runtime.handle import TopologyRun

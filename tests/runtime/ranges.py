@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.runtime.loop_world import BATCHES, Total
 from txtopo import Config, Fields, TransactionalTopologyBuilder
-from txtopo.builders.topology import Topology
+from txtopo.builders.transactional import Topology
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
 from txtopo.spouts.transactional import (

@@ -23,7 +23,7 @@ from examples.flights import ROWS, flights
 from tests.kills.flights_folds import folds
 from tests.kills.sampling_process import digest
 from txtopo import Config
-from txtopo.builders.topology import Topology
+from txtopo.builders.transactional import Topology
 from txtopo.errors import CoordinatorUnavailable
 from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener

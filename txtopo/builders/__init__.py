@@ -2,8 +2,7 @@
 
 from txtopo.builders.at_least_once import ReliableTopology, TopologyBuilder
 from txtopo.builders.declarer import BoltDeclarer, InputDeclarer
-from txtopo.builders.topology import Topology
-from txtopo.builders.transactional import TransactionalTopologyBuilder
+from txtopo.builders.transactional import Topology, TransactionalTopologyBuilder
 
 __all__ = [
     "BoltDeclarer",

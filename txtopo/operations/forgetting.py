@@ -25,7 +25,7 @@ from txtopo.transactional_state.nodes import BATCHES, CURRENT, EPOCH, QUARANTINE
 from txtopo.transactional_state.store import Delete
 
 if TYPE_CHECKING:
-    from txtopo.builders.topology import Topology
+    from txtopo.builders.transactional import Topology
 
 # Far below what fits into one request of ZooKeeper.
 DELETES_MAX = 1_000

@@ -30,7 +30,7 @@ from txtopo.transactional_state.nodes import CURRENT, QUARANTINE, batch_path
 from txtopo.transactional_state.store import Put
 
 if TYPE_CHECKING:
-    from txtopo.builders.topology import Topology
+    from txtopo.builders.transactional import Topology
 
 ADVICE = "a batch that is committed is undone with rewind, not taken out"
 

@@ -45,7 +45,7 @@ from txtopo.transactional_state.store import CompareAndSet, Node, Put
 from txtopo.transactional_state.store import Step as Write
 
 if TYPE_CHECKING:
-    from txtopo.builders.topology import Topology
+    from txtopo.builders.transactional import Topology
 
 
 def repair_node(

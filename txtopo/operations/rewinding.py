@@ -35,7 +35,7 @@ from txtopo.transactional_state.nodes import CURRENT
 from txtopo.transactional_state.store import Put
 
 if TYPE_CHECKING:
-    from txtopo.builders.topology import Topology
+    from txtopo.builders.transactional import Topology
 
 
 def rewind(

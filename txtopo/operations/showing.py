@@ -22,7 +22,7 @@ from txtopo.transactional_state.nodes import BATCHES, QUARANTINE, batch_of
 from txtopo.transactional_state.store import Node
 
 if TYPE_CHECKING:
-    from txtopo.builders.topology import Topology
+    from txtopo.builders.transactional import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from txtopo.transactional_state.opening import open_transactional_state
 from txtopo.transactional_state.store import Step, TransactionalState
 
 if TYPE_CHECKING:
-    from txtopo.builders.topology import Topology
+    from txtopo.builders.transactional import Topology
     from txtopo.config import Config
     from txtopo.topology.graph import Graph
     from txtopo.transactional_state.memory import MemoryEnsemble

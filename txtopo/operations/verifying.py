@@ -29,7 +29,7 @@ from txtopo.transactional_state.nodes import (
 from txtopo.transactional_state.store import Node
 
 if TYPE_CHECKING:
-    from txtopo.builders.topology import Topology
+    from txtopo.builders.transactional import Topology
 
 WAIT = "bring it back, then verify again"
 

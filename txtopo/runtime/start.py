@@ -36,7 +36,7 @@ from txtopo.transactional_state.opening import open_transactional_state
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txtopo.builders.topology import Topology
+    from txtopo.builders.transactional import Topology
     from txtopo.metadata import Json
     from txtopo.topology.graph import Graph
     from txtopo.transactional_state.memory import MemoryEnsemble

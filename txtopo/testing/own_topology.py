@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from txtopo.builders.topology import Topology
+from txtopo.builders.transactional import Topology
 from txtopo.config import Config
 from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError, TopologyError
 from txtopo.testing.checkers import Evidence

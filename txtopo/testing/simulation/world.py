@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from txtopo.builders.topology import Topology
+from txtopo.builders.transactional import Topology
 from txtopo.config import Config
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.start import open_driver
