@@ -15,24 +15,22 @@ from txtopo.coordinator import (
     Phase,
     Transaction,
 )
-from txtopo.coordinator.actions import (
+from txtopo.coordinator.protocol import (
     Action,
     Advance,
-    PlanBatch,
-    StartCommit,
-    StartProcessing,
-    StoreBatches,
-)
-from txtopo.coordinator.events import (
     Committed,
     Event,
     Failed,
     Failure,
     FailureKind,
     NotReady,
+    PlanBatch,
     Planned,
     Processed,
     RunFailed,
+    StartCommit,
+    StartProcessing,
+    StoreBatches,
     Tick,
 )
 from txtopo.errors import FailedException

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.coordinator.script import COUNTED, OPAQUE, STORM, Script
-from txtopo.coordinator.events import Committed, Failed, Processed
+from txtopo.coordinator.protocol import Committed, Failed, Processed
 from txtopo.metadata import BatchMetadata, Json
 
 PARTITIONED = replace(STORM, chained=True, jobs_max=2)

@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 
 from tests.coordinator.script import COUNTED, FATAL, INFRASTRUCTURE, STORM, Script
-from txtopo.coordinator.actions import Cancel, Stop
-from txtopo.coordinator.events import (
+from txtopo.coordinator.protocol import (
     Activated,
+    Cancel,
     Committed,
     Failed,
     Failure,
     Planned,
     Resumed,
+    Stop,
     StopRequested,
     Tick,
 )

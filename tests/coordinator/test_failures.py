@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from tests.coordinator.script import COUNTED, INFRASTRUCTURE, OPAQUE, STORM, Script
 from txtopo.coordinator import Phase
-from txtopo.coordinator.actions import Backoff, Cancel, StoreBatches
-from txtopo.coordinator.events import Failed, Processed, Resumed
+from txtopo.coordinator.protocol import Backoff, Cancel, Failed, Processed, Resumed, StoreBatches
 from txtopo.metadata import BatchMetadata
 
 KEEPING = replace(STORM, keep_processed=True)

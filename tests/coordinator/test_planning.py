@@ -10,15 +10,16 @@ import pytest
 from tests.coordinator.script import COUNTED, INFRASTRUCTURE, OPAQUE, STORM, Script
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import Coordinator, CoordinatorSettings
-from txtopo.coordinator.actions import PlanBatch, StartProcessing
-from txtopo.coordinator.events import (
+from txtopo.coordinator.protocol import (
     Activated,
     Deactivated,
     Failed,
     NotReady,
+    PlanBatch,
     Planned,
     Processed,
     Resumed,
+    StartProcessing,
     Tick,
 )
 from txtopo.metadata import BatchMetadata

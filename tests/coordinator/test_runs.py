@@ -8,8 +8,7 @@ import pytest
 
 from tests.coordinator.script import COUNTED, FATAL, INFRASTRUCTURE, Script
 from txtopo.coordinator import CoordinatorSettings
-from txtopo.coordinator.actions import Stop
-from txtopo.coordinator.events import Committed, Failed, Resumed, RunFailed
+from txtopo.coordinator.protocol import Committed, Failed, Resumed, RunFailed, Stop
 from txtopo.errors import FencedError, PoisonBatchError
 
 RUNS = CoordinatorSettings(window_txids=9, run_txids_max=3, jobs_max=2, attempts_max=3)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.coordinator.script import COUNTED, FATAL, INFRASTRUCTURE, OPAQUE, STORM, Script
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import Coordinator, Phase
-from txtopo.coordinator.events import (
+from txtopo.coordinator.protocol import (
     Committed,
     Event,
     Failed,

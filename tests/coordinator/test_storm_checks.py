@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.coordinator.script import COUNTED, STORM, Script
-from txtopo.coordinator.events import Failed
+from txtopo.coordinator.protocol import Failed
 
 
 @pytest.mark.row(27)

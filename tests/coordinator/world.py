@@ -11,19 +11,12 @@ from random import Random
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import Coordinator, CoordinatorSettings
-from txtopo.coordinator.actions import (
+from txtopo.coordinator.protocol import (
     Action,
+    Activated,
     Advance,
     Backoff,
     Cancel,
-    PlanBatch,
-    StartCommit,
-    StartProcessing,
-    Stop,
-    StoreBatches,
-)
-from txtopo.coordinator.events import (
-    Activated,
     Committed,
     Deactivated,
     Event,
@@ -31,11 +24,16 @@ from txtopo.coordinator.events import (
     Failure,
     FailureKind,
     NotReady,
+    PlanBatch,
     Planned,
     Processed,
     Resumed,
     RunFailed,
+    StartCommit,
+    StartProcessing,
+    Stop,
     StopRequested,
+    StoreBatches,
     Tick,
 )
 from txtopo.errors import FailedException

@@ -13,8 +13,7 @@ from tests.spouts.data_sources import CountingReader, LinesSource, SimpleLinesSo
 from tests.spouts.test_data_source import FIELDS, committed, folder, spout
 from txtopo import Config, TransactionAttempt
 from txtopo.builders.prototypes import snapshot
-from txtopo.coordinator.actions import PlanBatch
-from txtopo.coordinator.events import Planned
+from txtopo.coordinator.protocol import PlanBatch, Planned
 from txtopo.errors import ConfigError, EmitError
 from txtopo.metadata import BatchMetadata
 from txtopo.runtime.batch_planner import BatchPlanner

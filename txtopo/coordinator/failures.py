@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from txtopo.coordinator.events import Failure, FailureKind
-from txtopo.coordinator.phases import Phase
-from txtopo.coordinator.settings import CoordinatorSettings
-from txtopo.coordinator.table import TransactionTable
-from txtopo.coordinator.transaction import Transaction
+from txtopo.coordinator.protocol import Failure, FailureKind
+from txtopo.coordinator.transactions import (
+    CoordinatorSettings,
+    Phase,
+    Transaction,
+    TransactionTable,
+)
 from txtopo.errors import PoisonBatchError, PromiseError
 
 

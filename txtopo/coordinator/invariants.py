@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from txtopo.coordinator.phases import PROCESSED_PHASES, Phase
 from txtopo.coordinator.runs import processing_runs
-from txtopo.coordinator.settings import CoordinatorSettings
-from txtopo.coordinator.table import TransactionTable
-from txtopo.coordinator.transaction import Transaction
+from txtopo.coordinator.transactions import (
+    PROCESSED_PHASES,
+    CoordinatorSettings,
+    Phase,
+    Transaction,
+    TransactionTable,
+)
 
 
 def check_invariants(

@@ -3,7 +3,7 @@
 Rules
 -----
 1. Only this file changes the standing of a transaction, as the table in
-   :mod:`txtopo.coordinator.phases` allows. The runtime never edits it.
+   :mod:`txtopo.coordinator.transactions` allows. The runtime never edits it.
 2. No I/O, clock, thread or random number is used here. Events go in, actions come out, and equal
    events give equal actions. That is what lets a simulator replay a failure from its seed.
 3. An event of another attempt than the current one of its txid, or one that its phase does not
@@ -45,24 +45,23 @@ crash in between leaves a prefix, never a gap.
    what is before *t*. The metadata of *t* stays: *t + 1* starts from it.
 
 So the stored txids have no gap, and reach back to ``current - 1``.
+
+The actions that name several transactions. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from txtopo.coordinator.actions import (
+from txtopo.coordinator.failures import Ending, asked_to_stop, ends_the_run, lost_with, poison
+from txtopo.coordinator.invariants import check_invariants
+from txtopo.coordinator.protocol import (
     Action,
+    Activated,
     Advance,
     Backoff,
-    PlanBatch,
-    StartCommit,
-    StartProcessing,
-    Stop,
-)
-from txtopo.coordinator.events import (
-    Activated,
+    Cancel,
     Committed,
     Deactivated,
     Event,
@@ -70,22 +69,27 @@ from txtopo.coordinator.events import (
     Failure,
     FailureKind,
     NotReady,
+    PlanBatch,
     Planned,
     Processed,
     Resumed,
     RunFailed,
+    StartCommit,
+    StartProcessing,
+    Stop,
     StopRequested,
+    StoreBatches,
     Tick,
 )
-from txtopo.coordinator.failures import Ending, asked_to_stop, ends_the_run, lost_with, poison
-from txtopo.coordinator.invariants import check_invariants
-from txtopo.coordinator.phases import Phase
 from txtopo.coordinator.recovery import recover
-from txtopo.coordinator.requests import cancel, start_processing, store_batches
 from txtopo.coordinator.runs import next_run
-from txtopo.coordinator.settings import CoordinatorSettings
-from txtopo.coordinator.table import TransactionTable
-from txtopo.coordinator.transaction import Transaction
+from txtopo.coordinator.transactions import (
+    STARTED,
+    CoordinatorSettings,
+    Phase,
+    Transaction,
+    TransactionTable,
+)
 from txtopo.metadata import BatchMetadata
 
 
@@ -298,3 +302,23 @@ class Coordinator:
         self._table.put([unplanned.moved(PlanBatch)])
         known = self._table.newest_known(chained=self._settings.chained)
         return [PlanBatch(unplanned.attempt, *known)]
+
+
+def store_batches(batches: Sequence[Transaction]) -> list[Action]:
+    """Return the one write that makes these durable; empty for none."""
+    if not batches:
+        return []
+    attempts = tuple(each.attempt for each in batches)
+    return [StoreBatches(attempts, tuple(each.metadata for each in batches))]
+
+
+def start_processing(run: Sequence[Transaction], previous: BatchMetadata | None) -> Action:
+    """Return the start of a run."""
+    attempts = tuple(each.attempt for each in run)
+    return StartProcessing(attempts, tuple(each.metadata for each in run), previous)
+
+
+def cancel(abandoned: Iterable[Transaction]) -> list[Action]:
+    """Return the end of what works at these; empty if nothing was started."""
+    attempts = tuple(each.attempt for each in abandoned if each.phase in STARTED)
+    return [Cancel(attempts)] if attempts else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from txtopo.coordinator.settings import CoordinatorSettings
+from txtopo.coordinator.transactions import CoordinatorSettings
 from txtopo.errors import CorruptNodeError
 from txtopo.metadata import BatchMetadata
 

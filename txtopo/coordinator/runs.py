@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from txtopo.coordinator.phases import Phase
-from txtopo.coordinator.settings import CoordinatorSettings
-from txtopo.coordinator.transaction import Transaction
+from txtopo.coordinator.transactions import CoordinatorSettings, Phase, Transaction
 from txtopo.metadata import BatchMetadata
 
 Run = tuple[Transaction, ...]

@@ -11,8 +11,7 @@ from typing import Any
 from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.coordinator.actions import PlanBatch
-from txtopo.coordinator.events import NotReady, Planned
+from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
 from txtopo.errors import EmitError
 from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
 from txtopo.planning.pickling import dumps, loads

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
-from txtopo.coordinator.events import Activated, Deactivated, StopRequested, Tick
+from txtopo.coordinator.protocol import Activated, Deactivated, StopRequested, Tick
 from txtopo.errors import CoordinatorUnavailable, FencedError, InfrastructureError
 from txtopo.metadata import Json
 from txtopo.retries import warn_of_retry

@@ -9,8 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.coordinator.actions import StartProcessing
-from txtopo.coordinator.events import Event, Failed, Failure, FailureKind, Processed, RunFailed
+from txtopo.coordinator.protocol import (
+    Event,
+    Failed,
+    Failure,
+    FailureKind,
+    Processed,
+    RunFailed,
+    StartProcessing,
+)
 from txtopo.errors import (
     BatchMetadataTooLarge,
     DriverMemoryError,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from txtopo.coordinator.actions import Advance, StoreBatches
+from txtopo.coordinator.protocol import Advance, StoreBatches
 from txtopo.errors import BatchMetadataTooLarge, CorruptNodeError
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.retries import warn_of_retry

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import Coordinator
-from txtopo.coordinator.events import Event, Failed, Failure, Processed, RunFailed
+from txtopo.coordinator.protocol import Event, Failed, Failure, Processed, RunFailed
 from txtopo.runtime.progress import BatchCommitted, BatchesProcessed, BatchFailed, Change
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.coordinator import Coordinator
-from txtopo.coordinator.actions import Action, Backoff
-from txtopo.coordinator.events import Event, Failed, RunFailed
+from txtopo.coordinator.protocol import Action, Backoff, Event, Failed, RunFailed
 from txtopo.retries import warn_of_retry
 
 Standing = Mapping[int, TransactionAttempt]

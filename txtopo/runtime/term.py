@@ -20,30 +20,28 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import Coordinator
-from txtopo.coordinator.actions import (
+from txtopo.coordinator.protocol import (
     Action,
     Advance,
     Backoff,
     Cancel,
-    PlanBatch,
-    StartCommit,
-    StartProcessing,
-    Stop,
-    StoreBatches,
-)
-from txtopo.coordinator.events import (
     Committed,
     Event,
     Failed,
     Failure,
     FailureKind,
     NotReady,
+    PlanBatch,
     Processed,
     Resumed,
+    StartCommit,
+    StartProcessing,
+    Stop,
     StopRequested,
+    StoreBatches,
     Tick,
 )
-from txtopo.coordinator.phases import Phase
+from txtopo.coordinator.transactions import Phase
 from txtopo.errors import DriverMemoryError, FencedError, InfrastructureError
 from txtopo.retries import warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase, CommitReport

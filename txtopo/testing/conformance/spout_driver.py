@@ -16,8 +16,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import BatchBolt
 from txtopo.builders.prototypes import snapshot
 from txtopo.config import Config
-from txtopo.coordinator.actions import PlanBatch
-from txtopo.coordinator.events import NotReady
+from txtopo.coordinator.protocol import NotReady, PlanBatch
 from txtopo.groupings import DirectGrouping, GlobalGrouping
 from txtopo.metadata import BatchMetadata
 from txtopo.planning.envelopes import open_envelope

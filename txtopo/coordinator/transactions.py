@@ -1,0 +1,246 @@
+"""The phases of a transaction, and the table between them.
+
+CoordinatorSettings: what the protocol has to know of the topology and its configuration.
+
+Transaction: where one txid stands.
+
+TransactionTable: the transactions in flight, and the one that is planned next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.coordinator.protocol import (
+    Committed,
+    Event,
+    Failed,
+    NotReady,
+    PlanBatch,
+    Planned,
+    Processed,
+    RunFailed,
+    StartCommit,
+    StartProcessing,
+)
+from txtopo.metadata import BatchMetadata
+
+
+class Phase(Enum):
+    """What a transaction is in."""
+
+    UNPLANNED = "unplanned"
+    """Never seen: the spout has not been asked, or was not ready."""
+    PLANNING = "planning"
+    """The spout is asked."""
+    PLANNED = "planned"
+    """Waits for a job, for the first time or again."""
+    PROCESSING = "processing"
+    """A job works at it."""
+    PROCESSED = "processed"
+    """Waits for its turn to commit."""
+    COMMITTING = "committing"
+    """Its committers work."""
+    GONE = "gone"
+    """Committed."""
+
+
+# Which event or action leads from which phase to which. A pair that is missing is illegal: such an
+# event changes nothing, such an action is never asked for.
+AFTER: dict[tuple[Phase, type], Phase] = {
+    (Phase.UNPLANNED, PlanBatch): Phase.PLANNING,
+    (Phase.PLANNING, Planned): Phase.PLANNED,
+    (Phase.PLANNING, NotReady): Phase.UNPLANNED,
+    (Phase.PLANNING, Failed): Phase.UNPLANNED,
+    (Phase.PLANNED, StartProcessing): Phase.PROCESSING,
+    (Phase.PROCESSING, Processed): Phase.PROCESSED,
+    (Phase.PROCESSING, Failed): Phase.PLANNED,
+    (Phase.PROCESSING, RunFailed): Phase.PLANNED,
+    (Phase.PROCESSED, StartCommit): Phase.COMMITTING,
+    (Phase.PROCESSED, Failed): Phase.PLANNED,
+    (Phase.PROCESSED, RunFailed): Phase.PLANNED,
+    (Phase.COMMITTING, Committed): Phase.GONE,
+    (Phase.COMMITTING, Failed): Phase.PLANNED,
+    (Phase.COMMITTING, RunFailed): Phase.PLANNED,
+}
+
+# Phases in which a job works at the attempt or its results are kept, so that it can be cancelled.
+STARTED = frozenset({Phase.PROCESSING, Phase.PROCESSED, Phase.COMMITTING})
+
+# Phases that have the processing phase behind them.
+PROCESSED_PHASES = frozenset({Phase.PROCESSED, Phase.COMMITTING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSettings:
+    """What the protocol has to know of the topology and its configuration.
+
+    Attributes:
+        window_txids: Batches that may be in flight (``max_spout_pending``).
+        run_txids_max: Batches that one run processes at the most.
+        jobs_max: Runs that process at the same time at the most.
+        attempts_max: Counted failures of one batch at which the run ends.
+        keep_processed: Keep the processed results of later batches when one fails; has an effect
+            only if *repeatable*.
+        repeatable: A replay brings the same batch (transactional spout).
+        chained: A batch starts where its predecessor ended, which only its emitters know
+            (partitioned and opaque partitioned spouts).
+    """
+
+    window_txids: int
+    run_txids_max: int = 1
+    jobs_max: int = 1
+    attempts_max: int = 5
+    keep_processed: bool = True
+    repeatable: bool = True
+    chained: bool = False
+
+    @property
+    def run_size(self) -> int:
+        """How many batches a run should have.
+
+        The window has room for *jobs_max* such runs and one more that gathers meanwhile; with less
+        room a run would take whatever a commit frees, and runs would shrink to one batch.
+        """
+        return max(1, min(self.run_txids_max, self.window_txids // (self.jobs_max + 1)))
+
+
+NOTHING_KNOWN = BatchMetadata()
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Where one txid stands. A value: the coordinator replaces it.
+
+    Attributes:
+        attempt: Its current attempt.
+        phase: Its phase.
+        metadata: What is known of its batch.
+        durable: Whether *metadata* is stored with this attempt.
+        failures: Counted failures, over all its attempts.
+        alone: It must have a job of its own.
+        run: First txid of the run that processes it or did; 0 for none.
+    """
+
+    attempt: TransactionAttempt
+    phase: Phase = Phase.UNPLANNED
+    metadata: BatchMetadata = NOTHING_KNOWN
+    durable: bool = False
+    failures: int = 0
+    alone: bool = False
+    run: int = 0
+
+    @property
+    def txid(self) -> int:
+        """Number of the batch."""
+        return self.attempt.txid
+
+    def moved(self, cause: type) -> Transaction:
+        """Return it in the phase that *cause*, an event or action class, leads to."""
+        return replace(self, phase=AFTER[self.phase, cause])
+
+    def with_result(self, result: BatchMetadata) -> Transaction:
+        """Return it with where its emitters ended and what they brought, maybe to be stored."""
+        metadata = replace(self.metadata, cut=result.cut, content=result.content)
+        return replace(self, metadata=metadata, durable=self.durable and metadata == self.metadata)
+
+    def again(self, *, repeatable: bool) -> Transaction:
+        """Return its next attempt. What was planned stays; an opaque batch is cut anew."""
+        attempt = replace(self.attempt, attempt=self.attempt.attempt + 1)
+        metadata = self.metadata if repeatable else replace(self.metadata, cut=None)
+        # One that only waits for a job cannot fail, but is abandoned with those before it.
+        phase = AFTER.get((self.phase, Failed), self.phase)
+        return replace(self, attempt=attempt, phase=phase, metadata=metadata, durable=False, run=0)
+
+
+class TransactionTable:
+    """The transactions in flight, in txid order, and the one that is planned next.
+
+    Only the coordinator changes it, and only through :meth:`put`, :meth:`enter`,
+    :meth:`remove_committed` and :meth:`drop_from`.
+
+    Attributes:
+        current: The lowest uncommitted txid.
+        committed: Metadata of the txid before *current*; None for none.
+        unplanned: The lowest txid that was never planned; the spout may have been asked for it.
+    """
+
+    def __init__(self, *, epoch: int, current: int, committed: BatchMetadata | None) -> None:
+        self.current = current
+        self.committed = committed
+        self.unplanned = Transaction(TransactionAttempt(current, 0, epoch))
+        self._rows: dict[int, Transaction] = {}
+
+    @property
+    def rows(self) -> tuple[Transaction, ...]:
+        """All that are planned or further, from the current txid on."""
+        return tuple(self._rows.values())
+
+    @property
+    def first(self) -> Transaction | None:
+        """The transaction of the current txid, if it is planned."""
+        return self._rows.get(self.current)
+
+    def expecting(self, attempt: TransactionAttempt, cause: type[Event]) -> Transaction | None:
+        """Return the transaction of this attempt if it is current and expects such an event."""
+        transaction = self._rows.get(attempt.txid, self.unplanned)
+        if transaction.attempt != attempt or (transaction.phase, cause) not in AFTER:
+            return None
+        return transaction
+
+    def to_store(self) -> list[Transaction]:
+        """Return what is processed but not durable, up to the first that is not processed.
+
+        That order leaves no gap in what is stored.
+        """
+        batches = []
+        for transaction in self.rows:
+            if transaction.phase not in PROCESSED_PHASES:
+                break
+            if not transaction.durable:
+                batches.append(transaction)
+        return batches
+
+    def metadata_before(self, txid: int) -> BatchMetadata | None:
+        """Return the metadata of the predecessor of *txid*; None for the first txid."""
+        return self._rows[txid - 1].metadata if txid > self.current else self.committed
+
+    def newest_known(self, *, chained: bool) -> tuple[int, BatchMetadata | None]:
+        """Return the newest txid whose batch is known in full, with its metadata."""
+        for transaction in reversed(self.rows):
+            if transaction.metadata.cut is not None or not chained:
+                return transaction.txid, transaction.metadata
+        return self.current - 1, self.committed
+
+    def put(self, transactions: Iterable[Transaction]) -> None:
+        """Replace transactions by their successors."""
+        for transaction in transactions:
+            if transaction.txid == self.unplanned.txid:
+                before, self.unplanned = self.unplanned, transaction
+            else:
+                before = self._rows[transaction.txid]
+                self._rows[transaction.txid] = transaction
+            assert before.attempt <= transaction.attempt, "attempts only grow"
+
+    def enter(self, metadata: BatchMetadata) -> None:
+        """Take in the transaction that was planned, so that the next one can be."""
+        entered = replace(self.unplanned, phase=Phase.PLANNED, metadata=metadata)
+        self._rows[entered.txid] = entered
+        self.unplanned = Transaction(replace(entered.attempt, txid=entered.txid + 1, attempt=0))
+
+    def remove_committed(self) -> None:
+        """Remove the current transaction; the next one becomes current."""
+        self.committed = self._rows.pop(self.current).metadata
+        self.current += 1
+
+    def drop_from(self, txid: int) -> list[Transaction]:
+        """Remove *txid* and all later ones for good."""
+        dropped = [each for each in self.rows if each.txid >= txid]
+        for transaction in dropped:
+            del self._rows[transaction.txid]
+        # An answer that the spout still owes must find nobody waiting.
+        self.unplanned = replace(self.unplanned, phase=Phase.UNPLANNED)
+        return dropped
