@@ -22,10 +22,8 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import SchemaVersionError, StateUsageError, TxtopoError
 from txtopo.metadata import BatchMetadata, Json
-from txtopo.operations.batches import checked_metadata, dropped, stored
-from txtopo.operations.plan import Plan, Step, Work, planned
-from txtopo.operations.reading import Reading, read
-from txtopo.operations.site import Access, Claim, Site
+from txtopo.operations.plan import Plan, Step, Work, checked_metadata, dropped, planned, stored
+from txtopo.operations.session import Access, Claim, Reading, Site, read
 from txtopo.runtime.journaling import from_json
 from txtopo.state.ledger import Ledger
 from txtopo.transactional_state.nodes import (

@@ -19,9 +19,19 @@ from typing import TYPE_CHECKING
 from txtopo.config import Config
 from txtopo.errors import StateUsageError
 from txtopo.metadata import BatchMetadata, Json
-from txtopo.operations.batches import BEGINNING, carried, checked_metadata, stored
-from txtopo.operations.plan import Plan, Step, Work, check_turn, note, planned
-from txtopo.operations.site import Access, Claim, Site
+from txtopo.operations.plan import (
+    BEGINNING,
+    Plan,
+    Step,
+    Work,
+    carried,
+    check_turn,
+    checked_metadata,
+    note,
+    planned,
+    stored,
+)
+from txtopo.operations.session import Access, Claim, Site
 from txtopo.runtime.journaling import from_json, to_json
 from txtopo.state.backend import Puts
 from txtopo.state.ledger import Ledger

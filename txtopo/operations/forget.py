@@ -18,7 +18,7 @@ from txtopo.config import Config
 from txtopo.errors import StateUsageError
 from txtopo.metadata import Json
 from txtopo.operations.plan import Plan, Step, Work, check_turn, note, planned
-from txtopo.operations.site import Access, Claim, Site, holder
+from txtopo.operations.session import Access, Claim, Site, holder
 from txtopo.state.ledger import RELEASED, Ledger, Owner
 from txtopo.state.ledger import Claim as StateClaim
 from txtopo.transactional_state.nodes import BATCHES, CURRENT, EPOCH, QUARANTINE
