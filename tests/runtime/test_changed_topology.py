@@ -11,7 +11,7 @@ from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder
 from txtopo.errors import ConfigError, ForeignStateError, TopologyChanged
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import State, open_state
-from txtopo.topology.fingerprint import fingerprint
+from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.memory import MemoryEnsemble
 
 ROWS = [[amount] for amount in range(36)]

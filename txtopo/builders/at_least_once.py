@@ -14,16 +14,16 @@ from txtopo.config import Config
 from txtopo.errors import TopologyError
 from txtopo.spouts.reliable import Spout
 from txtopo.topology.checks import check_parallelism
-from txtopo.topology.component import Component
-from txtopo.topology.graph import Graph
-from txtopo.topology.ids import check_id
-from txtopo.topology.roles import (
+from txtopo.topology.component import (
     RELIABLE_BOLTS,
     RELIABLE_SPOUTS,
+    Component,
     bolt_role,
+    check_id,
     checked_streams,
     spout_role,
 )
+from txtopo.topology.graph import Graph
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

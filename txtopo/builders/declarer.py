@@ -21,8 +21,7 @@ from txtopo.groupings import (
     ShuffleGrouping,
 )
 from txtopo.state.registry import State, hidden
-from txtopo.topology.component import Component, Role, Subscription
-from txtopo.topology.ids import check_id
+from txtopo.topology.component import Component, Role, Subscription, check_id
 from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
 
 FieldNames = Fields | Sequence[str] | str

@@ -21,12 +21,17 @@ from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
 from txtopo.spouts.partitioned import PartitionedTransactionalSpout
 from txtopo.spouts.stream import StreamSpout
 from txtopo.spouts.transactional import TransactionalSpout
-from txtopo.topology.advice import advice
 from txtopo.topology.checks import check_parallelism
-from txtopo.topology.component import Component, Role
-from txtopo.topology.graph import Graph
-from txtopo.topology.ids import check_id
-from txtopo.topology.roles import bolt_role, checked_streams, not_a_committer, spout_role
+from txtopo.topology.component import (
+    Component,
+    Role,
+    bolt_role,
+    check_id,
+    checked_streams,
+    not_a_committer,
+    spout_role,
+)
+from txtopo.topology.graph import Graph, advice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

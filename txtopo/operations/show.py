@@ -22,7 +22,7 @@ from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.journaling import from_json
 from txtopo.state.adoption import adopts
 from txtopo.state.ledger import RELEASED, Ledger, same_owner
-from txtopo.topology.fingerprint import fingerprint
+from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.nodes import (
     BATCHES,
     CURRENT,

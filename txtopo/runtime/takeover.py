@@ -26,7 +26,7 @@ from txtopo.state.backend import StateBackend
 from txtopo.state.ledger import Claim, Ledger, Owner
 from txtopo.state.plug_in import claim_state
 from txtopo.topology.component import Role
-from txtopo.topology.fingerprint import fingerprint
+from txtopo.topology.graph import fingerprint
 
 if TYPE_CHECKING:
     from txtopo.metadata import Json

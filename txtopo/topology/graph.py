@@ -4,6 +4,15 @@ A batch flows through the graph by *levels*: a component's level is its longest 
 spout, so everything that a component can get comes from lower levels. Committers, and all that
 hangs below them, are the commit phase; the rest is the processing phase. So the edges between the
 two phases lead downward only, and a batch crosses the cut once.
+
+Fingerprint: what a topology looks like, so that another one under the same id is noticed. Pure.
+
+It has what the metadata in ZooKeeper and the rows in the stores belong to: the components with what
+they are and what they read, and the states with their tables and columns. It does not have what may
+change from one start to the next: parallelism, classes, settings, where a store is (its ledger
+says whether it is the right one), and nothing secret.
+
+What is allowed but hardly meant: one sentence each, for a warning.
 """
 
 from __future__ import annotations
@@ -13,11 +22,16 @@ from dataclasses import dataclass
 
 from txtopo.errors import TopologyError
 from txtopo.groupings import Grouping
-from txtopo.topology.checks import check_components, check_inputs
-from txtopo.topology.component import Component
-from txtopo.topology.frames import check_frames
-from txtopo.topology.ids import check_id
-from txtopo.topology.states import check_states, with_aggregate_state
+from txtopo.metadata import Json
+from txtopo.state.backend import StateTable
+from txtopo.topology.checks import (
+    check_components,
+    check_frames,
+    check_inputs,
+    check_states,
+    with_aggregate_state,
+)
+from txtopo.topology.component import Component, check_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +145,49 @@ def _committing(ordered: Mapping[str, Component]) -> frozenset[str]:
         if component.committer or below:
             committing.add(component.id)
     return frozenset(committing)
+
+
+def fingerprint(graph: Graph) -> dict[str, Json]:
+    """Return the parts of a topology by name, each as one line of text."""
+    parts: dict[str, Json] = {}
+    for component in graph.components.values():
+        parts[f"component {component.id!r}"] = _component(component)
+        for name, state in component.states.items():
+            parts[f"state {name!r} of {component.id!r}"] = _state(state.layout(name))
+    return parts
+
+
+def _component(component: Component) -> str:
+    inputs = sorted(
+        f"{each.source!r}.{each.stream!r} by {_grouping(each.grouping)}"
+        for each in component.subscriptions
+    )
+    return f"a {component.role.value}" + (f" of {', '.join(inputs)}" if inputs else "")
+
+
+def _state(table: StateTable) -> str:
+    key, value = (
+        ", ".join(f"{f.name} {f.type}" for f in part) for part in (table.key, table.value)
+    )
+    combined = "".join(f" {type(each).__name__}" for each in table.aggregates)
+    return f"{table.kind} {table.mode} {table.name!r} ({key}) -> ({value}){combined}"
+
+
+def _grouping(grouping: Grouping) -> str:
+    fields = getattr(grouping, "fields", ())
+    return type(grouping).__name__ + (f"({', '.join(fields)})" if fields else "")
+
+
+def advice(graph: Graph) -> tuple[str, ...]:
+    """Return what the user of this topology should be warned of."""
+    if len(graph.components) == 1:
+        return (
+            f"topology {graph.id!r} has a spout and no bolts; its batches are emitted and "
+            "forgotten; add a bolt with set_bolt",
+        )
+    if not graph.committing:
+        return (
+            f"topology {graph.id!r} has no committer; its batches are computed, but nothing is "
+            "kept or ordered; add a PersistentAggregate or a bolt derived from Committer",
+        )
+    return ()

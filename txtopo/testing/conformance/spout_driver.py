@@ -27,9 +27,8 @@ from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.journaling import check_size, from_json, to_json
 from txtopo.runtime.local import LocalCarrier
 from txtopo.testing.conformance.spout_source import Row, Spout
-from txtopo.topology.component import Component, Role, Subscription, declared_streams
+from txtopo.topology.component import Component, Role, Subscription, declared_streams, spout_role
 from txtopo.topology.graph import Graph
-from txtopo.topology.roles import spout_role
 
 _TOPOLOGY = "conformance"
 
