@@ -3,7 +3,7 @@
 Collectors of the at-least-once API: where spouts and bolts emit, anchor, ack and fail.
 
 What happens here happens for each tuple, so it is little: rows and anchors are put on lists. When
-an envelope is sealed the tasks of :mod:`txtopo.planning.anchoring` choose receivers and draw ids
+an envelope is sealed the tasks of :mod:`txtopo.stages.anchoring` choose receivers and draw ids
 for whole columns. That is why ``emit`` returns nothing.
 
 What was emitted, acked, failed or given more time leaves at the end of a work, and by time in the

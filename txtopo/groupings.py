@@ -1,7 +1,7 @@
 """Groupings: how the tuples of a stream are shared among the tasks of a bolt.
 
 These are Storm's nine, as words. How a grouping picks tasks for a column of tuples is in
-:mod:`txtopo.planning.routing`. None depends on chance: shuffle and random groupings are seeded by
+:mod:`txtopo.stages.routing`. None depends on chance: shuffle and random groupings are seeded by
 (txid, sending task), so that a batch that is computed again is shared in the same way.
 """
 

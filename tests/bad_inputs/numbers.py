@@ -49,12 +49,12 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
         f"{_BOLTS}14_a_missing_method_of_an_object_that_is_no_bolt",
         f"{_BOLTS}14_a_missing_abstract_method",
     ),
-    19: ("tests/planning/test_stages.py::test_what_a_bolt_sets_on_itself_is_gone_after_the_batch",),
+    19: ("tests/stages/test_stages.py::test_what_a_bolt_sets_on_itself_is_gone_after_the_batch",),
     21: (f"{_PROTOTYPES}21_an_unpicklable_attribute_is_named_by_its_path",),
     22: (f"{_PROTOTYPES}22_a_session_and_a_dataframe_live_in_the_driver_only",),
     23: (
         f"{_PROTOTYPES}23_a_class_of_the_main_module_travels_by_value",
-        "tests/planning/test_missing_modules.py::test_23_a_missing_module_says_what_to_ship_and_how",
+        "tests/stages/test_missing_modules.py::test_23_a_missing_module_says_what_to_ship_and_how",
     ),
     24: (f"{_PROTOTYPES}24_a_large_bolt_is_warned_of",),
     37: (

@@ -40,7 +40,7 @@ def test_another_python_on_the_workers_is_named_with_both_versions() -> None:
 
 
 @bad_input(25)
-@pytest.mark.parametrize("module", ["pyarrow", "numpy", "txtopo.planning"])
+@pytest.mark.parametrize("module", ["pyarrow", "numpy", "txtopo.stages"])
 def test_a_package_that_txtopo_needs_on_the_workers_is_to_be_installed_there(module: str) -> None:
     """Unlike a module of the user's, it cannot be sent with --py-files."""
     text = f"ModuleNotFoundError: No module named '{module}'\n"

@@ -16,8 +16,8 @@ import pytest
 from tests.builders.bolts import WORD, Holding, Save, ToFirst, Words, builder
 from txtopo import TransactionalTopologyBuilder
 from txtopo.errors import TopologyError, TopologyWarning
-from txtopo.planning.pickling import dumps, loads
 from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.stages.pickling import dumps, loads
 
 
 def refused(held: object) -> TopologyError:

@@ -9,15 +9,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.planning.running import RowsSpout, bolt, compiled, gathered, grouped, shuffled, spout
+from tests.stages.running import RowsSpout, bolt, compiled, gathered, grouped, shuffled, spout
 from txtopo.bolts.bolt import BasicBolt, BatchBolt, Committer
 from txtopo.errors import FailedException
 from txtopo.groupings import FieldsGrouping
-from txtopo.planning.committing import commit_in_driver
-from txtopo.planning.outcome import judge, judge_commit
-from txtopo.planning.program import Program
-from txtopo.planning.run import Run
 from txtopo.runtime.carrier import Carrier
+from txtopo.stages.committing import commit_in_driver
+from txtopo.stages.outcome import judge, judge_commit
+from txtopo.stages.program import Program
+from txtopo.stages.run import Run
 from txtopo.topology.component import Role
 from txtopo.tuples import Fields, Tuple
 

@@ -16,19 +16,19 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from tests.planning.running import aggregate, bolt, compiled, run_of, shuffled, spout
 from tests.spark_session import open_test_session
+from tests.stages.running import aggregate, bolt, compiled, run_of, shuffled, spout
 from txtopo.bolts.bolt import BatchBolt
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import InfrastructureError
-from txtopo.planning.outcome import judge
-from txtopo.planning.partials import merge_partials
-from txtopo.planning.program import Program
 from txtopo.runtime.carrier import Carrier
 from txtopo.runtime.dataframe_carrier import DataFrameCarrier
 from txtopo.runtime.rdd_carrier import RddCarrier
 from txtopo.spouts.transactional import TransactionalEmitter, TransactionalSpout
+from txtopo.stages.outcome import judge
+from txtopo.stages.partials import merge_partials
+from txtopo.stages.program import Program
 from txtopo.state.aggregates import Count
 from txtopo.tuples import Fields, Tuple
 

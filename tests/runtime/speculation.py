@@ -14,10 +14,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from tests.planning.running import aggregate, bolt, compiled, shuffled, spout
 from tests.runtime.executor_loss import ROWS, SLOTS, OtherEachTime, outcome
 from tests.services.spark_cluster import SparkCluster
 from tests.spark_session import open_test_session
+from tests.stages.running import aggregate, bolt, compiled, shuffled, spout
 from txtopo.bolts.bolt import BatchBolt
 from txtopo.config import Config
 from txtopo.context import TaskContext

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.planning.running import run_of
 from tests.runtime.carrying import (
     Crasher,
     Sleeper,
@@ -21,13 +20,14 @@ from tests.runtime.carrying import (
     counting,
     single_bolt,
 )
+from tests.stages.running import run_of
 from txtopo.config import Config
 from txtopo.errors import ConfigError, RunLostError
-from txtopo.planning.outcome import judge
 from txtopo.runtime import start
 from txtopo.runtime.carrier import Carrier
 from txtopo.runtime.local import LocalCarrier
 from txtopo.runtime.resident_carrier import ResidentCarrier
+from txtopo.stages.outcome import judge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,6 @@ from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
 from txtopo.metadata import BatchMetadata
-from txtopo.planning.outcome import judge
-from txtopo.planning.program import compile_program
-from txtopo.planning.run import Run
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
@@ -20,6 +17,9 @@ from txtopo.runtime.parts import Parts
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.takeover import StateName, open_states
 from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.stages.outcome import judge
+from txtopo.stages.program import compile_program
+from txtopo.stages.run import Run
 from txtopo.state import State, StateBackend
 from txtopo.testing.conformance.driver import claim_of
 from txtopo.transactional_state.memory import MemoryTransactionalState

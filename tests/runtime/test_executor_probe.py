@@ -10,7 +10,6 @@ import pyspark
 import pytest
 
 from txtopo.errors import ConfigError
-from txtopo.planning.pickling import dumps
 from txtopo.runtime.executor_probe import (
     NEEDED,
     Finding,
@@ -20,6 +19,7 @@ from txtopo.runtime.executor_probe import (
     is_remote,
 )
 from txtopo.spouts import DataSourceSpout, FilesTransactionalSpout
+from txtopo.stages.pickling import dumps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

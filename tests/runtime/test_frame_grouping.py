@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from txtopo.planning.frame_plan import FrameAggregate
 from txtopo.runtime.frame_grouping import grouped
+from txtopo.stages.frame_plan import FrameAggregate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.planning.bolts import Recorder
-from tests.planning.running import (
+from tests.stages.bolts import Recorder
+from tests.stages.running import (
     RowsSpout,
     Topology,
     bolt,
@@ -18,9 +18,9 @@ from tests.planning.running import (
     spout,
 )
 from txtopo.errors import RunLostError
-from txtopo.planning.outcome import judge
-from txtopo.planning.pickling import dumps
 from txtopo.runtime.local import LocalCarrier
+from txtopo.stages.outcome import judge
+from txtopo.stages.pickling import dumps
 
 CANCEL: dict[str, Any] = {}
 

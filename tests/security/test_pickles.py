@@ -75,7 +75,7 @@ def test_pickles_are_made_and_read_in_one_place() -> None:
         if MODULES & imported(node)
     }
 
-    assert found == {"txtopo/planning/pickling.py"}
+    assert found == {"txtopo/stages/pickling.py"}
 
 
 def test_nobody_who_reads_from_outside_can_reach_that_place() -> None:
@@ -84,7 +84,7 @@ def test_nobody_who_reads_from_outside_can_reach_that_place() -> None:
         str(path.relative_to(ROOT))
         for path, tree in sources()
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module == "txtopo.planning.pickling"
+        if isinstance(node, ast.ImportFrom) and node.module == "txtopo.stages.pickling"
     }
 
     assert users

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.planning.test_python_partials import Longest, Rows
+from tests.stages.test_python_partials import Longest, Rows
 from txtopo import Fields, PersistentAggregate, Stream
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.state import (
@@ -63,7 +63,7 @@ def test_an_aggregate_of_ones_own_is_read_without_its_class() -> None:
     store = open_state("memory:", table="t")
     state = declared_with(store, Rows(), Longest("n"))
     text = declaration(state.layout())
-    foreign = text.replace("tests.planning.test_python_partials", "not_there")
+    foreign = text.replace("tests.stages.test_python_partials", "not_there")
     driver = StateDriver(state)
     driver.merge(1, [("a", 3, '{"rows":3,"words":["7"]}')])
 

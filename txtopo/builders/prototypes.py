@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from txtopo.errors import TopologyError, TopologyWarning
 from txtopo.groupings import CustomGrouping
-from txtopo.planning.pickling import dumps, loads
+from txtopo.stages.pickling import dumps, loads
 from txtopo.topology.component import Component, Role, Subscription
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """Carrier: what moves envelopes between the stages of a topology.
 
 A carrier knows nothing of tuples, batches or states. It runs the stage functions of a
-:class:`~txtopo.planning.program.Program` over slots, hands the records that one stage yields to the
+:class:`~txtopo.stages.program.Program` over slots, hands the records that one stage yields to the
 slots of the next, and returns what the last stage yields. All carriers run the same stage
 functions, so all give the same result.
 
@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.planning.outcome import FailedBatch
-from txtopo.planning.program import Program
-from txtopo.planning.run import Run
+from txtopo.stages.outcome import FailedBatch
+from txtopo.stages.program import Program
+from txtopo.stages.run import Run
 
 if TYPE_CHECKING:
     from txtopo.runtime.frames import Frames

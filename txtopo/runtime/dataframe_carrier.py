@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.planning.program import Chain, Program
-from txtopo.planning.run import Run
 from txtopo.runtime.carrier import Processed
 from txtopo.runtime.frames import RECORD, FrameFailed, Frames
 from txtopo.runtime.micro_batch import rows_of, spread
 from txtopo.runtime.spark_jobs import ClassicLabels, ConnectLabels, Labels, SparkJobs
 from txtopo.runtime.stage_task import PackedProgram, StageTask
+from txtopo.stages.program import Chain, Program
+from txtopo.stages.run import Run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from txtopo.attempt import TransactionAttempt
 from txtopo.context import FrameContext
 from txtopo.errors import RunLostError
-from txtopo.planning.outcome import FailedBatch
-from txtopo.planning.pickling import loads
-from txtopo.planning.states import no_such_state
 from txtopo.runtime.frame_failures import failure_of_plan
 from txtopo.runtime.frames import Frames
+from txtopo.stages.outcome import FailedBatch
+from txtopo.stages.pickling import loads
+from txtopo.stages.states import no_such_state
 from txtopo.state.frames import FrameStateHandle, FrameWrites
 
 if TYPE_CHECKING:

@@ -26,12 +26,12 @@ from txtopo.errors import (
     RunLostError,
     TxtopoError,
 )
-from txtopo.planning.outcome import BatchOutcome, RunOutcome, frames_alone, judge
-from txtopo.planning.program import Program
-from txtopo.planning.run import Run
 from txtopo.runtime.carrier import Carrier
 from txtopo.runtime.carrier import Processed as ProcessedRun
 from txtopo.runtime.journaling import check_size
+from txtopo.stages.outcome import BatchOutcome, RunOutcome, frames_alone, judge
+from txtopo.stages.program import Program
+from txtopo.stages.run import Run
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
-from txtopo.planning.outbox import DRIVER
-from txtopo.planning.program import Chain, Levels, Program
-from txtopo.planning.run import Run
-from txtopo.planning.stages import run_stage
 from txtopo.runtime.carrier import Processed
+from txtopo.stages.outbox import DRIVER
+from txtopo.stages.program import Chain, Levels, Program
+from txtopo.stages.run import Run
+from txtopo.stages.stages import run_stage
 
 if TYPE_CHECKING:
     import pyarrow as pa

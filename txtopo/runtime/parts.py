@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from txtopo.attempt import TransactionAttempt
     from txtopo.config import Config
     from txtopo.metadata import BatchMetadata
-    from txtopo.planning.program import Program
     from txtopo.runtime.batch_planner import BatchPlanner
     from txtopo.runtime.carrier import Carrier
     from txtopo.runtime.scheduler import Scheduler
+    from txtopo.stages.program import Program
     from txtopo.topology.graph import Graph
     from txtopo.transactional_state.store import TransactionalState
 

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.planning.program import Program
-from txtopo.planning.run import Run
 from txtopo.runtime.carrier import Processed
 from txtopo.runtime.spark_jobs import ClassicLabels, SparkJobs
 from txtopo.runtime.stage_task import PackedProgram, StageTask
+from txtopo.stages.program import Program
+from txtopo.stages.run import Run
 
 if TYPE_CHECKING:
     from pyspark import Broadcast, SparkContext

@@ -14,15 +14,15 @@ from functools import partial
 from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import RunLostError
-from txtopo.planning.outbox import DRIVER
-from txtopo.planning.program import Chain, Program
-from txtopo.planning.run import Run
 from txtopo.runtime.carrier import Processed
 from txtopo.runtime.resident.jobs import Jobs
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stage_slots import Level, StageSlots
 from txtopo.runtime.resident.stages import Record
 from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.stages.outbox import DRIVER
+from txtopo.stages.program import Chain, Program
+from txtopo.stages.run import Run
 
 ByAddress = dict[int, list[bytes]]
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from txtopo.errors import RunLostError, TxtopoError
-from txtopo.planning.program import Chain
-from txtopo.planning.run import Run
 from txtopo.runtime.spark_failures import failure_of_job
+from txtopo.stages.program import Chain
+from txtopo.stages.run import Run
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

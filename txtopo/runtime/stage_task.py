@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from txtopo.planning.pickling import dumps, loads
-from txtopo.planning.program import Chain, Program
-from txtopo.planning.run import Run
-from txtopo.planning.stages import run_stage
+from txtopo.stages.pickling import dumps, loads
+from txtopo.stages.program import Chain, Program
+from txtopo.stages.run import Run
+from txtopo.stages.stages import run_stage
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError, TopologyError
-from txtopo.planning.program import compile_program
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import Carrier
 from txtopo.runtime.closing import close_backends, close_parts, close_spout
@@ -28,6 +27,7 @@ from txtopo.runtime.run_handle import RecentProgress
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, is_classic, open_session
 from txtopo.runtime.takeover import StateName, open_states
+from txtopo.stages.program import compile_program
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
 from txtopo.transactional_state.candidate import this_process

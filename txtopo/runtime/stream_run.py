@@ -16,9 +16,6 @@ from txtopo.errors import (
     TopologyError,
 )
 from txtopo.metadata import BatchMetadata
-from txtopo.planning.outcome import judge
-from txtopo.planning.program import Program, compile_program
-from txtopo.planning.run import Run
 from txtopo.runtime.closing import close_backends
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.dataframe_carrier import DataFrameCarrier
@@ -29,6 +26,9 @@ from txtopo.runtime.scheduler import Scheduler
 from txtopo.runtime.spark_jobs import NoLabels
 from txtopo.runtime.start import check_states
 from txtopo.runtime.takeover import StateName, open_states
+from txtopo.stages.outcome import judge
+from txtopo.stages.program import Program, compile_program
+from txtopo.stages.run import Run
 from txtopo.state.backend import StateBackend
 from txtopo.state.ledger import Claim, Ledger, Owner, same_owner
 from txtopo.state.plug_in import claim_state

@@ -6,10 +6,10 @@ import pytest
 
 from tests.runtime.reliable.bolts import WORD, Count, Forward, rows
 from txtopo import Config, TopologyBuilder
-from txtopo.planning.anchoring.spout_task import Ends, Room, SpoutTask
-from txtopo.planning.program import compile_program
 from txtopo.runtime.reliable import driver
 from txtopo.spouts import MemorySpout
+from txtopo.stages.anchoring.spout_task import Ends, Room, SpoutTask
+from txtopo.stages.program import compile_program
 from txtopo.testing import SimulatedCluster
 
 ROWS = 20_000

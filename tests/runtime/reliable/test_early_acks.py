@@ -14,11 +14,11 @@ from tests.runtime.reliable.slow import Always, BetweenTuples, Slow, SlowBasic, 
 from txtopo import BasicBolt, Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple
 from txtopo.acking import Acker, Xors
 from txtopo.collector import BatchOutputCollector, Pulse
-from txtopo.planning.anchoring.slot import Outcome, Slot
-from txtopo.planning.anchoring.spout_task import Ends, Room, SpoutTask
-from txtopo.planning.program import Program, compile_program
 from txtopo.runtime.reliable import local
 from txtopo.spouts import MemorySpout
+from txtopo.stages.anchoring.slot import Outcome, Slot
+from txtopo.stages.anchoring.spout_task import Ends, Room, SpoutTask
+from txtopo.stages.program import Program, compile_program
 
 CONFIG = Config(message_timeout_s=10, slots=1)
 

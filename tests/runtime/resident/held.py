@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from tests.planning.running import (
+from tests.runtime.resident.threads import LIMIT_S, ThreadJobs
+from tests.stages.running import (
     Row,
     RowsEmitter,
     RowsSpout,
@@ -17,21 +18,20 @@ from tests.planning.running import (
     gathered,
     spout,
 )
-from tests.runtime.resident.threads import LIMIT_S, ThreadJobs
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import BasicBolt, BatchBolt, Committer
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import RunLostError
 from txtopo.metadata import Json
-from txtopo.planning.outcome import RunOutcome, judge
-from txtopo.planning.program import Program
-from txtopo.planning.run import Run
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stage_host import StageHost
 from txtopo.runtime.resident_carrier import ResidentCarrier
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.spouts.transactional import TransactionalEmitter
+from txtopo.stages.outcome import RunOutcome, judge
+from txtopo.stages.program import Program
+from txtopo.stages.run import Run
 from txtopo.testing import Shared
 from txtopo.topology.component import Component, Role
 from txtopo.tuples import Fields, Tuple

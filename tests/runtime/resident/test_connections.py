@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 import zmq
 
-from tests.planning.running import run_of
 from tests.runtime.resident.held import Gate, Slots, held, txids
 from tests.runtime.resident.threads import HOST, LIMIT_S, ThreadJobs, wait_until
 from tests.services.tcp_proxy import TcpProxy
+from tests.stages.running import run_of
 from txtopo.errors import RunLostError
 from txtopo.runtime.resident import lives, stage_slots
 from txtopo.runtime.resident.sockets import Keys

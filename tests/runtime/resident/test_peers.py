@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from txtopo.planning.anchoring.sending import Sealed
 from txtopo.runtime.resident.messages import lives_of
 from txtopo.runtime.resident.peers import Peers
 from txtopo.runtime.resident.sockets import Keys, listening
+from txtopo.stages.anchoring.sending import Sealed
 
 pytestmark = pytest.mark.integration
 OWN = (1, None)

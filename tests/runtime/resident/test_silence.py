@@ -18,10 +18,10 @@ from tests.runtime.resident.threads import (
 )
 from txtopo import BasicBolt, Config, ReliableTopology, TopologyBuilder, Tuple
 from txtopo.collector import BatchOutputCollector
-from txtopo.planning.program import compile_program
 from txtopo.runtime.resident.slot_host import SlotHost
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stage_host import StageHost
+from txtopo.stages.program import compile_program
 from txtopo.testing import FeederSpout
 
 pytestmark = pytest.mark.integration

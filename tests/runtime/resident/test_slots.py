@@ -22,10 +22,10 @@ from txtopo import (
     is_tick,
 )
 from txtopo.collector import BatchOutputCollector
-from txtopo.planning.anchoring.spout_task import Ends, Room, SpoutTask
-from txtopo.planning.program import compile_program
 from txtopo.runtime.resident import messages
 from txtopo.runtime.resident.sockets import Keys, connected
+from txtopo.stages.anchoring.spout_task import Ends, Room, SpoutTask
+from txtopo.stages.program import compile_program
 from txtopo.testing import FeederSpout, Shared
 
 pytestmark = pytest.mark.integration

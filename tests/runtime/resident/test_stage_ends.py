@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.planning.running import run_of
 from tests.runtime.resident.held import AWAY, Gate, Slots, held
 from tests.runtime.resident.threads import LIMIT_S
+from tests.stages.running import run_of
 from txtopo.errors import InfrastructureError, RunLostError, TxtopoError
-from txtopo.planning.program import Program
+from txtopo.stages.program import Program
 
 pytestmark = pytest.mark.integration
 

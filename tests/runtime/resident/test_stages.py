@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.planning.running import (
+from tests.runtime.carrying import BATCHES, carry, contents, counting
+from tests.runtime.resident.held import AWAY, DIED, Commits, Gate, Mute, Slots, held, txids
+from tests.runtime.resident.threads import LIMIT_S, SILENCE_S, Clock, wait_until
+from tests.stages.running import (
     RowsSpout,
     bolt,
     compiled,
@@ -18,9 +21,6 @@ from tests.planning.running import (
     shuffled,
     spout,
 )
-from tests.runtime.carrying import BATCHES, carry, contents, counting
-from tests.runtime.resident.held import AWAY, DIED, Commits, Gate, Mute, Slots, held, txids
-from tests.runtime.resident.threads import LIMIT_S, SILENCE_S, Clock, wait_until
 from txtopo.bolts.bolt import BasicBolt
 from txtopo.errors import RunLostError
 from txtopo.runtime.local import LocalCarrier

@@ -9,7 +9,6 @@ from concurrent.futures import Future
 
 from txtopo import Config, ReliableTopology
 from txtopo.errors import RunLostError
-from txtopo.planning.program import Program, compile_program
 from txtopo.runtime.progress import TopologyListener
 from txtopo.runtime.reliable.driver import ReliableDriver, ReliableParts
 from txtopo.runtime.reliable.handle import ReliableRun
@@ -20,6 +19,7 @@ from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stage_host import StageHost
 from txtopo.runtime.run_handle import RecentProgress
 from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.stages.program import Program, compile_program
 from txtopo.testing import Shared
 
 HOST = "127.0.0.1"

@@ -16,7 +16,7 @@ driver and from other slots, and tells the driver of everything that happens. Pr
    ``lost`` was told may be dropped; what is sent later arrives in the next life. A lost envelope is
    not missed by anyone here: its trees time out.
 4. What is sent is never refused and nobody waits: the driver looks after the backlog, see
-   :mod:`txtopo.planning.anchoring`. It adds up what reports say was consumed and sent to whom,
+   :mod:`txtopo.stages.anchoring`. It adds up what reports say was consumed and sent to whom,
    starts from zero when a slot is lost, and takes what gets below zero for zero. So a carrier
    leaves out of a report's *sent* what it knows to be lost: tuples for an earlier life of their
    receiver; they would keep spouts waiting for ever.
@@ -31,9 +31,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from txtopo.planning.anchoring.report import Report
-from txtopo.planning.anchoring.sending import Sealed
-from txtopo.planning.program import Program
+from txtopo.stages.anchoring.report import Report
+from txtopo.stages.anchoring.sending import Sealed
+from txtopo.stages.program import Program
 
 
 class SlotListener(Protocol):

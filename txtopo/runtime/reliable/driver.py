@@ -17,10 +17,6 @@ from dataclasses import dataclass
 from txtopo.acking import EndedTrees, PendingTrees
 from txtopo.config import Config
 from txtopo.errors import FailedException
-from txtopo.planning.anchoring.report import Complaint, Report
-from txtopo.planning.anchoring.sending import sent
-from txtopo.planning.anchoring.spout_task import Room, SpoutTask, Turn
-from txtopo.planning.program import Program
 from txtopo.retries import warn_of_retry
 from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.progress import Started, Stopped, TopologyListener
@@ -31,6 +27,10 @@ from txtopo.runtime.reliable.progress import ErrorReported, Progressed, SlotLost
 from txtopo.runtime.reliable.spout_lane import SpoutLane
 from txtopo.runtime.scheduler import LaneScheduler
 from txtopo.runtime.waiters import Waiters
+from txtopo.stages.anchoring.report import Complaint, Report
+from txtopo.stages.anchoring.sending import sent
+from txtopo.stages.anchoring.spout_task import Room, SpoutTask, Turn
+from txtopo.stages.program import Program
 
 # Spouts wait while a slot has as many tuples to consume: some tenths of a second. Of slow bolts it
 # has less, see Credit.

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from txtopo.collector import BEAT_S, Pulse
-from txtopo.planning.anchoring.report import Report
-from txtopo.planning.anchoring.sending import Sealed
-from txtopo.planning.anchoring.slot import Outcome, Slot
-from txtopo.planning.program import Program
 from txtopo.runtime.reliable.carrier import SlotListener
 from txtopo.runtime.scheduler import Lane, LaneScheduler, Timer
 from txtopo.runtime.threads import this_thread
+from txtopo.stages.anchoring.report import Report
+from txtopo.stages.anchoring.sending import Sealed
+from txtopo.stages.anchoring.slot import Outcome, Slot
+from txtopo.stages.program import Program
 
 # How long it takes until a slot that was killed is back, about that of a Python worker of Spark.
 REVIVE_S = 0.5

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from txtopo.acking import EndedTrees
-from txtopo.planning.anchoring.report import Count
 from txtopo.runtime.reliable.progress import ReliableProgress
+from txtopo.stages.anchoring.report import Count
 
 # A spout that never replays must not fill the memory with what it has failed.
 _FAILED_IDS_MAX = 100_000

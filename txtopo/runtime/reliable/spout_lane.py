@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
-from txtopo.planning.anchoring.report import Complaint
-from txtopo.planning.anchoring.spout_task import Ends, Room, SpoutTask, Turn
 from txtopo.runtime.scheduler import Lane, LaneScheduler, Timer
+from txtopo.stages.anchoring.report import Complaint
+from txtopo.stages.anchoring.spout_task import Ends, Room, SpoutTask, Turn
 
 # A spout that has nothing is asked again after this pause (Storm's), which doubles each time up to
 # Config.poll_interval_s, so that an idle run costs next to nothing.

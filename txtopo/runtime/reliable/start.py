@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
-from txtopo.planning.program import Program, compile_program
 from txtopo.runtime.progress import TopologyListener
 from txtopo.runtime.reliable.carrier import SlotCarrier
 from txtopo.runtime.reliable.driver import ReliableDriver, ReliableParts
@@ -18,6 +17,7 @@ from txtopo.runtime.reliable.progress import Progressed
 from txtopo.runtime.run_handle import RecentProgress
 from txtopo.runtime.scheduler import LaneScheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, open_session
+from txtopo.stages.program import Program, compile_program
 from txtopo.topology.graph import Graph
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ stages of their runs; :mod:`~txtopo.runtime.resident.stages` says how.
   to a slot between two lives is kept until the next one is there.
 * **Bounds.** No socket has a high-water mark: slots never wait for each other (two that are full
   would wait forever), and the driver must not. What is under way is bounded by one order a slot
-  where stages are computed, and by credits where bolts live, see :mod:`txtopo.planning.anchoring`:
+  where stages are computed, and by credits where bolts live, see :mod:`txtopo.stages.anchoring`:
   spouts wait while a slot has more to consume than it finishes in a share of the timeout.
   Reports come over different connections; :mod:`~txtopo.runtime.resident.accounts` keeps the sums
   exact.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from txtopo.planning.program import Program
 from txtopo.runtime.resident.sockets import Keys
+from txtopo.stages.program import Program
 
 
 class Jobs(Protocol):

@@ -16,8 +16,6 @@ from typing import Protocol
 
 from txtopo.config import Config
 from txtopo.errors import InfrastructureError, RunLostError
-from txtopo.planning.pickling import pack
-from txtopo.planning.program import Program
 from txtopo.retries import warn_of_retry
 from txtopo.runtime.resident import messages
 from txtopo.runtime.resident.jobs import Jobs
@@ -25,6 +23,8 @@ from txtopo.runtime.resident.post_office import Letter, PostOffice
 from txtopo.runtime.resident.slot_task import SILENCE_S
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.stages.pickling import pack
+from txtopo.stages.program import Program
 
 # Slots have this long to end by themselves before their tasks are cancelled, and Spark as long to
 # do that.

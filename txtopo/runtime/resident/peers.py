@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from txtopo.planning.anchoring.sending import Sealed
 from txtopo.runtime.resident.messages import Neighbour, Sent, lives_frame
 from txtopo.runtime.resident.sockets import Keys, connected
+from txtopo.stages.anchoring.sending import Sealed
 
 if TYPE_CHECKING:
     Context = zmq.Context[zmq.Socket[bytes]]

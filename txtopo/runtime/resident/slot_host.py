@@ -3,7 +3,7 @@
 One thread does everything: it takes in all that has come, lets the slot work on it, sends what came
 of it, and waits. ZeroMQ's own threads receive, encrypt and send meanwhile.
 
-What came of a work leaves in parts, see :mod:`txtopo.planning.anchoring.slot`. The thread that
+What came of a work leaves in parts, see :mod:`txtopo.stages.anchoring.slot`. The thread that
 works owns the sockets, so it sends a part by itself, in the middle of the work: that puts the part
 into the socket's queue and returns, and ZeroMQ's thread sends it, whatever ``execute`` does next. A
 second thread only beats the pulse. Before a part is sent the driver is listened to: a work may take
@@ -20,11 +20,6 @@ from collections.abc import Callable
 import zmq
 
 from txtopo.collector import BEAT_S, Pulse
-from txtopo.planning.anchoring.envelope import tuples_in
-from txtopo.planning.anchoring.report import Report
-from txtopo.planning.anchoring.slot import Outcome, Slot
-from txtopo.planning.pickling import loads
-from txtopo.planning.program import Program
 from txtopo.runtime.resident import messages
 from txtopo.runtime.resident.accounts import DRIVER
 from txtopo.runtime.resident.link import DriverLink
@@ -32,6 +27,11 @@ from txtopo.runtime.resident.messages import Said
 from txtopo.runtime.resident.peers import Peers
 from txtopo.runtime.resident.sockets import Keys, listening
 from txtopo.runtime.threads import Beat, this_thread
+from txtopo.stages.anchoring.envelope import tuples_in
+from txtopo.stages.anchoring.report import Report
+from txtopo.stages.anchoring.slot import Outcome, Slot
+from txtopo.stages.pickling import loads
+from txtopo.stages.program import Program
 
 # So that reports, and with them acks, do not wait for all of a long backlog.
 WORK_TUPLES_MAX = 20_000

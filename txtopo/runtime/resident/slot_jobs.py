@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from txtopo.errors import ConfigError
-from txtopo.planning.program import Program
 from txtopo.runtime.resident.slot_task import SlotTask, Work
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.session import is_classic
 from txtopo.runtime.spark_failures import failure_of_job
 from txtopo.runtime.spark_jobs import ClassicLabels
 from txtopo.runtime.stage_task import PackedProgram
+from txtopo.stages.program import Program
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

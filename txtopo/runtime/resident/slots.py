@@ -6,10 +6,6 @@ from collections.abc import Callable
 
 from txtopo.config import Config
 from txtopo.errors import RunLostError
-from txtopo.planning.anchoring.report import Complaint, Report
-from txtopo.planning.anchoring.sending import Sealed
-from txtopo.planning.pickling import pack
-from txtopo.planning.program import Program
 from txtopo.runtime.reliable.carrier import SlotListener
 from txtopo.runtime.resident import messages
 from txtopo.runtime.resident.accounts import Accounts
@@ -17,6 +13,10 @@ from txtopo.runtime.resident.jobs import Jobs
 from txtopo.runtime.resident.lives import Lives, Place
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.stages.anchoring.report import Complaint, Report
+from txtopo.stages.anchoring.sending import Sealed
+from txtopo.stages.pickling import pack
+from txtopo.stages.program import Program
 
 
 class ResidentSlots:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import zmq
 
-from txtopo.planning.pickling import loads
-from txtopo.planning.program import Program
-from txtopo.planning.stages import run_stage
 from txtopo.runtime.resident import messages
 from txtopo.runtime.resident.link import DriverLink
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stages import StageOrder, pack_answer
+from txtopo.stages.pickling import loads
+from txtopo.stages.program import Program
+from txtopo.stages.stages import run_stage
 
 
 class StageHost:

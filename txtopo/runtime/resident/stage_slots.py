@@ -10,15 +10,15 @@ from itertools import count
 
 from txtopo.config import Config
 from txtopo.errors import RunLostError
-from txtopo.planning.pickling import pack
-from txtopo.planning.program import Chain, Program
-from txtopo.planning.run import Run
 from txtopo.runtime.resident import messages
 from txtopo.runtime.resident.jobs import Jobs
 from txtopo.runtime.resident.lives import Lives, Place
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stages import Record, StageOrder, unpack_answer
 from txtopo.runtime.scheduler import ThreadScheduler, Timer
+from txtopo.stages.pickling import pack
+from txtopo.stages.program import Chain, Program
+from txtopo.stages.run import Run
 
 # What is not done by then is more than a slot's next life costs, about 0.5 s after Spark has given
 # the worker 2 s to end.

@@ -33,9 +33,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from txtopo.planning.pickling import loads, pack
-from txtopo.planning.program import Chain
-from txtopo.planning.run import Run
+from txtopo.stages.pickling import loads, pack
+from txtopo.stages.program import Chain
+from txtopo.stages.run import Run
 
 Record = tuple[int, bytes]
 """(address, payload)."""

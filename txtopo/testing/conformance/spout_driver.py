@@ -19,13 +19,13 @@ from txtopo.config import Config
 from txtopo.coordinator.protocol import NotReady, PlanBatch
 from txtopo.groupings import DirectGrouping, GlobalGrouping
 from txtopo.metadata import BatchMetadata
-from txtopo.planning.envelopes import open_envelope
-from txtopo.planning.outcome import BatchOutcome, judge
-from txtopo.planning.program import compile_program
-from txtopo.planning.run import Run
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.journaling import check_size, from_json, to_json
 from txtopo.runtime.local import LocalCarrier
+from txtopo.stages.envelopes import open_envelope
+from txtopo.stages.outcome import BatchOutcome, judge
+from txtopo.stages.program import compile_program
+from txtopo.stages.run import Run
 from txtopo.testing.conformance.spout_source import Row, Spout
 from txtopo.topology.component import Component, Role, Subscription, declared_streams, spout_role
 from txtopo.topology.graph import Graph

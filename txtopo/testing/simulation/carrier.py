@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
-from txtopo.planning.run import Run
 from txtopo.runtime.carrier import Processed
 from txtopo.runtime.local import LocalCarrier, Stage
+from txtopo.stages.run import Run
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.process import SimulatedProcess

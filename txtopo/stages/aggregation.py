@@ -1,0 +1,254 @@
+"""Aggregation: how the rows for a ``PersistentAggregate`` become partial results, in columns.
+
+Rows are combined where they are sent, partial results of the senders in the driver. Both are a
+``group_by`` of Arrow: one row for each distinct key. NULL is a key like any other here (the state
+refuses it), all NaN are one key, and so are 0.0 and -0.0. What Arrow cannot combine is gathered by
+key here, and combined by ``folding.py``.
+
+A sum that leaves its type is an error, since Arrow would wrap it: a bound made of the largest
+value is looked at first, and only where that does not do the sum is computed in wider numbers.
+
+Arrow counts the bytes of a column in 31 bits, and ``group_by`` does not look: keys of more than
+2 GiB come out with offsets that have wrapped, as other keys. So what is combined at a time stays
+below that, and what is left of it, one row for each key, is refused by name where it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo.bolts.persistent_aggregate import GLOBAL_KEY, PersistentAggregate
+from txtopo.errors import ValueRefusedError
+from txtopo.stages.folding import Folding
+from txtopo.state.aggregates import Aggregate, Count
+from txtopo.state.own_aggregate import OwnAggregate, PythonAggregate
+from txtopo.tuples import Field, Fields
+
+# What a column of text holds: Arrow's offsets are 32 bits, with a sign.
+COLUMN_BYTES_MAX = 2**31 - 1
+_LONG_MAX = 2**63 - 1
+_DECIMAL_MAX = 10**38 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """What is combined for one ``PersistentAggregate``.
+
+    Attributes:
+        key: Names of the key fields; empty for one row over everything.
+        names: Names of the value columns.
+        aggregates: How each of them is combined.
+        schema: Key columns, then the columns of partial results: one for each value column, and
+            behind it more for some that are combined in Python.
+        foldings: How those are combined, by the name of their value column.
+        retracted: Name of the input field that says which rows are taken back; None if none are.
+    """
+
+    key: tuple[str, ...]
+    names: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    schema: pa.Schema
+    foldings: Mapping[str, Folding]
+    retracted: str | None = None
+
+    @classmethod
+    def of(cls, bolt: PersistentAggregate, inputs: Fields) -> Aggregation:
+        """Return what *bolt* combines from inputs of these fields."""
+        foldings = {
+            name: Folding.of(name, aggregate, inputs, bolt.retracted)
+            for name, aggregate in bolt.aggregates.items()
+            if isinstance(aggregate, PythonAggregate)
+        }
+        columns: list[Field] = [*bolt.key_fields(inputs)]
+        for field in bolt.value_fields(inputs):
+            columns += foldings[field.name].columns.fields if field.name in foldings else [field]
+        aggregates = tuple(bolt.aggregates.values())
+        schema = pa.schema([one for field in columns for one in Fields.of([field]).arrow_schema()])
+        names = tuple(bolt.aggregates)
+        return cls(bolt.key, names, aggregates, schema, foldings, bolt.retracted)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the order of combining shows in the result: sums of floats, and maybe others."""
+        return any(
+            isinstance(aggregate, OwnAggregate)
+            or (aggregate.operator == "add" and pa.types.is_floating(self.schema.field(name).type))
+            for name, aggregate in zip(self.names, self.aggregates, strict=True)
+        )
+
+    @property
+    def keys(self) -> list[str]:
+        """Names of the key columns."""
+        return list(self.key or self.schema.names[:1])
+
+    @property
+    def stored(self) -> list[str]:
+        """Names of the columns that reach the store."""
+        return [*self.keys, *self.names]
+
+    def inputs_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows as partial results: key columns, then the others.
+
+        Each has one row, unless there is something that Arrow cannot combine: then each has a key.
+        """
+        columns = dict(zip(self.keys, self._keys_of(batch), strict=True))
+        for name, aggregate in zip(self.names, self.aggregates, strict=True):
+            if name in self.foldings:
+                folding = self.foldings[name]
+                columns |= zip(folding.gathered, folding.inputs_of(batch), strict=True)
+            else:
+                columns[name] = self._signed(batch, self._input_of(batch, name, aggregate), name)
+        if self.foldings:
+            table = pa.Table.from_pydict(columns)
+            return self._combined(table, lambda folding: folding.gathered, Folding.folded)
+        return pa.RecordBatch.from_arrays(list(columns.values()), schema=self.schema)
+
+    def combine(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """Combine partial results: one row for each key.
+
+        Raises:
+            ValueRefusedError: A sum does not fit its column, or the keys do not fit one.
+        """
+        waiting: list[pa.RecordBatch] = []
+        size = 0
+        for batch in batches:
+            size += _text_bytes(batch)
+            if size > COLUMN_BYTES_MAX and waiting:
+                waiting = [self._merged(waiting)]
+                size = _text_bytes(waiting[0]) + _text_bytes(batch)
+            if size > COLUMN_BYTES_MAX:
+                raise self._too_large([*waiting, batch])
+            waiting.append(batch)
+        return self._merged(waiting)
+
+    def _merged(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        table = pa.Table.from_batches(batches, self.schema)
+        return self._combined(table, self._names_of_partials, Folding.merged)
+
+    def _names_of_partials(self, folding: Folding) -> list[str]:
+        return list(folding.columns.fields.names)
+
+    def _keys_of(self, batch: pa.RecordBatch) -> Iterator[pa.Array]:
+        if not self.key:
+            yield pa.repeat(GLOBAL_KEY, batch.num_rows)
+        for name in self.key:
+            yield _plain(batch.column(name)).cast(self.schema.field(name).type)
+
+    def _input_of(self, batch: pa.RecordBatch, name: str, aggregate: Aggregate) -> pa.Array:
+        kind = self.schema.field(name).type
+        if aggregate.field is None:
+            return pa.repeat(pa.scalar(1, kind), batch.num_rows)
+        if isinstance(aggregate, Count):
+            return batch.column(aggregate.field).is_valid().cast(kind)
+        return batch.column(aggregate.field).cast(kind)
+
+    def _signed(self, batch: pa.RecordBatch, column: pa.Array, name: str) -> pa.Array:
+        """Return a column of what is added, negative in the rows that are taken back."""
+        if self.retracted is None:
+            return column
+        gone = batch.column(self.retracted).fill_null(False)
+        try:
+            return pc.if_else(gone, pc.negate_checked(pc.if_else(gone, column, None)), column)
+        except pa.ArrowInvalid as error:
+            raise self._unfit(name) from error
+
+    def _combined(
+        self,
+        table: pa.Table,
+        gathered: Callable[[Folding], list[str]],
+        reduce: Callable[[Folding, list[pa.ChunkedArray]], list[pa.Array]],
+    ) -> pa.RecordBatch:
+        steps: list[tuple[object, ...]] = []
+        for name, aggregate in zip(self.names, self.aggregates, strict=True):
+            if name in self.foldings:
+                steps += [(column, "list") for column in gathered(self.foldings[name])]
+            elif aggregate.operator == "add":
+                table = self._widened(table, name)
+                options = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
+                steps.append((name, "sum", options))
+            else:
+                steps.append((name, aggregate.operator))
+        grouped = pa.TableGroupBy(table, self.keys, use_threads=False).aggregate(steps)
+        found = iter(grouped.columns)
+        columns = [next(found).combine_chunks() for _ in self.keys]
+        for name in self.names:
+            if name in self.foldings:
+                folding = self.foldings[name]
+                columns += reduce(folding, [next(found) for _ in gathered(folding)])
+            else:
+                columns.append(self._narrowed(next(found), name))
+        if any(isinstance(column, pa.ChunkedArray) for column in columns):
+            raise self._too_large([pa.table(columns, schema=self.schema)])
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _widened(self, table: pa.Table, name: str) -> pa.Table:
+        """Return the table with a column whose sum cannot wrap."""
+        column, at = table.column(name), table.schema.get_field_index(name)
+        kind = column.type
+        if pa.types.is_floating(kind) or not len(column):
+            return table
+        extremes = pc.min_max(column)
+        bound = max(
+            (
+                abs(int(v.as_py().scaleb(kind.scale)) if pa.types.is_decimal(kind) else v.as_py())
+                for v in extremes.values()
+                if v.is_valid
+            ),
+            default=0,
+        )
+        largest = _DECIMAL_MAX if pa.types.is_decimal(kind) else _LONG_MAX
+        if bound * len(column) <= largest:
+            return table
+        scale = kind.scale if pa.types.is_decimal(kind) else 0
+        return table.set_column(at, name, column.cast(pa.decimal256(76, scale)))
+
+    def _narrowed(self, column: pa.ChunkedArray, name: str) -> pa.Array:
+        kind = self.schema.field(name).type
+        try:
+            return column.combine_chunks().cast(kind)
+        except pa.ArrowInvalid as error:
+            raise self._unfit(name) from error
+
+    def _too_large(self, parts: Sequence[pa.RecordBatch | pa.Table]) -> ValueRefusedError:
+        sizes = {
+            name: sum(part.column(name).nbytes for part in parts)
+            for name, kind in zip(self.schema.names, self.schema.types, strict=True)
+            if _is_text(kind)
+        }
+        column = max(sizes, key=lambda name: sizes[name])
+        return ValueRefusedError(
+            f"the keys of one batch and what belongs to them are too large for a column; got "
+            f"{sizes[column]} bytes in column {column!r}; expected at most {COLUMN_BYTES_MAX}; no "
+            "setting raises that; let the spout cut smaller batches, or aggregate shorter values",
+            column=column,
+            bytes=sizes[column],
+        )
+
+    def _unfit(self, name: str) -> ValueRefusedError:
+        return ValueRefusedError(
+            f"a sum does not fit value column {name!r}; got more than "
+            f"{self.schema.field(name).type} holds; "
+            "expected smaller values; aggregate a wider type, such as decimal(38,0)",
+            column=name,
+        )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _text_bytes(batch: pa.RecordBatch) -> int:
+    """Return the bytes of the largest column of text."""
+    return max((column.nbytes for column in batch.columns if _is_text(column.type)), default=0)
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Return a key column in which equal floats have equal bits."""
+    if not pa.types.is_floating(column.type):
+        return column
+    nan = pa.scalar(float("nan"), column.type)
+    return pc.if_else(pc.is_nan(column), nan, pc.add(column, pa.scalar(0.0, column.type)))

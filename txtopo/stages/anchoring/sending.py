@@ -1,0 +1,163 @@
+"""Sending: receivers and ids for a batch that one task emitted, a column at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from txtopo.acking import Column, Ids, Rows
+from txtopo.errors import EmitError
+from txtopo.stages.anchoring.envelope import seal
+from txtopo.stages.anchoring.links import Links
+from txtopo.stages.columns import to_batches
+from txtopo.stages.envelopes import Segment
+from txtopo.stages.program import PlannedComponent, PlannedEdge, Program
+from txtopo.stages.routing import EveryTask, OneTask, Route, Router, make_router
+from txtopo.stages.spreading import Share, spread
+
+# Where a task's round begins follows from this in place of a txid: there are no batches here.
+_NO_TXID = 0
+
+
+class Sealed(NamedTuple):
+    """An envelope on its way."""
+
+    to_slot: int
+    record: bytes
+    tuples: int
+
+
+class Sending:
+    """What one task emits, on its way into envelopes. Lives as long as its task."""
+
+    def __init__(
+        self, program: Program, component: PlannedComponent, task: int, slot: int, ids: Ids
+    ) -> None:
+        self._program = program
+        self._component = component
+        self._task = task
+        self._slot = slot
+        self._ids = ids
+        self._routers: dict[int, Router] = {}
+
+    def seal(
+        self,
+        stream: str,
+        rows: Sequence[Sequence[Any]],
+        targets: Sequence[int] | None,
+        links: Links,
+    ) -> tuple[list[Sealed], Column]:
+        """Put rows into envelopes.
+
+        Args:
+            stream: The stream that they were emitted to.
+            rows: The values.
+            targets: The tasks that were picked, on a direct stream.
+            links: The trees of the rows; its ids are not looked at.
+
+        Returns:
+            The envelopes, and for each link the XOR of all ids that were drawn for it.
+
+        Raises:
+            EmitError: A value does not fit its column, or a task does not exist.
+        """
+        component = self._component
+        fields, schema = component.streams[stream].fields, component.schemas[stream]
+        sealed: list[Sealed] = []
+        columns: list[Column] = []
+        start = 0
+        for batch in to_batches(component.id, stream, fields, schema, rows):
+            end = start + batch.num_rows
+            hanging = links.slice(start, batch.num_rows)
+            chosen = targets if targets is None else targets[start:end]
+            made: Column = np.zeros(len(hanging.roots), dtype=np.uint64)
+            for index in component.outputs[stream]:
+                sealed += self._along(self._program.edges[index], batch, chosen, hanging, made)
+            columns.append(made)
+            start = end
+        return sealed, columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+    def _along(
+        self,
+        edge: PlannedEdge,
+        batch: pa.RecordBatch,
+        targets: Sequence[int] | None,
+        links: Links,
+        made: Column,
+    ) -> Iterator[Sealed]:
+        order, shares = self._shares(edge, batch, self._router(edge).route(batch, targets))
+        delivered = self._draw(links, order, batch.num_rows, made)
+        try:
+            ordered = batch if order is None else batch.take(pa.array(order))
+        except pa.ArrowInvalid as error:
+            copies = sum(share.tuples for share in shares)
+            raise EmitError(
+                f"{edge.source!r} emitted tuples to stream {edge.stream!r} that are too large for "
+                f"so many tasks of {edge.target!r}; got {batch.nbytes} bytes for {copies} "
+                "deliveries; expected less than 2 GiB in all; emit where the value lies",
+                component=edge.source,
+                stream=edge.stream,
+            ) from error
+        for share in shares:
+            part = ordered.slice(share.start, share.tuples)
+            record = seal(
+                share.slot,
+                edge.index,
+                share.segments,
+                delivered.slice(share.start, share.tuples),
+                part,
+            )
+            yield Sealed(share.slot, record, share.tuples)
+
+    def _shares(
+        self, edge: PlannedEdge, batch: pa.RecordBatch, route: Route
+    ) -> tuple[Rows | None, list[Share]]:
+        """Return the order in which rows are delivered, None for as they are, and the shares."""
+        rows, slots = batch.num_rows, self._program.slots
+        if isinstance(route, OneTask):
+            segments = [Segment(self._task, route.task, rows)]
+            return None, [Share(route.task % slots, 0, rows, segments)]
+        if isinstance(route, EveryTask):
+            # Each copy is an edge of the tree by itself.
+            tasks = np.tile(np.arange(edge.tasks), rows)
+            which: Rows | None = np.repeat(np.arange(rows), edge.tasks)
+        else:
+            tasks, which = route.tasks, route.rows
+        order, shares = spread(tasks, edge.tasks, slots, self._task)
+        return order if which is None else which[order], shares
+
+    def _draw(self, links: Links, order: Rows | None, rows: int, made: Column) -> Links:
+        """Return the links of the delivered tuples, with fresh ids, and XOR these into *made*."""
+        if not len(links.roots):
+            return links
+        if order is None:
+            ids = self._ids.draw(len(links.roots))
+            made ^= ids
+            return links._replace(ids=ids)
+        position, link = links.of(order)
+        ids = self._ids.draw(len(link))
+        np.bitwise_xor.at(made, link, ids)
+        if position is None:
+            return Links(links.roots[link], ids)
+        counts = np.bincount(position, minlength=len(order))
+        return Links(links.roots[link], ids, np.concatenate(([0], np.cumsum(counts))))
+
+    def _router(self, edge: PlannedEdge) -> Router:
+        router = self._routers.get(edge.index)
+        if router is None:
+            router = self._routers[edge.index] = make_router(
+                edge, txid=_NO_TXID, task=self._task, slot=self._slot, slots=self._program.slots
+            )
+        return router
+
+
+def sent(sealed: Sequence[Sealed]) -> Counter[int]:
+    """Return how many tuples go to each slot."""
+    tuples: Counter[int] = Counter()
+    for each in sealed:
+        tuples[each.to_slot] += each.tuples
+    return tuples

@@ -1,0 +1,208 @@
+"""Spout tasks of at-least-once topologies: turns of ``ack``, ``fail`` and ``next_tuple``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from txtopo.acking import NONE, Column, Ids, Xors
+from txtopo.collector import SpoutOutputCollector
+from txtopo.context import TaskContext
+from txtopo.spouts.reliable import Spout
+from txtopo.stages.anchoring.envelope import DRIVER_SLOT
+from txtopo.stages.anchoring.links import Links
+from txtopo.stages.anchoring.report import Complaint, Count
+from txtopo.stages.anchoring.sending import Sealed, Sending
+from txtopo.stages.pickling import loads
+from txtopo.stages.program import PlannedComponent, Program
+
+# A turn is a work on the spout's lane. Larger envelopes are cheaper, but what is emitted first
+# waits for the last.
+TURN_TUPLES_MAX = 2_000
+TURN_S = 0.005
+
+
+@dataclass(slots=True)
+class Ends:
+    """Message ids that a spout task is told of."""
+
+    acked: list[Any] = field(default_factory=list)
+    failed: list[Any] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.acked or self.failed)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a spout task may emit in a turn, as long as it has begun no ``next_tuple`` beyond it.
+
+    Attributes:
+        trees: How many more trees may be pending; None for any number.
+        tuples: How many tuples.
+    """
+
+    trees: int | None = None
+    tuples: int = TURN_TUPLES_MAX
+
+    def __bool__(self) -> bool:
+        return self.trees != 0 and self.tuples > 0
+
+
+@dataclass(slots=True)
+class Turn:
+    """What came of a turn: begin the trees, then send the envelopes.
+
+    Attributes:
+        sealed: The envelopes.
+        begun: The roots with the XORs of their edges.
+        messages: The message id of each root.
+        emitted: How many tuples were emitted.
+        dry: Whether the last ``next_tuple`` emitted nothing.
+        counts: As in a report of a slot.
+        complaints: As in a report of a slot.
+    """
+
+    sealed: list[Sealed] = field(default_factory=list)
+    begun: Xors = field(default_factory=Xors)
+    messages: list[Any] = field(default_factory=list)
+    emitted: int = 0
+    dry: bool = False
+    counts: Counter[Count] = field(default_factory=Counter)
+    complaints: list[Complaint] = field(default_factory=list)
+
+
+class SpoutTask:
+    """One task of a spout. All its methods are called on one thread.
+
+    Args:
+        program: The topology.
+        component: The spout.
+        task: Which of its tasks.
+        seed: What its ids follow from.
+        tracked: Whether there are ackers.
+        now: The time in seconds.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        component: PlannedComponent,
+        task: int,
+        seed: int,
+        *,
+        tracked: bool,
+        now: Callable[[], float],
+    ) -> None:
+        self._program = program
+        self._component = component
+        self._task = task
+        self._now = now
+        self._ids = Ids(seed)
+        self._sending = Sending(program, component, task, DRIVER_SLOT, self._ids)
+        self._spout: Spout = loads(component.prototype)
+        self._turn = Turn()
+        self._collector = SpoutOutputCollector(
+            component.id, component.streams, self._send, None if tracked else self._spout.ack
+        )
+        self._begun: list[Xors] = []
+        self._active = self._opened = False
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """(id of the spout, index of the task)."""
+        return self._component.id, self._task
+
+    @property
+    def pending(self) -> int:
+        """How many of its trees have not ended, as far as it was told."""
+        return self._collector.pending
+
+    def open(self) -> None:
+        """Open the spout."""
+        component, program = self._component, self._program
+        context = TaskContext(program.topology_id, component.id, self._task, component.tasks)
+        self._spout.open(program.config, context, self._collector)
+        self._opened = True
+
+    def turn(self, ends: Ends, *, active: bool, room: Room) -> Turn:
+        """Tell the spout what has ended, then let it emit.
+
+        Args:
+            ends: What has ended.
+            active: Whether the run is activated.
+            room: What it may emit.
+        """
+        spout, collector = self._spout, self._collector
+        if active != self._active:
+            self._active = active
+            (spout.activate if active else spout.deactivate)()
+        collector.pending -= len(ends.acked) + len(ends.failed)
+        for message_id in ends.acked:
+            spout.ack(message_id)
+        for message_id in ends.failed:
+            spout.fail(message_id)
+        if active and room:
+            self._emit(room)
+        for stream in self._component.streams:
+            self._send(stream)
+        turn, self._turn = self._turn, Turn()
+        if self._begun:
+            turn.begun = Xors(*(np.concatenate(each) for each in zip(*self._begun, strict=True)))
+            self._begun = []
+        turn.emitted, collector.tuples = collector.tuples, 0
+        turn.counts["emitted", self._component.id] += turn.emitted
+        turn.complaints = [Complaint(*self.name, error) for error in collector.errors]
+        collector.errors.clear()
+        return turn
+
+    def close(self) -> None:
+        """Close the spout, if it was opened."""
+        if self._opened:
+            self._spout.close()
+
+    def _emit(self, room: Room) -> None:
+        collector, next_tuple = self._collector, self._spout.next_tuple
+        pending_max = None if room.trees is None else collector.pending + room.trees
+        tuples_max = min(TURN_TUPLES_MAX, room.tuples)
+        end_s = self._now() + TURN_S
+        while True:
+            before = collector.tuples
+            next_tuple()
+            if collector.tuples == before:
+                self._turn.dry = True
+                return
+            if pending_max is not None and collector.pending >= pending_max:
+                return
+            if collector.tuples >= tuples_max or self._now() >= end_s:
+                return
+
+    def _send(self, stream: str) -> None:
+        emitted = self._collector.emitted[stream]
+        if not emitted.rows:
+            return
+        rows, messages, targets = emitted.rows, emitted.marks, emitted.targets
+        emitted.rows, emitted.marks, emitted.targets = [], [], []
+        tracked = [message for message in messages if message is not None]
+        roots = self._ids.draw(len(tracked))
+        direct = self._component.streams[stream].direct
+        sealed, made = self._sending.seal(
+            stream, rows, targets if direct else None, _links(messages, roots)
+        )
+        turn = self._turn
+        turn.sealed += sealed
+        turn.messages += tracked
+        self._begun.append(Xors(roots, made))
+
+
+def _links(messages: list[Any], roots: Column) -> Links:
+    if len(roots) == len(messages):
+        return Links(roots)
+    if not len(roots):
+        return Links(NONE)
+    tracked = [message is not None for message in messages]
+    return Links(roots, starts=np.concatenate(([0], np.cumsum(tracked))))

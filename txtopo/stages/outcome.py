@@ -1,0 +1,271 @@
+"""Outcome: what the driver learns from the records of a job.
+
+A run loses what comes after its first failure, and keeps what is before. The metadata of a batch is
+complete only here: where its emitters ended is merged over all tasks, and carried forward for
+partitions that emitted nothing; what they brought is compared with what is known of the txid, and a
+batch that is another one counts as failed (:mod:`txtopo.stages.content`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.errors import ConflictingWritesError, NonRepeatableBatch
+from txtopo.metadata import BatchMetadata, Json
+from txtopo.stages.content import check_replay
+from txtopo.stages.envelopes import Envelope
+from txtopo.stages.failures import error_of
+from txtopo.stages.inbox import NOWHERE, Records
+from txtopo.stages.program import Chain, Program
+from txtopo.stages.run import Run
+from txtopo.stages.stamps import Control, Maker, TaskFailure, one_run_each, raise_fault
+from txtopo.state.backend import Key, Puts, Values
+from txtopo.topology.component import Role
+
+Tuples = Mapping[str, Mapping[str, int]]
+"""Emitted tuples by component and stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedBatch:
+    """The first batch of a run that user code failed.
+
+    Attributes:
+        attempt: Its attempt.
+        error: The exception, with a note of where it happened.
+        component: The component that raised it.
+    """
+
+    attempt: TransactionAttempt
+    error: Exception
+    component: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """A processed batch.
+
+    Attributes:
+        attempt: Its attempt.
+        metadata: Its metadata, complete.
+        cut: Envelopes for a commit phase in the driver.
+        partials: Envelopes of partial results by ``PersistentAggregate``.
+        tuples: How many tuples were emitted.
+        bytes_by_stream: How much of it came to the driver and waits there, by
+            ``component/stream``.
+        makers: Who made what it consists of.
+        kept_bytes_by_stream: How much of the cut the carrier keeps for a commit phase in tasks,
+            wherever it keeps it; empty when the commit phase runs in the driver.
+    """
+
+    attempt: TransactionAttempt
+    metadata: BatchMetadata
+    cut: tuple[bytes, ...]
+    partials: Mapping[str, tuple[bytes, ...]]
+    tuples: Tuples
+    bytes_by_stream: Mapping[str, int]
+    makers: frozenset[Maker]
+    kept_bytes_by_stream: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """What came of a run: its leading batches that are processed, and the failure behind them."""
+
+    processed: tuple[BatchOutcome, ...]
+    failure: FailedBatch | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOutcome:
+    """What came of the commit phase of a batch.
+
+    Attributes:
+        failure: What failed it; the rest then means nothing.
+        writes: What committers wrote, by (component, name of the state); a state that no
+            transaction was opened on is missing.
+        partials: Further partial results by ``PersistentAggregate``.
+        tuples: How many tuples were emitted.
+    """
+
+    failure: FailedBatch | None
+    writes: Mapping[tuple[str, str], Puts]
+    partials: Mapping[str, tuple[bytes, ...]]
+    tuples: Tuples
+
+
+def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
+    """Say what came of a processed run.
+
+    Raises:
+        RecomputedError: A task was run twice; throw the run away.
+        RunLostError: Records were lost or doubled; throw the run away.
+    """
+    read, control, makers = _read(program, "processing", run, records)
+    failure = _first_failure(run, control.failures)
+    by_txid: dict[int, list[Envelope]] = {attempt.txid: [] for attempt in run.attempts}
+    for envelope in read.envelopes:
+        by_txid[envelope.txid].append(envelope)
+    processed = []
+    for attempt, metadata in zip(run.attempts, _metadata(program, run, control), strict=True):
+        if failure is not None and attempt.txid >= failure.attempt.txid:
+            break
+        content = _content(control, attempt.txid)
+        try:
+            check_replay(program, attempt, metadata.content, content)
+        except NonRepeatableBatch as error:
+            failure = FailedBatch(attempt, error, program.spout_id)
+            break
+        envelopes = by_txid[attempt.txid]
+        outcome = BatchOutcome(
+            attempt=attempt,
+            metadata=replace(metadata, content=content) if content else metadata,
+            cut=tuple(e.record for e in envelopes if program.edges[e.edge].chain is not None),
+            partials=_partials(program, envelopes),
+            tuples=_tuples(control, attempt.txid),
+            bytes_by_stream=_by_stream(program, ((e.edge, len(e.record)) for e in envelopes)),
+            makers=makers,
+            kept_bytes_by_stream=_by_stream(program, _kept(control, attempt.txid)),
+        )
+        processed.append(outcome)
+    return RunOutcome(tuple(processed), failure)
+
+
+def frames_alone(run: Run) -> RunOutcome:
+    """Return what came of a run whose batches are in Spark alone: there are no envelopes."""
+    pairs = zip(run.attempts, run.metadata, strict=True)
+    return RunOutcome(
+        tuple(BatchOutcome(each, planned, (), {}, {}, {}, frozenset()) for each, planned in pairs),
+        None,
+    )
+
+
+def judge_commit(
+    program: Program, batch: BatchOutcome, run: Run, records: Iterable[bytes]
+) -> CommitOutcome:
+    """Say what came of the commit phase of a processed batch.
+
+    Args:
+        program: The topology.
+        batch: The batch, as its run left it.
+        run: The run of this batch alone: ``run.only(attempt)``.
+        records: What the commit chain left for the driver.
+
+    Raises:
+        RecomputedError: The cut was computed again after the run was judged; throw it away.
+        RunLostError: Records were lost or doubled; throw the attempt away.
+        ConflictingWritesError: Two tasks wrote the same key.
+    """
+    read, control, makers = _read(program, "commit", run, records)
+    one_run_each([*batch.makers, *makers])
+    return CommitOutcome(
+        failure=_first_failure(run, control.failures),
+        writes=_writes(control),
+        partials=_partials(program, read.envelopes),
+        tuples=_tuples(control, batch.attempt.txid),
+    )
+
+
+def _read(
+    program: Program, chain: Chain, run: Run, records: Iterable[bytes]
+) -> tuple[Records, Control, frozenset[Maker]]:
+    read = Records.read(records)
+    raise_fault(read.stamps)
+    last = (chain, len(program.levels_of(chain)) - 1)
+    read.check(run, last, program.slots_of(chain), lambda envelope: _sender(envelope, chain))
+    control = Control()
+    for stamp in read.stamps:
+        if stamp.control is not None:
+            control.add(stamp.control)
+    makers = frozenset(control.consumed | read.makers())
+    one_run_each(makers)
+    return read, control, makers
+
+
+def _sender(envelope: Envelope, chain: Chain) -> int:
+    return envelope.maker.slot if envelope.maker.chain == chain else NOWHERE
+
+
+def _first_failure(run: Run, failures: list[TaskFailure]) -> FailedBatch | None:
+    if not failures:
+        return None
+    first = min(failures, key=lambda f: (f.txid, f.level, f.component, f.task))
+    attempt = next(attempt for attempt in run.attempts if attempt.txid == first.txid)
+    return FailedBatch(attempt, error_of(first), first.component)
+
+
+def _metadata(program: Program, run: Run, control: Control) -> list[BatchMetadata]:
+    """Return the metadata of each attempt, with where its emitters ended."""
+    if program.components[program.spout_id].role.plans_batches:
+        return list(run.metadata)
+    opaque = program.components[program.spout_id].role is Role.OPAQUE_SPOUT
+    cut = dict(run.previous.cut or {}) if run.previous is not None else {}
+    found = []
+    for attempt, metadata in zip(run.attempts, run.metadata, strict=True):
+        if metadata.cut is not None and not opaque:
+            cut = dict(metadata.cut)
+        else:
+            ends = [(p, end) for (txid, p), end in control.cuts.items() if txid == attempt.txid]
+            cut = cut | {str(partition): end for partition, end in sorted(ends)}
+        found.append(replace(metadata, cut=cut))
+    return found
+
+
+def _content(control: Control, of_txid: int) -> dict[str, Json]:
+    return {str(p): each for (txid, p), each in sorted(control.contents.items()) if txid == of_txid}
+
+
+def _partials(program: Program, envelopes: Iterable[Envelope]) -> dict[str, tuple[bytes, ...]]:
+    partials: dict[str, tuple[bytes, ...]] = dict.fromkeys(program.aggregations, ())
+    for envelope in envelopes:
+        edge = program.edges[envelope.edge]
+        if edge.chain is None:
+            partials[edge.target] += (envelope.record,)
+    return partials
+
+
+def _kept(control: Control, of_txid: int) -> Iterator[tuple[int, int]]:
+    return ((edge, count) for (txid, edge), count in control.kept.items() if txid == of_txid)
+
+
+def _by_stream(program: Program, counts: Iterable[tuple[int, int]]) -> dict[str, int]:
+    """Sum (edge, bytes) by stream."""
+    totals: dict[str, int] = {}
+    for index, count in counts:
+        edge = program.edges[index]
+        stream = f"{edge.source}/{edge.stream}"
+        totals[stream] = totals.get(stream, 0) + count
+    return totals
+
+
+def _tuples(control: Control, of_txid: int) -> dict[str, dict[str, int]]:
+    tuples: dict[str, dict[str, int]] = {}
+    for (txid, component, stream), count in control.tuples.items():
+        if txid == of_txid:
+            tuples.setdefault(component, {})[stream] = count
+    return tuples
+
+
+def _writes(control: Control) -> dict[tuple[str, str], Puts]:
+    """Return the write sets of all tasks, merged by state.
+
+    Raises:
+        ConflictingWritesError: Two tasks wrote the same key.
+    """
+    merged: dict[tuple[str, str], dict[Key, Values | None]] = {}
+    for each in sorted(control.writes, key=lambda w: (w.component, w.state, w.task)):
+        rows = merged.setdefault((each.component, each.state), {})
+        doubled = rows.keys() & each.puts.rows.keys()
+        if doubled:
+            key = min(doubled, key=repr)
+            raise ConflictingWritesError(
+                f"two tasks of bolt {each.component!r} wrote key {key!r} of state "
+                f"{each.state!r} in txid {each.txid}; expected each key in one task; "
+                "use a fields grouping on the key, or parallelism 1",
+                component=each.component,
+                key=key,
+            )
+        rows.update(each.puts.rows)
+    return {key: Puts(rows) for key, rows in merged.items()}
