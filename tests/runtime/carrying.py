@@ -14,10 +14,8 @@ from txtopo.bolts.bolt import BasicBolt, BatchBolt, Committer
 from txtopo.errors import FailedException
 from txtopo.groupings import FieldsGrouping
 from txtopo.runtime.carrier import Carrier
-from txtopo.stages.committing import commit_in_driver
-from txtopo.stages.outcome import judge, judge_commit
-from txtopo.stages.program import Program
-from txtopo.stages.run import Run
+from txtopo.stages.outcome import commit_in_driver, judge, judge_commit
+from txtopo.stages.program import Program, Run
 from txtopo.topology.component import Role
 from txtopo.tuples import Fields, Tuple
 

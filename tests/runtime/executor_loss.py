@@ -26,8 +26,8 @@ from txtopo.runtime.carrier import Carrier
 from txtopo.runtime.dataframe_carrier import DataFrameCarrier
 from txtopo.runtime.rdd_carrier import RddCarrier
 from txtopo.spouts.transactional import TransactionalEmitter, TransactionalSpout
+from txtopo.stages.emission import merge_partials
 from txtopo.stages.outcome import judge
-from txtopo.stages.partials import merge_partials
 from txtopo.stages.program import Program
 from txtopo.state.aggregates import Count
 from txtopo.tuples import Fields, Tuple

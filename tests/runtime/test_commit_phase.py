@@ -18,8 +18,7 @@ from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.takeover import StateName, open_states
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.stages.outcome import judge
-from txtopo.stages.program import compile_program
-from txtopo.stages.run import Run
+from txtopo.stages.program import Run, compile_program
 from txtopo.state import State, StateBackend
 from txtopo.testing.conformance.driver import claim_of
 from txtopo.transactional_state.memory import MemoryTransactionalState

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from txtopo.runtime.frame_grouping import grouped
-from txtopo.stages.frame_plan import FrameAggregate
+from txtopo.stages.program import FrameAggregate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,11 +19,16 @@ from txtopo.spouts.transactional import (
     TransactionalEmitter,
     TransactionalSpout,
 )
-from txtopo.stages.committing import commit_in_driver
-from txtopo.stages.outcome import BatchOutcome, CommitOutcome, RunOutcome, judge, judge_commit
-from txtopo.stages.partials import merge_partials
-from txtopo.stages.program import Program, compile_program
-from txtopo.stages.run import Run
+from txtopo.stages.emission import merge_partials
+from txtopo.stages.outcome import (
+    BatchOutcome,
+    CommitOutcome,
+    RunOutcome,
+    commit_in_driver,
+    judge,
+    judge_commit,
+)
+from txtopo.stages.program import Program, Run, compile_program
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.registry import State
 from txtopo.topology.component import Component, Role, Subscription, declared_streams

@@ -18,8 +18,7 @@ from tests.stages.running import (
     shuffled,
     spout,
 )
-from txtopo.stages.envelopes import CHUNK_BYTES_MAX, Segment, open_envelope, pieces, seal
-from txtopo.stages.stamps import Maker
+from txtopo.stages.envelopes import CHUNK_BYTES_MAX, Maker, Segment, open_envelope, pieces, seal
 from txtopo.topology.component import Role
 
 BATCH = pa.record_batch([pa.array(["a", "b", None]), pa.array([1, 2, 3])], names=["w", "n"])

@@ -9,9 +9,8 @@ import pyarrow as pa
 from tests.stages.running import bolt, compiled, gathered, record, recording, run_of
 from tests.topology.frame_parts import spout
 from txtopo.bolts.bolt import BatchBolt
-from txtopo.stages.frame_chunks import seal_chunk
 from txtopo.stages.outcome import judge
-from txtopo.stages.stages import run_stage
+from txtopo.stages.stages import run_stage, seal_chunk
 from txtopo.topology.component import Component, Role, declared_streams
 from txtopo.tuples import Tuple
 

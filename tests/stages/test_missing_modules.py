@@ -9,9 +9,9 @@ import pytest
 
 from tests.stages.running import RowsSpout, Topology, run_of, spout
 from txtopo.errors import TopologyError
-from txtopo.stages.failures import error_of, failure_of
-from txtopo.stages.outbox import Site
+from txtopo.stages.mailboxes import Site
 from txtopo.stages.pickling import dumps, loads
+from txtopo.stages.user_errors import error_of, failure_of
 
 
 def test_23_a_missing_module_says_what_to_ship_and_how(site: Site) -> None:

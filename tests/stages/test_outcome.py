@@ -10,9 +10,8 @@ from tests.stages.bolts import Recorder
 from tests.stages.running import RowsSpout, bolt, compiled, run_of, shuffled, spout
 from txtopo.errors import RunLostError
 from txtopo.runtime.local import LocalCarrier
-from txtopo.stages.envelopes import ENVELOPE
+from txtopo.stages.envelopes import ENVELOPE, STAMP
 from txtopo.stages.outcome import BatchOutcome, judge, judge_commit
-from txtopo.stages.stamps import STAMP
 from txtopo.topology.component import Component
 
 BATCHES = [[["a"], ["b"], ["c"]], [], [["d" * 1000]]]

@@ -27,10 +27,9 @@ from txtopo.groupings import (
     PartialKeyGrouping,
     ShuffleGrouping,
 )
-from txtopo.stages.hashing import hash_rows
 from txtopo.stages.pickling import dumps
 from txtopo.stages.program import PlannedEdge
-from txtopo.stages.routing import EveryTask, OneTask, Route, make_router
+from txtopo.stages.routing import EveryTask, OneTask, Route, hash_rows, make_router
 from txtopo.tuples import Fields
 
 FIELDS = Fields("word string, n long")

@@ -29,9 +29,8 @@ from txtopo.bolts.bolt import BatchBolt
 from txtopo.errors import EmitError, StateUsageError, ValueRefusedError
 from txtopo.groupings import AllGrouping, CustomGrouping, CustomStreamGrouping, FieldsGrouping
 from txtopo.runtime.dataframe_carrier import _table as sent_cut
-from txtopo.stages import aggregation, columns, partials, stages
-from txtopo.stages.anchoring.envelope import open_envelope
-from txtopo.stages.anchoring.links import Links
+from txtopo.stages import aggregation, columns, emission, stages
+from txtopo.stages.anchoring.envelope import Links, open_envelope
 from txtopo.stages.anchoring.sending import Sending
 from txtopo.stages.columns import parts_of, to_batches
 from txtopo.state import Count, Max, open_state
@@ -114,7 +113,7 @@ def test_long_tuples_arrive_in_order_and_once(monkeypatch: pytest.MonkeyPatch) -
 
     whole = seen()
     monkeypatch.setattr(columns, "BATCH_BYTES_MAX", 100_000)
-    monkeypatch.setattr("txtopo.stages.bolt_tasks.BATCH_BYTES_MAX", 100_000)
+    monkeypatch.setattr("txtopo.stages.tasks.BATCH_BYTES_MAX", 100_000)
 
     assert seen() == whole
     assert Counter(row[0] for row in whole) == {"shuffled": 100, "all": 200}
@@ -132,8 +131,8 @@ class Joined(ArrowPass):
 def test_long_tuples_are_joined_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten thousand tuples of 300 kB are more than a column holds."""
     monkeypatch.setattr("txtopo.stages.envelopes.CHUNK_BYTES_MAX", 20_000)
-    monkeypatch.setattr("txtopo.stages.outbox.CHUNK_BYTES_MAX", 20_000)
-    monkeypatch.setattr("txtopo.stages.bolt_tasks.BATCH_BYTES_MAX", 100_000)
+    monkeypatch.setattr("txtopo.stages.mailboxes.CHUNK_BYTES_MAX", 20_000)
+    monkeypatch.setattr("txtopo.stages.tasks.BATCH_BYTES_MAX", 100_000)
     Joined.sizes.clear()
 
     Topology(
@@ -147,7 +146,7 @@ def test_long_tuples_are_joined_up_to_a_size(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     ("module", "limit", "largest_max"),
-    [(aggregation, "COLUMN_BYTES_MAX", 220_000), (partials, "WAITING_BYTES_MAX", 410_000)],
+    [(aggregation, "COLUMN_BYTES_MAX", 220_000), (emission, "WAITING_BYTES_MAX", 410_000)],
 )
 def test_aggregates_combine_long_keys_in_turns(
     monkeypatch: pytest.MonkeyPatch, module: Any, limit: str, largest_max: int

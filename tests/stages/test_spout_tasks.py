@@ -14,7 +14,7 @@ from txtopo.errors import EmitError
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
 from txtopo.spouts.partitioned import PartitionedCoordinator, PartitionedTransactionalSpout
-from txtopo.stages.run import Run
+from txtopo.stages.program import Run
 from txtopo.topology.component import Role
 from txtopo.tuples import Fields
 

@@ -21,8 +21,8 @@ from tests.stages.running import (
 )
 from txtopo.bolts.bolt import BatchBolt
 from txtopo.groupings import AllGrouping, FieldsGrouping
-from txtopo.stages import envelopes, outbox
-from txtopo.stages.run import Run
+from txtopo.stages import envelopes, mailboxes
+from txtopo.stages.program import Run
 from txtopo.stages.stages import run_stage
 from txtopo.topology.component import Role
 from txtopo.tuples import Fields, Tuple
@@ -214,7 +214,7 @@ def test_chunks_that_arrive_in_any_order_change_no_order_of_tuples(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(envelopes, "CHUNK_BYTES_MAX", 32)
-    monkeypatch.setattr(outbox, "CHUNK_BYTES_MAX", 32)
+    monkeypatch.setattr(mailboxes, "CHUNK_BYTES_MAX", 32)
     words = [f"w{n:03}" for n in range(100)]
     program = Topology(
         spout(RowsSpout([[[word] for word in words]], "word string")),

@@ -20,11 +20,10 @@ from tests.stages.running import (
 )
 from txtopo.errors import RecomputedError, RunLostError
 from txtopo.groupings import FieldsGrouping
-from txtopo.stages.envelopes import ENVELOPE
+from txtopo.stages.envelopes import ENVELOPE, STAMP, Stamp
 from txtopo.stages.outcome import RunOutcome, judge, judge_commit
-from txtopo.stages.run import Run
+from txtopo.stages.program import Run
 from txtopo.stages.stages import run_stage
-from txtopo.stages.stamps import STAMP, Stamp
 from txtopo.state.aggregates import Count
 from txtopo.topology.component import Role
 

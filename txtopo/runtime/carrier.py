@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.stages.outcome import FailedBatch
-from txtopo.stages.program import Program
-from txtopo.stages.run import Run
+from txtopo.stages.program import Program, Run
 
 if TYPE_CHECKING:
     from txtopo.runtime.frames import Frames

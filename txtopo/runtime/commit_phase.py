@@ -25,10 +25,9 @@ from txtopo.errors import RunLostError
 from txtopo.runtime.closing import close_backends
 from txtopo.runtime.frame_commit import FrameOutcome, run_frame_committers
 from txtopo.runtime.jobs import BatchResult
-from txtopo.stages.committing import commit_in_driver
-from txtopo.stages.outcome import CommitOutcome, FailedBatch, judge_commit
-from txtopo.stages.partials import merge_partials
-from txtopo.stages.states import no_such_state
+from txtopo.stages.emission import merge_partials
+from txtopo.stages.outcome import CommitOutcome, FailedBatch, commit_in_driver, judge_commit
+from txtopo.stages.tasks import no_such_state
 from txtopo.state.backend import Merges, Puts, StateBackend, Writes
 from txtopo.state.frames import FrameWrites
 from txtopo.state.outcome import commit_resolved

@@ -23,8 +23,7 @@ from txtopo.runtime.frames import RECORD, FrameFailed, Frames
 from txtopo.runtime.micro_batch import rows_of, spread
 from txtopo.runtime.spark_jobs import ClassicLabels, ConnectLabels, Labels, SparkJobs
 from txtopo.runtime.stage_task import PackedProgram, StageTask
-from txtopo.stages.program import Chain, Program
-from txtopo.stages.run import Run
+from txtopo.stages.program import Chain, Program, Run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ from txtopo.runtime.frame_failures import failure_of_plan
 from txtopo.runtime.frames import Frames
 from txtopo.stages.outcome import FailedBatch
 from txtopo.stages.pickling import loads
-from txtopo.stages.states import no_such_state
+from txtopo.stages.tasks import no_such_state
 from txtopo.state.frames import FrameStateHandle, FrameWrites
 
 if TYPE_CHECKING:

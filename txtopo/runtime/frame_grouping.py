@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from txtopo.bolts.persistent_aggregate import GLOBAL_KEY
 from txtopo.errors import ConfigError
-from txtopo.stages.frame_plan import FrameAggregate, Kind
+from txtopo.stages.program import FrameAggregate, Kind
 from txtopo.state.aggregates import Operator
 from txtopo.state.frames import FrameWrites
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from txtopo.errors import ConfigError
-from txtopo.stages.frame_plan import frame_plan
+from txtopo.stages.program import frame_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

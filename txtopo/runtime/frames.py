@@ -20,12 +20,10 @@ from txtopo.context import FrameContext
 from txtopo.errors import EmitError, FieldsError
 from txtopo.runtime.frame_failures import failure_of_plan
 from txtopo.runtime.frame_grouping import grouped
-from txtopo.stages.frame_chunks import seal_chunk
-from txtopo.stages.frame_plan import FramePlan, FrameStep
 from txtopo.stages.outcome import FailedBatch
 from txtopo.stages.pickling import loads
-from txtopo.stages.program import Program
-from txtopo.stages.run import Run
+from txtopo.stages.program import FramePlan, FrameStep, Program, Run
+from txtopo.stages.stages import seal_chunk
 from txtopo.state.frames import FrameStateHandle, FrameWrites
 from txtopo.tuples import Fields
 

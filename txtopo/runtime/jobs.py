@@ -30,8 +30,7 @@ from txtopo.runtime.carrier import Carrier
 from txtopo.runtime.carrier import Processed as ProcessedRun
 from txtopo.runtime.journaling import check_size
 from txtopo.stages.outcome import BatchOutcome, RunOutcome, frames_alone, judge
-from txtopo.stages.program import Program
-from txtopo.stages.run import Run
+from txtopo.stages.program import Program, Run
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
 from txtopo.runtime.carrier import Processed
-from txtopo.stages.outbox import DRIVER
-from txtopo.stages.program import Chain, Levels, Program
-from txtopo.stages.run import Run
+from txtopo.stages.mailboxes import DRIVER
+from txtopo.stages.program import Chain, Levels, Program, Run
 from txtopo.stages.stages import run_stage
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.runtime.carrier import Processed
 from txtopo.runtime.spark_jobs import ClassicLabels, SparkJobs
 from txtopo.runtime.stage_task import PackedProgram, StageTask
-from txtopo.stages.program import Program
-from txtopo.stages.run import Run
+from txtopo.stages.program import Program, Run
 
 if TYPE_CHECKING:
     from pyspark import Broadcast, SparkContext

@@ -20,9 +20,8 @@ from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stage_slots import Level, StageSlots
 from txtopo.runtime.resident.stages import Record
 from txtopo.runtime.scheduler import ThreadScheduler
-from txtopo.stages.outbox import DRIVER
-from txtopo.stages.program import Chain, Program
-from txtopo.stages.run import Run
+from txtopo.stages.mailboxes import DRIVER
+from txtopo.stages.program import Chain, Program, Run
 
 ByAddress = dict[int, list[bytes]]
 

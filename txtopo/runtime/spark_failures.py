@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 
 from txtopo.errors import BoltError, ConfigError, DriverMemoryError, RunLostError, TxtopoError
-from txtopo.stages.failures import missing_module
+from txtopo.stages.user_errors import missing_module
 
 # Texts of org.apache.spark.api.python.BasePythonRunner and PythonWorkerFactory (Spark 4.2).
 _CRASHED = ("Python worker exited unexpectedly", "Python worker process terminated")

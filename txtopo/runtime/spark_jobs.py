@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from txtopo.errors import RunLostError, TxtopoError
 from txtopo.runtime.spark_failures import failure_of_job
-from txtopo.stages.program import Chain
-from txtopo.stages.run import Run
+from txtopo.stages.program import Chain, Run
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from txtopo.stages.pickling import dumps, loads
-from txtopo.stages.program import Chain, Program
-from txtopo.stages.run import Run
+from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.stages import run_stage
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from txtopo.runtime.spark_jobs import NoLabels
 from txtopo.runtime.start import check_states
 from txtopo.runtime.takeover import StateName, open_states
 from txtopo.stages.outcome import judge
-from txtopo.stages.program import Program, compile_program
-from txtopo.stages.run import Run
+from txtopo.stages.program import Program, Run, compile_program
 from txtopo.state.backend import StateBackend
 from txtopo.state.ledger import Claim, Ledger, Owner, same_owner
 from txtopo.state.plug_in import claim_state

@@ -4,6 +4,8 @@ A run loses what comes after its first failure, and keeps what is before. The me
 complete only here: where its emitters ended is merged over all tasks, and carried forward for
 partitions that emitted nothing; what they brought is compared with what is known of the txid, and a
 batch that is another one counts as failed (:mod:`txtopo.stages.content`).
+
+Committing: the commit chain of one batch in the driver, without a job.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConflictingWritesError, NonRepeatableBatch
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.stages.content import check_replay
-from txtopo.stages.envelopes import Envelope
-from txtopo.stages.failures import error_of
-from txtopo.stages.inbox import NOWHERE, Records
-from txtopo.stages.program import Chain, Program
-from txtopo.stages.run import Run
-from txtopo.stages.stamps import Control, Maker, TaskFailure, one_run_each, raise_fault
+from txtopo.stages.envelopes import Control, Envelope, Maker, TaskFailure, one_run_each, raise_fault
+from txtopo.stages.mailboxes import NOWHERE, Records
+from txtopo.stages.program import Chain, Program, Run
+from txtopo.stages.stages import run_stage
+from txtopo.stages.tasks import StateOpener
+from txtopo.stages.user_errors import error_of
 from txtopo.state.backend import Key, Puts, Values
 from txtopo.topology.component import Role
 
@@ -269,3 +271,31 @@ def _writes(control: Control) -> dict[tuple[str, str], Puts]:
             )
         rows.update(each.puts.rows)
     return {key: Puts(rows) for key, rows in merged.items()}
+
+
+def commit_in_driver(
+    program: Program, batch: BatchOutcome, run: Run, states: StateOpener
+) -> CommitOutcome:
+    """Run the commit chain of a processed batch here.
+
+    Args:
+        program: The topology, whose commit phase runs in the driver.
+        batch: The batch, as its run left it.
+        run: The run of this batch alone: ``run.only(attempt)``.
+        states: Opens the states of the committers.
+    """
+    assert program.commit_in_driver
+    if not program.commit:
+        return CommitOutcome(None, {}, {}, {})
+    records: Iterable[bytes] = batch.cut
+    for level in range(len(program.commit)):
+        records = _records(program, run, level, records, states)
+    return judge_commit(program, batch, run, records)
+
+
+def _records(
+    program: Program, run: Run, level: int, records: Iterable[bytes], states: StateOpener
+) -> Iterator[bytes]:
+    # Nothing is computed twice here, so one task id does.
+    stage = run_stage(program, "commit", run, level, 0, 0, list(records), states)
+    return (record for _, record in stage)

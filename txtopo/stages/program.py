@@ -7,23 +7,34 @@ Tasks live in slots: task i in slot ``i mod slots``.
 
 A ``PersistentAggregate`` has no tasks. What is sent to it is combined by its senders, and the
 partial results go to the driver.
+
+FramePlan: the part of a topology that Spark computes as plans, without envelopes.
+
+The DataFrame spout and the DataFrame bolts are a plan each, made in the driver. Where another bolt
+subscribes to one of them, its rows are cut into chunks, and these are emitted into envelopes by the
+first level of the processing phase: from there on everything is as with any other source. What is
+kept for DataFrame committers, and for aggregates whose store takes frames, stays in Spark.
+
+A run: consecutive attempts that one job processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.config import Config
 from txtopo.groupings import CustomGrouping, Grouping
+from txtopo.metadata import BatchMetadata
 from txtopo.stages.aggregation import Aggregation
-from txtopo.stages.frame_plan import FramePlan, frame_plan
 from txtopo.stages.pickling import dumps
+from txtopo.state.aggregates import Aggregate, Count
 from txtopo.state.registry import State
 from txtopo.topology.component import Component, Role
-from txtopo.tuples import Fields, Stream
+from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +42,7 @@ if TYPE_CHECKING:
     from txtopo.topology.graph import Edge
 
 Chain = Literal["processing", "commit"]
+
 Levels = tuple[tuple[str, ...], ...]
 
 
@@ -296,3 +308,163 @@ def _component(
         },
         states=dict(component.states) if with_states else {},
     )
+
+
+if TYPE_CHECKING:
+    pass
+
+Kind = Literal["count", "add", "min", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameStep:
+    """One plan.
+
+    Attributes:
+        id: Id of the component.
+        prototype: The user's object, pickled: a fresh copy is one ``loads``.
+        sources: Ids of the components whose frames it takes; none for the spout.
+        fields: What it emits; None for a committer.
+        states: Names of its states.
+        shared: Whether several read its frame, so that it is computed once and kept meanwhile.
+    """
+
+    id: str
+    prototype: bytes
+    sources: tuple[str, ...]
+    fields: Fields | None
+    states: tuple[str, ...]
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FrameAggregate:
+    """A ``PersistentAggregate`` that Spark groups, since its store takes frames.
+
+    Attributes:
+        id: Its id, which is the name of its state too.
+        sources: Ids of the components whose frames it takes.
+        key: Names of the key fields.
+        columns: Value column -> (what is computed, input field, stored type).
+        retracted: Name of the field that says which rows are taken back; None if none are.
+    """
+
+    id: str
+    sources: tuple[str, ...]
+    key: tuple[str, ...]
+    columns: Mapping[str, tuple[Kind, str | None, str]]
+    retracted: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FramePlan:
+    """All plans of a topology.
+
+    Attributes:
+        steps: The spout and the DataFrame bolts, sources first.
+        emitting: Ids of those whose rows become envelopes, in this order.
+        aggregates: The aggregates that Spark groups.
+    """
+
+    steps: tuple[FrameStep, ...]
+    emitting: tuple[str, ...]
+    aggregates: tuple[FrameAggregate, ...]
+
+    def takes(self, target: str) -> bool:
+        """Return whether a component gets frames, and so no envelopes."""
+        return target in {each.id for each in self.steps} | {each.id for each in self.aggregates}
+
+
+def frame_plan(graph: TopologyGraph) -> FramePlan | None:
+    """Return the plans of a topology, or None if its spout is of another kind."""
+    if not graph.spout.role.frame:
+        return None
+    components = graph.components
+    aggregates = tuple(_aggregates(components))
+    grouped = {each.id for each in aggregates}
+    steps, emitting = [], []
+    for component in components.values():
+        if not component.role.frame:
+            continue
+        readers = [c for c in components.values() if component.id in _sources(c)]
+        by_frame = [c for c in readers if c.role.frame or c.id in grouped]
+        if len(by_frame) < len(readers):
+            emitting.append(component.id)
+        ways = len(by_frame) + (len(by_frame) < len(readers))
+        stream = component.streams.get(DEFAULT_STREAM)
+        steps.append(
+            FrameStep(
+                component.id,
+                dumps(component.prototype),
+                _sources(component),
+                None if stream is None else stream.fields,
+                tuple(component.states),
+                shared=ways > 1,
+            )
+        )
+    return FramePlan(tuple(steps), tuple(emitting), aggregates)
+
+
+def _kind(aggregate: Aggregate) -> Kind:
+    assert aggregate.operator is not None
+    return "count" if isinstance(aggregate, Count) else aggregate.operator
+
+
+def _sources(component: Component) -> tuple[str, ...]:
+    return tuple(subscription.source for subscription in component.subscriptions)
+
+
+def _aggregates(components: Mapping[str, Component]) -> Iterator[FrameAggregate]:
+    for component in components.values():
+        bolt = component.prototype
+        if component.role is not Role.PERSISTENT_AGGREGATE:
+            continue
+        assert isinstance(bolt, PersistentAggregate)
+        by_frames = all(components[source].role.frame for source in _sources(component))
+        in_sql = all(each.operator is not None for each in bolt.aggregates.values())
+        (state,) = component.states.values()
+        if not by_frames or not in_sql or state.frames_refused() is not None:
+            continue
+        types = {field.name: field.type for field in state.value}
+        columns = {
+            name: (_kind(each), each.field, types[name]) for name, each in bolt.aggregates.items()
+        }
+        yield FrameAggregate(component.id, _sources(component), bolt.key, columns, bolt.retracted)
+
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive attempts that one job processes, each apart from the others.
+
+    Attributes:
+        tag: The job's tag: ``txtopo:<topology>:<epoch>:<first txid>-<last txid>:<job number>``.
+        attempts: The attempts, in txid order, without gaps.
+        metadata: Their metadata. One with a cut is emitted again as it was (transactional spout).
+        previous: Metadata of the txid before the first one, whose cut it starts from.
+    """
+
+    tag: str
+    attempts: tuple[TransactionAttempt, ...]
+    metadata: tuple[BatchMetadata, ...]
+    previous: BatchMetadata | None
+
+    def only(self, attempt: TransactionAttempt) -> Run:
+        """Return the run of this attempt alone: what its commit phase works on."""
+        at = self.attempts.index(attempt)
+        return Run(self.tag, (attempt,), (self.metadata[at],), None)
+
+    def tag_of(self, chain: Chain) -> str:
+        """Return the tag of the jobs of a chain, which the stamps of its levels name.
+
+        The commit phases of a run's attempts are told apart by it: what one of them sent must not
+        stand for what another one lost.
+        """
+        return self.tag if chain == "processing" else self.commit_tag(self.attempts[0])
+
+    def commit_tag(self, attempt: TransactionAttempt) -> str:
+        """Return the tag of the jobs that commit one attempt; its siblings must outlive them."""
+        return f"{self.tag}:commit-{attempt.txid}"

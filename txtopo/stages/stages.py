@@ -7,39 +7,38 @@ this slot, a fresh copy of the user's object runs on what arrived for it, also w
 No exception of user code leaves from here: it becomes data, the slot skips that txid and all later
 ones, and so do the levels behind it. If what arrived is not what was sent, the run is lost, and
 that too is data, since Spark would only run the task again on the same records.
+
+Chunks: rows of a DataFrame on their way to the slot that emits them into envelopes.
+
+A Spark partition of the frame goes to one slot as a whole, so a partition that Spark computes again
+is seen either as it was or as it is, never half and half.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.context import TaskContext
 from txtopo.errors import RecomputedError, RunLostError, StateUsageError
 from txtopo.metadata import BatchMetadata
-from txtopo.stages.bolt_tasks import run_bolt
-from txtopo.stages.emission import Channel, Emission
-from txtopo.stages.failures import failure_of
-from txtopo.stages.frame_chunks import Chunks
-from txtopo.stages.inbox import Arrival, Inbox, Records, level_above, sender_at
-from txtopo.stages.outbox import Site
-from txtopo.stages.partials import AggregateFailed
+from txtopo.stages.emission import AggregateFailed, Channel, Emission
+from txtopo.stages.envelopes import Control, fault_of, raise_fault
+from txtopo.stages.mailboxes import Arrival, Inbox, Records, Site, level_above, sender_at
 from txtopo.stages.pickling import loads
-from txtopo.stages.program import Chain, PlannedComponent, Program
-from txtopo.stages.run import Run
-from txtopo.stages.spout_tasks import SpoutTask
-from txtopo.stages.stamps import Control, fault_of, raise_fault
-from txtopo.stages.states import StateOpener, TaskStates, open_in_task
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from txtopo.stages.program import Chain, PlannedComponent, Program, Run
+from txtopo.stages.tasks import SpoutTask, StateOpener, TaskStates, open_in_task, run_bolt
+from txtopo.stages.user_errors import failure_of
 
 # Half of what Spark's arrays of bytes hold, since others may travel with it.
 STAMP_BYTES_MAX = 1 << 30
 
 Address = int
+
 Output = Iterator[tuple[Address, bytes]]
 
 
@@ -246,3 +245,50 @@ class _Stage:
             return
         outbox.end()
         yield from outbox.ready()
+
+
+CHUNK = 0x43
+
+# What it is, number of the component, Spark partition, number of the chunk: 16 bytes, since Arrow
+# warns of columns behind it that are not aligned.
+_HEADER = struct.Struct("<IIII")
+
+Key = tuple[int, int, int]
+
+
+def seal_chunk(component: int, partition: int, number: int, batch: pa.RecordBatch) -> bytes:
+    """Return rows of a frame as a record.
+
+    Args:
+        component: Place of the component in ``FramePlan.emitting``.
+        partition: The Spark partition that the rows come from.
+        number: How many chunks of that partition there were before.
+        batch: The rows.
+    """
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    header = _HEADER.pack(CHUNK, component, partition, number)
+    rows: bytes = sink.getvalue().to_pybytes()
+    return header + rows
+
+
+class Chunks:
+    """The chunks that one slot got, of one attempt."""
+
+    def __init__(self, records: Iterable[bytes]) -> None:
+        self._chunks: dict[Key, bytes] = {}
+        for record in records:
+            kind, *key = _HEADER.unpack_from(record)
+            assert kind == CHUNK
+            self._chunks[key[0], key[1], key[2]] = record
+
+    def steps(self, component: int, emission: Emission) -> Iterator[None]:
+        """Emit the rows of a component in their order; stops where the outbox may be emptied."""
+        for key in sorted(key for key in self._chunks if key[0] == component):
+            record = memoryview(self._chunks.pop(key))[_HEADER.size :]
+            for batch in pa.ipc.open_stream(record):
+                emission.collector.emit_batch(batch)
+                yield
+        emission.collector.close()
+        yield

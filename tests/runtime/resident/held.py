@@ -30,8 +30,7 @@ from txtopo.runtime.resident_carrier import ResidentCarrier
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.spouts.transactional import TransactionalEmitter
 from txtopo.stages.outcome import RunOutcome, judge
-from txtopo.stages.program import Program
-from txtopo.stages.run import Run
+from txtopo.stages.program import Program, Run
 from txtopo.testing import Shared
 from txtopo.topology.component import Component, Role
 from txtopo.tuples import Fields, Tuple

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from txtopo.stages.anchoring.report import Report
+from txtopo.stages.anchoring.envelope import Report
 from txtopo.stages.anchoring.sending import Sealed
 from txtopo.stages.program import Program
 

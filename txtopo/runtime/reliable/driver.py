@@ -27,7 +27,7 @@ from txtopo.runtime.reliable.progress import ErrorReported, Progressed, SlotLost
 from txtopo.runtime.reliable.spout_lane import SpoutLane
 from txtopo.runtime.scheduler import LaneScheduler
 from txtopo.runtime.waiters import Waiters
-from txtopo.stages.anchoring.report import Complaint, Report
+from txtopo.stages.anchoring.envelope import Complaint, Report
 from txtopo.stages.anchoring.sending import sent
 from txtopo.stages.anchoring.spout_task import Room, SpoutTask, Turn
 from txtopo.stages.program import Program

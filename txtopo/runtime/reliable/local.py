@@ -18,7 +18,7 @@ from txtopo.collector import BEAT_S, Pulse
 from txtopo.runtime.reliable.carrier import SlotListener
 from txtopo.runtime.scheduler import Lane, LaneScheduler, Timer
 from txtopo.runtime.threads import this_thread
-from txtopo.stages.anchoring.report import Report
+from txtopo.stages.anchoring.envelope import Report
 from txtopo.stages.anchoring.sending import Sealed
 from txtopo.stages.anchoring.slot import Outcome, Slot
 from txtopo.stages.program import Program

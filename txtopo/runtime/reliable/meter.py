@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from txtopo.acking import EndedTrees
 from txtopo.runtime.reliable.progress import ReliableProgress
-from txtopo.stages.anchoring.report import Count
+from txtopo.stages.anchoring.envelope import Count
 
 # A spout that never replays must not fill the memory with what it has failed.
 _FAILED_IDS_MAX = 100_000

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from txtopo.runtime.scheduler import Lane, LaneScheduler, Timer
-from txtopo.stages.anchoring.report import Complaint
+from txtopo.stages.anchoring.envelope import Complaint
 from txtopo.stages.anchoring.spout_task import Ends, Room, SpoutTask, Turn
 
 # A spout that has nothing is asked again after this pause (Storm's), which doubles each time up to

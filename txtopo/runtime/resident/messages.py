@@ -9,9 +9,9 @@ import os
 import struct
 from dataclasses import dataclass, replace
 
-from txtopo.stages.anchoring.report import Complaint, Report
-from txtopo.stages.failures import pickled_error, traceback_of, unpickled_error
+from txtopo.stages.anchoring.envelope import Complaint, Report
 from txtopo.stages.pickling import loads, pack
+from txtopo.stages.user_errors import pickled_error, traceback_of, unpickled_error
 
 # From a slot. Hello: where it listens. Report: a Said. Answer: number and addresses, then records.
 # Bye: a Said of its cleanup, answered by END.

@@ -27,8 +27,7 @@ from txtopo.runtime.resident.messages import Said
 from txtopo.runtime.resident.peers import Peers
 from txtopo.runtime.resident.sockets import Keys, listening
 from txtopo.runtime.threads import Beat, this_thread
-from txtopo.stages.anchoring.envelope import tuples_in
-from txtopo.stages.anchoring.report import Report
+from txtopo.stages.anchoring.envelope import Report, tuples_in
 from txtopo.stages.anchoring.slot import Outcome, Slot
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import Program

@@ -13,7 +13,7 @@ from txtopo.runtime.resident.jobs import Jobs
 from txtopo.runtime.resident.lives import Lives, Place
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.scheduler import ThreadScheduler
-from txtopo.stages.anchoring.report import Complaint, Report
+from txtopo.stages.anchoring.envelope import Complaint, Report
 from txtopo.stages.anchoring.sending import Sealed
 from txtopo.stages.pickling import pack
 from txtopo.stages.program import Program

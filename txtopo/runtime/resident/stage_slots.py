@@ -17,8 +17,7 @@ from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stages import Record, StageOrder, unpack_answer
 from txtopo.runtime.scheduler import ThreadScheduler, Timer
 from txtopo.stages.pickling import pack
-from txtopo.stages.program import Chain, Program
-from txtopo.stages.run import Run
+from txtopo.stages.program import Chain, Program, Run
 
 # What is not done by then is more than a slot's next life costs, about 0.5 s after Spark has given
 # the worker 2 s to end.

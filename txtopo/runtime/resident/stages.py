@@ -34,8 +34,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txtopo.stages.pickling import loads, pack
-from txtopo.stages.program import Chain
-from txtopo.stages.run import Run
+from txtopo.stages.program import Chain, Run
 
 Record = tuple[int, bytes]
 """(address, payload)."""

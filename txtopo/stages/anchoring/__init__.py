@@ -11,7 +11,7 @@
   topology for one slot: Arrow columns, in segments of (sending task, receiving task), and the
   *links* of the tuples as columns: root id and edge id, one link a tuple if there is nothing else
   to say. It goes from driver to slot and from slot to slot.
-* **A report** (:mod:`~txtopo.stages.anchoring.report`) goes from a slot to the driver, after the
+* **A report** (:mod:`~txtopo.stages.anchoring.envelope`) goes from a slot to the driver, after the
   envelopes of the same part: one XOR per root for all that was acked in it, the roots that were
   failed or given more time, how many tuples were consumed and sent to whom, and counts.
 * **Back pressure.** The driver adds up from reports how many tuples each slot has still to consume,

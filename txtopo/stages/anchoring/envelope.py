@@ -3,22 +3,29 @@
 The tuples lie as in the envelopes of :mod:`txtopo.stages.envelopes`: in segments from a sending
 to a receiving task, and an Arrow message without its schema. Between the two stand the links: 16
 bytes a tuple where each hangs in one tree, nothing where none does.
+
+Links: in which trees the tuples of an envelope hang, in columns.
+
+Reports: what a slot tells the driver after each work.
 """
 
 from __future__ import annotations
 
 import struct
 from array import array
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from txtopo.stages.anchoring.links import Links
+from txtopo.acking import NONE, Column, Rows, Xors, spans
 from txtopo.stages.envelopes import Segment
 
 ANCHORED = 0x52
+
 DRIVER_SLOT = -1
 """The slot of spout tasks, which live in the driver."""
 
@@ -97,3 +104,120 @@ def tuples_in(record: bytes) -> int:
     """Return how many tuples an envelope holds, without reading the rest."""
     tuples: int = _HEADER.unpack_from(record)[4]
     return tuples
+
+
+class Links(NamedTuple):
+    """The trees of some tuples and the ids of the tuples in them.
+
+    Attributes:
+        roots: Root of each link; none at all if no tuple hangs in a tree.
+        ids: Id of the tuple in that tree.
+        starts: Tuple i has the links ``starts[i]`` to ``starts[i + 1]``; None if each has one.
+    """
+
+    roots: Column = NONE
+    ids: Column = NONE
+    starts: Rows | None = None
+
+    def of(self, rows: Rows) -> tuple[Rows | None, Rows]:
+        """Return the links of some tuples.
+
+        Returns:
+            (position in *rows* of each link, the link); None for positions that just count up.
+        """
+        if not len(self.roots):
+            return _NO_ROWS, _NO_ROWS
+        return (None, rows) if self.starts is None else spans(self.starts, rows)
+
+    def slice(self, start: int, tuples: int) -> Links:
+        """Return the links of consecutive tuples."""
+        if not len(self.roots):
+            return self
+        if self.starts is None:
+            return Links(self.roots[start : start + tuples], self.ids[start : start + tuples])
+        starts = self.starts[start : start + tuples + 1]
+        first, last = int(starts[0]), int(starts[-1])
+        return Links(self.roots[first:last], self.ids[first:last], starts - first)
+
+
+class TreeInputs:
+    """The trees of tuples that a task was given together (``txtopo.collector.Inputs``).
+
+    Lives as long as a bolt keeps one of the tuples.
+
+    Attributes:
+        done: For each of them whether it was acked or failed.
+        acked: Which of them were acked and not answered for yet.
+        links: Their trees; the ids are XORed with those of all that was anchored to them.
+    """
+
+    __slots__ = ("acked", "done", "links")
+
+    def __init__(self, links: Links, tuples: int) -> None:
+        # A copy of its own, since the ids change and the envelope is freed.
+        self.links = links._replace(ids=links.ids.copy())
+        self.done = bytearray(tuples)
+        self.acked: list[int] = []
+
+    def answer(self, rows: Rows) -> Xors:
+        """Return what the ackers are told when these tuples are acked; a root may stand twice."""
+        _, link = self.links.of(rows)
+        return Xors(self.links.roots[link], self.links.ids[link])
+
+    def take_acked(self) -> Rows:
+        """Return which tuples were acked, and forget it."""
+        rows, self.acked = np.array(self.acked, dtype=np.int64), []
+        return rows
+
+    def rest(self, tuples: int) -> Rows:
+        """Return which of the first tuples were neither acked nor failed; mark them as done."""
+        done = np.frombuffer(self.done, dtype=np.uint8)[:tuples]
+        rows = np.flatnonzero(done == 0)
+        done[:] = 1
+        return rows
+
+
+_NO_ROWS: Rows = np.empty(0, dtype=np.int64)
+
+Count = tuple[str, str]
+"""(what, component): what is one of emitted, executed, acked, failed."""
+
+
+@dataclass(slots=True)
+class Complaint:
+    """An error that user code reported, or raised.
+
+    Attributes:
+        component: Id of the spout or bolt.
+        task: Index of its task.
+        error: The error.
+    """
+
+    component: str
+    task: int
+    error: Exception
+
+
+@dataclass(slots=True)
+class Report:
+    """What happened in a slot, for the driver. Picklable.
+
+    Attributes:
+        acked: One XOR per root of what was acked.
+        failed: Roots that were failed, perhaps twice.
+        renewed: Roots that were given a new timeout, perhaps twice.
+        consumed: Tuples of envelopes from elsewhere that are done with.
+        sent: Tuples that were sent to each other slot.
+        counts: How many tuples each component emitted, executed, acked and failed.
+        complaints: Errors that bolts reported.
+        crash: What a bolt raised, which ends the run.
+    """
+
+    acked: Xors = field(default_factory=Xors)
+    failed: Column = field(default_factory=lambda: NONE)
+    renewed: Column = field(default_factory=lambda: NONE)
+    consumed: int = 0
+    sent: Counter[int] = field(default_factory=Counter)
+    counts: Counter[Count] = field(default_factory=Counter)
+    complaints: list[Complaint] = field(default_factory=list)
+    crash: Complaint | None = None

@@ -13,9 +13,7 @@ from txtopo.acking import NONE, Column, Ids, Xors
 from txtopo.collector import SpoutOutputCollector
 from txtopo.context import TaskContext
 from txtopo.spouts.reliable import Spout
-from txtopo.stages.anchoring.envelope import DRIVER_SLOT
-from txtopo.stages.anchoring.links import Links
-from txtopo.stages.anchoring.report import Complaint, Count
+from txtopo.stages.anchoring.envelope import DRIVER_SLOT, Complaint, Count, Links
 from txtopo.stages.anchoring.sending import Sealed, Sending
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import PlannedComponent, Program

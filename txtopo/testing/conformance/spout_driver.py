@@ -24,8 +24,7 @@ from txtopo.runtime.journaling import check_size, from_json, to_json
 from txtopo.runtime.local import LocalCarrier
 from txtopo.stages.envelopes import open_envelope
 from txtopo.stages.outcome import BatchOutcome, judge
-from txtopo.stages.program import compile_program
-from txtopo.stages.run import Run
+from txtopo.stages.program import Run, compile_program
 from txtopo.testing.conformance.spout_source import Row, Spout
 from txtopo.topology.component import Component, Role, Subscription, declared_streams, spout_role
 from txtopo.topology.graph import Graph

@@ -16,7 +16,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
 from txtopo.runtime.carrier import Processed
 from txtopo.runtime.local import LocalCarrier, Stage
-from txtopo.stages.run import Run
+from txtopo.stages.program import Run
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.process import SimulatedProcess

@@ -16,9 +16,9 @@ from txtopo.errors import (
     TopologyError,
     shortened,
 )
-from txtopo.stages.outbox import Site
+from txtopo.stages.envelopes import TaskFailure
+from txtopo.stages.mailboxes import Site
 from txtopo.stages.pickling import dumps, loads
-from txtopo.stages.stamps import TaskFailure
 
 PICKLED_BYTES_MAX = 100_000
 """A larger exception keeps what it means and the ends of its text. Each attempt brings it again to

@@ -2,29 +2,45 @@
 
 A partitioned emitter chains inside a run: txid t + 1 of a partition starts where t ended, in the
 same task, so several batches fit into one job although nobody knew before where each would end.
+
+Bolt tasks: one task of a bolt on one attempt, with a fresh copy of the prototype.
+
+States of committers: how a task of the commit phase gets at them, and what it leaves behind.
+
+A task only reads. What it writes is a write set, which goes to the driver as data, so that all
+tasks of a txid are applied in one store transaction.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from itertools import repeat
+from typing import Any, cast
+
+import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt
+from txtopo.collector import BATCH_TUPLES_MAX, ArrowOutputCollector
+from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.errors import EmitError
+from txtopo.errors import EmitError, StateUsageError
 from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
 from txtopo.spouts.opaque import OpaquePartitionedTransactionalEmitter
 from txtopo.spouts.partitioned import PartitionedTransactionalEmitter
 from txtopo.spouts.transactional import TransactionalEmitter
+from txtopo.stages.columns import BATCH_BYTES_MAX
 from txtopo.stages.emission import Channel, Emission
+from txtopo.stages.envelopes import WriteSet
+from txtopo.stages.mailboxes import Arrival
 from txtopo.stages.pickling import loads
-from txtopo.stages.program import PlannedComponent
+from txtopo.stages.program import PlannedComponent, Program
+from txtopo.state.backend import StateBackend
+from txtopo.state.transaction import StateHandle
 from txtopo.topology.component import Role
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from txtopo.tuples import Origin, Tuple
 
 
 class SpoutTask:
@@ -163,3 +179,155 @@ class SpoutTask:
 
 def _copy(value: Json) -> Json:
     return cast("Json", json.loads(json.dumps(value)))
+
+
+def run_bolt(
+    bolt: object,
+    config: Config,
+    context: TaskContext,
+    attempt: TransactionAttempt,
+    arrivals: Sequence[Arrival],
+    emission: Emission,
+) -> Iterator[None]:
+    """Run a bolt on what arrived for it; stops where the outbox may be emptied."""
+    if isinstance(bolt, BasicBolt):
+        bolt.prepare(config, context)
+        try:
+            for tuples in _tuples(arrivals, attempt):
+                _execute_basic(bolt, tuples, emission)
+                yield
+        finally:
+            # What is not released after a failure must not hide the failure.
+            with suppress(Exception):
+                bolt.cleanup()
+    elif isinstance(bolt, ArrowBolt):
+        bolt.prepare(config, context, ArrowOutputCollector(emission.collector), attempt)
+        for batch in _batches(arrivals):
+            bolt.execute(batch)
+            yield
+        bolt.finish_batch()
+    else:
+        assert isinstance(bolt, BatchBolt)
+        bolt.prepare(config, context, emission.collector, attempt)
+        for tuples in _tuples(arrivals, attempt):
+            _execute(bolt.execute, tuples)
+            yield
+        bolt.finish_batch()
+    emission.collector.close()
+    yield
+
+
+def _execute(execute: Callable[[Tuple], None], tuples: Iterable[Tuple]) -> None:
+    for each in tuples:
+        execute(each)
+
+
+def _execute_basic(bolt: BasicBolt, tuples: Iterable[Tuple], emission: Emission) -> None:
+    execute, collector = bolt.execute, emission.collector
+    for each in tuples:
+        execute(each, collector)
+
+
+def _tuples(arrivals: Sequence[Arrival], attempt: TransactionAttempt) -> Iterator[Iterator[Tuple]]:
+    """Yield the tuples of each arrival, in portions that keep few Python objects alive."""
+    for arrival in arrivals:
+        edge = arrival.edge
+        origin = Origin(attempt, edge.source, edge.stream, edge.fields)
+        for batch in _portions(arrival.batch):
+            yield map(Tuple, rows_of(batch), repeat(origin), repeat(arrival.sender))
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
+    """Return the rows of a batch as Python values."""
+    if not batch.num_columns:
+        return repeat((), batch.num_rows)
+    return zip(*[column.to_pylist() for column in batch.columns], strict=True)
+
+
+def _batches(arrivals: Sequence[Arrival]) -> Iterator[pa.RecordBatch]:
+    """Yield record batches of one stream each, of about ``BATCH_TUPLES_MAX`` tuples.
+
+    Long tuples make smaller batches: joined, they might be more than a column holds.
+    """
+    waiting: list[Arrival] = []
+    tuples = nbytes = 0
+    for arrival in arrivals:
+        size = arrival.batch.nbytes
+        full = tuples + arrival.batch.num_rows > BATCH_TUPLES_MAX
+        full |= nbytes + size > BATCH_BYTES_MAX
+        if waiting and (full or arrival.edge is not waiting[0].edge):
+            yield _joined(waiting)
+            waiting, tuples, nbytes = [], 0, 0
+        if arrival.batch.num_rows > BATCH_TUPLES_MAX:
+            yield from _portions(arrival.batch)
+            continue
+        waiting.append(arrival)
+        tuples += arrival.batch.num_rows
+        nbytes += size
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(arrivals: Sequence[Arrival]) -> pa.RecordBatch:
+    batches = [arrival.batch for arrival in arrivals]
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for start in range(0, batch.num_rows, BATCH_TUPLES_MAX):
+        yield batch.slice(start, BATCH_TUPLES_MAX)
+
+
+StateOpener = Callable[[str, str], StateHandle]
+"""(component id, name of the state) -> a fresh handle."""
+
+
+class TaskStates:
+    """The states of one task of a committer in one attempt."""
+
+    def __init__(self, opener: StateOpener, component: str, attempt: TransactionAttempt) -> None:
+        self._opener = opener
+        self._component = component
+        self._attempt = attempt
+        self._handles: dict[str, StateHandle] = {}
+
+    def state(self, name: str) -> StateHandle:
+        """Return the handle of a state, the same one each time."""
+        if name not in self._handles:
+            self._handles[name] = self._opener(self._component, name)
+        return self._handles[name]
+
+    def write_sets(self, task: int) -> list[WriteSet]:
+        """Return what the task wrote."""
+        return [
+            WriteSet(self._attempt.txid, self._component, task, name, handle.writes)
+            for name, handle in self._handles.items()
+            if handle.writes is not None
+        ]
+
+
+def open_in_task(program: Program, closing: ExitStack) -> StateOpener:
+    """Return what opens states from inside a task; *closing* releases them."""
+    backends: dict[tuple[str, str], StateBackend] = {}
+
+    def opener(component: str, name: str) -> StateHandle:
+        states = program.components[component].states
+        if name not in states:
+            raise no_such_state(component, name, list(states))
+        if (component, name) not in backends:
+            backend = states[name].open()
+            closing.callback(backend.close)
+            backends[component, name] = backend
+        return StateHandle(name, states[name].layout(), backends[component, name].snapshot)
+
+    return opener
+
+
+def no_such_state(component: str, name: str, declared: list[str]) -> StateUsageError:
+    """Return the error for a state that ``with_state`` has not declared."""
+    return StateUsageError(
+        f"bolt {component!r} has no state {name!r}; declared are "
+        f"{', '.join(sorted(declared)) or 'none'}; add .with_state({name!r}, open_state(…))",
+        component=component,
+        state=name,
+    )
