@@ -12,7 +12,7 @@ from tests.bad_inputs.numbers import bad_input
 from tests.bad_inputs.topologies import keeping
 from tests.integration.running import Place, on, run_to_end
 from txtopo.errors import ConfigError, TopologyError
-from txtopo.runtime.spark_failures import failure_of_job
+from txtopo.runtime.spark_jobs import failure_of_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

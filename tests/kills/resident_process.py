@@ -17,7 +17,7 @@ from tests.runtime.resident.recorded import CONFIG, acked, held, process_of, rec
 from tests.runtime.resident.threads import LIMIT_S
 from tests.spark_session import open_test_session
 from txtopo.errors import InfrastructureError
-from txtopo.runtime.reliable.handle import ReliableRun
+from txtopo.runtime.handle import ReliableRun
 
 
 def main(kind: str, folder: Path, count: int, kills: int) -> None:

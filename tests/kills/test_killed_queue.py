@@ -13,7 +13,7 @@ from tests.runtime.reliable.bolts import ByHand, Seen
 from tests.services.rabbitmq import RabbitServer
 from tests.spouts.queues import WAIT_S, TestQueue
 from txtopo import Config, Fields, OutputCollector, TopologyBuilder, Tuple
-from txtopo.runtime.reliable.handle import ReliableRun
+from txtopo.runtime.handle import ReliableRun
 from txtopo.spouts import QueueSpout
 
 WORDS = [f"word {i}" for i in range(200)]

@@ -23,8 +23,7 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import InfrastructureError
 from txtopo.runtime.carrier import Carrier
-from txtopo.runtime.dataframe_carrier import DataFrameCarrier
-from txtopo.runtime.rdd_carrier import RddCarrier
+from txtopo.runtime.spark_carriers import DataFrameCarrier, RddCarrier
 from txtopo.spouts.transactional import TransactionalEmitter, TransactionalSpout
 from txtopo.stages.emission import merge_partials
 from txtopo.stages.outcome import judge

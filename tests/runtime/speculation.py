@@ -22,8 +22,7 @@ from txtopo.bolts.bolt import BatchBolt
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.runtime.carrier import Carrier
-from txtopo.runtime.dataframe_carrier import DataFrameCarrier
-from txtopo.runtime.rdd_carrier import RddCarrier
+from txtopo.runtime.spark_carriers import DataFrameCarrier, RddCarrier
 from txtopo.spouts.transactional import TransactionalEmitter
 from txtopo.state.aggregates import Count
 from txtopo.tuples import Tuple

@@ -118,7 +118,7 @@ def query(
 def main(folder: Path, point: str, times: int) -> None:
     from tests.kills.flights_process import DyingScheduler
     from tests.spark_session import open_test_session
-    from txtopo.runtime.foreach_batch import ForeachBatch
+    from txtopo.runtime.streaming import ForeachBatch
 
     function = ForeachBatch(words(folder).graph, LOCAL, scheduler=DyingScheduler(point, times))
     query(open_test_session(), folder, function)

@@ -24,8 +24,7 @@ from tests.stages.running import run_of
 from txtopo.config import Config
 from txtopo.errors import ConfigError, RunLostError
 from txtopo.runtime import start
-from txtopo.runtime.carrier import Carrier
-from txtopo.runtime.local import LocalCarrier
+from txtopo.runtime.carrier import Carrier, LocalCarrier
 from txtopo.runtime.resident_carrier import ResidentCarrier
 from txtopo.stages.outcome import judge
 
@@ -178,7 +177,7 @@ def test_more_resident_slots_than_free_cores_are_refused(spark: SparkSession) ->
 
 
 def test_jobs_are_named_tagged_and_pooled(spark: SparkSession, tmp_path: Path) -> None:
-    from txtopo.runtime.rdd_carrier import RddCarrier
+    from txtopo.runtime.spark_carriers import RddCarrier
 
     context, seen = spark.sparkContext, []
     carrier = RddCarrier(spark)

@@ -10,10 +10,10 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
 from txtopo.metadata import BatchMetadata
 from txtopo.runtime.batch_planner import BatchPlanner
+from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
-from txtopo.runtime.local import LocalCarrier
-from txtopo.runtime.parts import Parts
+from txtopo.runtime.run_context import Parts
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.takeover import StateName, open_states
 from txtopo.spouts import MemoryTransactionalSpout

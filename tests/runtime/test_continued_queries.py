@@ -16,9 +16,9 @@ from state_backends.delta.merging import commit_nothing
 from txtopo import Config, Fields, PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConfigError, PromiseError
-from txtopo.runtime import stream_run
+from txtopo.runtime import streaming
 from txtopo.runtime.scheduler import ThreadScheduler
-from txtopo.runtime.stream_run import StreamRun
+from txtopo.runtime.streaming import StreamRun
 from txtopo.spouts import StreamSpout
 from txtopo.state import Count, Ledger, StateKind, open_state
 from txtopo.state.backend import Puts, StateBackend
@@ -84,7 +84,7 @@ def test_a_batch_that_is_committed_just_before_the_claim_is_not_undone(
         first.commit(1, "y")
         return claim_state(backend, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(stream_run, "claim_state", late)
+    monkeypatch.setattr(streaming, "claim_state", late)
     with pytest.raises(PromiseError):
         Query(url, kind, "two", continues="one", after_txid=1)
 

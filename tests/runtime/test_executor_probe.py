@@ -10,14 +10,7 @@ import pyspark
 import pytest
 
 from txtopo.errors import ConfigError
-from txtopo.runtime.executor_probe import (
-    NEEDED,
-    Finding,
-    _probe,
-    ask_executors,
-    check_findings,
-    is_remote,
-)
+from txtopo.runtime.session import NEEDED, Finding, _probe, ask_executors, check_findings, is_remote
 from txtopo.spouts import DataSourceSpout, FilesTransactionalSpout
 from txtopo.stages.pickling import dumps
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from txtopo.runtime.frame_grouping import grouped
+from txtopo.runtime.frames import grouped
 from txtopo.stages.program import FrameAggregate
 
 if TYPE_CHECKING:

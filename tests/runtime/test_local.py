@@ -18,7 +18,7 @@ from tests.stages.running import (
     spout,
 )
 from txtopo.errors import RunLostError
-from txtopo.runtime.local import LocalCarrier
+from txtopo.runtime.carrier import LocalCarrier
 from txtopo.stages.outcome import judge
 from txtopo.stages.pickling import dumps
 

@@ -13,8 +13,8 @@ import pytest
 from tests.runtime.stream_words import CONFIG, LOCAL, contents, ledger, query, state, words, write
 from txtopo import Fields, PersistentAggregate, TransactionalTopologyBuilder
 from txtopo.errors import ConfigError, RunLostError, TopologyError
-from txtopo.runtime.foreach_batch import ForeachBatch
 from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.runtime.streaming import ForeachBatch
 from txtopo.spouts import StreamSpout
 from txtopo.state import Count
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from txtopo.errors import BoltError, DriverMemoryError, RunLostError, TopologyError
-from txtopo.runtime.spark_failures import failure_of_job
+from txtopo.runtime.spark_jobs import failure_of_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

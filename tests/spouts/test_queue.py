@@ -20,7 +20,7 @@ from txtopo import (
 )
 from txtopo.builders import ReliableTopology
 from txtopo.errors import AuthError, FieldsError, InfrastructureError, SourceDataLost
-from txtopo.runtime.reliable.handle import ReliableRun
+from txtopo.runtime.handle import ReliableRun
 from txtopo.spouts import QueueSpout
 
 LOCAL = Config(carrier="local", slots=2)

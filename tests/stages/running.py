@@ -13,7 +13,7 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.groupings import GlobalGrouping, Grouping, ShuffleGrouping
 from txtopo.metadata import BatchMetadata, Json
-from txtopo.runtime.local import LocalCarrier
+from txtopo.runtime.carrier import LocalCarrier
 from txtopo.spouts.transactional import (
     TransactionalCoordinator,
     TransactionalEmitter,

@@ -9,7 +9,7 @@ import pytest
 from tests.stages.bolts import Recorder
 from tests.stages.running import RowsSpout, bolt, compiled, run_of, shuffled, spout
 from txtopo.errors import RunLostError
-from txtopo.runtime.local import LocalCarrier
+from txtopo.runtime.carrier import LocalCarrier
 from txtopo.stages.envelopes import ENVELOPE, STAMP
 from txtopo.stages.outcome import BatchOutcome, judge, judge_commit
 from txtopo.topology.component import Component

@@ -28,7 +28,7 @@ from txtopo.acking import Ids
 from txtopo.bolts.bolt import BatchBolt
 from txtopo.errors import EmitError, StateUsageError, ValueRefusedError
 from txtopo.groupings import AllGrouping, CustomGrouping, CustomStreamGrouping, FieldsGrouping
-from txtopo.runtime.dataframe_carrier import _table as sent_cut
+from txtopo.runtime.spark_carriers import _table as sent_cut
 from txtopo.stages import aggregation, columns, emission, stages
 from txtopo.stages.anchoring.envelope import Links, open_envelope
 from txtopo.stages.anchoring.sending import Sending

@@ -28,8 +28,8 @@ from txtopo.topology.graph import Graph
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from txtopo.runtime.handle import ReliableRun
     from txtopo.runtime.progress import TopologyListener
-    from txtopo.runtime.reliable.handle import ReliableRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,9 @@ from txtopo.topology.graph import Graph, advice
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txtopo.runtime.foreach_batch import ForeachBatch
     from txtopo.runtime.progress import TopologyListener
     from txtopo.runtime.start import TopologyRun
+    from txtopo.runtime.streaming import ForeachBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Topology:
         Example:
             ``query = stream.writeStream.foreachBatch(topology.foreach_batch()).start()``
         """
-        from txtopo.runtime.foreach_batch import ForeachBatch
+        from txtopo.runtime.streaming import ForeachBatch
 
         return ForeachBatch(self.graph, config or Config(), continues, after_txid)
 

@@ -5,19 +5,17 @@ from txtopo.runtime.progress import (
     BatchesProcessed,
     BatchFailed,
     Change,
+    ErrorReported,
     Leading,
     ProcessingStarted,
     Progress,
+    Progressed,
+    ReliableProgress,
+    SlotLost,
     Standby,
     Started,
     Stopped,
     TopologyListener,
-)
-from txtopo.runtime.reliable.progress import (
-    ErrorReported,
-    Progressed,
-    ReliableProgress,
-    SlotLost,
     TreesFailed,
 )
 

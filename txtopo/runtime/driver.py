@@ -17,15 +17,20 @@ from txtopo.coordinator.protocol import Activated, Deactivated, StopRequested, T
 from txtopo.errors import CoordinatorUnavailable, FencedError, InfrastructureError
 from txtopo.metadata import Json
 from txtopo.retries import warn_of_retry
-from txtopo.runtime.closing import close_parts, close_spout
 from txtopo.runtime.commit_phase import CommitPhase
-from txtopo.runtime.listeners import Listeners
-from txtopo.runtime.meter import ProgressMeter
-from txtopo.runtime.parts import Parts
-from txtopo.runtime.progress import Leading, Standby, Started, Stopped, TopologyListener
+from txtopo.runtime.handle import Waiters
+from txtopo.runtime.progress import (
+    Leading,
+    Listeners,
+    ProgressMeter,
+    Standby,
+    Started,
+    Stopped,
+    TopologyListener,
+)
+from txtopo.runtime.run_context import Parts, close_parts, close_spout
 from txtopo.runtime.takeover import Takeover, take_over
 from txtopo.runtime.term import Hooks, Term
-from txtopo.runtime.waiters import Waiters
 from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.store import Leadership
 

@@ -3,12 +3,17 @@
 They are made in the driver and computed by Spark. A frame that several read is kept in Spark's
 cache until the batch is done, so that all of them see the same rows; so is what waits for a commit:
 it is computed in the processing phase, with other batches, and only written in the commit phase.
+
+Partial aggregates of a batch by Spark's own ``groupBy``, for stores that take frames.
+
+What it means that a plan of the user's failed: their mistake, their wish, or lost machines.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
@@ -16,21 +21,31 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from txtopo.bolts.persistent_aggregate import GLOBAL_KEY
 from txtopo.context import FrameContext
-from txtopo.errors import EmitError, FieldsError
-from txtopo.runtime.frame_failures import failure_of_plan
-from txtopo.runtime.frame_grouping import grouped
+from txtopo.errors import (
+    BoltError,
+    ConfigError,
+    EmitError,
+    FailedException,
+    FieldsError,
+    RunLostError,
+    TxtopoError,
+)
+from txtopo.runtime.spark_jobs import failure_of_job
 from txtopo.stages.outcome import FailedBatch
 from txtopo.stages.pickling import loads
-from txtopo.stages.program import FramePlan, FrameStep, Program, Run
+from txtopo.stages.program import FrameAggregate, FramePlan, FrameStep, Kind, Program, Run
 from txtopo.stages.stages import seal_chunk
+from txtopo.state.aggregates import Operator
 from txtopo.state.frames import FrameStateHandle, FrameWrites
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 RECORD = "address int, payload binary"
+
 logger = logging.getLogger("txtopo")
 
 
@@ -222,3 +237,98 @@ def _chunking(component: int, slots: int) -> Any:
                 yield pa.RecordBatch.from_arrays([address, payload], ["address", "payload"])
 
     return chunks
+
+
+ANSI = "spark.sql.ansi.enabled"
+
+
+def grouped(aggregate: FrameAggregate, frame: DataFrame) -> FrameWrites:
+    """Return the partial aggregates of a batch, one row for each key.
+
+    Raises:
+        ConfigError: The session lets sums wrap.
+    """
+    from pyspark.sql import functions
+
+    if str(frame.sparkSession.conf.get(ANSI)).lower() != "true":
+        raise ConfigError(
+            f"the session lets sums wrap; got {ANSI}=false; expected true, Spark's default; set it "
+            "where the session is built"
+        )
+    keys = [functions.col(f"`{name}`") for name in aggregate.key]
+    if not keys:
+        keys = [functions.lit(GLOBAL_KEY).alias("key")]
+    columns = [
+        _column(kind, field, _SPARK_TYPES.get(stored, stored), aggregate.retracted).alias(name)
+        for name, (kind, field, stored) in aggregate.columns.items()
+    ]
+    kinds = [kind for kind, _, _ in aggregate.columns.values()]
+    operators: list[Operator] = ["add" if kind == "count" else kind for kind in kinds]
+    return FrameWrites(frame.groupBy(*keys).agg(*columns), tuple(operators))
+
+
+_SPARK_TYPES = {"long": "bigint", "short": "smallint", "byte": "tinyint"}
+
+
+def _column(kind: Kind, field: str | None, stored: str, retracted: str | None) -> Column:
+    from pyspark.sql import functions
+
+    column = functions.lit(1) if field is None else functions.col(f"`{field}`")
+    if retracted is not None:
+        # What is counted is summed, so that a row that is taken back is one less.
+        if kind == "count":
+            kind, column = "add", functions.when(column.isNotNull(), 1).otherwise(0)
+        assert kind == "add", "minima and maxima are refused by the bolt"
+        column = column.cast(stored)
+        column = functions.when(functions.col(f"`{retracted}`"), -column).otherwise(column)
+    if kind == "count":
+        return functions.count(column).cast(stored)
+    by_operator = {"add": functions.sum, "min": functions.min, "max": functions.max}
+    # The stored type may be wider: a sum of whole numbers that is kept for a mean has 38 digits.
+    return by_operator[kind](column.cast(stored)).cast(stored)
+
+
+# Data exceptions, failed functions of the user's, raise_error: SQLSTATE classes 22, 38, 39, P0.
+_OF_THE_DATA = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ([^\n]*?) ?SQLSTATE: (?:22|38|39|P0)\w{3}")
+
+_FAILED = re.compile(r"^(?:txtopo\.errors\.)?FailedException: (.*)$", re.M)
+
+_IN_A_JOB = ("Job aborted", "cancelled")
+
+_TEXT_MAX = 2000
+
+
+def failure_of_plan(error: Exception, component: str, *, computing: bool) -> Exception | None:
+    """Return what failed the batch, or None if the machines did and the job may be tried again.
+
+    Args:
+        error: What was raised in the driver.
+        component: Whose plan it was.
+        computing: Whether the plan was being computed; else it was being made, in user code.
+    """
+    text = str(error)
+    if isinstance(error, TxtopoError):
+        return None if isinstance(error, RunLostError) else error
+    wish = _FAILED.search(text)
+    if wish is not None:
+        return FailedException(wish.group(1))
+    if not computing and not any(sign in text for sign in _IN_A_JOB):
+        return error
+    found = _OF_THE_DATA.search(text)
+    if found is not None:
+        return BoltError(
+            f"the plan of {component!r} failed on its rows; got {found.group(1)}: "
+            f"{found.group(2)}; mend the plan, or filter such rows",
+            component=component,
+            condition=found.group(1),
+        )
+    meaning = failure_of_job(error, component)
+    if not isinstance(meaning, BoltError):
+        return None
+    last = text.strip().splitlines()
+    raised = next((line for line in reversed(last) if re.match(r"\w[\w.]*(Error|Exc)", line)), "")
+    return BoltError(
+        f"a function in the plan of {component!r} failed in a worker; got {raised or last[0]:.300}",
+        component=component,
+        text=text[-_TEXT_MAX:],
+    )

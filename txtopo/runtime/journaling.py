@@ -15,7 +15,7 @@ from txtopo.transactional_state.nodes import StoredBatch
 from txtopo.transactional_state.records import STEP_BYTES_MAX
 
 if TYPE_CHECKING:
-    from txtopo.runtime.parts import Parts
+    from txtopo.runtime.run_context import Parts
 
 METADATA_BYTES_MAX = STEP_BYTES_MAX - 4096
 """What a step has room for besides its path, the attempt and the check of the epoch."""

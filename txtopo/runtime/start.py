@@ -1,33 +1,27 @@
-"""Start: puts the parts of a run together and starts its loop."""
+"""Start: puts the parts of a run together and starts its loop.
+
+What a topology of DataFrames needs to start: a carrier and a session that fit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.runtime.batch_planner import BatchPlanner
-from txtopo.runtime.carrier import Carrier
-from txtopo.runtime.closing import close_backends, close_parts, close_spout
+from txtopo.runtime.carrier import Carrier, LocalCarrier
 from txtopo.runtime.driver import TopologyDriver
-from txtopo.runtime.executor_probe import probe_executors
-from txtopo.runtime.frame_start import (
-    check_frame_carrier,
-    check_frame_session,
-    frame_session_conf,
-)
-from txtopo.runtime.handle import TopologyRun
-from txtopo.runtime.local import LocalCarrier
-from txtopo.runtime.parts import Parts
+from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.progress import BatchCommitted, TopologyListener
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
-from txtopo.runtime.run_handle import RecentProgress
+from txtopo.runtime.run_context import Parts, close_backends, close_parts, close_spout
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
-from txtopo.runtime.session import active_session, is_classic, open_session
+from txtopo.runtime.session import active_session, is_classic, open_session, probe_executors
 from txtopo.runtime.takeover import StateName, open_states
-from txtopo.stages.program import compile_program
+from txtopo.stages.program import compile_program, frame_plan
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
 from txtopo.transactional_state.candidate import this_process
@@ -38,6 +32,7 @@ if TYPE_CHECKING:
 
     from txtopo.builders.transactional import Topology
     from txtopo.metadata import Json
+    from txtopo.state.frames import FrameFactory
     from txtopo.topology.graph import Graph
     from txtopo.transactional_state.memory import MemoryEnsemble
     from txtopo.transactional_state.store import TransactionalState
@@ -173,10 +168,10 @@ def open_carrier(
             "use carrier='dataframe' or 'auto'"
         )
     if kind == "rdd":
-        from txtopo.runtime.rdd_carrier import RddCarrier
+        from txtopo.runtime.spark_carriers import RddCarrier
 
         return RddCarrier(session)
-    from txtopo.runtime.dataframe_carrier import DataFrameCarrier
+    from txtopo.runtime.spark_carriers import DataFrameCarrier
 
     return DataFrameCarrier(session)
 
@@ -230,3 +225,55 @@ def check_states(graph: Graph, config: Config, *, commit_in_driver: bool) -> Non
                     f"{component.parallelism} tasks run in others; give it parallelism 1, use the "
                     "carrier 'local', or a store such as sqlite:///…"
                 )
+
+
+_REASONS = {
+    "local": "it has no Spark, which makes and computes the frames",
+    "rdd": "it moves envelopes on RDDs, in which a plan of Spark's would end",
+    "resident": "its slots keep the cores that a plan of Spark's would need",
+}
+
+
+def check_frame_carrier(graph: Graph, carrier: str) -> None:
+    """Check that the carrier can compute the plans of a topology, if it has any.
+
+    Raises:
+        ConfigError: It cannot; the message says why.
+    """
+    reason = _REASONS.get(carrier)
+    if graph.spout.role.frame and reason is not None:
+        raise ConfigError(
+            f"topology {graph.id!r} has DataFrames, which carrier {carrier!r} cannot take: "
+            f"{reason}; expected carrier='dataframe' or 'auto'",
+            carrier=carrier,
+        )
+
+
+def frame_session_conf(graph: Graph) -> dict[str, str]:
+    """Return what a session has to be built with to write the frames of a topology.
+
+    Raises:
+        ConfigError: Something is not installed; the message says how to get it.
+    """
+    conf: dict[str, str] = {}
+    for factory in _factories(graph):
+        conf |= factory.session_conf()
+    return conf
+
+
+def check_frame_session(graph: Graph, session: SparkSession) -> None:
+    """Check that a session can write the frames of a topology.
+
+    Raises:
+        ConfigError: It lacks something; the message says what.
+    """
+    for factory in _factories(graph):
+        factory.check_session(session)
+
+
+def _factories(graph: Graph) -> Iterator[FrameFactory]:
+    plan = frame_plan(graph)
+    if plan is not None:
+        for component in graph.components.values():
+            if plan.takes(component.id):
+                yield from (state.frame_factory() for state in component.states.values())

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from txtopo.coordinator import Coordinator, CoordinatorSettings
 from txtopo.errors import FencedError, PromiseError, StoreAheadOfCoordinator
-from txtopo.runtime.closing import close_backends
 from txtopo.runtime.journaling import from_json
+from txtopo.runtime.run_context import close_backends
 from txtopo.state.adoption import adopts
 from txtopo.state.backend import StateBackend
 from txtopo.state.ledger import Claim, Ledger, Owner
@@ -30,7 +30,7 @@ from txtopo.topology.graph import fingerprint
 
 if TYPE_CHECKING:
     from txtopo.metadata import Json
-    from txtopo.runtime.parts import CommitParts, Parts
+    from txtopo.runtime.run_context import CommitParts, Parts
     from txtopo.transactional_state.journal import Journal
 
 StateName = tuple[str, str]

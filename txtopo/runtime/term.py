@@ -47,15 +47,14 @@ from txtopo.retries import warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase, CommitReport
 from txtopo.runtime.jobs import Jobs, failure_of
 from txtopo.runtime.journaling import store_action
-from txtopo.runtime.notices import Notices
-from txtopo.runtime.parts import Parts
-from txtopo.runtime.progress import Change, ProcessingStarted
+from txtopo.runtime.progress import Change, Notices, ProcessingStarted
 from txtopo.runtime.retries import Retries
+from txtopo.runtime.run_context import Parts
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from txtopo.runtime.meter import ProgressMeter
+    from txtopo.runtime.progress import ProgressMeter
     from txtopo.runtime.scheduler import Timer
     from txtopo.transactional_state.journal import Journal
 

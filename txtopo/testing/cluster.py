@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from txtopo.builders.at_least_once import ReliableTopology
 from txtopo.config import Config
-from txtopo.runtime.progress import TopologyListener
-from txtopo.runtime.reliable.progress import ReliableProgress
+from txtopo.runtime.progress import ReliableProgress, TopologyListener
 from txtopo.runtime.reliable.start import Opened, start_local
 from txtopo.testing.virtual_time import VirtualTime
 
 if TYPE_CHECKING:
-    from txtopo.runtime.reliable.handle import ReliableRun
+    from txtopo.runtime.handle import ReliableRun
 
 
 class SimulatedCluster:

@@ -14,7 +14,7 @@ from tests.runtime.reliable.slow import Always, BetweenTuples, Slow, SlowBasic, 
 from txtopo import BasicBolt, Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple
 from txtopo.acking import Acker, Xors
 from txtopo.collector import BatchOutputCollector, Pulse
-from txtopo.runtime.reliable import local
+from txtopo.runtime.reliable import carrier
 from txtopo.spouts import MemorySpout
 from txtopo.stages.anchoring.slot import Outcome, Slot
 from txtopo.stages.anchoring.spout_task import Ends, Room, SpoutTask
@@ -261,7 +261,7 @@ def test_nothing_leaves_from_another_thread() -> None:
 
 def test_bad_values_of_another_task_end_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are found when a part is sealed, in a call of a task that did nothing wrong."""
-    monkeypatch.setattr(local, "Pulse", Always)
+    monkeypatch.setattr(carrier, "Pulse", Always)
     world = World()
 
     def execute(collector: OutputCollector, tuple: Tuple) -> None:
@@ -275,7 +275,7 @@ def test_bad_values_of_another_task_end_the_work(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_tick_of_a_bolt_that_is_always_due_is_no_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "Pulse", Always)
+    monkeypatch.setattr(carrier, "Pulse", Always)
     seen = Seen()
     world = World()
 
@@ -295,7 +295,7 @@ def test_a_tick_of_a_bolt_that_is_always_due_is_no_input(monkeypatch: pytest.Mon
 def test_nothing_is_lost_when_something_leaves_at_every_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(local, "Pulse", Always)
+    monkeypatch.setattr(carrier, "Pulse", Always)
     for seed in range(times(15)):
         result = run(seed, all_at_once, 0.1)
         assert (result.lost, result.unacked) == ([], [])

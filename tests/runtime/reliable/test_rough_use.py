@@ -23,7 +23,7 @@ from txtopo import (
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import StateUsageError
 from txtopo.runtime import ErrorReported
-from txtopo.runtime.reliable.handle import ReliableRun
+from txtopo.runtime.handle import ReliableRun
 from txtopo.spouts import MemorySpout
 from txtopo.testing import FeederSpout, Shared, SimulatedCluster
 

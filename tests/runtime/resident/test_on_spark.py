@@ -17,7 +17,7 @@ from tests.runtime.resident.threads import LIMIT_S, wait_until
 from txtopo import BasicBolt, Config, ReliableTopology, TopologyBuilder, Tuple
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import ConfigError
-from txtopo.runtime.reliable.handle import ReliableRun
+from txtopo.runtime.handle import ReliableRun
 from txtopo.runtime.resident.slot_jobs import SlotJobs
 from txtopo.spouts import MemorySpout
 

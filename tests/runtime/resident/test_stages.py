@@ -23,7 +23,7 @@ from tests.stages.running import (
 )
 from txtopo.bolts.bolt import BasicBolt
 from txtopo.errors import RunLostError
-from txtopo.runtime.local import LocalCarrier
+from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.resident import lives, stage_slots
 from txtopo.runtime.resident.stage_slots import CANCEL_S
 from txtopo.topology.component import Role

@@ -9,15 +9,13 @@ from concurrent.futures import Future
 
 from txtopo import Config, ReliableTopology
 from txtopo.errors import RunLostError
-from txtopo.runtime.progress import TopologyListener
+from txtopo.runtime.handle import RecentProgress, ReliableRun
+from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.driver import ReliableDriver, ReliableParts
-from txtopo.runtime.reliable.handle import ReliableRun
-from txtopo.runtime.reliable.progress import Progressed
 from txtopo.runtime.resident.slot_host import SlotHost
 from txtopo.runtime.resident.slots import ResidentSlots
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stage_host import StageHost
-from txtopo.runtime.run_handle import RecentProgress
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.stages.program import Program, compile_program
 from txtopo.testing import Shared

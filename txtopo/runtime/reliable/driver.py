@@ -5,6 +5,10 @@ reported, a timeout is over. Each adds to what is known (pending trees, backlog 
 spouts have to be told), and then every spout that has something to do gets its next turn.
 
 Nothing here survives the process: what was not acked is still with the sources.
+
+SpoutLane: one spout task with its thread, and when it has its next turn.
+
+Meter: what an at-least-once run has done so far.
 """
 
 from __future__ import annotations
@@ -13,29 +17,42 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from txtopo.acking import EndedTrees, PendingTrees
 from txtopo.config import Config
 from txtopo.errors import FailedException
 from txtopo.retries import warn_of_retry
-from txtopo.runtime.listeners import Listeners
-from txtopo.runtime.progress import Started, Stopped, TopologyListener
+from txtopo.runtime.handle import Waiters
+from txtopo.runtime.progress import (
+    ErrorReported,
+    Listeners,
+    Progressed,
+    ReliableProgress,
+    SlotLost,
+    Started,
+    Stopped,
+    TopologyListener,
+    TreesFailed,
+)
 from txtopo.runtime.reliable.carrier import SlotCarrier
 from txtopo.runtime.reliable.credit import Credit
-from txtopo.runtime.reliable.meter import Meter
-from txtopo.runtime.reliable.progress import ErrorReported, Progressed, SlotLost, TreesFailed
-from txtopo.runtime.reliable.spout_lane import SpoutLane
-from txtopo.runtime.scheduler import LaneScheduler
-from txtopo.runtime.waiters import Waiters
-from txtopo.stages.anchoring.envelope import Complaint, Report
+from txtopo.runtime.scheduler import Lane, LaneScheduler, Timer
+from txtopo.stages.anchoring.envelope import Complaint, Count, Report
 from txtopo.stages.anchoring.sending import sent
-from txtopo.stages.anchoring.spout_task import Room, SpoutTask, Turn
+from txtopo.stages.anchoring.spout_task import Ends, Room, SpoutTask, Turn
 from txtopo.stages.program import Program
 
 # Spouts wait while a slot has as many tuples to consume: some tenths of a second. Of slow bolts it
 # has less, see Credit.
 BACKLOG_TUPLES_MAX = 50_000
+
 PROGRESS_S = 1.0
+
 # A spout task that was lost is back after this time; for simulations, which lose them.
 REOPEN_S = 0.5
 
@@ -331,3 +348,230 @@ class ReliableDriver:
         self._waiters.end(self._error)
         self._scheduler.stop()
         self.ended.set_result(self._error)
+
+
+# A spout that has nothing is asked again after this pause (Storm's), which doubles each time up to
+# Config.poll_interval_s, so that an idle run costs next to nothing.
+PAUSE_S = 0.001
+
+Made = Callable[["SpoutLane", Turn], None]
+
+Failed = Callable[[BaseException], None]
+
+
+class SpoutLane:
+    """Gives one spout task its turns, one at a time, all on one thread. Used on the loop.
+
+    Args:
+        owner: Its number among all spout tasks.
+        task: The task.
+        scheduler: Time and threads.
+        pause_max_s: Longest pause of a spout that has nothing.
+        made: Called with what came of a turn.
+        failed: Called with what the spout raised.
+    """
+
+    def __init__(
+        self,
+        owner: int,
+        task: SpoutTask,
+        scheduler: LaneScheduler,
+        pause_max_s: float,
+        made: Made,
+        failed: Failed,
+    ) -> None:
+        self.owner = owner
+        self.name = task.name
+        self.ends = Ends()
+        """What it has not been told yet."""
+        self.dry_turn = 0
+        """Number of the last turn in which it had nothing."""
+        self.busy = True
+        self._task = task
+        self._scheduler = scheduler
+        self._lane: Lane = scheduler.lane("-".join(map(str, task.name)))
+        self._pause_max_s = pause_max_s
+        self._made = made
+        self._failed = failed
+        self._pause_s = PAUSE_S
+        self._timer: Timer | None = None
+        self._active = False
+        self._dead = False
+
+    def open(self, opened: Callable[[], None]) -> None:
+        """Open the spout, then call *opened*."""
+
+        def done(future: Future[None]) -> None:
+            self.busy = False
+            if self._heard(future):
+                opened()
+
+        self._lane.submit(self._task.open, done)
+
+    def wake(self, number: int, *, active: bool, room: Room, ring: Callable[[], None]) -> bool:
+        """Start a turn if there is something to do; return whether it was.
+
+        Args:
+            number: Number of the turn.
+            active: Whether the run is activated.
+            room: What it may emit; none if it must wait.
+            ring: Called when a pause is over.
+        """
+        if self.busy or self._dead:
+            return False
+        wants = active and bool(room) and self._timer is None
+        if not self.ends and not wants and active == self._active:
+            return False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.busy, self._active = True, active
+        ends, self.ends = self.ends, Ends()
+        work = partial(self._task.turn, ends, active=active, room=room)
+        self._lane.submit(work, partial(self._turned, number, ring))
+        return True
+
+    def die(self) -> None:
+        """Forget the task; what it does now is not heard."""
+        self._dead = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._lane.close()
+
+    def close(
+        self, closed: Callable[[], None], complain: Callable[[Sequence[Complaint]], None]
+    ) -> None:
+        """Close the spout after the turn that runs, then call *closed*.
+
+        Args:
+            closed: Called in any case.
+            complain: Called before with what ``close`` raised.
+        """
+
+        def done(future: Future[None]) -> None:
+            error = future.exception()
+            if error is not None:
+                wrapped = error if isinstance(error, Exception) else RuntimeError(repr(error))
+                complain([Complaint(*self.name, wrapped)])
+            closed()
+
+        self._lane.submit(self._task.close, done)
+        self.die()
+
+    def _turned(self, number: int, ring: Callable[[], None], future: Future[Turn]) -> None:
+        self.busy = False
+        if not self._heard(future):
+            return
+        turn = future.result()
+        if turn.dry:
+            self.dry_turn = number
+        if turn.emitted:
+            self._pause_s = PAUSE_S
+        elif turn.dry:
+            self._timer = self._scheduler.call_later(self._pause_s, partial(self._rung, ring))
+            self._pause_s = min(2 * self._pause_s, self._pause_max_s)
+        self._made(self, turn)
+
+    def _rung(self, ring: Callable[[], None]) -> None:
+        self._timer = None
+        ring()
+
+    def _heard(self, future: Future[None] | Future[Turn]) -> bool:
+        if self._dead:
+            return False
+        error = future.exception()
+        if error is not None:
+            self._failed(error)
+        return error is None
+
+
+# A spout that never replays must not fill the memory with what it has failed.
+_FAILED_IDS_MAX = 100_000
+
+
+class Meter:
+    """Counts, and times what was acked. Used on the loop.
+
+    Args:
+        now: Seconds on a clock that only goes forward.
+        wall_clock: Seconds since 1970.
+    """
+
+    def __init__(self, now: Callable[[], float], wall_clock: Callable[[], float]) -> None:
+        self._now = now
+        self._wall_clock = wall_clock
+        self._counts: Counter[Count] = Counter()
+        self._latencies: list[npt.NDArray[np.float64]] = []
+        self._failed_ids: dict[tuple[int, Any], None] = {}
+        self._since_s = now()
+        self.acked = self.failed = self.timed_out = self.replays = 0
+        self.emitted = self.slots_lost = 0
+
+    def count(self, counts: Counter[Count]) -> None:
+        """Add counts of tasks."""
+        self._counts.update(counts)
+
+    def begun(self, owner: int, messages: Sequence[Any]) -> None:
+        """Take note of trees that have begun; of a message id that had failed it is a replay."""
+        if not self._failed_ids:
+            return
+        for message in messages:
+            if _hashable(message) and (owner, message) in self._failed_ids:
+                del self._failed_ids[owner, message]
+                self.replays += 1
+
+    def complete(self, trees: EndedTrees) -> None:
+        """Take note of trees that were processed to the end."""
+        if len(trees):
+            self.acked += len(trees)
+            self._latencies.append(self._now() - trees.started_s)
+
+    def fail(self, trees: EndedTrees, *, timed_out: bool) -> None:
+        """Take note of trees that failed."""
+        if timed_out:
+            self.timed_out += len(trees)
+        else:
+            self.failed += len(trees)
+        for owner, message in zip(trees.owners.tolist(), trees.messages, strict=True):
+            if _hashable(message) and len(self._failed_ids) < _FAILED_IDS_MAX:
+                self._failed_ids[owner, message] = None
+
+    def progress(self, pending: int, backlog: int) -> ReliableProgress:
+        """Return the progress; rates and latencies are those since the window began."""
+        now_s = self._now()
+        latencies = np.concatenate(self._latencies) if self._latencies else np.empty(0)
+        elapsed_s = now_s - self._since_s
+        p50, p99 = np.percentile(latencies, (50, 99)).tolist() if len(latencies) else (None, None)
+        return ReliableProgress(
+            timestamp_s=self._wall_clock(),
+            emitted=self.emitted,
+            acked=self.acked,
+            failed=self.failed,
+            timed_out=self.timed_out,
+            replays=self.replays,
+            pending=pending,
+            backlog=backlog,
+            slots_lost=self.slots_lost,
+            acked_per_second=len(latencies) / elapsed_s if elapsed_s > 0 else 0.0,
+            latency_p50_s=p50,
+            latency_p99_s=p99,
+            executed=self._by("executed"),
+            emitted_by=self._by("emitted"),
+            acked_by=self._by("acked"),
+            failed_by=self._by("failed"),
+        )
+
+    def begin_window(self) -> None:
+        """Forget the latencies so far: a progress was told."""
+        self._since_s, self._latencies = self._now(), []
+
+    def _by(self, what: str) -> dict[str, int]:
+        return {id: count for (kind, id), count in self._counts.items() if kind == what}
+
+
+def _hashable(message: Any) -> bool:
+    try:
+        hash(message)
+    except TypeError:
+        return False
+    return True

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
-from txtopo.runtime.progress import TopologyListener
-from txtopo.runtime.reliable.carrier import SlotCarrier
+from txtopo.runtime.handle import RecentProgress, ReliableRun
+from txtopo.runtime.progress import Progressed, TopologyListener
+from txtopo.runtime.reliable.carrier import LocalSlots, SlotCarrier
 from txtopo.runtime.reliable.driver import ReliableDriver, ReliableParts
-from txtopo.runtime.reliable.handle import ReliableRun
-from txtopo.runtime.reliable.local import LocalSlots
-from txtopo.runtime.reliable.progress import Progressed
-from txtopo.runtime.run_handle import RecentProgress
 from txtopo.runtime.scheduler import LaneScheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, open_session
 from txtopo.stages.program import Program, compile_program

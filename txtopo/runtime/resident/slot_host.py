@@ -26,7 +26,7 @@ from txtopo.runtime.resident.link import DriverLink
 from txtopo.runtime.resident.messages import Said
 from txtopo.runtime.resident.peers import Peers
 from txtopo.runtime.resident.sockets import Keys, listening
-from txtopo.runtime.threads import Beat, this_thread
+from txtopo.runtime.scheduler import Beat, this_thread
 from txtopo.stages.anchoring.envelope import Report, tuples_in
 from txtopo.stages.anchoring.slot import Outcome, Slot
 from txtopo.stages.pickling import loads

@@ -8,8 +8,7 @@ from txtopo.errors import ConfigError
 from txtopo.runtime.resident.slot_task import SlotTask, Work
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.session import is_classic
-from txtopo.runtime.spark_failures import failure_of_job
-from txtopo.runtime.spark_jobs import ClassicLabels
+from txtopo.runtime.spark_jobs import ClassicLabels, failure_of_job
 from txtopo.runtime.stage_task import PackedProgram
 from txtopo.stages.program import Program
 
@@ -110,7 +109,7 @@ class SlotJobs:
         """Run the job of a slot and wait for its end.
 
         Raises:
-            TxtopoError: What it failed for, see :mod:`txtopo.runtime.spark_failures`.
+            TxtopoError: What it failed for, see :mod:`txtopo.runtime.spark_jobs`.
         """
         tag = self._tag(slot, submission)
         try:

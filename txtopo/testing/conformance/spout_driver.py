@@ -20,8 +20,8 @@ from txtopo.coordinator.protocol import NotReady, PlanBatch
 from txtopo.groupings import DirectGrouping, GlobalGrouping
 from txtopo.metadata import BatchMetadata
 from txtopo.runtime.batch_planner import BatchPlanner
+from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.journaling import check_size, from_json, to_json
-from txtopo.runtime.local import LocalCarrier
 from txtopo.stages.envelopes import open_envelope
 from txtopo.stages.outcome import BatchOutcome, judge
 from txtopo.stages.program import Run, compile_program

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
-from txtopo.runtime.carrier import Processed
-from txtopo.runtime.local import LocalCarrier, Stage
+from txtopo.runtime.carrier import LocalCarrier, Processed, Stage
 from txtopo.stages.program import Run
 
 if TYPE_CHECKING:
