@@ -26,7 +26,7 @@ from txtopo.errors import (
 from txtopo.metadata import json_flaw
 from txtopo.runtime.progress import BatchFailed
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.transactional_state.records import decode, encode
+from txtopo.transactional_state.nodes import decode, encode
 
 HUGE = 10_000_000
 SHORT = TEXT_CHARACTERS_MAX + 100

@@ -16,7 +16,7 @@ from txtopo.testing.checkers import Evidence, TraceReplay
 from txtopo.testing.simulation.history import Ended, History, NodesWrite, StoreWrite
 from txtopo.testing.simulation.simulator import CHECKERS, Simulator
 from txtopo.testing.simulation.topologies import Shape
-from txtopo.transactional_state.records import encode
+from txtopo.transactional_state.nodes import encode
 
 SHAPE = Shape("opaque", "opaque", ("totals", "logs"), relay=False, parallelism=1)
 Tamper = Callable[[Evidence], None]

@@ -13,8 +13,13 @@ from kazoo.protocol.states import KazooState
 from txtopo.errors import AuthError, CoordinatorUnavailable, PromiseError
 from txtopo.transactional_state.zookeeper.access import Access
 from txtopo.transactional_state.zookeeper.election import Election
-from txtopo.transactional_state.zookeeper.errors import MEANINGS, Meaning, meaning_of
-from txtopo.transactional_state.zookeeper.session import OutcomeUnknown, ZooKeeperSession
+from txtopo.transactional_state.zookeeper.session import (
+    MEANINGS,
+    Meaning,
+    OutcomeUnknown,
+    ZooKeeperSession,
+    meaning_of,
+)
 
 KINDS = {
     kind.__name__: kind

@@ -12,7 +12,7 @@ from txtopo.transactional_state import (
     Put,
     open_transactional_state,
 )
-from txtopo.transactional_state.paths import check_topology_id, split_chroot
+from txtopo.transactional_state.nodes import check_topology_id, split_chroot
 
 MEMORY = Config(zookeeper="memory")
 

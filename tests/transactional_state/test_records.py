@@ -7,7 +7,7 @@ import json
 import pytest
 
 from txtopo.errors import CorruptNodeError, SchemaVersionError
-from txtopo.transactional_state.records import INNER_NODE, Record, decode, encode
+from txtopo.transactional_state.nodes import INNER_NODE, Record, decode, encode
 
 
 def test_a_record_names_the_write_that_made_it() -> None:

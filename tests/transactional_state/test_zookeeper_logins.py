@@ -14,7 +14,7 @@ from tests.services.zookeeper import LONG_SESSION_S
 from tests.transactional_state.proxy import Proxy
 from txtopo.errors import AuthError, CoordinatorUnavailable
 from txtopo.transactional_state import Node, Put
-from txtopo.transactional_state.zookeeper.login import LOSSES_MAX
+from txtopo.transactional_state.zookeeper.session import LOSSES_MAX
 from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
 pytestmark = pytest.mark.service("zookeeper")

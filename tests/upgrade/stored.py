@@ -17,7 +17,7 @@ from tests.upgrade.stores import LAYOUTS, DeltaStore, RedisStore, SqliteStore, S
 from txtopo.runtime.progress import BatchCommitted, Change
 from txtopo.state import StateKind, open_state
 from txtopo.transactional_state.memory import MemoryEnsemble
-from txtopo.transactional_state.records import SCHEMA
+from txtopo.transactional_state.nodes import SCHEMA
 
 FOLDER = Path(__file__).parent
 KINDS: tuple[StateKind, ...] = ("opaque", "transactional")

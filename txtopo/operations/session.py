@@ -29,7 +29,6 @@ from txtopo.state.ledger import Claim as StateClaim
 from txtopo.state.outcome import commit_resolved
 from txtopo.state.plug_in import claim_state
 from txtopo.topology.component import Role
-from txtopo.transactional_state.candidate import this_process
 from txtopo.transactional_state.journal import Journal, JournalContents
 from txtopo.transactional_state.nodes import (
     BATCHES,
@@ -38,6 +37,7 @@ from txtopo.transactional_state.nodes import (
     EPOCH_ROOM,
     QUARANTINE,
     batch_of,
+    corrupt,
     current_of,
     ensemble_of,
     epoch_of,
@@ -45,8 +45,7 @@ from txtopo.transactional_state.nodes import (
     txid_of,
 )
 from txtopo.transactional_state.opening import open_transactional_state
-from txtopo.transactional_state.records import corrupt
-from txtopo.transactional_state.store import Node, Step, TransactionalState
+from txtopo.transactional_state.store import Node, Step, TransactionalState, this_process
 
 if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology

@@ -11,8 +11,7 @@ from txtopo.errors import BatchMetadataTooLarge, CorruptNodeError
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.retries import warn_of_retry
 from txtopo.transactional_state.journal import Journal
-from txtopo.transactional_state.nodes import StoredBatch
-from txtopo.transactional_state.records import STEP_BYTES_MAX
+from txtopo.transactional_state.nodes import STEP_BYTES_MAX, StoredBatch
 
 if TYPE_CHECKING:
     from txtopo.runtime.run_context import Parts

@@ -24,8 +24,8 @@ from txtopo.runtime.takeover import StateName, open_states
 from txtopo.stages.program import compile_program, frame_plan
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
-from txtopo.transactional_state.candidate import this_process
 from txtopo.transactional_state.opening import open_transactional_state
+from txtopo.transactional_state.store import this_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

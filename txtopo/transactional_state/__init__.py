@@ -1,6 +1,5 @@
 """What survives the coordinator."""
 
-from txtopo.transactional_state.candidate import this_process
 from txtopo.transactional_state.journal import Journal, JournalContents
 from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.transactional_state.nodes import StoredBatch
@@ -15,6 +14,7 @@ from txtopo.transactional_state.store import (
     Put,
     TransactionalState,
     VersionConflict,
+    this_process,
 )
 
 __all__ = [

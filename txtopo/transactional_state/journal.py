@@ -17,22 +17,20 @@ from txtopo.transactional_state.nodes import (
     CURRENT,
     EPOCH,
     REWRITES_MAX,
+    STEP_BYTES_MAX,
+    STEP_OVERHEAD_BYTES,
     StoredBatch,
     batch_of,
     batch_path,
     changed_parts,
+    corrupt,
     current_of,
+    encode,
     ensemble_of,
     epoch_of,
     operation_of,
-    txid_of,
-)
-from txtopo.transactional_state.records import (
-    STEP_BYTES_MAX,
-    STEP_OVERHEAD_BYTES,
-    corrupt,
-    encode,
     packet_bytes,
+    txid_of,
 )
 from txtopo.transactional_state.store import (
     Check,

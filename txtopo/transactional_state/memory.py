@@ -13,7 +13,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 
 from txtopo.errors import CoordinatorUnavailable, StateUsageError
-from txtopo.transactional_state.records import decode, encode_steps
+from txtopo.transactional_state.nodes import decode, encode_steps
 from txtopo.transactional_state.store import (
     Check,
     CompareAndSet,

@@ -17,20 +17,41 @@
 ``/quarantine/<txid as 20 digits>``
     ``{"attempt": …, "metadata": …, "reason": text}``: the batch that an operator took out of the
     order; its place was taken by an empty one.
+
+How a value becomes the bytes of a node: JSON with a schema version and the id of its write.
+
+The id of the write is what tells, after a connection was lost in the middle of a step, whether the
+step landed: a node that carries the id was written by that very step.
+
+Topology ids and chroots as paths of nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.transactional_state.records import EPOCH_PATH, corrupt
-from txtopo.transactional_state.store import Json, Node
+from txtopo.errors import (
+    BatchMetadataTooLarge,
+    ConfigError,
+    CorruptNodeError,
+    EmitError,
+    SchemaVersionError,
+)
+from txtopo.metadata import json_flaw, shown
+from txtopo.transactional_state.store import CompareAndSet, Json, Node, Put, Step
+
+EPOCH_PATH = "/epoch"
 
 EPOCH = EPOCH_PATH
+
 CURRENT = "/current"
+
 BATCHES = "/batches"
+
 QUARANTINE = "/quarantine"
 
 EPOCH_ROOM = 100
@@ -150,3 +171,175 @@ def changed_parts(known: Mapping[str, Json], now: Mapping[str, Json]) -> list[st
 def is_count(value: object) -> bool:
     """Whether a value is a whole number of at least 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+SCHEMA = 1
+
+EPOCH_SCHEMA = 2
+"""Of ``/epoch``, since it holds the ensemble's token: an earlier txtopo, which would claim an epoch
+and drop the token, refuses it instead."""
+
+STEP_BYTES_MAX = 900_000
+"""ZooKeeper closes the connection on a packet above 1 MiB (``jute.maxbuffer``), which a client
+cannot tell from a network fault and would retry for ever. The rest is room for ACLs."""
+
+STEP_OVERHEAD_BYTES = 128
+"""What one operation takes in a packet besides its path and value: headers, ACL, flags."""
+
+BEGIN_ANEW = "to begin anew from txid 1, call txtopo.operations.forget and drop its states' tables"
+"""What is left to a person when a node is lost for good."""
+
+INNER_NODE = json.dumps({"schema": SCHEMA}).encode()
+"""What a node holds that is only there to have children."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a node holds.
+
+    Attributes:
+        value: The value.
+        write: Id of the step that wrote it.
+    """
+
+    value: Json
+    write: str
+
+
+def encode(path: str, value: Json, write: str) -> bytes:
+    """Return the bytes of a node.
+
+    Raises:
+        EmitError: The value is not JSON; return plain values from the spout.
+    """
+    flaw = json_flaw(value)
+    if flaw is not None:
+        raise EmitError(
+            f"metadata for {path} is not JSON; got {shown(value)} ({flaw}); expected None, bool, "
+            "int, float, str, list or dict with keys that are strings; return plain values from "
+            "the spout",
+            path=path,
+        )
+    schema = EPOCH_SCHEMA if path == EPOCH_PATH else SCHEMA
+    record = {"schema": schema, "write": write, "value": value}
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def decode(path: str, data: bytes) -> Record | None:
+    """Return what a node holds, or None for a node that only has children.
+
+    Raises:
+        CorruptNodeError: These bytes were not written by txtopo.
+        SchemaVersionError: They were written by a newer txtopo; upgrade this one.
+    """
+    try:
+        record = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise corrupt(path, data) from error
+    schema = record.get("schema") if isinstance(record, dict) else None
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise corrupt(path, data)
+    if schema > EPOCH_SCHEMA:
+        raise SchemaVersionError(
+            f"node {path} was written by a newer txtopo; got schema {schema}; this one reads up to "
+            f"{EPOCH_SCHEMA}; upgrade txtopo; or, {BEGIN_ANEW}",
+            path=path,
+            schema=schema,
+        )
+    if "value" not in record and "write" not in record:
+        return None
+    if "value" not in record or not isinstance(record.get("write"), str):
+        raise corrupt(path, data)
+    return Record(record["value"], record["write"])
+
+
+def corrupt(path: str, got: object) -> CorruptNodeError:
+    """Return the error for a node that cannot be read."""
+    shown = repr(got)
+    return CorruptNodeError(
+        f"node {path} of the transactional state cannot be read; got "
+        f"{shown if len(shown) <= 80 else shown[:80] + '…'}; expected a record of txtopo; "
+        "it is not taken as empty; call txtopo.operations.repair_node, which puts back what is "
+        "known or what you give it",
+        path=path,
+    )
+
+
+def encode_steps(steps: Sequence[Step], write: str) -> list[bytes]:
+    """Return the bytes that each step writes; empty for a step that writes none.
+
+    Raises:
+        BatchMetadataTooLarge: The steps do not fit into one packet.
+        EmitError: A value is not JSON.
+    """
+    records = [
+        encode(step.path, step.value, write) if isinstance(step, Put | CompareAndSet) else b""
+        for step in steps
+    ]
+    sizes = [packet_bytes(step.path, data) for step, data in zip(steps, records, strict=True)]
+    if sum(sizes) > STEP_BYTES_MAX:
+        largest = max(range(len(steps)), key=sizes.__getitem__)
+        raise BatchMetadataTooLarge(
+            f"metadata is too large for one step; node {steps[largest].path} takes "
+            f"{sizes[largest]} bytes, all of the step {sum(sizes)}; at most {STEP_BYTES_MAX} fit; "
+            "cut smaller batches or put less into their metadata",
+            path=steps[largest].path,
+            bytes=sizes[largest],
+            limit=STEP_BYTES_MAX,
+        )
+    return records
+
+
+def packet_bytes(path: str, data: bytes) -> int:
+    """Return how much of a packet an operation takes."""
+    return len(path.encode()) + len(data) + STEP_OVERHEAD_BYTES
+
+
+ROOT = "/txtopo"
+"""Where topologies live when the hosts name no chroot."""
+
+ID_CHARACTERS_MAX = 255
+
+# What ZooKeeper refuses in a path: control characters, surrogates, private use, specials; and what
+# is made of surrogates in UTF-16, in which it counts.
+_REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff/]")
+
+
+def check_topology_id(topology_id: str) -> str:
+    """Return the id if it can be the name of a node.
+
+    Raises:
+        ConfigError: It cannot; choose another id.
+    """
+    refused = _REFUSED.search(topology_id)
+    if (
+        refused
+        or ".." in topology_id
+        or topology_id in ("", ".")
+        or len(topology_id) > ID_CHARACTERS_MAX
+    ):
+        raise ConfigError(
+            f"topology id cannot be used as a path; got {topology_id[:80]!r}; expected 1 to "
+            f"{ID_CHARACTERS_MAX} characters without '/', '..' and control characters",
+            topology_id=topology_id,
+        )
+    return topology_id
+
+
+def split_chroot(hosts: str) -> tuple[str, str]:
+    """Split ``"host:port,host:port/chroot"`` into servers and chroot, ``/txtopo`` if none.
+
+    Raises:
+        ConfigError: The hosts or the chroot cannot be read.
+    """
+    servers, _, chroot = hosts.partition("/")
+    if not servers or not all(server.strip() for server in servers.split(",")):
+        raise ConfigError(
+            f"zookeeper hosts cannot be read; got {hosts!r}; expected 'host:port,host:port/chroot'"
+        )
+    names = chroot.strip("/").split("/") if chroot.strip("/") else []
+    if any(name in ("", ".", "..") or _REFUSED.search(name) for name in names):
+        raise ConfigError(
+            f"zookeeper chroot cannot be read; got {'/' + chroot!r}; expected '/name/name'"
+        )
+    return servers, "".join(f"/{name}" for name in names) or ROOT

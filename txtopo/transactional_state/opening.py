@@ -7,7 +7,7 @@ import logging
 from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
-from txtopo.transactional_state.paths import check_topology_id
+from txtopo.transactional_state.nodes import check_topology_id
 from txtopo.transactional_state.store import TransactionalState
 
 _log = logging.getLogger("txtopo.transactional_state")

@@ -13,9 +13,8 @@ from typing import Any
 from kazoo.exceptions import NoNodeError
 
 from txtopo.errors import CoordinatorUnavailable
-from txtopo.transactional_state.candidate import is_gone
-from txtopo.transactional_state.records import decode, encode
-from txtopo.transactional_state.store import Json, Leadership
+from txtopo.transactional_state.nodes import decode, encode
+from txtopo.transactional_state.store import Json, Leadership, is_gone
 from txtopo.transactional_state.zookeeper.session import OutcomeUnknown, Patience, ZooKeeperSession
 
 

@@ -4,6 +4,26 @@ kazoo connects again by itself, and makes a new session when the old one has exp
 connection is down (SUSPENDED) nothing may be assumed: the session may live or not, and a question
 waits. Only LOST ends a leadership. kazoo queues requests without limit while it connects, so
 nothing is sent before it is connected and no answer is waited for without limit.
+
+Login: which failure of a SASL login is the server's word, and which is only a lost connection.
+
+A login takes several messages on a connection that is open already. kazoo 2.11 takes whatever goes
+wrong in between for a refusal, and gives up for good: also a server that is stopped, or loses its
+quorum, at that moment. ZooKeeper 3.9 says so when it refuses; old servers hang up instead. So:
+
+* What the server says is final, also after a login that went well: somebody changed the password.
+* A connection that is lost is tried again. Before the first login went well, only
+  :data:`LOSSES_MAX` times in a row: then it is the word of an older server.
+* What the client's own library cannot do (a Kerberos ticket that nobody issues) is final before
+  the first login went well, and tried again afterwards.
+
+A login that is tried again keeps its session, and a leader its leadership while the session lives.
+
+What each error of kazoo means to a question: an answer, a lost one, or one that lasts.
+
+A test compares the table with the errors that the installed kazoo has. What is not in it, of a
+later version, is taken for a lost answer: the question may have been done or not, and whoever asked
+looks, and asks again.
 """
 
 from __future__ import annotations
@@ -13,21 +33,27 @@ import logging
 import math
 import uuid
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NodeExistsError
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionDropped,
+    KazooException,
+    NodeExistsError,
+    SASLException,
+    SessionClosedRequireSaslError,
+)
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 
 from txtopo.errors import AuthError, ConfigError, CoordinatorUnavailable, PromiseError
 from txtopo.retries import warn_of_retry
-from txtopo.transactional_state.records import INNER_NODE
+from txtopo.transactional_state.nodes import INNER_NODE
 from txtopo.transactional_state.zookeeper.access import Access
 from txtopo.transactional_state.zookeeper.diagnosis import why_unreachable
-from txtopo.transactional_state.zookeeper.errors import Meaning, meaning_of
 from txtopo.transactional_state.zookeeper.granted import warn_of_another_timeout
-from txtopo.transactional_state.zookeeper.login import judge_logins
 
 SLICE_S = 0.1
 """How long one wait lasts before it is looked whether there is something to do."""
@@ -40,6 +66,7 @@ _CONNECTION_RETRY = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1
 
 # kazoo logs each refused connection as a warning and, at DEBUG, credentials.
 _kazoo_log = logging.getLogger("txtopo.transactional_state.kazoo")
+
 _kazoo_log.setLevel(logging.ERROR)
 
 
@@ -272,3 +299,115 @@ class Patience:
             if not self.wait(event):
                 return False
         return True
+
+
+LOSSES_MAX = 3
+"""So often in a row no server happens to stop just then. kazoo pauses after it was at all hosts:
+an ensemble of three that stops as a whole at that very moment is taken for one that refuses."""
+
+
+def judge_logins(client: KazooClient) -> None:
+    """Let *client* try a login again, or give up, by the rules of this file."""
+    connection = client._connection
+    connection._authenticate_with_sasl = _Logins(connection._authenticate_with_sasl).log_in
+
+
+class _Logins:
+    def __init__(self, authenticate: Callable[[str, float], None]) -> None:
+        self._authenticate = authenticate
+        self._went_well = False
+        self._lost = 0
+
+    def log_in(self, host: str, timeout_s: float) -> None:
+        """Do what kazoo does; fail by what makes it try again, or by what makes it give up."""
+        try:
+            self._authenticate(host, timeout_s)
+        except SessionClosedRequireSaslError as error:
+            raise AuthFailedError("the server requires a login by sasl") from error
+        except (AuthFailedError, SASLException, ConnectionDropped) as error:
+            if not self._may_try_again(error):
+                raise AuthFailedError(str(error)) from error
+            raise ConnectionDropped(f"the login was not finished: {error}") from error
+        self._went_well, self._lost = True, 0
+
+    def _may_try_again(self, error: Exception) -> bool:
+        # kazoo raises what the server said as it is, and all else from what went wrong.
+        if isinstance(error, AuthFailedError) and error.__cause__ is None:
+            return False
+        if self._went_well:
+            return True
+        self._lost += 1
+        dropped = ConnectionDropped in (type(error), type(error.__cause__))
+        return dropped and self._lost < LOSSES_MAX
+
+
+class Meaning(Enum):
+    """What an error leads to."""
+
+    ANSWER = "answer"
+    """What the server says of a node; whoever asked knows what to do."""
+    LOST = "lost"
+    """No answer, so it may have been done or not: tried again."""
+    EXPIRED = "expired"
+    """The session is over: whoever led contends again."""
+    REFUSED = "refused"
+    """The credentials are not good enough. An ACL may be changed while a run goes on, but to go on
+    trying would look like a run that works; a start is all it takes afterwards."""
+    LASTS = "lasts"
+    """The server will refuse it each time."""
+
+
+MEANINGS = {
+    "BadVersionError": Meaning.ANSWER,
+    "NoChildrenForEphemeralsError": Meaning.ANSWER,
+    "NoNodeError": Meaning.ANSWER,
+    "NoWatcherError": Meaning.ANSWER,
+    "NodeExistsError": Meaning.ANSWER,
+    "NotEmptyError": Meaning.ANSWER,
+    "RolledBackError": Meaning.ANSWER,
+    "RuntimeInconsistency": Meaning.ANSWER,
+    "CancelledError": Meaning.LOST,
+    "ConnectionClosedError": Meaning.LOST,
+    "ConnectionDropped": Meaning.LOST,
+    "ConnectionLoss": Meaning.LOST,
+    "DataInconsistency": Meaning.LOST,
+    "KazooException": Meaning.LOST,
+    "KazooTimeoutError": Meaning.LOST,
+    "LockTimeout": Meaning.LOST,
+    "NewConfigNoQuorumError": Meaning.LOST,
+    "NotReadOnlyCallError": Meaning.LOST,  # the server has lost its quorum, and only reads
+    "OperationTimeoutError": Meaning.LOST,
+    "ReconfigInProcessError": Meaning.LOST,
+    "RequestTimeoutError": Meaning.LOST,
+    "SessionMovedError": Meaning.LOST,
+    "SystemZookeeperError": Meaning.LOST,
+    "ThrottledOpError": Meaning.LOST,
+    "WriterNotClosedException": Meaning.LOST,
+    "ZookeeperError": Meaning.LOST,
+    "ZookeeperStoppedError": Meaning.LOST,
+    "SessionExpiredError": Meaning.EXPIRED,
+    "UnknownSessionError": Meaning.EXPIRED,
+    "AuthFailedError": Meaning.REFUSED,
+    "InvalidACLError": Meaning.REFUSED,
+    "NoAuthError": Meaning.REFUSED,
+    "SASLException": Meaning.REFUSED,
+    "SessionClosedRequireSaslError": Meaning.REFUSED,
+    "APIError": Meaning.LASTS,
+    "BadArgumentsError": Meaning.LASTS,
+    "ConfigurationError": Meaning.LASTS,
+    "EphemeralOnLocalSessionError": Meaning.LASTS,
+    "InvalidCallbackError": Meaning.LASTS,
+    "MarshallingError": Meaning.LASTS,
+    "QuotaExceededError": Meaning.LASTS,
+    "ReconfigDisabledError": Meaning.LASTS,
+    "UnimplementedError": Meaning.LASTS,
+}
+"""The meaning of each error, by its class."""
+
+
+def meaning_of(error: BaseException) -> Meaning:
+    """Return what an error means; of a class that is not known, what its base class means."""
+    for kind in type(error).__mro__:
+        if kind.__name__ in MEANINGS:
+            return MEANINGS[kind.__name__]
+    return Meaning.LOST

@@ -23,8 +23,7 @@ from kazoo.exceptions import (
 )
 
 from txtopo.errors import CoordinatorUnavailable, StateUsageError
-from txtopo.transactional_state.paths import check_topology_id, split_chroot
-from txtopo.transactional_state.records import decode, encode_steps
+from txtopo.transactional_state.nodes import check_topology_id, decode, encode_steps, split_chroot
 from txtopo.transactional_state.store import (
     Check,
     CompareAndSet,
