@@ -27,7 +27,7 @@ from txtopo.context import FrameContext, TaskContext
 from txtopo.errors import FailedException, TxtopoError
 from txtopo.groupings import CustomStreamGrouping
 from txtopo.runtime.progress import TopologyListener
-from txtopo.spouts.reliable import Spout
+from txtopo.spouts.spout import Spout
 from txtopo.tuples import Fields, Stream, Tuple, is_tick
 
 __all__ = [

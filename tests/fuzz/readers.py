@@ -27,9 +27,9 @@ from tests.spouts.kafka.test_decoding import Record
 from txtopo import Fields
 from txtopo.errors import EmitError, TxtopoError
 from txtopo.spouts import DataSourceSpout, FilesTransactionalSpout, QueryTransactionalSpout
-from txtopo.spouts.delta.emitting import DeltaEmitter
 from txtopo.spouts.delta.log import ChangedFile, DeltaLog
-from txtopo.spouts.kafka.records import RecordColumns
+from txtopo.spouts.delta.spout import DeltaEmitter
+from txtopo.spouts.kafka.reading import RecordColumns
 
 FIELDS = Fields("w string, n long")
 TYPED = Fields("w string, n long, at timestamp_ntz, day date, d decimal(10,2), b binary")

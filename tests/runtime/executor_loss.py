@@ -24,7 +24,7 @@ from txtopo.context import TaskContext
 from txtopo.errors import InfrastructureError
 from txtopo.runtime.carrier import Carrier
 from txtopo.runtime.spark_carriers import DataFrameCarrier, RddCarrier
-from txtopo.spouts.transactional import TransactionalEmitter, TransactionalSpout
+from txtopo.spouts.spout import TransactionalEmitter, TransactionalSpout
 from txtopo.stages.emission import merge_partials
 from txtopo.stages.outcome import judge
 from txtopo.stages.program import Program

@@ -10,7 +10,7 @@ from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.builders.transactional import Topology
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
-from txtopo.spouts.transactional import (
+from txtopo.spouts.spout import (
     LastBatch,
     TransactionalCoordinator,
     TransactionalEmitter,

@@ -23,7 +23,7 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.runtime.carrier import Carrier
 from txtopo.runtime.spark_carriers import DataFrameCarrier, RddCarrier
-from txtopo.spouts.transactional import TransactionalEmitter
+from txtopo.spouts.spout import TransactionalEmitter
 from txtopo.state.aggregates import Count
 from txtopo.tuples import Tuple
 

@@ -18,7 +18,7 @@ from txtopo import Config, Fields
 from txtopo.errors import ConfigError, SourceDataLost
 from txtopo.spouts import DeltaTransactionalSpout
 from txtopo.spouts.delta.log import DeltaLog
-from txtopo.spouts.transactional import LastBatch
+from txtopo.spouts.spout import LastBatch
 
 pytestmark = pytest.mark.integration
 FIELDS = Fields("word string, n long, gone boolean")

@@ -15,10 +15,9 @@ from txtopo import Fields
 from txtopo.errors import InfrastructureError, PromiseError
 from txtopo.metadata import Json
 from txtopo.spouts import FilesTransactionalSpout
-from txtopo.spouts.files import cursor
-from txtopo.spouts.files.format import FileFormat
+from txtopo.spouts.files import planning
 from txtopo.spouts.files.planning import FilesCoordinator, Limits
-from txtopo.spouts.files.source import FileSource, SourceFile
+from txtopo.spouts.files.source import FileFormat, FileSource, SourceFile
 
 
 def spout(folder: Path, **options: Any) -> FilesTransactionalSpout:
@@ -105,7 +104,7 @@ def test_a_file_that_is_planned_twice_is_planned_the_same(tmp_path: Path) -> Non
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
     """Keep so few files by themselves that pruning begins at once."""
-    monkeypatch.setattr(cursor, "RECENT_FILES_MAX", 3)
+    monkeypatch.setattr(planning, "RECENT_FILES_MAX", 3)
     return 3
 
 
@@ -219,12 +218,12 @@ def test_an_outage_while_a_batch_is_planned_skips_no_file(tmp_path: Path, failin
 
 def test_metadata_stays_small_with_ten_thousand_files(tmp_path: Path) -> None:
     files = [SourceFile(f"/data/part-{at:05}.csv", 10, at) for at in range(10_000)]
-    kept = cursor.Cursor("name")
+    kept = planning.Cursor("name")
     kept.list(files)
     kept.take(kept.waiting)
 
     size = len(json.dumps(kept.stored()))
-    again = cursor.Cursor("name", kept.stored())
+    again = planning.Cursor("name", kept.stored())
     again.list(files)
     assert size < 40_000
     assert again.waiting == 0

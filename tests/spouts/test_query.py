@@ -14,7 +14,7 @@ from tests.spouts.driving import Emitted, Planner, context, emit
 from txtopo import Config, Fields, TransactionAttempt
 from txtopo.errors import ConfigError, InfrastructureError, SourceDataLost
 from txtopo.spouts import LastBatch, QueryTransactionalSpout
-from txtopo.spouts.query.planning import Settling
+from txtopo.spouts.query import Settling
 
 pytestmark = pytest.mark.integration
 FIELDS = Fields("id long, word string")

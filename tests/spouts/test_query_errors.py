@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from txtopo.spouts.query.errors import LASTING_MYSQL, LASTING_TEXTS, PASSING_SQLSTATES, passes
+from txtopo.spouts.query import LASTING_MYSQL, LASTING_TEXTS, PASSING_SQLSTATES, passes
 
 pymysql = pytest.importorskip("pymysql")
 

@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from txtopo.spouts.rabbitmq_errors import CLASSES, CODES, Meaning, meaning_of
+from txtopo.spouts.rabbitmq import CLASSES, CODES, Meaning, meaning_of
 
 exceptions = pytest.importorskip("pika.exceptions")
 spec = pytest.importorskip("pika.spec")

@@ -14,11 +14,7 @@ from txtopo.context import TaskContext
 from txtopo.groupings import GlobalGrouping, Grouping, ShuffleGrouping
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.runtime.carrier import LocalCarrier
-from txtopo.spouts.transactional import (
-    TransactionalCoordinator,
-    TransactionalEmitter,
-    TransactionalSpout,
-)
+from txtopo.spouts.spout import TransactionalCoordinator, TransactionalEmitter, TransactionalSpout
 from txtopo.stages.emission import merge_partials
 from txtopo.stages.outcome import (
     BatchOutcome,

@@ -12,8 +12,11 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import EmitError
 from txtopo.metadata import BatchMetadata, Json
-from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
-from txtopo.spouts.partitioned import PartitionedCoordinator, PartitionedTransactionalSpout
+from txtopo.spouts.spout import (
+    OpaquePartitionedTransactionalSpout,
+    PartitionedCoordinator,
+    PartitionedTransactionalSpout,
+)
 from txtopo.stages.program import Run
 from txtopo.topology.component import Role
 from txtopo.tuples import Fields

@@ -12,7 +12,7 @@ from txtopo.builders.declarer import InputDeclarer
 from txtopo.builders.prototypes import snapshot
 from txtopo.config import Config
 from txtopo.errors import TopologyError
-from txtopo.spouts.reliable import Spout
+from txtopo.spouts.spout import Spout
 from txtopo.topology.checks import check_parallelism
 from txtopo.topology.component import (
     RELIABLE_BOLTS,

@@ -17,10 +17,12 @@ from txtopo.builders.prototypes import snapshot
 from txtopo.config import Config
 from txtopo.errors import TopologyError, TopologyWarning
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
-from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
-from txtopo.spouts.partitioned import PartitionedTransactionalSpout
-from txtopo.spouts.stream import StreamSpout
-from txtopo.spouts.transactional import TransactionalSpout
+from txtopo.spouts.spout import (
+    OpaquePartitionedTransactionalSpout,
+    PartitionedTransactionalSpout,
+    StreamSpout,
+    TransactionalSpout,
+)
 from txtopo.topology.checks import check_parallelism
 from txtopo.topology.component import (
     Component,

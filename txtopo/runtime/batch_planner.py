@@ -15,7 +15,7 @@ from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
 from txtopo.errors import EmitError
 from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
 from txtopo.runtime.journaling import check_size
-from txtopo.spouts.transactional import LastBatch
+from txtopo.spouts.spout import LastBatch
 from txtopo.stages.pickling import dumps, loads
 from txtopo.topology.component import Component
 

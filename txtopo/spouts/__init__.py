@@ -4,30 +4,26 @@ from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.datasource import DataSourceSpout
 from txtopo.spouts.delta import DeltaDataFrameSpout, DeltaTransactionalSpout
 from txtopo.spouts.files import FilesTransactionalSpout
+from txtopo.spouts.files.spout import FileSpout
 from txtopo.spouts.kafka import KafkaOpaqueSpout, KafkaTransactionalSpout
-from txtopo.spouts.lines import FileSpout
 from txtopo.spouts.memory import (
+    MemorySpout,
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
     Outage,
     Recut,
 )
-from txtopo.spouts.opaque import (
+from txtopo.spouts.query import QueryTransactionalSpout
+from txtopo.spouts.rabbitmq import QueueSpout
+from txtopo.spouts.spout import (
+    LastBatch,
     OpaquePartitionedTransactionalEmitter,
     OpaquePartitionedTransactionalSpout,
-)
-from txtopo.spouts.partitioned import (
     PartitionedCoordinator,
     PartitionedTransactionalEmitter,
     PartitionedTransactionalSpout,
-)
-from txtopo.spouts.query import QueryTransactionalSpout
-from txtopo.spouts.rabbitmq import QueueSpout
-from txtopo.spouts.reliable import Spout
-from txtopo.spouts.rows import MemorySpout
-from txtopo.spouts.stream import StreamSpout
-from txtopo.spouts.transactional import (
-    LastBatch,
+    Spout,
+    StreamSpout,
     TransactionalCoordinator,
     TransactionalEmitter,
     TransactionalSpout,

@@ -12,7 +12,7 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import TopologyError
 from txtopo.metadata import Json
-from txtopo.spouts.transactional import TransactionalCoordinator
+from txtopo.spouts.spout import TransactionalCoordinator
 from txtopo.tuples import Fields, Stream
 
 if TYPE_CHECKING:

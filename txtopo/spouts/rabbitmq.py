@@ -8,13 +8,20 @@ A delivery is known by a number that belongs to its connection. A message that w
 the connection was lost is delivered again, under another number, and what is heard of the old one
 is void: acking the same number on the new connection would ack another message. Hence message ids
 are (number of the connection, delivery tag).
+
+What each error of RabbitMQ and of its client pika means: whether it may pass.
+
+What is in no table, of a later version, is taken for what passes. A test compares the tables with
+what the installed client has.
 """
 
 from __future__ import annotations
 
 import math
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -31,8 +38,7 @@ from txtopo.errors import (
     SourceDataLost,
 )
 from txtopo.retries import warn_of_retry
-from txtopo.spouts.rabbitmq_errors import Meaning, meaning_of
-from txtopo.spouts.reliable import Spout
+from txtopo.spouts.spout import Spout
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -41,19 +47,24 @@ if TYPE_CHECKING:
     from pika.spec import Basic, BasicProperties
 
 Decode = Callable[[bytes], Sequence[Any] | None]
+
 MessageId = tuple[int, int]
 """(number of the connection, delivery tag)."""
 
 # Messages that the server sends ahead of their acks when max_spout_pending sets no other limit: a
 # few turns of the spout. Without any limit a long queue would move into this process.
 PREFETCH = 10_000
+
 PREFETCH_MAX = 65_535
+
 # A spout that waits for acks is not called, and its heartbeats are late; the server shall not take
 # it for dead before its trees have timed out.
 HEARTBEAT_S = 60
+
 # After n failures in a row the next 2^n calls do not connect, and at most so many: with the pauses
 # of an idle spout some seconds.
 SKIPPED_CALLS_MAX = 64
+
 # What the server refuses so often in a row ends the run: with the pauses of an idle spout some 15
 # seconds. Rights that somebody is changing, or a queue that is made anew, need less.
 REFUSALS_MAX = 10
@@ -320,3 +331,90 @@ class QueueSpout(Spout):
                     f"got {error!r:.200}; what it had open comes again; it connects again by "
                     "itself, unless the run has just been started"
                 )
+
+
+class Meaning(Enum):
+    """What an error leads to."""
+
+    PASSES = "passes"
+    """The connection or the server is away: tried again, for as long as it takes."""
+    REFUSED = "refused"
+    """User, password, vhost or rights are not good enough; tried a few times."""
+    GONE = "gone"
+    """There is no such queue; tried a few times, since somebody may be making it anew."""
+    LASTS = "lasts"
+    """The server does not understand what is asked; tried a few times."""
+
+
+CODES = {
+    311: Meaning.LASTS,  # content too large
+    312: Meaning.PASSES,  # no route
+    313: Meaning.PASSES,  # no consumers
+    320: Meaning.PASSES,  # connection forced: the server stops, or an operator closed it
+    402: Meaning.REFUSED,  # invalid path: no such vhost
+    403: Meaning.REFUSED,  # access refused
+    404: Meaning.GONE,  # not found
+    405: Meaning.PASSES,  # resource locked: another connection has the queue for itself
+    406: Meaning.PASSES,  # precondition failed: a message was not acked in time
+    501: Meaning.PASSES,  # frame error
+    502: Meaning.LASTS,  # syntax error
+    503: Meaning.LASTS,  # command invalid
+    504: Meaning.PASSES,  # channel error
+    505: Meaning.PASSES,  # unexpected frame
+    506: Meaning.PASSES,  # resource error
+    530: Meaning.REFUSED,  # not allowed: no such vhost, or none for this user
+    540: Meaning.LASTS,  # not implemented
+    541: Meaning.PASSES,  # internal error
+}
+"""What the server says when it closes a channel or a connection."""
+
+# With these words a refusal passes: the node of a queue or of a vhost is away, or too many are
+# connected.
+_PASSING_TEXTS = ("is down", "inaccessible", "stopped by supervisor", "limit")
+
+CLASSES = {
+    "AuthenticationError": Meaning.REFUSED,
+    "BodyTooLongError": Meaning.LASTS,
+    "DuplicateConsumerTag": Meaning.LASTS,
+    "DuplicateGetOkCallback": Meaning.LASTS,
+    "IncompatibleProtocolError": Meaning.LASTS,
+    "InvalidChannelNumber": Meaning.LASTS,
+    "InvalidFieldTypeException": Meaning.LASTS,
+    "MethodNotImplemented": Meaning.LASTS,
+    "ProtocolVersionMismatch": Meaning.LASTS,
+    "ReentrancyError": Meaning.LASTS,
+    "ShortStringTooLong": Meaning.LASTS,
+    "UnsupportedAMQPFieldException": Meaning.LASTS,
+    # Where the server did not say it, pika guesses so of lost connections too.
+    "ProbableAccessDeniedError": Meaning.PASSES,
+    "ProbableAuthenticationError": Meaning.PASSES,
+} | dict.fromkeys(
+    (
+        *("AMQPChannelError", "AMQPConnectionError", "AMQPError", "AMQPHeartbeatTimeout"),
+        *("ChannelClosed", "ChannelClosedByBroker", "ChannelClosedByClient", "ChannelError"),
+        *("ChannelWrongStateError", "ConnectionBlockedTimeout", "ConnectionClosed"),
+        *("ConnectionClosedByBroker", "ConnectionClosedByClient", "ConnectionOpenAborted"),
+        *("ConnectionWrongStateError", "ConsumerCancelled", "InvalidFrameError", "NackError"),
+        *("NoFreeChannels", "ProtocolSyntaxError", "StreamLostError", "UnexpectedFrameError"),
+        "UnroutableError",
+    ),
+    Meaning.PASSES,
+)
+"""What each exception of pika means that has no code of the server's."""
+
+
+def meaning_of(error: Exception) -> Meaning:
+    """Return what an exception of pika, or of the network, means."""
+    from pika import exceptions
+
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Meaning.REFUSED
+    if isinstance(error, exceptions.ChannelClosed | exceptions.ConnectionClosed):
+        meaning = CODES.get(error.reply_code, Meaning.PASSES)
+        passing = any(part in error.reply_text for part in _PASSING_TEXTS)
+        return Meaning.PASSES if passing else meaning
+    probable = exceptions.ProbableAuthenticationError, exceptions.ProbableAccessDeniedError
+    # A server that refuses says so before it hangs up.
+    if isinstance(error, probable) and "ClosedByBroker" in str(error):
+        return Meaning.REFUSED
+    return CLASSES.get(type(error).__name__, Meaning.PASSES)

@@ -28,9 +28,11 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import EmitError, StateUsageError
 from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
-from txtopo.spouts.opaque import OpaquePartitionedTransactionalEmitter
-from txtopo.spouts.partitioned import PartitionedTransactionalEmitter
-from txtopo.spouts.transactional import TransactionalEmitter
+from txtopo.spouts.spout import (
+    OpaquePartitionedTransactionalEmitter,
+    PartitionedTransactionalEmitter,
+    TransactionalEmitter,
+)
 from txtopo.stages.columns import BATCH_BYTES_MAX
 from txtopo.stages.emission import Channel, Emission
 from txtopo.stages.envelopes import WriteSet

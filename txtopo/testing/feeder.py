@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from txtopo.collector import SpoutOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.spouts.reliable import Spout
+from txtopo.spouts.spout import Spout
 from txtopo.testing.shared import Shared
 from txtopo.tuples import Fields
 

@@ -16,16 +16,14 @@ from txtopo.context import TaskContext
 from txtopo.errors import FailedException, TopologyError
 from txtopo.metadata import Json
 from txtopo.spouts.memory import Outage, Recut
-from txtopo.spouts.opaque import (
+from txtopo.spouts.spout import (
+    LastBatch,
     OpaquePartitionedTransactionalEmitter,
     OpaquePartitionedTransactionalSpout,
-)
-from txtopo.spouts.partitioned import (
     PartitionedCoordinator,
     PartitionedTransactionalEmitter,
     PartitionedTransactionalSpout,
 )
-from txtopo.spouts.transactional import LastBatch
 from txtopo.testing.script import Batches, Event, Late, Poison, Script
 from txtopo.tuples import Fields
 

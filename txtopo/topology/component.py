@@ -17,11 +17,13 @@ from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.errors import TopologyError
 from txtopo.groupings import Grouping
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
-from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
-from txtopo.spouts.partitioned import PartitionedTransactionalSpout
-from txtopo.spouts.reliable import Spout
-from txtopo.spouts.stream import StreamSpout
-from txtopo.spouts.transactional import TransactionalSpout
+from txtopo.spouts.spout import (
+    OpaquePartitionedTransactionalSpout,
+    PartitionedTransactionalSpout,
+    Spout,
+    StreamSpout,
+    TransactionalSpout,
+)
 from txtopo.state.registry import State
 from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
 

@@ -28,7 +28,7 @@ from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stage_host import StageHost
 from txtopo.runtime.resident_carrier import ResidentCarrier
 from txtopo.runtime.scheduler import ThreadScheduler
-from txtopo.spouts.transactional import TransactionalEmitter
+from txtopo.spouts.spout import TransactionalEmitter
 from txtopo.stages.outcome import RunOutcome, judge
 from txtopo.stages.program import Program, Run
 from txtopo.testing import Shared

@@ -14,7 +14,7 @@ from tests.services.kafka import KafkaBroker
 from tests.spouts.driving import Partitioned, Planner, emit
 from tests.spouts.kafka.logs import Log, ranges, read_all, read_opaque, until, values
 from txtopo.spouts import KafkaOpaqueSpout, KafkaTransactionalSpout
-from txtopo.spouts.kafka.opaque import whole
+from txtopo.spouts.kafka.spouts import whole
 
 
 def words(number: int, first: int = 0) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 from tests.services.kafka import KafkaBroker
 from tests.spouts.kafka.logs import WAIT_S_MAX, Log
 from txtopo.kafka_connection import Connection
-from txtopo.spouts.kafka import consumers
-from txtopo.spouts.kafka.consumers import Lent, lent_consumer
+from txtopo.spouts.kafka import reading
+from txtopo.spouts.kafka.reading import Lent, lent_consumer
 
 pytestmark = pytest.mark.service("kafka")
 
@@ -28,7 +28,7 @@ def lend(connection: Connection, *topics: str) -> Lent:
 def test_a_consumer_is_lent_again_and_learns_of_topics(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumers, "_MEETS_S_MAX", WAIT_S_MAX)
+    monkeypatch.setattr(reading, "_MEETS_S_MAX", WAIT_S_MAX)
     connection, first, second = own(kafka.servers), Log(kafka).name, Log(kafka).name
     lent = lend(connection, first)
 

@@ -11,7 +11,7 @@ import pytest
 
 from txtopo import Fields
 from txtopo.errors import EmitError
-from txtopo.spouts.kafka.records import RecordColumns
+from txtopo.spouts.kafka.reading import RecordColumns
 
 
 @dataclass(frozen=True)

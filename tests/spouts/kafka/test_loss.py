@@ -13,8 +13,8 @@ from txtopo import Config, TransactionAttempt
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
 from txtopo.spouts import KafkaTransactionalSpout
-from txtopo.spouts.kafka.opaque import share_of, whole
-from txtopo.spouts.kafka.positions import Lost, Place, Range
+from txtopo.spouts.kafka.offsets import Lost, Place, Range
+from txtopo.spouts.kafka.spouts import share_of, whole
 
 pytestmark = pytest.mark.service("kafka")
 

@@ -10,13 +10,24 @@ from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression
 from txtopo.kafka_connection import Connection
 from txtopo.metadata import Json
 from txtopo.spouts.kafka import offsets
-from txtopo.spouts.kafka.loss import MISSING_LOOKS_MAX
-from txtopo.spouts.kafka.offsets import Look, Offsets, Topic
-from txtopo.spouts.kafka.opaque import KafkaOpaqueSpout, _SharesCoordinator
-from txtopo.spouts.kafka.planning import KafkaCoordinator
-from txtopo.spouts.kafka.positions import Lost, Place, Positions, Range, from_json
-from txtopo.spouts.kafka.transactional import check_topics
-from txtopo.spouts.transactional import LastBatch
+from txtopo.spouts.kafka.offsets import (
+    MISSING_LOOKS_MAX,
+    Look,
+    Lost,
+    Offsets,
+    Place,
+    Positions,
+    Range,
+    Topic,
+    from_json,
+)
+from txtopo.spouts.kafka.spouts import (
+    KafkaCoordinator,
+    KafkaOpaqueSpout,
+    _SharesCoordinator,
+    check_topics,
+)
+from txtopo.spouts.spout import LastBatch
 
 pytest.importorskip("confluent_kafka")
 A, B = Place("orders", 0), Place("orders", 1)

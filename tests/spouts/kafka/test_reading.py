@@ -10,9 +10,8 @@ from tests.services.kafka import KafkaBroker
 from tests.spouts.kafka.logs import WAIT_S_MAX, Log, until
 from txtopo.kafka_connection import Connection
 from txtopo.spouts.kafka import reading
-from txtopo.spouts.kafka.consumers import lent_consumer
-from txtopo.spouts.kafka.offsets import Offsets
-from txtopo.spouts.kafka.positions import Place, Range
+from txtopo.spouts.kafka.offsets import Offsets, Place, Range
+from txtopo.spouts.kafka.reading import lent_consumer
 
 pytestmark = pytest.mark.service("kafka")
 Records = dict[Place, list[tuple[int, bytes]]]

@@ -1,6 +1,5 @@
 """Rows that are appended to a Delta table, and those that change in it."""
 
-from txtopo.spouts.delta.frames import DeltaDataFrameSpout
-from txtopo.spouts.delta.spout import DeltaTransactionalSpout
+from txtopo.spouts.delta.spout import DeltaDataFrameSpout, DeltaTransactionalSpout
 
 __all__ = ["DeltaDataFrameSpout", "DeltaTransactionalSpout"]

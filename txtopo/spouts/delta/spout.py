@@ -1,22 +1,43 @@
-"""DeltaTransactionalSpout: what was appended to a Delta table, or all of its changes."""
+"""DeltaTransactionalSpout: what was appended to a Delta table, or all of its changes.
+
+DeltaEmitter: reads the files of a batch in a task, with pyarrow.
+
+DeltaDataFrameSpout: what a Delta table was appended, or its changes, read by Spark.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
+from txtopo.attempt import TransactionAttempt
+from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
-from txtopo.errors import ConfigError
-from txtopo.spouts.delta.emitting import DeltaEmitter
-from txtopo.spouts.delta.log import DeltaLog
-from txtopo.spouts.delta.planning import DeltaCoordinator, DeltaLimits
-from txtopo.spouts.transactional import TransactionalEmitter, TransactionalSpout
+from txtopo.errors import ConfigError, EmitError, SourceDataLost
+from txtopo.metadata import Json
+from txtopo.spouts.dataframe import DataFrameTransactionalSpout
+from txtopo.spouts.delta.log import (
+    CHANGE_TYPE,
+    Change,
+    ChangedFile,
+    DeltaCoordinator,
+    DeltaLimits,
+    DeltaLog,
+    files_between,
+    positions,
+)
+from txtopo.spouts.spout import TransactionalEmitter, TransactionalSpout
+from txtopo.spouts.values import Bad, damaged, first_bad, fitted_column
+from txtopo.state.disk_errors import failure
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class DeltaTransactionalSpout(TransactionalSpout):
@@ -140,3 +161,224 @@ def _check_fields(table: DeltaTable, fields: Fields, uri: str, changes: str | No
                 f"the table has {', '.join(f'{name} {kind}' for name, kind in found.items())}",
                 column=field.name,
             )
+
+
+# The other two are "insert" and "update_postimage".
+_WENT = ("delete", "update_preimage")
+
+
+class DeltaEmitter(TransactionalEmitter):
+    """Reads the files that the metadata says; holds one row group at a time."""
+
+    def __init__(
+        self, log: DeltaLog, fields: Fields, changes: str | None, context: TaskContext
+    ) -> None:
+        self._log = log
+        self._schema = fields.arrow_schema()
+        self._changes = changes
+        self._context = context
+
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
+    ) -> None:
+        """Emit the files that are this task's.
+
+        Raises:
+            SourceDataLost: A file or an entry of the log is gone.
+            EmitError: A file does not hold the fields; mend the declaration.
+            InfrastructureError: The table cannot be reached; the batch is tried again.
+        """
+        context = self._context
+        found = enumerate(files_between(self._log, *positions(metadata)))
+        for number, (version, _, file) in found:
+            if number % context.tasks == context.task_index:
+                for batch in self._read(version, file):
+                    collector.emit_batch(batch)
+
+    def _read(self, version: int, file: ChangedFile) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        try:
+            opened = self._log.filesystem().open_input_file(file.path)
+        except FileNotFoundError as error:
+            raise SourceDataLost(
+                f"file {file.path!r} of version {version} of {self._log.uri!r} is gone; expected "
+                "it, since its batch is planned and not committed; was the table vacuumed? bring "
+                "the file back, or begin behind it with starting_version, under a new topology id",
+                version=version,
+                path=file.path,
+            ) from error
+        except OSError as error:
+            raise failure(f"read {file.path!r}", error) from error
+        wanted = [*self._schema.names]
+        if file.change is Change.BY_ROW:
+            wanted.append(CHANGE_TYPE)
+        try:
+            with opened, pq.ParquetFile(opened) as parquet:
+                there = [name for name in wanted if name in parquet.schema_arrow.names]
+                before = 0
+                for group in range(parquet.num_row_groups):
+                    table = parquet.read_row_group(group, columns=there, use_threads=False)
+                    yield from self._fitting(table, version, file, before).to_batches()
+                    before += table.num_rows
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and not damaged(error, self._log.filesystem()):
+                raise failure(f"read {file.path!r}", error) from error
+            raise self._unreadable(version, file, None, Bad(None, None, str(error))) from error
+
+    def _fitting(self, table: pa.Table, version: int, file: ChangedFile, before: int) -> pa.Table:
+        """Return a table with all fields: those of its partition, and NULL for what it lacks."""
+        import pyarrow as pa
+
+        def read(start: int, end: int, schema: pa.Schema) -> pa.Table:
+            rows = table.slice(start, end - start)
+            columns = [self._column(field, rows, file) for field in schema]
+            return pa.Table.from_arrays(columns, schema=schema)
+
+        try:
+            return read(0, table.num_rows, self._schema)
+        except (ValueError, TypeError, pa.ArrowException) as error:
+            bad = first_bad(table.num_rows, self._schema, read)
+            row = None if bad.row is None else before + bad.row
+            told = bad if bad.reason else Bad(None, None, str(error))
+            raise self._unreadable(version, file, row, told) from error
+
+    def _column(
+        self, field: pa.Field, table: pa.Table, file: ChangedFile
+    ) -> pa.ChunkedArray | pa.Array:
+        import pyarrow as pa
+
+        if field.name == self._changes:
+            return _went(table, file)
+        if field.name in table.column_names:
+            return fitted_column(table.column(field.name), field.type)
+        value = pa.scalar(file.partition.get(field.name), pa.string())
+        return fitted_column(pa.repeat(value, table.num_rows), field.type)
+
+    def _unreadable(self, version: int, file: ChangedFile, row: int | None, bad: Bad) -> EmitError:
+        place = f"row {row} of " if row is not None else ""
+        field = f"field {bad.field!r} of " if bad.field is not None else ""
+        return EmitError(
+            f"cannot read {field}{place}file {file.path!r} of version {version} of "
+            f"{self._log.uri!r}: {bad.reason}; expected {self._schema.names} as declared; mend the "
+            "fields, or begin behind it with starting_version, under a new topology id",
+            version=version,
+            path=file.path,
+            row=row,
+            field=bad.field,
+        )
+
+
+def _went(table: pa.Table, file: ChangedFile) -> pa.ChunkedArray | pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if file.change is Change.BY_ROW:
+        return pc.is_in(table.column(CHANGE_TYPE), pa.array(_WENT))
+    return pa.repeat(file.change is Change.WENT, table.num_rows)
+
+
+# A user's session may pass over such files in silence, which would lose rows.
+_READING = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+
+
+class DeltaDataFrameSpout(DataFrameTransactionalSpout):
+    """``DeltaTransactionalSpout`` for topologies of DataFrames: Spark reads the files.
+
+    Delivery: transactional, as there. The files of a batch come from the log, in the driver, and
+    are read as Parquet, so Spark needs no jars of Delta; it must reach the table under the same
+    path or URL.
+
+    Args:
+        table: Path or URL of the table.
+        fields: Which columns to emit, and the one that ``changes`` names.
+        limits: What else ``DeltaTransactionalSpout`` takes: ``changes``, ``starting_version``,
+            ``batch_versions_max``, ``batch_files_max``, ``batch_bytes_max``, ``storage_options``.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    def __init__(self, table: str | os.PathLike[str], fields: Fields, **limits: Any) -> None:
+        planned = DeltaTransactionalSpout(table, fields, **limits)
+        read = _Read(planned.log, fields, planned.changes)
+        super().__init__(planned.coordinator, read, fields)
+
+
+class _Read:
+    """Makes the plan of a batch; picklable."""
+
+    def __init__(self, log: DeltaLog, fields: Fields, changes: str | None) -> None:
+        self._log = log
+        self._fields = fields
+        self._changes = changes
+
+    def __call__(
+        self, spark: SparkSession, attempt: TransactionAttempt, metadata: Json
+    ) -> DataFrame:
+        """Return the rows of the files of a batch.
+
+        Raises:
+            SourceDataLost: A file or an entry of the log is gone.
+        """
+        alike: dict[tuple[object, ...], list[ChangedFile]] = {}
+        for _, _, file in files_between(self._log, *positions(metadata)):
+            same = (file.change, *sorted(file.partition.items()))
+            alike.setdefault(same, []).append(file)
+        frames = [self._frame(spark, files) for files in alike.values()]
+        if not frames:
+            return spark.createDataFrame([], _ddl(self._fields))
+        return reduce(lambda left, right: left.unionByName(right), frames)
+
+    def _frame(self, spark: SparkSession, files: list[ChangedFile]) -> DataFrame:
+        partition, change = files[0].partition, files[0].change
+        stored = [f for f in self._fields if f.name not in partition and f.name != self._changes]
+        schema = _ddl(stored)
+        if change is Change.BY_ROW:
+            schema += f"{', ' if stored else ''}`{CHANGE_TYPE}` string"
+        paths = [_escaped(f"{self._log.uri.rstrip('/')}/{file.path}") for file in files]
+        try:
+            frame = spark.read.options(**_READING).schema(schema or "`_` int").parquet(*paths)
+        except Exception as error:
+            if "PATH_NOT_FOUND" not in str(error):
+                raise
+            raise SourceDataLost(
+                f"a file of {self._log.uri!r} is gone; expected it, since its batch is planned and "
+                "not committed; was the table vacuumed? bring the file back, or begin behind it "
+                f"with starting_version, under a new topology id; {str(error)[:500]}",
+            ) from error
+        return frame.selectExpr(*self._columns(partition, change))
+
+    def _columns(self, partition: Mapping[str, str | None], change: Change) -> list[str]:
+        columns = []
+        for field in self._fields:
+            if field.name == self._changes:
+                value = str(change is Change.WENT).lower()
+                if change is Change.BY_ROW:
+                    value = f"`{CHANGE_TYPE}` IN ('delete', 'update_preimage')"
+            elif field.name in partition:
+                value = f"CAST({_literal(partition[field.name])} AS {_type(field.type)})"
+            else:
+                value = f"`{field.name}`"
+            columns.append(f"{value} AS `{field.name}`")
+        return columns
+
+
+def _ddl(fields: Any) -> str:
+    return ", ".join(f"`{field.name}` {_type(field.type)}" for field in fields)
+
+
+def _type(kind: str) -> str:
+    return "string" if kind == "json" else kind
+
+
+def _literal(value: str | None) -> str:
+    """Return a text in SQL, of which no character has a meaning."""
+    if value is None:
+        return "NULL"
+    return "decode(unhex('" + value.encode().hex() + "'), 'utf-8')"
+
+
+def _escaped(path: str) -> str:
+    """Return a path in which Hadoop finds no pattern."""
+    return "".join(f"\\{c}" if c in "{}[]*?\\" else c for c in path)

@@ -12,7 +12,7 @@ import numpy as np
 from txtopo.acking import NONE, Column, Ids, Xors
 from txtopo.collector import SpoutOutputCollector
 from txtopo.context import TaskContext
-from txtopo.spouts.reliable import Spout
+from txtopo.spouts.spout import Spout
 from txtopo.stages.anchoring.envelope import DRIVER_SLOT, Complaint, Count, Links
 from txtopo.stages.anchoring.sending import Sealed, Sending
 from txtopo.stages.pickling import loads

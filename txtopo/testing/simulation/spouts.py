@@ -10,17 +10,13 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.metadata import Json
-from txtopo.spouts.opaque import (
+from txtopo.spouts.spout import (
+    LastBatch,
     OpaquePartitionedTransactionalEmitter,
     OpaquePartitionedTransactionalSpout,
-)
-from txtopo.spouts.partitioned import (
     PartitionedCoordinator,
     PartitionedTransactionalEmitter,
     PartitionedTransactionalSpout,
-)
-from txtopo.spouts.transactional import (
-    LastBatch,
     TransactionalCoordinator,
     TransactionalEmitter,
     TransactionalSpout,

@@ -1,0 +1,618 @@
+"""QueryTransactionalSpout: the rows of a SQL table with a growing key, each exactly once.
+
+QuerySource: a table or query with a key, in SQLAlchemy's terms; how keys are kept as JSON.
+
+QueryCoordinator: cuts the keys of a query into ranges, in the driver.
+
+The metadata of a batch is ``{"after": key, "upto": key, "cuts": [[key, rows], …], "newest": key}``.
+Each cut is the share of a task: the rows behind the cut before it, up to its key. How many these
+were when the batch was planned lets a replay tell that they have changed. ``newest`` was the
+largest key then; that it is gone before it was read can be told by it.
+
+QueryEmitter: reads ranges of keys in a task.
+
+Which errors of a database pass, for whoever only reads.
+
+Passing is what a server, a network or a lock is the cause of. What the database says of the query,
+of rights or of its disk lasts. Errors without a code of the server's are those of connections, and
+pass, but for what the words of the last rows say.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.collector import BatchOutputCollector
+from txtopo.config import Config, check_text
+from txtopo.context import TaskContext
+from txtopo.errors import ConfigError, EmitError, InfrastructureError, SourceDataLost
+from txtopo.metadata import Json
+from txtopo.spouts.spout import (
+    LastBatch,
+    TransactionalCoordinator,
+    TransactionalEmitter,
+    TransactionalSpout,
+)
+from txtopo.spouts.values import first_bad, fitted_column
+from txtopo.tuples import Fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Result
+    from sqlalchemy.types import TypeEngine
+
+
+class QueryTransactionalSpout(TransactionalSpout):
+    """Reads a SQL table, or a query, by ranges of a key that only grows; through SQLAlchemy.
+
+    Delivery: transactional. A batch is a range of keys, of which the number of rows is kept too: if
+    a replay finds more or fewer, the run stops with ``SourceDataLost``; so it does if unread rows
+    at the end of the table are gone. Rows must not be changed, and not be deleted before their
+    batch is committed. Each row is then emitted once, with one condition, which no reader of a
+    table can do without:
+
+    *Rows may be committed in another order than their keys were drawn.* A sequence, an identity
+    column or ``now()`` gives its value when a row is inserted, and the row is seen when its
+    transaction is committed. If a larger key was read by then, the row would be passed over, and
+    nothing could tell. So a key is only read, and all smaller ones with it, once it has been seen
+    for ``settle_s`` seconds: give more than the longest transaction that inserts rows takes. 0 is
+    right if the table no longer grows, or grows by one transaction at a time.
+
+    Ranges are planned in the driver and read in the tasks, which divide a batch. Rows come in the
+    order of the key; give it an index. Rows of equal keys stay in one batch, in no order.
+
+    For topologies of DataFrames, ``DataFrameTransactionalSpout(spout.coordinator, read, fields)``
+    plans the same ranges: ``metadata["after"]`` (excluded, or None) to ``metadata["upto"]``.
+
+    Args:
+        url: Where the database is, as SQLAlchemy has it; the driver is chosen for PostgreSQL and
+            MariaDB. It goes to the tasks with its password.
+        query: Name of a table or view, or ``schema.name``; else a ``SELECT`` in parentheses, which
+            the database should be able to search by the key.
+        key: Name of the field that grows: a whole number, a date or a timestamp; never NULL.
+        fields: The columns to emit, with the key among them.
+        settle_s: How long a key is seen before it is read, in seconds.
+        start_after: Where to begin: behind this key; None begins with the first one.
+        batch_rows_max: Rows of a batch, but for rows of equal keys.
+
+    Raises:
+        ConfigError: An argument is wrong.
+
+    Example:
+        >>> from txtopo import Fields
+        >>> from txtopo.spouts import QueryTransactionalSpout
+        >>> fields = Fields("id long, word string")
+        >>> spout = QueryTransactionalSpout("sqlite:///w.db", "words", "id", fields, settle_s=10)
+    """
+
+    client_modules = ("sqlalchemy",)
+
+    def __init__(
+        self,
+        url: str,
+        query: str,
+        key: str,
+        fields: Fields,
+        *,
+        settle_s: float,
+        start_after: Any = None,
+        batch_rows_max: int = 10_000,
+    ) -> None:
+        if type(batch_rows_max) is not int or batch_rows_max < 1:
+            raise ConfigError(
+                f"batch_rows_max of a query is wrong; got {batch_rows_max!r}; expected a whole "
+                "number of at least 1"
+            )
+        if isinstance(settle_s, bool) or not isinstance(settle_s, int | float) or not settle_s >= 0:
+            raise ConfigError(
+                f"settle_s of a query is wrong; got {settle_s!r}; expected seconds: more than the "
+                "longest transaction that inserts rows takes, or 0 if there is one at a time"
+            )
+        check_text("the URL of a query", unquote(url))
+        kind = check_key(key, fields, start_after)
+        self.output_fields = fields
+        self._source = QuerySource(url, query, key, kind, fields)
+        self._start_after = start_after
+        self._settle_s = settle_s
+        self._batch_rows_max = batch_rows_max
+
+    def coordinator(self, config: Config, context: TaskContext) -> QueryCoordinator:
+        """Make the planning part.
+
+        Raises:
+            ConfigError: The query cannot be run, or a key is NULL.
+            InfrastructureError: The database cannot be reached; try again.
+        """
+        planner = QueryCoordinator(
+            self._source, self._start_after, self._settle_s, self._batch_rows_max, context.tasks
+        )
+        planner.check()
+        return planner
+
+    def emitter(self, config: Config, context: TaskContext) -> QueryEmitter:
+        """Make an emitting part."""
+        return QueryEmitter(self._source, context)
+
+
+Key = int | datetime.date
+"""A date, or a datetime, which is one too."""
+
+_DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
+
+_KEYS: dict[str, type] = {
+    "byte": int,
+    "short": int,
+    "int": int,
+    "long": int,
+    "date": datetime.date,
+    "timestamp": datetime.datetime,
+    "timestamp_ntz": datetime.datetime,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySource:
+    """What is read; picklable.
+
+    Attributes:
+        url: Of the database, with its password.
+        query: Name of a table, or a SELECT in parentheses.
+        key: Name of the key column.
+        kind: Type of the key field.
+        fields: The columns.
+    """
+
+    url: str
+    query: str
+    key: str
+    kind: str
+    fields: Fields
+
+    def __repr__(self) -> str:
+        return f"QuerySource({self.query!r:.100})"
+
+    def engine(self) -> Engine:
+        """Return an engine that keeps no connection; who has it need not close it.
+
+        Raises:
+            ConfigError: The URL cannot be used.
+        """
+        from sqlalchemy import create_engine, make_url
+        from sqlalchemy.exc import ArgumentError
+        from sqlalchemy.pool import NullPool
+
+        try:
+            url = make_url(self.url)
+            if url.drivername in _DRIVERS:
+                url = url.set(drivername=f"{url.drivername}+{_DRIVERS[url.drivername]}")
+            return create_engine(url, poolclass=NullPool, hide_parameters=True)
+        except (ArgumentError, ImportError) as error:
+            reason = str(error).replace(self.url, "…")
+            raise ConfigError(
+                f"the URL of a query cannot be used: {reason}; expected one of SQLAlchemy's, such "
+                "as postgresql://user@host/database, and its driver installed"
+            ) from None
+
+    @contextmanager
+    def connected(self, engine: Engine) -> Iterator[Connection]:
+        """Open a connection for reading.
+
+        Raises:
+            InfrastructureError: The database cannot be reached, or failed; try again.
+            SourceDataLost: It no longer understands the query, or refuses to run it.
+        """
+        from sqlalchemy.exc import (
+            DBAPIError,
+            InterfaceError,
+            InternalError,
+            OperationalError,
+        )
+
+        try:
+            with engine.connect() as connection:
+                yield connection
+        except DBAPIError as error:
+            if isinstance(error, OperationalError | InterfaceError | InternalError) and passes(
+                error.orig
+            ):
+                raise InfrastructureError(
+                    f"cannot read {self.query!r:.100}: {error.orig}"
+                ) from error
+            raise SourceDataLost(
+                f"{self.query!r:.100} cannot be read: {error.orig}; expected columns "
+                f"{', '.join(self.fields.names)}; was the table changed, or a right taken away?",
+                query=self.query,
+            ) from error
+
+    def selectable(self) -> FromClause:
+        """Return the table or query, with the fields as columns."""
+        from sqlalchemy import column, table, text
+
+        columns = [column(field.name, _type(field.type)) for field in self.fields]
+        if self.query.lstrip().startswith("("):
+            inner = self.query.strip()[1:-1].replace(":", "\\:")  # no parameters of SQLAlchemy's
+            return text(inner).columns(*columns).subquery("txtopo_rows")
+        schema, _, name = self.query.rpartition(".")
+        return table(name, *columns, schema=schema or None)
+
+    def between(self, rows: FromClause, after: Key | None, upto: Key) -> ColumnElement[bool]:
+        """Return the condition of a range of keys: behind *after*, and *upto* included."""
+        key = rows.c[self.key]
+        return key <= upto if after is None else (key > after) & (key <= upto)
+
+    def to_json(self, key: Key | None) -> int | str | None:
+        """Return a key as it is kept in metadata."""
+        return key if key is None or isinstance(key, int) else key.isoformat()
+
+    def from_json(self, kept: Any) -> Key | None:
+        """Return a key from metadata, as the database gave it."""
+        if kept is None:
+            return None
+        kind: Any = _KEYS[self.kind]
+        return int(kept) if kind is int else kind.fromisoformat(kept)
+
+
+def check_key(key: str, fields: Fields, start_after: object) -> str:
+    """Return the type of the key field.
+
+    Raises:
+        ConfigError: There is no such field, or it cannot be a key, or the first key is no such one.
+    """
+    kinds = {field.name: field.type for field in fields}
+    kind = kinds.get(key)
+    if kind not in _KEYS:
+        got = f"{key!r}, which is no field" if kind is None else f"{key!r}, a {kind}"
+        raise ConfigError(
+            f"the key of a query is wrong; got {got}; expected one of the fields, which is a "
+            f"whole number, a date or a timestamp; the fields are {fields}",
+            key=key,
+        )
+    if start_after is not None and type(start_after) is not _KEYS[kind]:
+        raise ConfigError(
+            f"start_after of a query is no key; got {start_after!r}; expected a {kind}", key=key
+        )
+    return kind
+
+
+def _type(kind: str) -> TypeEngine[Any]:
+    import sqlalchemy
+
+    decimal = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
+    if decimal:
+        return sqlalchemy.Numeric(int(decimal.group(1)), int(decimal.group(2)))
+    kinds: dict[str, TypeEngine[Any]] = {
+        "boolean": sqlalchemy.Boolean(),
+        "byte": sqlalchemy.SmallInteger(),
+        "short": sqlalchemy.SmallInteger(),
+        "int": sqlalchemy.Integer(),
+        "long": sqlalchemy.BigInteger(),
+        "float": sqlalchemy.Float(),
+        "double": sqlalchemy.Double(),
+        "date": sqlalchemy.Date(),
+        "timestamp": sqlalchemy.DateTime(timezone=True),
+        "timestamp_ntz": sqlalchemy.DateTime(),
+        "binary": sqlalchemy.LargeBinary(),
+    }
+    return kinds.get(kind, sqlalchemy.Text())
+
+
+# Keys seen are noted so many times in the time that they need to settle.
+_NOTES_MAX = 100
+
+# The clocks of some databases tick in seconds.
+_TICK_S = 1.0
+
+
+class Settling:
+    """Which key has been seen long enough, by the database's own clock."""
+
+    def __init__(self, settle_s: float) -> None:
+        self._settle_s = settle_s
+        self._seen: deque[tuple[datetime.datetime, Key]] = deque()
+        self._settled: Key | None = None
+
+    def settled(self, now: datetime.datetime, newest: Key | None) -> Key | None:
+        """Return the largest key that may be read, when *newest* is seen at *now*."""
+        if not self._settle_s:
+            return newest
+        apart = datetime.timedelta(seconds=self._settle_s / _NOTES_MAX)
+        if newest is not None and (not self._seen or now - self._seen[-1][0] >= apart):
+            self._seen.append((now, newest))
+        long = datetime.timedelta(seconds=self._settle_s + _TICK_S)
+        while self._seen and now - self._seen[0][0] >= long:
+            self._settled = self._seen.popleft()[1]
+        return self._settled
+
+
+class QueryCoordinator(TransactionalCoordinator):
+    """Plans batches of a query."""
+
+    def __init__(
+        self,
+        source: QuerySource,
+        start_after: Key | None,
+        settle_s: float,
+        batch_rows_max: int,
+        tasks: int,
+    ) -> None:
+        self._source = source
+        self._first = start_after
+        self._settling = Settling(settle_s)
+        self._batch_rows_max = batch_rows_max
+        self._cut_rows_max = -(-batch_rows_max // tasks)
+        self._engine = source.engine()
+        self._rows = source.selectable()
+        self._upto: Key | None = None
+        self._newest: Key | None = None
+
+    def check(self) -> None:
+        """Check that the query can be read.
+
+        Raises:
+            ConfigError: It cannot, or a key is NULL.
+            InfrastructureError: The database cannot be reached; try again.
+        """
+        from sqlalchemy import select
+        from sqlalchemy.exc import DBAPIError
+
+        source = self._source
+        with source.connected(self._engine) as connection:
+            pass  # that it cannot be reached is nobody's mistake
+        try:
+            with self._engine.connect() as connection:
+                connection.execute(select(self._rows).limit(0)).all()  # no value is looked at
+                nulls = select(self._rows.c[source.key]).where(self._rows.c[source.key].is_(None))
+                null = connection.execute(nulls.limit(1)).all()
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise InfrastructureError(f"cannot read {source.query!r:.100}") from error
+            raise ConfigError(
+                f"the query cannot be run: {error.orig}; got {source.query!r:.200}; expected a "
+                f"table, or a SELECT in parentheses, with {', '.join(source.fields.names)}"
+            ) from error
+        if null:
+            raise ConfigError(
+                f"the key {source.key!r} of {source.query!r:.100} is NULL in some rows, which "
+                "would never be read; expected NOT NULL; leave them out by a query",
+                key=source.key,
+            )
+
+    def is_ready(self, txid: int, last: LastBatch) -> bool:
+        """Return whether a key behind the last batch has settled.
+
+        Raises:
+            SourceDataLost: Rows that were not read are gone.
+        """
+        now, self._newest = self._look()
+        position = self._position(last.metadata)
+        self._check_lost(position, last.metadata)
+        self._upto = self._settling.settled(now, self._newest)
+        return self._upto is not None and (position is None or cast(Any, self._upto) > position)
+
+    def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
+        """Return the keys of the batch."""
+        kept, upto = self._source.to_json, self._upto
+        start = after = self._position(previous_metadata)
+        assert upto is not None, "is_ready said so"
+        cuts: list[tuple[Key, int]] = []
+        with self._source.connected(self._engine) as connection:
+            left = self._batch_rows_max
+            while left > 0:
+                cut = self._cut(connection, after, upto, min(left, self._cut_rows_max))
+                if cut is None:
+                    break
+                cuts.append(cut)
+                after, left = cut[0], left - cut[1]
+        return {
+            "after": kept(start),
+            "upto": kept(cuts[-1][0] if cuts else upto),
+            "cuts": [[kept(key), rows] for key, rows in cuts],
+            "newest": kept(self._newest),
+        }
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._engine.dispose()
+
+    def _cut(
+        self, connection: Any, after: Key | None, upto: Key, rows_max: int
+    ) -> tuple[Key, int] | None:
+        from sqlalchemy import func, select
+
+        source, rows = self._source, self._rows
+        key = rows.c[source.key]
+        within = select(key.label("k")).where(source.between(rows, after, upto))
+        first = within.order_by(key).limit(rows_max).subquery("cut")
+        end = connection.scalar(select(func.max(first.c.k)))
+        if end is None:
+            return None
+        # Counted by the key, since rows of equal keys stay together.
+        counted = select(func.count()).select_from(rows).where(source.between(rows, after, end))
+        return end, connection.scalar(counted)
+
+    def _look(self) -> tuple[datetime.datetime, Key | None]:
+        from sqlalchemy import func, select
+
+        dialect = self._engine.dialect.name
+        zoneless = dialect in ("mysql", "mariadb")  # its CURRENT_TIMESTAMP jumps in summer
+        clock = func.utc_timestamp() if zoneless else func.current_timestamp()
+        with self._source.connected(self._engine) as connection:
+            key = self._rows.c[self._source.key]
+            now, newest = connection.execute(select(clock, func.max(key))).one()
+        return now, newest
+
+    def _position(self, metadata: Json) -> Key | None:
+        if metadata is None:
+            return self._first
+        return self._source.from_json(cast("dict[str, Any]", metadata)["upto"])
+
+    def _check_lost(self, position: Key | None, metadata: Json) -> None:
+        if metadata is None:
+            return
+        before: Any = self._source.from_json(cast("dict[str, Any]", metadata)["newest"])
+        unread = before is not None and (position is None or before > position)
+        if unread and (self._newest is None or before > self._newest):
+            raise SourceDataLost(
+                f"rows of {self._source.query!r:.100} are gone that were not read; got "
+                f"{self._newest} as the largest {self._source.key!r}, which was {before}; expected "
+                "rows to stay until they are committed; bring them back, or begin anew with "
+                "start_after, under a new topology id",
+                query=self._source.query,
+            )
+
+
+# What a task holds; record batches of this size are the fastest further on.
+_ROWS_AT_ONCE = 10_000
+
+
+class QueryEmitter(TransactionalEmitter):
+    """Reads what the metadata says."""
+
+    def __init__(self, source: QuerySource, context: TaskContext) -> None:
+        self._source = source
+        self._schema = source.fields.arrow_schema()
+        self._context = context
+
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
+    ) -> None:
+        """Emit the cuts that are this task's.
+
+        Raises:
+            SourceDataLost: They are not what they were.
+            EmitError: A value does not fit its field; mend the row or the fields.
+            InfrastructureError: The database cannot be reached; the batch is tried again.
+        """
+        planned, source, context = cast("dict[str, Any]", metadata), self._source, self._context
+        ends = [planned["after"], *(key for key, _ in planned["cuts"])]
+        ranges = list(pairwise(map(source.from_json, ends)))
+        mine = range(context.task_index, len(ranges), context.tasks)
+        if not mine:
+            return
+        with source.connected(source.engine()) as connection:
+            for number in mine:
+                (after, upto), (_, expected) = ranges[number], planned["cuts"][number]
+                assert upto is not None
+                found = self._emit(connection, after, upto, collector)
+                if found != expected:
+                    raise self._changed(after, upto, found, expected)
+
+    def _emit(
+        self,
+        connection: Connection,
+        after: Key | None,
+        upto: Key,
+        collector: BatchOutputCollector,
+    ) -> int:
+        from sqlalchemy import select
+
+        source = self._source
+        rows = source.selectable()
+        within = select(rows).where(source.between(rows, after, upto)).order_by(rows.c[source.key])
+        streamed = connection.execution_options(yield_per=_ROWS_AT_ONCE)
+        count = 0
+        for chunk in self._chunks(streamed.execute(within), after, upto):
+            collector.emit_batch(self._columns(chunk))
+            count += len(chunk)
+        return count
+
+    def _chunks(
+        self, result: Result[Any], after: Key | None, upto: Key
+    ) -> Iterator[Sequence[Sequence[Any]]]:
+        """Yield rows; what the driver makes of a value may fail too."""
+        try:
+            yield from result.partitions()
+        except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
+            raise EmitError(
+                f"rows of {self._source.query!r:.100} with {self._source.key} behind {after} up to "
+                f"{upto} cannot be read ({error}); expected {self._source.fields!r}; mend the "
+                "rows or the fields",
+                query=self._source.query,
+            ) from error
+
+    def _columns(self, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        names = self._schema.names
+
+        def read(start: int, end: int, schema: pa.Schema) -> pa.RecordBatch:
+            columns = list(zip(*rows[start:end], strict=True))
+            arrays = [
+                fitted_column(pa.array(columns[names.index(field.name)], field.type), field.type)
+                for field in schema
+            ]
+            return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+        try:
+            return read(0, len(rows), self._schema)
+        except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+            bad = first_bad(len(rows), self._schema, read)
+            assert bad.row is not None, "a value was refused"
+            key = rows[bad.row][names.index(self._source.key)]
+            got = None if bad.field is None else rows[bad.row][names.index(bad.field)]
+            raise EmitError(
+                f"field {bad.field!r} of the row of {self._source.query!r:.100} with "
+                f"{self._source.key} {key} cannot be read; got {got!r:.100} ({bad.reason}); "
+                f"expected {self._source.fields!r}; mend the row or the fields",
+                query=self._source.query,
+                key=key,
+                field=bad.field,
+            ) from error
+
+    def _changed(self, after: Key | None, upto: Key, found: int, expected: int) -> SourceDataLost:
+        late = found > expected
+        what = "rows came late (settle_s is too short);" if late else "rows were deleted;"
+        return SourceDataLost(
+            f"rows of {self._source.query!r:.100} with {self._source.key!r} behind {after} up to "
+            f"{upto} have changed since their batch was planned; got {found} rows; expected "
+            f"{expected}; {what} give the table back what it had, and late rows a new key",
+            query=self._source.query,
+        )
+
+
+PASSING_SQLSTATES = ("08", "25006", "25P", "26", "40", "53", "55", "57", "72", "F0", "HV", "XX000")
+"""Beginnings of SQLSTATEs: connection, pooler, rolled back, resources, locks, stopped or starting,
+snapshot too old. PostgreSQL's."""
+
+PASSING_SQLITE = frozenset({4, 5, 6, 7, 9, 13, 15, 17})
+"""SQLite's primary codes: ABORT, BUSY, LOCKED, NOMEM, INTERRUPT, FULL, PROTOCOL, SCHEMA."""
+
+LASTING_MYSQL = frozenset(
+    {
+        *(1044, 1045, 1049, 1130, 1131, 1142, 1143, 1227, 1251, 1370, 1698, 1820, 1862, 3118, 4151),
+        *(1051, 1052, 1054, 1064, 1072, 1109, 1146, 1176, 1193, 1305, 1356),
+        *(1015, 1016, 1017, 1024, 1030, 1034, 1035, 1194, 1195, 1712, 1877, 1932),
+        *(2049, 2059, 2061),
+    }
+)
+"""Numbers of MariaDB and MySQL: rights, statements and what they name, disks and damaged tables.
+All others pass: locks, limits, servers that stop, start or are full."""
+
+LASTING_TEXTS = (
+    *("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist"),
+    *("certificate verify failed", "does not match host name", "server does not support SSL"),
+)
+"""What libpq says without a code."""
+
+
+def passes(cause: BaseException | None) -> bool:
+    """Return whether an error of a driver is worth another try."""
+    state = getattr(cause, "sqlstate", None)
+    if state:
+        return str(state).startswith(PASSING_SQLSTATES)
+    code = getattr(cause, "sqlite_errorcode", None)
+    if isinstance(code, int):
+        return code & 0xFF in PASSING_SQLITE
+    number = cause.args[0] if cause is not None and cause.args else None
+    if isinstance(number, int) and type(cause).__module__.startswith("pymysql"):
+        return number not in LASTING_MYSQL
+    return not any(part in str(cause) for part in LASTING_TEXTS)
