@@ -51,7 +51,7 @@ from txtopo.state import (
     Writes,
     claimed,
     combines_in_store,
-    final_values,
+    row_backend,
     standing,
 )
 
@@ -230,7 +230,7 @@ class DeltaBackend(StateBackend):
         if kept or combines_in_store(self._state):
             return writes
         read = DeltaSnapshot(table, self._reader, self._layout, held, self._place).rows
-        return final_values(self._state, txid, writes, read)
+        return row_backend(self._state, txid, writes, read)
 
     def _written(self, table: DeltaTable, ledger: Ledger) -> None:
         self._log.written(table.version())

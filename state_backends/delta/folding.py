@@ -3,7 +3,7 @@
 A fold replaces the rows of txids up to *f* by their combination, tagged *f*, in one version. *f* is
 below the ledger's txid, so an undo never needs what was folded. It needs no fence: it changes no
 answer, whoever does it, and Delta refuses it if a file that it read is gone by then.
-Which files it takes, :mod:`txtopo.state.folding` says.
+Which files it takes, :mod:`txtopo.state.log` says.
 """
 
 from __future__ import annotations

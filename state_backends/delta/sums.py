@@ -1,7 +1,7 @@
 """Sums of a log that could grow too large for their column are refused before they are written.
 
 Delta keeps the largest values of each file: they are the bound to begin with. See
-:mod:`txtopo.state.sums`.
+:mod:`txtopo.state.log`.
 """
 
 from __future__ import annotations

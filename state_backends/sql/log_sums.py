@@ -1,6 +1,6 @@
 """How far the sums of a log may grow in a database: what does not fit is refused by its commit.
 
-A log does not read what it adds to, so the bound of :mod:`txtopo.state.sums` is kept: no key's sum
+A log does not read what it adds to, so the bound of :mod:`txtopo.state.log` is kept: no key's sum
 is further from zero than the sum, over all txids, of the largest value in each. A start takes it
 from the rows by txid, which takes a fraction of what it takes by key; only when it reaches the
 limit of a column are the rows of each key added up: those of floats without their signs, since

@@ -107,8 +107,8 @@ def drawn(chance: random.Random) -> list[Step]:
 
 @pytest.fixture(autouse=True)
 def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txtopo.state.map_documents.KEYS_PER_CHUNK", 2)
-    monkeypatch.setattr("txtopo.state.map_documents.KEYS_PER_CALL", 4)
+    monkeypatch.setattr("txtopo.state.backing_map.KEYS_PER_CHUNK", 2)
+    monkeypatch.setattr("txtopo.state.backing_map.KEYS_PER_CALL", 4)
 
 
 each_map = pytest.mark.parametrize(

@@ -141,7 +141,7 @@ class Duel:
 
 @pytest.mark.parametrize("seed", range(times(150)))
 def test_a_deposed_coordinator_changes_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txtopo.state.map_documents.KEYS_PER_CHUNK", 2)
+    monkeypatch.setattr("txtopo.state.backing_map.KEYS_PER_CHUNK", 2)
     duel = Duel(seed)
 
     with ThreadPoolExecutor(2) as threads:

@@ -9,7 +9,7 @@ import pytest
 from txtopo import Fields, PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.spouts import OpaqueMemoryTransactionalSpout
 from txtopo.state import Count, TopN, open_state
-from txtopo.state.json_values import json_text
+from txtopo.state.columns import json_text
 from txtopo.testing import simulate
 from txtopo.testing.conformance.python_combining_suite import Remainder
 

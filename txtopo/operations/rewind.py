@@ -53,9 +53,8 @@ from txtopo.operations.plan import (
 )
 from txtopo.operations.session import Access, Claim, Site, holder
 from txtopo.runtime.journaling import to_json
-from txtopo.state.adoption import adopts
 from txtopo.state.backend import Key, Puts, StateBackend, Values
-from txtopo.state.ledger import RELEASED, Ledger
+from txtopo.state.ledger import RELEASED, Ledger, adopts
 from txtopo.transactional_state.journal import JournalContents
 from txtopo.transactional_state.nodes import CURRENT
 from txtopo.transactional_state.store import Put

@@ -26,8 +26,7 @@ from txtopo.runtime.journaling import from_json
 from txtopo.state.backend import StateBackend, Writes
 from txtopo.state.ledger import RELEASED, Ledger, Owner, same_owner
 from txtopo.state.ledger import Claim as StateClaim
-from txtopo.state.outcome import commit_resolved
-from txtopo.state.plug_in import claim_state
+from txtopo.state.plug_in import claim_state, commit_resolved
 from txtopo.topology.component import Role
 from txtopo.transactional_state.journal import Journal, JournalContents
 from txtopo.transactional_state.nodes import (

@@ -20,8 +20,7 @@ from txtopo.metadata import Json
 from txtopo.operations.session import Access, Reading, Site, open_site, read
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.journaling import from_json
-from txtopo.state.adoption import adopts
-from txtopo.state.ledger import RELEASED, Ledger, same_owner
+from txtopo.state.ledger import RELEASED, Ledger, adopts, same_owner
 from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.nodes import (
     BATCHES,

@@ -35,7 +35,7 @@ from txtopo.stages.pickling import loads
 from txtopo.stages.tasks import no_such_state
 from txtopo.state.backend import Merges, Puts, StateBackend, Writes
 from txtopo.state.frames import FrameStateHandle, FrameWrites
-from txtopo.state.outcome import commit_resolved
+from txtopo.state.plug_in import commit_resolved
 from txtopo.state.transaction import StateHandle
 
 if TYPE_CHECKING:

@@ -30,9 +30,8 @@ import pyarrow.compute as pc
 
 from txtopo.bolts.persistent_aggregate import GLOBAL_KEY, PersistentAggregate
 from txtopo.errors import ValueRefusedError
-from txtopo.state.aggregates import Aggregate, Count
+from txtopo.state.aggregates import Aggregate, Count, OwnAggregate, PythonAggregate
 from txtopo.state.columns import Columns
-from txtopo.state.own_aggregate import OwnAggregate, PythonAggregate
 from txtopo.tuples import Field, Fields
 
 # What a column of text holds: Arrow's offsets are 32 bits, with a sign.

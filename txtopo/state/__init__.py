@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.state.adoption import adopts
-from txtopo.state.aggregates import Aggregate, Count, Max, Mean, Min, Sum
+from txtopo.state.aggregates import Aggregate, Count, Max, Mean, Min, OwnAggregate, Sum
 from txtopo.state.backend import (
     BackendFactory,
     Key,
@@ -20,11 +19,7 @@ from txtopo.state.backend import (
 )
 from txtopo.state.backing_map import BackingMap, ComparesAndPuts
 from txtopo.state.columns import Columns
-from txtopo.state.count_distinct import CountDistinct
 from txtopo.state.declaration import declaration, declared, listed
-from txtopo.state.final_values import combines_in_store, final_values
-from txtopo.state.first_last import First, Last
-from txtopo.state.folding import SEGMENTS_OF_A_TIER, span_to_fold
 from txtopo.state.frames import (
     FrameBackend,
     FrameFactory,
@@ -32,7 +27,6 @@ from txtopo.state.frames import (
     FrameTransaction,
     FrameWrites,
 )
-from txtopo.state.lane import Lane
 from txtopo.state.ledger import (
     LEDGER_SCHEMA,
     RELEASED,
@@ -40,23 +34,28 @@ from txtopo.state.ledger import (
     Ledger,
     Owner,
     Standing,
+    adopts,
     claimed,
     standing,
 )
-from txtopo.state.map_factory import MapFactory, backing_map_factory
-from txtopo.state.opaque_map import OpaqueMap
-from txtopo.state.outcome import commit_resolved
-from txtopo.state.own_aggregate import OwnAggregate
-from txtopo.state.partials import checked_partials, log_rows
-from txtopo.state.reader import StateReader
+from txtopo.state.log import SEGMENTS_OF_A_TIER, Lane, is_exact, largest, limited_sums, span_to_fold
+from txtopo.state.map_backend import MapFactory, OpaqueMap, TransactionalMap, backing_map_factory
+from txtopo.state.plug_in import commit_resolved
+from txtopo.state.python_aggregates import CountDistinct, First, Last, TopN
+from txtopo.state.reader import StateReader, means
 from txtopo.state.registry import State, hidden, open_state, register_backend
-from txtopo.state.row_backend import Contents, RowBackend, changed_rows, written_keys
+from txtopo.state.row_backend import (
+    Contents,
+    RowBackend,
+    changed_rows,
+    checked_partials,
+    combines_in_store,
+    final_values,
+    log_rows,
+    written_keys,
+)
 from txtopo.state.row_text import RowText
-from txtopo.state.shown import means
-from txtopo.state.sums import is_exact, largest, limited_sums
-from txtopo.state.top_n import TopN
 from txtopo.state.transaction import StateHandle, StateTransaction
-from txtopo.state.transactional_map import TransactionalMap
 from txtopo.state.values import Row
 from txtopo.tuples import Field, Fields
 

@@ -128,7 +128,7 @@ class Merges:
     """Partial aggregates to be combined with what is stored. May be empty.
 
     Where :func:`txtopo.state.combines_in_store` says so a store may combine them itself, by the
-    ``operator`` of each aggregate. Otherwise :func:`txtopo.state.final_values` turns them into
+    ``operator`` of each aggregate. Otherwise :func:`txtopo.state.row_backend` turns them into
     final values, given what the store holds for their keys.
 
     Attributes:

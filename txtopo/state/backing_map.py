@@ -1,15 +1,39 @@
 """BackingMap: the two methods of a plain key-value store.
 
-Exactly once is not its concern: :class:`~txtopo.state.opaque_map.OpaqueMap` and
-:class:`~txtopo.state.transactional_map.TransactionalMap` keep beside each value what made it, and
+Exactly once is not its concern: :class:`~txtopo.state.map_backend.OpaqueMap` and
+:class:`~txtopo.state.map_backend.TransactionalMap` keep beside each value what made it, and
 decide from that what a replay has to take back.
+
+What a state keeps in a backing map: one head, its rows, and two lists of keys in chunks.
+
+Names are JSON lists, so that no name of a table and no key can be taken for another:
+
+* ``["counts","head"]``: the ledger, the columns, and what a commit is about to write.
+* ``["counts","touched",0]`` …: the keys that the last txid touches; what undoes it.
+* ``["counts","keys",0]`` …: every key that was ever written, since a map cannot list them.
+* ``["counts","row","[\"a\"]"]``: who wrote a row, and the row; null for one that is gone.
+* ``["states"]``: the names of the states that the map holds.
 """
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.errors import (
+    PlugInError,
+    SchemaDrift,
+    SchemaVersionError,
+    StoreUnavailable,
+    TxtopoError,
+)
+from txtopo.state.ledger import Ledger
+from txtopo.state.row_text import dumped
 
 
 class BackingMap(ABC):
@@ -83,3 +107,239 @@ class ComparesAndPuts(Protocol):
             Whether it was written, durably.
         """
         ...
+
+
+Item = TypeVar("Item")
+
+Result = TypeVar("Result")
+
+VERSION = 2
+"""2: the ledger has the fields of schema 2; one of version 1 is read as it is."""
+
+STATES = dumped(["states"])
+
+# What a plug-in is promised: a request of some hundred kB.
+KEYS_PER_CALL = 10_000
+
+# A new key rewrites the last chunk of the list of keys, so a chunk is short.
+KEYS_PER_CHUNK = 1_000
+
+
+class Overtaken(StoreUnavailable):
+    """Another writer came in between; the ledger says which of the two has the right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a state holds, and what is being written to it.
+
+    Attributes:
+        columns: The declaration of its columns.
+        ledger: Its ledger; None before the first claim.
+        opened: The attempt that began to write last, whether it came to its end or not.
+        touched_chunks: How many chunks list the keys that the txid of *opened* touches.
+        keys: How many keys were ever written.
+    """
+
+    columns: str
+    ledger: Ledger | None = None
+    opened: TransactionAttempt | None = None
+    touched_chunks: int = 0
+    keys: int = 0
+
+    def text(self) -> str:
+        """Return the head as JSON."""
+        plain = {**asdict(self), "version": VERSION}
+        if self.opened is not None:
+            plain["opened"] = [self.opened.txid, self.opened.attempt, self.opened.epoch]
+        return dumped(plain)
+
+
+class MapDocuments:
+    """The documents of one state, as one commit or one reading finds them."""
+
+    def __init__(self, backing_map: BackingMap, state: str) -> None:
+        self._map = backing_map
+        self._state = state
+        self._compares = backing_map if isinstance(backing_map, ComparesAndPuts) else None
+        # What was read, to compare with; empty if the map does not compare.
+        self._seen: dict[str, str | None] = {}
+
+    def head(self) -> Head | None:
+        """Read the head; None for a state that nobody has claimed."""
+        (text,) = self._read([self._name("head")])
+        return None if text is None else self._parsed(text, self._head_of)
+
+    def states(self) -> list[str]:
+        """Read the names of the states that the map holds."""
+        (text,) = self._read([STATES])
+        return [] if text is None else self._parsed(text, list)
+
+    def rows(self, keys: Sequence[str]) -> dict[str, Any]:
+        """Read the rows of those of *keys* that were ever written; None for one that is gone."""
+        texts = self._read([self._name("row", key) for key in keys])
+        return {
+            key: self._parsed(text, lambda document: document[2])
+            for key, text in zip(keys, texts, strict=True)
+            if text is not None
+        }
+
+    def touched(self, head: Head) -> dict[str, Any]:
+        """Read the keys that the last txid touches, each with what was noted of it."""
+        touched: dict[str, Any] = {}
+        for text in self._read([self._name("touched", n) for n in range(head.touched_chunks)]):
+            touched.update(self._parsed(text, lambda document: document[2]))
+        return touched
+
+    def keys(self, head: Head) -> Iterator[list[str]]:
+        """Yield every key that was ever written, as many at a time as one call may ask for."""
+        # The last chunk may have more keys, of an attempt that died before the head said so: those
+        # have no rows, and the next new key is written in their place.
+        chunks = [self._name("keys", n) for n in range(-(-head.keys // KEYS_PER_CHUNK))]
+        for names in parts(chunks, max(1, KEYS_PER_CALL // KEYS_PER_CHUNK)):
+            yield [key for text in self._read(names) for key in self._parsed(text, list)]
+
+    def write_head(self, head: Head) -> None:
+        """Write the head."""
+        self._write({self._name("head"): head.text()})
+
+    def write_states(self, states: Sequence[str]) -> None:
+        """Write the names of the states that the map holds."""
+        self._write({STATES: dumped(states)})
+
+    def write_rows(self, rows: Mapping[str, Any], attempt: TransactionAttempt) -> None:
+        """Write rows by key, with the attempt, so that no two attempts write the same text."""
+        mark = [attempt.epoch, attempt.attempt]
+        self._write({self._name("row", key): dumped([*mark, row]) for key, row in rows.items()})
+
+    def write_lists(
+        self, head: Head, first: int, noted: Mapping[str, Any], new: Sequence[str]
+    ) -> int:
+        """Write the lists of keys: those touched from chunk *first* on, and those that are new.
+
+        Returns:
+            How many chunks list the keys that are touched now.
+        """
+        assert head.opened is not None
+        mark = [head.opened.epoch, head.opened.attempt]
+        chunks = [dict(part) for part in parts(list(noted.items()), KEYS_PER_CHUNK)]
+        lists = {
+            self._name("touched", n): dumped([*mark, chunk])
+            for n, chunk in enumerate(chunks, first)
+        }
+        last, kept = divmod(head.keys, KEYS_PER_CHUNK)
+        if new and kept:
+            (text,) = self._read([self._name("keys", last)])
+            new = [*self._parsed(text, list)[:kept], *new]
+        for n, part in enumerate(parts(new, KEYS_PER_CHUNK), last):
+            lists[self._name("keys", n)] = dumped(part)
+        self._write(lists)
+        return first + len(chunks)
+
+    def _read(self, names: Sequence[str]) -> list[str | None]:
+        texts: list[str | None] = []
+        for part in parts(names, KEYS_PER_CALL):
+            texts += self._asked(part)
+        if self._compares is not None:
+            for name, text in zip(names, texts, strict=True):
+                self._seen.setdefault(name, text)
+        return texts
+
+    def _asked(self, names: Sequence[str]) -> list[str | None]:
+        answer: object = self._call(lambda: self._map.multi_get(names))
+        if (
+            isinstance(answer, list)
+            and len(answer) == len(names)
+            and all(text is None or isinstance(text, str) for text in answer)
+        ):
+            return answer
+        raise PlugInError(
+            f"multi_get of {type(self._map).__name__} returned {answer!r:.200} for {len(names)} "
+            "keys; expected a list with one text per key, None where there is none; mend the "
+            "plug-in",
+            state=self._state,
+        )
+
+    def _write(self, documents: Mapping[str, str]) -> None:
+        if self._compares is None:
+            for part in parts(list(documents.items()), KEYS_PER_CALL):
+                names, texts = zip(*part, strict=True)
+                self._call(lambda n=names, t=texts: self._map.multi_put(list(n), list(t)))  # type: ignore[misc]
+            return
+        self._read_before_writing([name for name in documents if name not in self._seen])
+        for name, text in documents.items():
+            self._compare_and_put(self._compares, name, text)
+            self._seen[name] = text
+
+    def _read_before_writing(self, names: Sequence[str]) -> None:
+        """Read what will be compared, and see that it is not of a successor already."""
+        if not names:
+            return
+        self._read(names)
+        head = self._name("head")
+        if head in self._seen and self._asked([head]) != [self._seen[head]]:
+            raise self._overtaken()
+
+    def _compare_and_put(self, compares: ComparesAndPuts, name: str, text: str) -> None:
+        done: object = self._call(lambda: compares.compare_and_put(name, self._seen[name], text))
+        if done is False:
+            raise self._overtaken()
+        if done is not True:
+            raise PlugInError(
+                f"compare_and_put of {type(self._map).__name__} returned {done!r:.100}; expected "
+                "True or False: whether it was written; mend the plug-in, and look at what the "
+                "store holds",
+                state=self._state,
+            )
+
+    def _call(self, ask: Callable[[], Result]) -> Result:
+        try:
+            return ask()
+        except TxtopoError:
+            raise
+        except (ConnectionError, TimeoutError) as error:
+            raise StoreUnavailable(
+                f"cannot use the backing map of state {self._state!r}: {type(error).__name__}: "
+                f"{error}; what was written of a batch is taken back; try again",
+                state=self._state,
+            ) from error
+
+    def _parsed(self, text: str | None, made: Callable[[Any], Result]) -> Result:
+        try:
+            return made(json.loads(text or ""))
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise SchemaDrift(
+                f"the backing map of state {self._state!r} holds what txtopo did not write; got "
+                f"{text!r:.200}; nothing was written; was it changed by hand, or a key lost?",
+                state=self._state,
+            ) from error
+
+    def _head_of(self, found: dict[str, Any]) -> Head:
+        version = found.pop("version")
+        if version > VERSION:
+            raise SchemaVersionError(
+                f"state {self._state!r} was written by a newer txtopo; got version {version}; "
+                f"expected at most {VERSION}; upgrade txtopo",
+                state=self._state,
+            )
+        ledger, opened = found.pop("ledger"), found.pop("opened")
+        return Head(
+            **found,
+            ledger=None if ledger is None else Ledger.of(ledger),
+            opened=None if opened is None else TransactionAttempt(*opened),
+        )
+
+    def _name(self, *parts: str | int) -> str:
+        return dumped([self._state, *parts])
+
+    def _overtaken(self) -> Overtaken:
+        return Overtaken(
+            f"another writer changed state {self._state!r} meanwhile; try again", state=self._state
+        )
+
+
+def parts(items: Sequence[Item], size: int) -> Iterator[list[Item]]:
+    """Yield the items in lists of at most *size*."""
+    left = iter(items)
+    while part := list(islice(left, size)):
+        yield part

@@ -12,12 +12,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from txtopo.errors import SchemaDrift, TxtopoError
-from txtopo.state.aggregates import Aggregate, Count, Max, MeanCount, MeanSum, Min, Sum
+from txtopo.state.aggregates import (
+    Aggregate,
+    Count,
+    Max,
+    MeanCount,
+    MeanSum,
+    Min,
+    NamedAggregate,
+    OwnAggregate,
+    Sum,
+)
 from txtopo.state.backend import StateTable
-from txtopo.state.count_distinct import CountDistinct
-from txtopo.state.first_last import First, Last
-from txtopo.state.own_aggregate import NamedAggregate, OwnAggregate
-from txtopo.state.top_n import TopN
+from txtopo.state.python_aggregates import CountDistinct, First, Last, TopN
 from txtopo.tuples import Field, Fields
 
 _READY_MADE: tuple[type[Aggregate], ...] = (

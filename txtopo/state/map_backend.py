@@ -17,15 +17,21 @@ A row's text names the attempt that wrote it, and so does the head. With ``compa
 write compares with what was read, so a deposed coordinator, whose reading is from before the claim,
 writes nothing more that its successor does not know of: the list said so before the head did, and
 the head comes before the rows.
+
+OpaqueMap: an opaque state over a backing map.
+
+TransactionalMap: a transactional state over a backing map.
+
+backing_map_factory: makes a state backend of whatever opens a backing map.
 """
 
 from __future__ import annotations
 
 import threading  # noqa: TID251 - a commit that was given up and its replay must not mix
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -35,19 +41,20 @@ from txtopo.errors import (
     SchemaDrift,
     StaleBatchError,
     StoreUnavailable,
+    TopologyError,
     UnknownOutcomeError,
 )
 from txtopo.state.backend import Key, Snapshot, StateBackend, StateTable, Writes
-from txtopo.state.backing_map import BackingMap
+from txtopo.state.backing_map import BackingMap, Head, MapDocuments, Overtaken
 from txtopo.state.declaration import declaration, declared, listed
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
-from txtopo.state.map_documents import Head, MapDocuments, Overtaken
 from txtopo.state.row_backend import changed_rows, written_keys
-from txtopo.state.row_text import RowText
+from txtopo.state.row_text import PAIR, RowText
 from txtopo.state.values import Row
 
 # Longer than a store takes for a batch; the runtime tries again, and has limits of its own.
 _WAIT_S = 60.0
+
 _TRIES_MAX = 3
 
 
@@ -292,3 +299,120 @@ class _MapSnapshot(Snapshot):
         found = self._backend.rows_as_of(self._txid, self._documents.rows(keys), self._touched)
         # The map removes nothing: a tombstone of an earlier txid is as good as gone.
         return {k: row for k, row in found.items() if not row.deleted or row.txid == self._txid}
+
+
+class OpaqueMap(MapBackend):
+    """A state whose batches may be cut anew, in a store that only gets and puts.
+
+    Each row keeps what it was before its txid. The keys that a txid touches are listed before the
+    rows are written, so a replay takes back what an earlier attempt left, wherever it died.
+
+    Delivery: exactly once under one live coordinator. Without ``compare_and_put`` a deposed one
+    that still writes cannot be kept out, and would mix its rows with its successor's; with it, such
+    a write is refused. A reader sees the state as of the ledger, also after a crash in the
+    middle; but one that reads *while* a batch is written, or redone, may see half of that batch.
+
+    Cost: a commit reads each of its rows once, and writes it once, with its key once more in a
+    list; besides, it reads up to three and writes four documents. A key is never removed from the
+    map: what is deleted keeps a short text, and its name in a list. ``items()`` reads that list,
+    and asks for all its rows. With ``compare_and_put`` each key costs a call of its own.
+    """
+
+    def noted(self, row: Row | None) -> Any:
+        """Return nothing: the row itself keeps what was before."""
+        return None
+
+    def before(self, row: Row | None, note: Any) -> Row | None:
+        """Return the row as it was before the txid that wrote it."""
+        return None if row is None else row.undone(row.txid)
+
+
+class TransactionalMap(MapBackend):
+    """A state whose batches are the same in each attempt, in a store that only gets and puts.
+
+    A row keeps its value and its txid. What the rows of a txid were before is noted once, in the
+    list of the keys that the txid touches, and forgotten with the next txid. Storm leaves a row
+    alone that has the txid already, and needs no such note; but then an update that reads one key
+    and writes another would start from values that the attempt that died has left behind.
+
+    Delivery and cost: as :class:`~txtopo.state.map_backend.OpaqueMap`, with one value less a row.
+    """
+
+    def noted(self, row: Row | None) -> Any:
+        """Return the row."""
+        return None if row is None else self._text.plain(row)
+
+    def before(self, row: Row | None, note: Any) -> Row | None:
+        """Return the row that was noted."""
+        return None if note is None else self._text.row_from(note)
+
+
+@dataclass(frozen=True, slots=True)
+class MapFactory:
+    """Opens states over backing maps; :func:`backing_map_factory` makes it.
+
+    Attributes:
+        open_map: Opens the map that a URL names.
+        shared_by_processes: Whether other processes that open the same URL see the same map.
+    """
+
+    open_map: Callable[[str], BackingMap]
+    shared_by_processes: bool = True
+
+    def __call__(self, url: str, table: StateTable) -> MapBackend:
+        """Open a state: an :class:`OpaqueMap` or a :class:`TransactionalMap`.
+
+        Raises:
+            TopologyError: What was opened is no backing map; mend the plug-in.
+        """
+        backing_map: object = self.open_map(url)
+        if not isinstance(backing_map, BackingMap):
+            raise TopologyError(
+                f"the plug-in of state {table.name!r} opened no backing map; got "
+                f"{type(backing_map).__name__}; expected an object derived from BackingMap, with "
+                f"{', '.join(sorted(BackingMap.__abstractmethods__))}",
+                state=table.name,
+            )
+        if PAIR.search(table.name):
+            raise TopologyError(
+                f"bad name of a state's table; got {table.name!r}; a backing map is asked in JSON, "
+                "which takes two surrogates in a row for one sign; rename it",
+                state=table.name,
+            )
+        kind = OpaqueMap if table.kind == "opaque" else TransactionalMap
+        return kind(backing_map, table)
+
+
+def backing_map_factory(
+    open_map: Callable[[str], BackingMap], *, shared_by_processes: bool = True
+) -> MapFactory:
+    """Return a factory of state backends over the backing maps that *open_map* opens.
+
+    It is what an entry point of ``txtopo.state_backends`` names, and what ``register_backend``
+    takes. Two methods give exactly once under one live coordinator, but no fence, and a reader may
+    see half a batch; see :class:`OpaqueMap`.
+
+    Args:
+        open_map: URL -> map; often the class itself. It travels to Spark tasks with each state, so
+            it is a class or function of a module, or one that cloudpickle can carry.
+        shared_by_processes: Whether other processes that open the same URL see the same map.
+
+    Raises:
+        TopologyError: *open_map* cannot be called.
+
+    Example:
+        >>> class Notes(BackingMap):
+        ...     def __init__(self, url: str) -> None:
+        ...         self.texts: dict[str, str] = {}
+        ...     def multi_get(self, keys):
+        ...         return [self.texts.get(key) for key in keys]
+        ...     def multi_put(self, keys, values):
+        ...         self.texts.update(zip(keys, values))
+        >>> register_backend("notes", backing_map_factory(Notes, shared_by_processes=False))
+    """
+    if not callable(open_map):
+        raise TopologyError(
+            f"backing_map_factory needs what opens a map; got {open_map!r:.100}; expected a class "
+            "or function: (url) -> BackingMap"
+        )
+    return MapFactory(open_map, shared_by_processes)

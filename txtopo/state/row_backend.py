@@ -3,22 +3,43 @@
 The rules of :mod:`txtopo.state.backend` are worked out here in Python, so that a plug-in for a
 store that can replace a document atomically has two methods and no protocol. It reads all rows for
 each commit; a store for many keys implements :class:`StateBackend` and does the work in place.
+
+What a batch leaves in the keys that it touches: the one place where values meet in Python.
+
+A store that cannot combine an aggregate itself calls :func:`final_values` inside its transaction,
+with what it holds for the keys of the batch, and writes the result as it writes any final values.
+
+The door for partial aggregates: what a backend checks before it merges them.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.errors import PlugInError, StoreUnavailable
-from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Writes
-from txtopo.state.final_values import final_values
+from txtopo.errors import PlugInError, StateUsageError, StoreUnavailable, ValueRefusedError
+from txtopo.state.backend import (
+    Key,
+    Merges,
+    Puts,
+    Snapshot,
+    StateBackend,
+    StateTable,
+    Values,
+    Writes,
+)
+from txtopo.state.columns import Columns
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
-from txtopo.state.partials import checked_partials
 from txtopo.state.values import Row, first_row
+from txtopo.tuples import Fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # A lost compare-and-set means that another writer came in between; the next reading says whether
 # it may write. More than a few in a row means two writers that do not mind the fence.
@@ -173,3 +194,135 @@ def written_keys(table: StateTable, writes: Writes) -> list[Key]:
         return list(writes.rows)
     columns = checked_partials(table, writes.partials).columns[: len(table.key)]
     return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
+
+ReadRows = Callable[[Sequence[Key]], Mapping[Key, Row]]
+"""Returns the rows of those keys that exist, tombstones too, as the transaction sees them."""
+
+
+def combines_in_store(table: StateTable) -> bool:
+    """Return whether each aggregate of a state has an operator, such as ``add``."""
+    return all(aggregate.operator is not None for aggregate in table.aggregates)
+
+
+def final_values(table: StateTable, txid: int, writes: Writes, read: ReadRows) -> Puts:
+    """Return the final values of the keys that a batch touches.
+
+    It does not matter whether an earlier attempt of *txid* has been undone already: a row of an
+    opaque state that *txid* wrote counts as what it was before. A transactional state that holds
+    *txid* keeps its rows, and must not come here.
+
+    Args:
+        table: The state.
+        txid: Of the batch.
+        writes: What the batch brings; final values are returned as they are.
+        read: Reads what is stored, in the transaction that will write.
+
+    Raises:
+        ValueRefusedError: A value cannot be stored exactly; nothing may be written.
+    """
+    if isinstance(writes, Puts):
+        return writes
+    partials = checked_partials(table, writes.partials)
+    width = len(table.key)
+    records = [
+        (record[:width], record[width:])
+        for record in zip(*(column.to_pylist() for column in partials.columns), strict=True)
+    ]
+    rows = read([key for key, _ in records])
+    door = Columns(table.name, "value", table.value)
+    final: dict[Key, Values | None] = {}
+    for key, partial in records:
+        stored = door.opened(_before(table, txid, rows.get(key)))
+        parts = zip(table.aggregates, stored, door.opened(partial), strict=True)
+        try:
+            final[key] = door.exact([one.combine_values(old, new) for one, old, new in parts])
+        except Exception as error:
+            error.add_note(f"while a batch was combined with key {key!r} of state {table.name!r}")
+            raise
+    return Puts(final)
+
+
+def _before(table: StateTable, txid: int, row: Row | None) -> Values:
+    values = None
+    if row is not None:
+        values = row.visible() if table.kind == "transactional" else row.before(txid)
+    return (None,) * len(table.value) if values is None else values
+
+
+def checked_partials(table: StateTable, partials: pa.Table) -> pa.Table:
+    """Return the partials with the columns of the state, in its order and types, sorted by key.
+
+    Raises:
+        ValueRefusedError: A key is NULL or NaN or stands twice, or a value does not fit its column.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = Fields.of([*table.key, *table.value])
+    try:
+        exact = partials.select(list(columns.names)).cast(columns.arrow_schema())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError) as error:
+        raise ValueRefusedError(
+            f"partial aggregates do not fit state {table.name!r}; got {partials.schema}; "
+            f"expected {columns!r}; {error}",
+            state=table.name,
+        ) from error
+    for field in table.key:
+        column = exact.column(field.name)
+        is_nan = pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py()
+        if column.null_count or is_nan:
+            raise ValueRefusedError(
+                f"a key of state {table.name!r} is {'NaN' if is_nan else 'NULL'} in field "
+                f"{field.name!r}; expected a value; filter such rows or give them a key",
+                state=table.name,
+                field=field.name,
+            )
+        if pa.types.is_floating(column.type):
+            # -0.0 and 0.0 are one key: some stores would tell them apart, others would not.
+            unsigned = pc.add(column, pa.scalar(0.0, column.type))
+            exact = exact.set_column(columns.index[field.name], exact.field(field.name), unsigned)
+    exact = exact.sort_by([(name, "ascending") for name in table.key.names])
+    _check_distinct(table, exact)
+    return exact
+
+
+def log_rows(table: StateTable, txid: int, writes: Writes) -> pa.Table:
+    """Return what a txid appends to a state in mode ``log``: its partials, and the txid.
+
+    Raises:
+        StateUsageError: The writes are final values; use a ``PersistentAggregate``.
+        ValueRefusedError: As :func:`checked_partials` says.
+    """
+    import pyarrow as pa
+
+    if isinstance(writes, Merges):
+        rows = checked_partials(table, writes.partials)
+    elif writes.rows:
+        raise StateUsageError(
+            f"state {table.name!r} is in mode 'log' and takes partial aggregates only; got final "
+            "values; use it in a PersistentAggregate",
+            state=table.name,
+        )
+    else:
+        rows = Fields.of([*table.key, *table.value]).arrow_schema().empty_table()
+    return rows.append_column("txid", pa.array([txid] * rows.num_rows, pa.int64()))
+
+
+def _check_distinct(table: StateTable, partials: pa.Table) -> None:
+    """Refuse a key that stands twice: some stores would keep the last one, some move previous."""
+    import pyarrow.compute as pc
+
+    keys = [partials.column(name) for name in table.key.names]
+    pairs = max(partials.num_rows - 1, 0)
+    same = [pc.equal(column.slice(1), column.slice(0, pairs)) for column in keys]
+    at = pc.index(reduce(pc.and_, same), True).as_py()
+    if at < 0:
+        return
+    key = tuple(column[at].as_py() for column in keys)
+    raise ValueRefusedError(
+        f"partial aggregates of state {table.name!r} have a key twice; got {key!r:.200}; expected "
+        "distinct keys; combine them before they are merged",
+        state=table.name,
+        key=key,
+    )
