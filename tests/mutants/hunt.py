@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import txtopo
+from txtopo.testing.simulation.campaign import Simulator, Verdict
 from txtopo.testing.simulation.scenario import Scenario
-from txtopo.testing.simulation.simulator import Simulator, Verdict
 
 # A bug that was planted breaks a rule, not the language: these say that the patch itself is wrong.
 CARELESS = (AttributeError, ImportError, NameError)

@@ -20,10 +20,10 @@ from txtopo.state import Claim
 from txtopo.state.backend import Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.ledger import Ledger
 from txtopo.state.row_backend import Contents
-from txtopo.testing.simulation.store import SimulatedBackend, SimulatedStore
+from txtopo.testing.simulation.outside import SimulatedBackend, SimulatedStore
 
 if TYPE_CHECKING:
-    from txtopo.testing.simulation.process import SimulatedProcess
+    from txtopo.testing.simulation.world import SimulatedProcess
 
 
 class CellStores(ABC):

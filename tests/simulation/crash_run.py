@@ -21,15 +21,13 @@ from txtopo.state.backend import StateBackend, StateTable
 from txtopo.state.row_backend import Contents
 from txtopo.testing.checkers import Evidence
 from txtopo.testing.checkers.evidence import Source, current_of, epoch_of, stored_attempt, visible
-from txtopo.testing.simulation.baton import Baton
-from txtopo.testing.simulation.chaos import Chaos
-from txtopo.testing.simulation.faults import Faults
-from txtopo.testing.simulation.process import SimulatedProcess
-from txtopo.testing.simulation.simulator import quiet, verdict
+from txtopo.testing.simulation.campaign import quiet, verdict
+from txtopo.testing.simulation.clock import Baton
+from txtopo.testing.simulation.faults import Chaos, Faults
+from txtopo.testing.simulation.outside import SimulatedStore
 from txtopo.testing.simulation.source import SimulatedSource, record
-from txtopo.testing.simulation.store import SimulatedStore
 from txtopo.testing.simulation.topologies import ORACLES, Shape, build
-from txtopo.testing.simulation.world import World
+from txtopo.testing.simulation.world import SimulatedProcess, World
 
 PARTITIONS = 2
 RECORDS = 10

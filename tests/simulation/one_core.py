@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.queues import SimpleQueue
 
-from txtopo.testing.simulation.baton import Baton
+from txtopo.testing.simulation.clock import Baton
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from tests.simulation.cell_databases import Memory, PostgresqlSchemas, SqliteFil
 from tests.simulation.crash_cells import POINTS, Cell, cells
 from tests.simulation.crash_run import run_cell
 from tests.simulation.one_core import baton_on_one_core
-from txtopo.testing.simulation.baton import Baton
+from txtopo.testing.simulation.clock import Baton
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parent.parent.parent

@@ -9,9 +9,8 @@ import pytest
 
 from tests.rows.results import TIMES
 from tests.simulation.named_seeds import NAMED_SEEDS, NamedSeed
-from txtopo.testing.simulation.campaign import run_seeds
+from txtopo.testing.simulation.campaign import Simulator, run_seeds
 from txtopo.testing.simulation.scenario import Scenario
-from txtopo.testing.simulation.simulator import Simulator
 
 pytestmark = pytest.mark.integration
 SEEDS = 300

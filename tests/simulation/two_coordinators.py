@@ -24,17 +24,14 @@ from txtopo.state import open_state
 from txtopo.state.backend import StateKind
 from txtopo.testing.checkers import Evidence
 from txtopo.testing.checkers.evidence import Source, epoch_of, visible
-from txtopo.testing.simulation.baton import Baton
-from txtopo.testing.simulation.chaos import Chaos
-from txtopo.testing.simulation.ensemble import SimulatedEnsemble
-from txtopo.testing.simulation.faults import Faults
+from txtopo.testing.simulation.campaign import quiet, verdict
+from txtopo.testing.simulation.clock import Baton
+from txtopo.testing.simulation.faults import Chaos, Faults
 from txtopo.testing.simulation.history import StoreWrite
-from txtopo.testing.simulation.process import SimulatedProcess
-from txtopo.testing.simulation.simulator import quiet, verdict
+from txtopo.testing.simulation.outside import SimulatedEnsemble
 from txtopo.testing.simulation.source import SimulatedSource
-from txtopo.testing.simulation.supervisor import Supervisor
 from txtopo.testing.simulation.topologies import Rows, Shape, build
-from txtopo.testing.simulation.world import World
+from txtopo.testing.simulation.world import SimulatedProcess, Supervisor, World
 
 RECORDS = 6
 CUT_RECORDS = {"A": 2, "B": 3}

@@ -13,8 +13,8 @@ from tests.testing.scenarios import clean
 from txtopo.errors import FencedError, StoreUnavailable
 from txtopo.state.row_backend import Contents
 from txtopo.testing.checkers import Evidence, TraceReplay
+from txtopo.testing.simulation.campaign import CHECKERS, Simulator
 from txtopo.testing.simulation.history import Ended, History, NodesWrite, StoreWrite
-from txtopo.testing.simulation.simulator import CHECKERS, Simulator
 from txtopo.testing.simulation.topologies import Shape
 from txtopo.transactional_state.nodes import encode
 

@@ -15,16 +15,15 @@ from click.testing import CliRunner
 from tests.testing.scenarios import PLAIN, clean
 from txtopo.errors import ConfigError
 from txtopo.testing.checkers import Violation
+from txtopo.testing.simulation.campaign import Simulator, Verdict, shrink
+from txtopo.testing.simulation.clock import Timeline
 from txtopo.testing.simulation.command import main
 from txtopo.testing.simulation.faults import Faults
 from txtopo.testing.simulation.scenario import Scenario
-from txtopo.testing.simulation.shrinking import shrink
-from txtopo.testing.simulation.simulator import Simulator, Verdict
-from txtopo.testing.simulation.timeline import Timeline
 
 DIGEST = (
     "import hashlib; from txtopo.testing.simulation.scenario import Scenario; "
-    "from txtopo.testing.simulation.simulator import Simulator; "
+    "from txtopo.testing.simulation.campaign import Simulator; "
     "lines = '\\n'.join(Simulator().run(Scenario.drawn({seed})).history.lines()); "
     "print(hashlib.sha256(lines.encode()).hexdigest())"
 )

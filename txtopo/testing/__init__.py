@@ -1,13 +1,16 @@
 """Tools for tests: of txtopo, of users' topologies and of plug-ins."""
 
 from txtopo.testing.cluster import SimulatedCluster
-from txtopo.testing.completing import Completed, complete_topology
-from txtopo.testing.feeder import FeederSpout
+from txtopo.testing.completing import Completed, TrackedTopology, complete_topology
 from txtopo.testing.own_topology import SimulationFailed, simulate
-from txtopo.testing.script import Late, Poison
-from txtopo.testing.scripted import ScriptedSpout, ScriptedTransactionalSpout
-from txtopo.testing.shared import Shared
-from txtopo.testing.tracked import TrackedTopology
+from txtopo.testing.spouts import (
+    FeederSpout,
+    Late,
+    Poison,
+    ScriptedSpout,
+    ScriptedTransactionalSpout,
+    Shared,
+)
 
 __all__ = [
     "Completed",

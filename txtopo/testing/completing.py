@@ -2,6 +2,8 @@
 
 Storm's users know it as ``Testing.completeTopology``; and its tracked topology, which waits until
 all that a spout emitted is processed.
+
+TrackedTopology: waits until all that was emitted is processed (Storm ``TrackedTopology``).
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import TopologyError
 from txtopo.groupings import DirectGrouping, GlobalGrouping, Grouping
+from txtopo.runtime.progress import TopologyListener
 from txtopo.testing.cluster import SimulatedCluster
-from txtopo.testing.feeder import FeederSpout
-from txtopo.testing.shared import Shared
+from txtopo.testing.spouts import FeederSpout, Shared
 from txtopo.topology.component import Component, Role, Subscription
 from txtopo.topology.graph import Graph
 from txtopo.tuples import DEFAULT_STREAM, Fields, Tuple
@@ -132,3 +134,46 @@ def _capturing(capture: _Capture, graph: Graph) -> Component:
 
 def _key(component: str, stream: str) -> str:
     return component if stream == DEFAULT_STREAM else f"{component}/{stream}"
+
+
+class TrackedTopology:
+    """A topology in simulated time that knows how much of it is under way.
+
+    Args:
+        topology: The topology.
+        config: How to run.
+        listeners: Who is told of every change.
+        seed: The interleaving.
+    """
+
+    def __init__(
+        self,
+        topology: ReliableTopology,
+        config: Config | None = None,
+        listeners: Sequence[TopologyListener] = (),
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.cluster = SimulatedCluster(seed)
+        self.run = self.cluster.start(topology, config, listeners)
+        self._waited = 0
+
+    @property
+    def emitted(self) -> int:
+        """How many tuples the spouts have emitted."""
+        return self.cluster.progress.emitted
+
+    @property
+    def in_flight(self) -> int:
+        """How many tuples slots have still to consume."""
+        return self.cluster.progress.backlog
+
+    def wait(self, tuples: int = 1, timeout_s: float = 3600.0) -> None:
+        """Wait until the spouts have emitted so many more since the last wait, all processed.
+
+        Raises:
+            TimeoutError: It was not so within so much simulated time.
+        """
+        goal = self._waited + tuples
+        self.cluster.run_until(lambda: self.emitted >= goal and not self.in_flight, timeout_s)
+        self._waited = goal

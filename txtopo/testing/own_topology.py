@@ -10,11 +10,10 @@ from txtopo.builders.transactional import Topology
 from txtopo.config import Config
 from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError, TopologyError
 from txtopo.testing.checkers import Evidence
-from txtopo.testing.simulation.baton import Baton
-from txtopo.testing.simulation.campaign import Report
+from txtopo.testing.simulation.campaign import Report, Verdict, quiet, verdict
+from txtopo.testing.simulation.clock import Baton
 from txtopo.testing.simulation.history import Record
 from txtopo.testing.simulation.scenario import CHAOS_S, Scenario
-from txtopo.testing.simulation.simulator import Verdict, quiet, verdict
 from txtopo.testing.simulation.topologies import Oracle, Rows
 from txtopo.testing.simulation.world import World
 

@@ -1,22 +1,159 @@
-"""Campaign: many seeds on all cores, and what came of them."""
+"""Simulator: runs scenarios, and has the checkers judge them.
+
+Campaign: many seeds on all cores, and what came of them.
+
+Shrinking: finds a smaller scenario that breaks the same promise.
+
+A scenario is plain data, so it is made smaller one setting at a time, as long as the same checker
+still objects. Less chance is drawn then, so the rest of the run is another one; that is why each
+step is tried anew, and why the seed alone is not enough to name the result.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 
-from txtopo.testing.checkers.replay import TraceReplay
+from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError
+from txtopo.state import open_state
+from txtopo.testing.checkers import (
+    Evidence,
+    ExactCount,
+    Liveness,
+    OffsetChain,
+    Prefix,
+    Skew,
+    TxidDiscipline,
+    Undo,
+    Violation,
+    Zombies,
+)
+from txtopo.testing.checkers.evidence import Source
+from txtopo.testing.checkers.promises import TraceReplay
+from txtopo.testing.simulation.clock import Baton
+from txtopo.testing.simulation.faults import Faults
+from txtopo.testing.simulation.history import History
 from txtopo.testing.simulation.scenario import Scenario
-from txtopo.testing.simulation.simulator import Simulator, Verdict
+from txtopo.testing.simulation.source import SimulatedSource
+from txtopo.testing.simulation.topologies import BoltBroken, build
+from txtopo.testing.simulation.world import World
+
+CHECKERS = (
+    ExactCount(),
+    Prefix(),
+    TxidDiscipline(),
+    OffsetChain(),
+    Zombies(),
+    Skew(),
+    Undo(),
+    Liveness(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of one simulation.
+
+    Attributes:
+        seed: Its seed.
+        violations: Promises that were broken; none if all is well.
+        history: What happened.
+        txids: How many batches were committed.
+        faults: How often each kind of fault happened.
+        virtual_s: How much virtual time it took.
+        fenced: How many runs were deposed and noticed it.
+    """
+
+    seed: int
+    violations: tuple[Violation, ...]
+    history: History = field(repr=False)
+    txids: int
+    faults: Mapping[str, int]
+    virtual_s: float
+    fenced: int
+
+
+class Simulator:
+    """Runs one scenario after the other; keeps the threads between them."""
+
+    def __init__(self) -> None:
+        self._baton = Baton()
+
+    def run(self, scenario: Scenario) -> Verdict:
+        """Run a scenario and judge it."""
+        return verdict(scenario.seed, *self.evidence(scenario))
+
+    def evidence(self, scenario: Scenario) -> tuple[World, Evidence]:
+        """Run a scenario, and return what there is to be judged."""
+        world = World(
+            scenario.seed,
+            scenario.faults,
+            scenario.config(),
+            scenario.coordinators,
+            self._baton,
+        )
+        world.source = SimulatedSource(
+            world, scenario.partitions, scenario.records, scenario.batch_records_max
+        )
+        state = open_state("memory:", kind=scenario.shape.kind)
+        topology, oracles = build(scenario.shape, world.number, state)
+        world.take(topology)
+        with quiet():
+            history = world.run(scenario.chaos_s)
+        return world, Evidence(
+            topology_id=topology.id,
+            history=history,
+            oracles=oracles,
+            source=Source(scenario.partitions, scenario.records),
+            leftovers=world.leftovers.found,
+            expected=(FencedError, PoisonBatchError, InfrastructureError, BoltBroken),
+            repeatable=scenario.shape.spout == "transactional",
+        )
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._baton.close()
+
+
+def verdict(seed: int, world: World, evidence: Evidence) -> Verdict:
+    """Have all checkers judge a world that has come to its end."""
+    history = evidence.history
+    violations = tuple(each for checker in CHECKERS for each in checker.check(evidence))
+    ledgers = [contents.ledger for contents in history.stores.values()]
+    return Verdict(
+        seed=seed,
+        violations=violations,
+        history=history,
+        txids=max((ledger.txid for ledger in ledgers if ledger is not None), default=0),
+        faults=Counter(world.chaos.counts),
+        virtual_s=world.timeline.now_s,
+        fenced=sum(isinstance(ended.error, FencedError) for ended in history.endings),
+    )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the warnings of the runtime out: each fault has one, and the trace has them all."""
+    logger = logging.getLogger("txtopo")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
 
 CHUNK_SEEDS = 20
+
 REPLAY_EVERY = 50
 """Each seed that is a multiple of this runs twice, and both traces must be equal (C10)."""
 
@@ -155,3 +292,51 @@ def _pin(cores: SimpleQueue[int]) -> None:
     """Keep a process on one core: handing the baton to another core costs six times as much."""
     if not cores.empty():
         os.sched_setaffinity(0, {cores.get()})
+
+
+def shrink(simulator: Simulator, scenario: Scenario) -> tuple[Scenario, Verdict]:
+    """Return the smallest scenario found that breaks the same promise, and what came of it."""
+    verdict = simulator.run(scenario)
+    checkers = {each.checker for each in verdict.violations}
+    smaller = True
+    while smaller and checkers:
+        smaller = False
+        for candidate in _smaller(scenario):
+            tried = simulator.run(candidate)
+            if checkers & {each.checker for each in tried.violations}:
+                scenario, verdict, smaller = candidate, tried, True
+                break
+    return scenario, verdict
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """Yield scenarios that are a little smaller, those that take most away first."""
+    yield from _without_faults(scenario)
+    shape = scenario.shape
+    if len(shape.committers) > 1:
+        for name in shape.committers:
+            yield replace(scenario, shape=replace(shape, committers=(name,)))
+    if shape.relay:
+        yield replace(scenario, shape=replace(shape, relay=False))
+    if shape.parallelism > 1:
+        yield replace(scenario, shape=replace(shape, parallelism=1))
+    for name in ("coordinators", "slots", "partitions", "jobs_max", "run_txids_max"):
+        if getattr(scenario, name) > 1:
+            yield scenario.changed({name: "1"})
+    if scenario.records > 1:
+        yield replace(scenario, records=scenario.records // 2)
+        yield replace(scenario, records=scenario.records - 1)
+    if scenario.max_spout_pending is not None:
+        yield replace(scenario, max_spout_pending=None)
+    if scenario.chaos_s > 1.0:
+        yield replace(scenario, chaos_s=scenario.chaos_s / 2)
+
+
+def _without_faults(scenario: Scenario) -> Iterator[Scenario]:
+    kinds = [kind for kind in Faults.kinds() if getattr(scenario.faults, kind)]
+    if len(kinds) > 3:
+        half = len(kinds) // 2
+        for some in (kinds[:half], kinds[half:]):
+            yield replace(scenario, faults=scenario.faults.without(some))
+    for kind in kinds:
+        yield replace(scenario, faults=scenario.faults.without([kind]))

@@ -7,10 +7,8 @@ from pathlib import Path
 import click
 
 from txtopo.errors import ConfigError
-from txtopo.testing.simulation.campaign import Report, run_seeds
+from txtopo.testing.simulation.campaign import Report, Simulator, Verdict, run_seeds, shrink
 from txtopo.testing.simulation.scenario import Scenario
-from txtopo.testing.simulation.shrinking import shrink
-from txtopo.testing.simulation.simulator import Simulator, Verdict
 
 SHOWN_FAILURES_MAX = 10
 

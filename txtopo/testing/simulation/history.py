@@ -13,7 +13,7 @@ from txtopo.state.row_backend import Contents
 from txtopo.transactional_state.memory import Nodes
 
 if TYPE_CHECKING:
-    from txtopo.testing.simulation.process import SimulatedProcess
+    from txtopo.testing.simulation.world import SimulatedProcess
 
 Record = tuple[Any, ...]
 """What the spout emitted: the values of the declared fields, in order."""

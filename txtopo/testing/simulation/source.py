@@ -2,23 +2,53 @@
 
 The record at an offset is always the same, so that the checkers know what each batch must have been
 without asking anybody. Three spouts read it; see
-:mod:`txtopo.testing.simulation.spouts`.
+:mod:`txtopo.testing.simulation.source`.
+
+Three spouts over the simulated source: transactional, partitioned and opaque.
+
+Tap: a spout that notes what the spout inside it emits.
+
+What an attempt consisted of is known to its emitters alone; the checkers compare with it what the
+stores hold.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.collector import BatchOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
 from txtopo.errors import FailedException
-from txtopo.testing.simulation.chaos import AWAY_S
-from txtopo.tuples import Fields
+from txtopo.metadata import Json
+from txtopo.spouts.spout import (
+    LastBatch,
+    OpaquePartitionedTransactionalEmitter,
+    OpaquePartitionedTransactionalSpout,
+    PartitionedCoordinator,
+    PartitionedTransactionalEmitter,
+    PartitionedTransactionalSpout,
+    TransactionalCoordinator,
+    TransactionalEmitter,
+    TransactionalSpout,
+)
+from txtopo.testing.simulation.faults import AWAY_S
+from txtopo.testing.simulation.history import Emission
+from txtopo.topology.component import Role
+from txtopo.tuples import DEFAULT_STREAM, Fields
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from txtopo.testing.simulation.world import World
 
 FIELDS = Fields("partition long, offset long, key string, amount long")
+
 KEYS = 5
+
 GROWTH_PERIOD_S = 0.2
 
 
@@ -141,3 +171,298 @@ class SimulatedSource:
         if not self.is_complete:
             delay_s = chaos.between(0.0, 2 * GROWTH_PERIOD_S)
             self._world.timeline.after(delay_s, self._grow)
+
+
+class RangesSpout(TransactionalSpout):
+    """Plans ranges of offsets in the driver; each task reads its partitions."""
+
+    output_fields = FIELDS
+
+    def __init__(self, world_number: int) -> None:
+        self._world_number = world_number
+
+    def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
+        """Make the planning part."""
+        return _RangesCoordinator(_source(self._world_number))
+
+    def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
+        """Make an emitting part."""
+        return _RangesEmitter(_source(self._world_number), context)
+
+
+class _RangesCoordinator(TransactionalCoordinator):
+    def __init__(self, source: SimulatedSource) -> None:
+        self._source = source
+
+    def is_ready(self, txid: int, last: LastBatch) -> bool:
+        source, ends = self._source, _ends(last.metadata)
+        known = range(source.number_of_partitions())
+        return any(source.end(at) > ends.get(str(at), 0) for at in known)
+
+    def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
+        source, starts = self._source, _ends(previous_metadata)
+        ranges: dict[str, Json] = {}
+        for at in range(source.number_of_partitions()):
+            start = starts.get(str(at), 0)
+            ranges[str(at)] = [start, source.take(source.end(at) - start)]
+        return ranges
+
+
+class _RangesEmitter(TransactionalEmitter):
+    def __init__(self, source: SimulatedSource, context: TaskContext) -> None:
+        self._source = source
+        self._context = context
+
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
+    ) -> None:
+        assert isinstance(metadata, dict)
+        for at in range(self._context.task_index, len(metadata), self._context.tasks):
+            start, count = _range(metadata[str(at)])
+            self._source.check(at, start, count)
+            self._source.note_end(attempt, at, start + count)
+            _emit(collector, at, start, count)
+
+    def commit(self, attempt: TransactionAttempt) -> None:
+        """Take part in the commit phase."""
+        self._source.commit(attempt)
+
+    def cleanup_before(self, txid: int) -> None:
+        """Trim the source."""
+        self._source.trim(txid)
+
+
+class _Coordinator(PartitionedCoordinator):
+    def __init__(self, source: SimulatedSource) -> None:
+        self._source = source
+
+    def is_ready(self, txid: int, last: LastBatch) -> bool:
+        source, ends = self._source, _ends(last.metadata)
+        # A batch takes at least nothing, so who plans ahead does not know how many it will be.
+        known = [at for at in range(source.number_of_partitions()) if not source.is_away(at)]
+        left = sum(max(0, source.end(at) - ends.get(str(at), 0)) for at in known)
+        return left > 0 and txid - last.txid <= 1 + left // source.batch_records_max
+
+    def number_of_partitions(self) -> int:
+        return self._source.number_of_partitions()
+
+    def lag(self, metadata: Mapping[str, Json]) -> Mapping[str, int]:
+        ends = _ends(dict(metadata))
+        return {
+            str(at): max(0, self._source.end(at) - ends.get(str(at), 0))
+            for at in range(self._source.number_of_partitions())
+        }
+
+
+class PartitionedSpout(PartitionedTransactionalSpout):
+    """Cuts each batch in the task that emits it first, and repeats it from then on."""
+
+    output_fields = FIELDS
+
+    def __init__(self, world_number: int) -> None:
+        self._world_number = world_number
+
+    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
+        """Make the planning part."""
+        return _Coordinator(_source(self._world_number))
+
+    def emitter(self, config: Config, context: TaskContext) -> PartitionedTransactionalEmitter:
+        """Make an emitting part."""
+        return _PartitionedEmitter(_source(self._world_number))
+
+
+class _PartitionedEmitter(PartitionedTransactionalEmitter):
+    def __init__(self, source: SimulatedSource) -> None:
+        self._source = source
+
+    def emit_partition_batch_new(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Json,
+    ) -> Json:
+        start = _end(last_metadata)
+        away = self._source.goes_away(partition)
+        count = 0 if away else self._source.take(self._source.end(partition) - start)
+        self._source.note_end(attempt, partition, start + count)
+        return _emit(collector, partition, start, count)
+
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Json,
+    ) -> None:
+        start, count = _range(metadata)
+        self._source.check(partition, start, count)
+        self._source.note_end(attempt, partition, start + count)
+        _emit(collector, partition, start, count)
+
+    def commit(self, attempt: TransactionAttempt) -> None:
+        """Take part in the commit phase."""
+        self._source.commit(attempt)
+
+    def cleanup_before(self, txid: int) -> None:
+        """Trim the source."""
+        self._source.trim(txid)
+
+
+class OpaqueSpout(OpaquePartitionedTransactionalSpout):
+    """Cuts each attempt anew; a partition that is away keeps its position."""
+
+    output_fields = FIELDS
+
+    def __init__(self, world_number: int) -> None:
+        self._world_number = world_number
+
+    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
+        """Make the planning part."""
+        return _Coordinator(_source(self._world_number))
+
+    def emitter(
+        self, config: Config, context: TaskContext
+    ) -> OpaquePartitionedTransactionalEmitter:
+        """Make an emitting part."""
+        return _OpaqueEmitter(_source(self._world_number))
+
+
+class _OpaqueEmitter(OpaquePartitionedTransactionalEmitter):
+    def __init__(self, source: SimulatedSource) -> None:
+        self._source = source
+
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Json,
+    ) -> Json:
+        if self._source.goes_away(partition) or self._source.is_empty_replay(attempt):
+            return None
+        start = _end(last_metadata)
+        count = self._source.take(self._source.end(partition) - start)
+        return _emit(collector, partition, start, count)
+
+
+def _source(world_number: int) -> SimulatedSource:
+    source = worlds[world_number].source
+    assert source is not None, "the spouts of this module read a simulated source"
+    return source
+
+
+def _emit(collector: Any, partition: int, start: int, count: int) -> Json:
+    for offset in range(start, start + count):
+        collector.emit(record(partition, offset))
+    return [start, count]
+
+
+def _ends(metadata: Json) -> dict[str, int]:
+    return {at: _end(each) for at, each in metadata.items()} if isinstance(metadata, dict) else {}
+
+
+def _end(metadata: Json) -> int:
+    return sum(_range(metadata)) if metadata is not None else 0
+
+
+def _range(metadata: Json) -> tuple[int, int]:
+    assert isinstance(metadata, list)
+    start, count = metadata
+    assert isinstance(start, int)
+    assert isinstance(count, int)
+    return start, count
+
+
+# Spouts are pickled for their tasks, and their world is found again here.
+worlds: WeakValueDictionary[int, World] = WeakValueDictionary()
+
+
+class TappedSpout:
+    """A spout of any kind, and the world that it is in."""
+
+    def __init__(self, world: World, spout: Any, role: Role) -> None:
+        self._world_number = world.number
+        self._spout = spout
+        self._role = role
+        self.output_fields = getattr(spout, "output_fields", None)
+        self.output_streams = getattr(spout, "output_streams", {})
+
+    def coordinator(self, config: Config, context: TaskContext) -> Any:
+        """Make the planning part."""
+        return self._spout.coordinator(config, context)
+
+    def emitter(self, config: Config, context: TaskContext) -> Any:
+        """Make an emitting part."""
+        inside = self._spout.emitter(config, context)
+        return TappedEmitter(worlds[self._world_number], inside, context.task_index)
+
+
+class TappedEmitter:
+    """An emitter of any kind; has the optional methods that the one inside has."""
+
+    def __init__(self, world: World, emitter: Any, task: int) -> None:
+        self._world = world
+        self._emitter = emitter
+        self._task = task
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_emitter"], name)
+
+    def emit_batch(self, attempt: TransactionAttempt, metadata: Json, collector: Any) -> None:
+        """Emit a task's share of a batch."""
+        tapped = TappedCollector(collector)
+        self._emitter.emit_batch(attempt, metadata, tapped)
+        self._note(attempt, self._task, tapped, None)
+
+    def emit_partition_batch_new(
+        self, attempt: TransactionAttempt, collector: Any, partition: int, last_metadata: Json
+    ) -> Json:
+        """Emit a new batch of a partition."""
+        tapped = TappedCollector(collector)
+        end: Json = self._emitter.emit_partition_batch_new(
+            attempt, tapped, partition, last_metadata
+        )
+        self._note(attempt, partition, tapped, end)
+        return end
+
+    def emit_partition_batch(
+        self, attempt: TransactionAttempt, collector: Any, partition: int, metadata: Json
+    ) -> Json:
+        """Emit a batch of a partition, again (transactional) or anew (opaque)."""
+        tapped = TappedCollector(collector)
+        end: Json = self._emitter.emit_partition_batch(attempt, tapped, partition, metadata)
+        again = end is None and tapped.records
+        self._note(attempt, partition, tapped, metadata if again else end)
+        return end
+
+    def _note(
+        self, attempt: TransactionAttempt, share: int, tapped: TappedCollector, end: Json
+    ) -> None:
+        world = self._world
+        emission = Emission(share, tuple(tapped.records), end)
+        world.history.emitted(world.timeline.now_s, world.current.name, attempt, emission)
+
+
+class TappedCollector:
+    """A collector that notes the tuples of the default stream."""
+
+    def __init__(self, collector: Any) -> None:
+        self.records: list[tuple[Any, ...]] = []
+        self._collector = collector
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_collector"], name)
+
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple."""
+        self._collector.emit(values, stream)
+        if stream == DEFAULT_STREAM:
+            self.records.append(tuple(values))
+
+    def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
+        """Emit many tuples as one Arrow record batch."""
+        self._collector.emit_batch(batch, stream)
+        if stream == DEFAULT_STREAM:
+            columns = [column.to_pylist() for column in batch.columns]
+            self.records += list(zip(*columns, strict=True))

@@ -19,9 +19,13 @@ from txtopo.context import TaskContext
 from txtopo.errors import FailedException
 from txtopo.state import Count, Max, Min, State, Sum
 from txtopo.state.backend import StateKind
-from txtopo.testing.simulation.source import FIELDS
-from txtopo.testing.simulation.spouts import OpaqueSpout, PartitionedSpout, RangesSpout
-from txtopo.testing.simulation.tap import worlds
+from txtopo.testing.simulation.source import (
+    FIELDS,
+    OpaqueSpout,
+    PartitionedSpout,
+    RangesSpout,
+    worlds,
+)
 from txtopo.tuples import Fields, Tuple
 
 Rows = Mapping[tuple[Any, ...], tuple[Any, ...]]

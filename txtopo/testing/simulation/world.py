@@ -1,49 +1,60 @@
 """World: one simulation, from its first process to the verdict's material.
 
 The real runtime runs in it: coordinator, loop, takeover, commit phase, journal, ledgers, stages.
-Only time and threads (:class:`~txtopo.testing.simulation.scheduler.VirtualScheduler`), the
+Only time and threads (:class:`~txtopo.testing.simulation.clock.VirtualScheduler`), the
 ensemble, the stores and the carrier's reliability are simulated.
 
 First everything may fail. After ``chaos_s`` of virtual time, or when all is processed, the world
 heals: whoever is frozen wakes up, stores and ensemble answer, the source is complete. Then the runs
 have to process what is left, and to stop, within a stated virtual time.
+
+SimulatedProcess: one driver with its run, which can be killed and frozen at any moment.
+
+A killed process does nothing more, but its place in the election stays until its session expires,
+and a write that it had sent may still arrive. A frozen one keeps everything that is due for it, and
+wakes up as a zombie that believes to lead.
+
+Supervisor: starts a process again when it has died, as an operator's tool would.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from txtopo.builders.transactional import Topology
 from txtopo.config import Config
 from txtopo.runtime.driver import TopologyDriver
+from txtopo.runtime.progress import Change, Leading, TopologyListener
 from txtopo.runtime.start import open_driver
 from txtopo.state.backend import StateBackend, StateTable
-from txtopo.testing.simulation.baton import Baton
-from txtopo.testing.simulation.carrier import SimulatedCarrier
-from txtopo.testing.simulation.chaos import Chaos
-from txtopo.testing.simulation.ensemble import SESSION_S, SimulatedEnsemble
-from txtopo.testing.simulation.faults import Faults
+from txtopo.testing.simulation.clock import Baton, Crashed, Event, Timeline, VirtualScheduler, Work
+from txtopo.testing.simulation.faults import Chaos, Faults
 from txtopo.testing.simulation.history import History
-from txtopo.testing.simulation.process import SimulatedProcess
-from txtopo.testing.simulation.source import SimulatedSource
-from txtopo.testing.simulation.store import SimulatedBackend, SimulatedStore
-from txtopo.testing.simulation.supervisor import Supervisor
-from txtopo.testing.simulation.tap import TappedSpout, worlds
-from txtopo.testing.simulation.timeline import Timeline
+from txtopo.testing.simulation.outside import (
+    SESSION_S,
+    SimulatedBackend,
+    SimulatedCarrier,
+    SimulatedEnsemble,
+    SimulatedStore,
+)
+from txtopo.testing.simulation.source import SimulatedSource, TappedSpout, worlds
 from txtopo.transactional_state.memory import MemoryTransactionalState
 
 LIVENESS_S = 300.0
 """Virtual time in which a healed world processes what is left. The longest thing that may still be
 under way takes 30 s; then a time limit, an election and a few batches come one after the other."""
+
 STOP_S = 120.0
 """Virtual time in which a run stops; the longest call that it has to wait for takes 30 s."""
 
 CHAOS_SALT = 0x5EED
+
 TOKENS_SALT = 0x70CE2
 
 _numbers = itertools.count()
@@ -256,3 +267,238 @@ class _Factory:
 
     def __call__(self, url: str, table: StateTable) -> StateBackend:
         return worlds[self.world_number].open_backend(self.location, table)
+
+
+class SimulatedProcess(TopologyListener):
+    """One process of the simulation.
+
+    Attributes:
+        name: Coordinator and incarnation, for instance ``B.3``.
+        alive: Whether it has not been killed.
+        frozen: Whether it is stopped (SIGSTOP) for now.
+        epoch: The last epoch that it led in; 0 for none.
+        driver: The loop of its run, once started.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.alive = True
+        self.frozen = False
+        self.epoch = 0
+        self.clock_error_s = 0.0
+        self.driver: TopologyDriver | None = None
+        self.scheduler = VirtualScheduler(self)
+        self._works: list[Work] = []
+        self._kept: list[Event] = []
+
+    def takes(self, event: Event) -> bool:
+        """Return whether an event of this process may happen now."""
+        if self.frozen and self.alive:
+            self._kept.append(event)
+        return self.alive and not self.frozen
+
+    def after(self, delay_s: float, callback: Callable[[], None]) -> Event:
+        """Have something happen in this process after a delay."""
+
+        def happen() -> None:
+            self.world.current = self
+            callback()
+
+        return self.world.timeline.after(delay_s, happen, self)
+
+    def begin(self, run: Callable[[], None]) -> None:
+        """Begin blocking work after a random delay."""
+        work = Work(run)
+        self._works.append(work)
+        self.after(self.world.chaos.latency_s(), lambda: self._go_on(work))
+
+    def checkpoint(self, place: str) -> None:
+        """Mark a place where the process may be killed, frozen or overtaken.
+
+        Raises:
+            Crashed: The process is dead.
+        """
+        if not self.alive:
+            raise Crashed
+        self.world.history.note(self.world.timeline.now_s, self.name, place)
+        if self.world.baton.holder is None:
+            # On the loop nothing waits, so nothing overtakes it; it crashes where it was ordered.
+            if self.world.chaos.passes(place):
+                self.kill()
+                raise Crashed
+            return
+        pause_s = self.world.chaos.at(self, place)
+        if not self.alive:
+            raise Crashed
+        if pause_s is not None:
+            self.sleep(pause_s)
+
+    def sleep(self, delay_s: float) -> None:
+        """Let the work that runs wait."""
+        work = self.world.baton.holder
+        assert work is not None, "only blocking work sleeps"
+        self.after(delay_s, lambda: self._go_on(work))
+        self.world.baton.park()
+
+    def kill(self) -> None:
+        """Kill it at once (SIGKILL)."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.world.history.note(self.world.timeline.now_s, self.name, "KILLED")
+        works, self._works = self._works, []
+        self._kept.clear()
+        self.world.timeline.after(0.0, lambda: self._unwind(works))
+        self.world.lost(self)
+
+    def freeze(self, duration_s: float) -> None:
+        """Stop it for a while (SIGSTOP, SIGCONT)."""
+        if self.frozen or not self.alive:
+            return
+        self.suspend()
+        self.world.timeline.after(duration_s, self.wake)
+        if duration_s > SESSION_S:
+            self.world.timeline.after(SESSION_S, lambda: self.world.ensemble.expire(self))
+
+    def suspend(self) -> None:
+        """Stop it until it is woken (SIGSTOP)."""
+        self.frozen = True
+        self.world.history.note(self.world.timeline.now_s, self.name, "frozen")
+
+    def wake(self) -> None:
+        """Let it go on (SIGCONT): all that was due meanwhile happens now."""
+        if not self.alive:
+            return
+        self.frozen = False
+        self.world.history.note(self.world.timeline.now_s, self.name, "woken")
+        kept, self._kept = self._kept, []
+        for event in kept:
+            self.world.timeline.put_back(event)
+
+    def ask_to_stop(self) -> None:
+        """Ask the run to stop, as SIGTERM does."""
+        if self.driver is not None:
+            self.after(0.0, self.driver.stop)
+
+    def pause(self, duration_s: float) -> None:
+        """Deactivate the run for a while."""
+        driver = self.driver
+        if driver is not None:
+            self.after(0.0, lambda: driver.set_active(False))
+            self.after(duration_s, lambda: driver.set_active(True))
+
+    def activate(self) -> None:
+        """Activate the run."""
+        if self.driver is not None:
+            driver = self.driver
+            self.after(0.0, lambda: driver.set_active(True))
+
+    def on_change(self, change: Change) -> None:
+        """Listen to the run, for the history."""
+        if isinstance(change, Leading):
+            self.epoch = change.epoch
+        self.world.history.changed(self.world.timeline.now_s, self.name, change)
+
+    def _go_on(self, work: Work) -> None:
+        self.world.baton.hand_to(work)
+        if work.ended and work in self._works:
+            self._works.remove(work)
+
+    def _unwind(self, works: list[Work]) -> None:
+        for work in works:
+            if not work.ended:
+                self.world.current = self
+                self.world.baton.crash(work)
+
+
+if TYPE_CHECKING:
+    pass
+
+RESTART_S = (0.0, 3.0)
+
+
+class Supervisor:
+    """Keeps one coordinator running until the simulation comes to its end.
+
+    Attributes:
+        process: The process that runs, or has just ended.
+        finished: Whether it has ended and will not be started again.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        self.process: SimulatedProcess | None = None
+        self.finished = False
+        self._world = world
+        self._name = name
+        self._incarnations = 0
+        self._finishing = False
+
+    def start(self) -> None:
+        """Start a process, a little later."""
+        if self._finishing:
+            self.finished = True
+            return
+        delay_s = self._world.chaos.between(*RESTART_S)
+        self._world.timeline.after(delay_s, self._launch)
+
+    def lost(self, process: SimulatedProcess) -> None:
+        """Start another process in place of a killed one."""
+        if process is self.process:
+            self.start()
+
+    def finish(self) -> None:
+        """Ask the run to stop; nothing is started any more."""
+        self._finishing = True
+        process = self.process
+        if process is None or not process.alive:
+            self.finished = True
+        elif process.driver is not None:
+            process.after(0.0, process.driver.stop)
+
+    def kill(self) -> None:
+        """End whatever is left."""
+        if self.process is not None:
+            self.process.kill()
+
+    def _launch(self) -> None:
+        if self._finishing:
+            self.finished = True
+            return
+        self._incarnations += 1
+        process = SimulatedProcess(self._world, f"{self._name}.{self._incarnations}")
+        self.process = process
+        process.begin(self._running(process))
+
+    def _running(self, process: SimulatedProcess) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                driver = self._world.open_driver(process)
+            except Crashed:
+                return
+            except Exception as error:  # noqa: BLE001 - as whoever starts a run would see it
+                self._ended(process, error)
+                return
+            process.driver = driver
+            driver.ended.add_done_callback(lambda ended: self._run_ended(process, ended))
+            driver.start()
+            if self._finishing:
+                process.after(0.0, driver.stop)
+
+        return run
+
+    def _run_ended(self, process: SimulatedProcess, ended: Future[Exception | None]) -> None:
+        self._ended(process, ended.result())
+
+    def _ended(self, process: SimulatedProcess, error: Exception | None) -> None:
+        self._world.history.ended(self._world.timeline.now_s, process.name, error)
+        process.driver = None
+        # The process ends a little later, as the last callbacks of its loop do.
+        self._world.timeline.after(0.0, self._again if process is self.process else _nothing)
+
+    def _again(self) -> None:
+        self.start()
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,278 @@
+"""Baton: threads of which one runs at a time, so that blocking code can be simulated.
+
+The runtime does its blocking work on threads: a store's driver and a ZooKeeper client wait inside
+their calls. Here each such work keeps a thread of its own, but only who holds the baton runs. A
+work gives it back at each place where its outcome may depend on others, and the simulator decides
+who gets it next. So a run depends on its seed alone, whatever the machine does. A switch there and
+back takes about 10 µs.
+
+Timeline: virtual time. What is due next happens next, and takes no time at all.
+
+VirtualScheduler: the runtime's scheduler in virtual time, for one simulated process.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from txtopo.runtime.scheduler import Callback, Done, Timer
+
+if TYPE_CHECKING:
+    from txtopo.testing.simulation.world import SimulatedProcess
+
+# A work that does not come back blocks on something that the simulator does not know.
+STUCK_S = 120.0
+
+
+class Crashed(BaseException):
+    """The process that a work belonged to is dead; unwinds the work, nobody sees it."""
+
+
+class Work:
+    """Blocking work with a thread of its own while it lasts."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.ended = False
+        self._run = run
+        self._thread: _Thread | None = None
+        self._crash = False
+
+
+class Baton:
+    """Hands the baton from the simulator to one work and back. Used by one simulator."""
+
+    def __init__(self) -> None:
+        self.holder: Work | None = None
+        """The work that runs; None while the simulator itself does."""
+        self._back = _taken()
+        self._idle: list[_Thread] = []
+
+    def hand_to(self, work: Work) -> None:
+        """Let a work run until it parks or ends; called by the simulator."""
+        assert self.holder is None, "a work cannot start another"
+        self._resume(work)
+
+    def crash(self, work: Work) -> None:
+        """Make a parked work unwind, up to its end; called by the simulator."""
+        work._crash = True
+        while not work.ended:
+            self._resume(work)
+
+    def park(self) -> None:
+        """Give the baton back and wait to be handed it again; called by the holder.
+
+        Raises:
+            Crashed: The work's process died meanwhile.
+        """
+        work = self.holder
+        assert work is not None, "only a work parks"
+        assert work._thread is not None, "a work that runs has a thread"
+        self._back.release()
+        work._thread.turn.acquire()
+        if work._crash:
+            raise Crashed
+
+    def close(self) -> None:
+        """Let the idle threads end."""
+        for thread in self._idle:
+            thread.work = None
+            thread.turn.release()
+        self._idle.clear()
+
+    def _resume(self, work: Work) -> None:
+        thread = work._thread
+        if thread is None:
+            thread = self._idle.pop() if self._idle else _Thread(self._back)
+            work._thread = thread
+            thread.work = work
+        self.holder = work
+        thread.turn.release()
+        if not self._back.acquire(timeout=STUCK_S):
+            raise AssertionError(
+                f"a work did not come back in {STUCK_S:g} s; it blocks on something that the "
+                "simulator does not know; look at the stacks of all threads"
+            )
+        self.holder = None
+        if work.ended:
+            work._thread = None
+            self._idle.append(thread)
+
+
+class _Thread:
+    """A daemon thread that does one work after the other."""
+
+    def __init__(self, back: threading.Lock) -> None:
+        self.turn = _taken()
+        self.work: Work | None = None
+        self._back = back
+        threading.Thread(target=self._serve, name="txtopo-simulated", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            self.turn.acquire()
+            work = self.work
+            if work is None:
+                return
+            try:
+                if not work._crash:
+                    work._run()
+            finally:
+                work.ended = True
+                self._back.release()
+
+
+def _taken() -> threading.Lock:
+    """Return a lock that is taken: a plain lock costs a third of what a semaphore does."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+class Owner(Protocol):
+    """Whom an event belongs to."""
+
+    def takes(self, event: Event) -> bool:
+        """Return whether the event may happen now; a frozen process keeps it for later."""
+        ...
+
+
+@dataclass(order=True, slots=True)
+class Event:
+    """A call at a moment of virtual time."""
+
+    due_s: float
+    order: int
+    callback: Callable[[], None] = field(compare=False)
+    owner: Owner | None = field(compare=False, default=None)
+    cancelled: bool = field(compare=False, default=False)
+
+    def cancel(self) -> None:
+        """Do not make the call."""
+        self.cancelled = True
+
+
+class Timeline:
+    """All that is still to come, in order of time; what is due together keeps its order."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.events = 0
+        self._heap: list[Event] = []
+        self._order = 0
+
+    def after(
+        self, delay_s: float, callback: Callable[[], None], owner: Owner | None = None
+    ) -> Event:
+        """Have *callback* called after a delay."""
+        self._order += 1
+        event = Event(self.now_s + delay_s, self._order, callback, owner)
+        heapq.heappush(self._heap, event)
+        return event
+
+    def put_back(self, event: Event) -> None:
+        """Have a kept event happen now."""
+        if not event.cancelled:
+            self.after(0.0, event.callback, event.owner)
+
+    def run(self, done: Callable[[], bool], *, until_s: float) -> bool:
+        """Let time pass until *done*; return whether that came before *until_s*."""
+        while not done():
+            if not self._heap or self._heap[0].due_s > until_s:
+                self.now_s = max(self.now_s, until_s)
+                return False
+            event = heapq.heappop(self._heap)
+            if event.cancelled:
+                continue
+            self.now_s = max(self.now_s, event.due_s)
+            if event.owner is None or event.owner.takes(event):
+                self.events += 1
+                event.callback()
+        return True
+
+
+T = TypeVar("T")
+
+
+class VirtualScheduler:
+    """What ``ThreadScheduler`` is in real time; see :mod:`txtopo.runtime.scheduler`."""
+
+    def __init__(self, process: SimulatedProcess) -> None:
+        self._process = process
+        self._crashed: Callable[[BaseException], None] = _not_started
+        self._running = True
+
+    def now(self) -> float:
+        """Return virtual seconds."""
+        return self._process.world.timeline.now_s
+
+    def wall_clock(self) -> float:
+        """Return what the clock of the process shows; it may jump."""
+        return 1.6e9 + self._process.clock_error_s + self.now()
+
+    def post(self, callback: Callback) -> None:
+        """Have *callback* called on the loop, after all that was posted before."""
+        self._process.after(0.0, lambda: self._call(callback))
+
+    def on_loop(self) -> bool:
+        """Return whether no blocking work runs, so that the caller is the loop."""
+        return self._process.world.baton.holder is None
+
+    def call_later(self, delay_s: float, callback: Callback) -> Timer:
+        """Have *callback* called on the loop after a delay, unless the loop has ended."""
+
+        def ring() -> None:
+            if self._running:
+                self._call(callback)
+
+        return self._process.after(delay_s, ring)
+
+    def submit(self, work: Callable[[], T], done: Done) -> None:
+        """Do blocking *work* somewhat later, then call *done*."""
+
+        def run() -> None:
+            future: Future[T] = Future()
+            try:
+                future.set_result(work())
+            except Crashed:
+                return
+            except BaseException as error:  # noqa: BLE001 - every outcome goes back to the loop
+                future.set_exception(error)
+            if self._process.alive:
+                delay_s = self._process.world.chaos.latency_s()
+                self._process.after(delay_s, lambda: self._call(lambda: done(future)))
+
+        self._process.begin(run)
+
+    def seed(self) -> int:
+        """Return a number of 64 bits that follows from the seed."""
+        return self._process.world.tokens.getrandbits(64)
+
+    def point(self, name: str) -> None:
+        """Let the process crash, freeze or be overtaken here."""
+        self._process.checkpoint(name)
+
+    def start(self, first: Callback, crashed: Callable[[BaseException], None]) -> None:
+        """Start the loop."""
+        self._crashed = crashed
+        self.post(first)
+
+    def stop(self) -> None:
+        """End the loop: timers do not ring any more."""
+        self._running = False
+
+    def _call(self, callback: Callback) -> None:
+        try:
+            callback()
+        except Crashed:
+            pass
+        except BaseException as error:  # noqa: BLE001 - as the real loop does
+            self._crashed(error)
+
+
+def _not_started(error: BaseException) -> None:
+    raise AssertionError("the loop has not been started") from error

@@ -1,0 +1,270 @@
+"""SimulatedEnsemble: the ZooKeeper of a simulation, with sessions that outlive their processes.
+
+SimulatedStore: a store that outlives the processes, and fails before, in and after writes.
+
+Its backends are :class:`~txtopo.state.row_backend.RowBackend`, so the protocol that runs is the one
+that plug-ins run. Every version that the store ever holds goes into the history.
+
+SimulatedCarrier: the carrier ``local``, as unreliable as a cluster.
+
+Jobs get lost, tasks are computed a second time (and some readers see the first outcome, some the
+second, as after the loss of an executor), envelopes are lost, doubled and delivered late to another
+job. All of it must be noticed by the stages themselves.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.errors import (
+    CoordinatorUnavailable,
+    RunLostError,
+    StoreUnavailable,
+    UnknownOutcomeError,
+)
+from txtopo.runtime.carrier import LocalCarrier, Processed, Stage
+from txtopo.stages.program import Run
+from txtopo.state.backend import Key, StateTable
+from txtopo.state.ledger import Ledger
+from txtopo.state.row_backend import Contents, RowBackend
+from txtopo.state.values import Row
+from txtopo.testing.simulation.faults import AWAY_S, SLOW_S
+from txtopo.transactional_state.memory import Contender, MemoryEnsemble, Nodes
+
+if TYPE_CHECKING:
+    from txtopo.testing.simulation.world import SimulatedProcess, World
+
+SESSION_S = 6.0
+
+NOTICE_S = 2.0
+"""A process hears of the end of its session so much later at the most; meanwhile it goes on."""
+
+
+class SimulatedEnsemble(MemoryEnsemble):
+    """An ensemble whose clients are the processes of a simulation."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self._owners: dict[Contender, SimulatedProcess] = {}
+        self._away_until_s: dict[SimulatedProcess, float] = {}
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Let others come first; afterwards nobody comes in between, since one runs at a time."""
+        self._world.current.checkpoint("zookeeper")
+        yield
+
+    def check_reachable(self) -> None:
+        """Fail now and then, and for a while now and then."""
+        process, chaos = self._world.current, self._world.chaos
+        now_s = self._world.timeline.now_s
+        if chaos.happens("zookeeper_away"):
+            self._away_until_s[process] = now_s + chaos.between(*AWAY_S)
+        away = now_s < self._away_until_s.get(process, 0.0) and not chaos.healed
+        if away or chaos.happens("zookeeper_before"):
+            raise _lost("was not done")
+
+    def write(self, nodes: Nodes) -> None:
+        """Make *nodes* the contents; the answer may get lost."""
+        process = self._world.current
+        self._world.history.nodes_written(self._world.timeline.now_s, process, self.nodes, nodes)
+        self.nodes = nodes
+        process.checkpoint("zookeeper written")
+        if self._world.chaos.happens("zookeeper_after"):
+            raise _lost("was done")
+
+    def contend(self, contender: Contender) -> bool:
+        """Put a contender into the queue, and remember whose it is."""
+        self._owners[contender] = self._world.current
+        return super().contend(contender)
+
+    def withdraw(self, contender: Contender) -> None:
+        """Remove a contender."""
+        self._owners.pop(contender, None)
+        super().withdraw(contender)
+
+    def wait(self, contender: Contender, timeout_s: float) -> None:
+        """Wait in virtual time; nobody is woken early, which is one of the orders to be seen."""
+        self._world.current.sleep(self._world.chaos.between(0.0, timeout_s))
+
+    def contenders(self) -> list[SimulatedProcess]:
+        """Return who has a place in the election."""
+        return list(self._owners.values())
+
+    def expire(self, process: SimulatedProcess, notice_s: float | None = None) -> None:
+        """End the session of a process; it hears of it later, after *notice_s* if given."""
+        for contender, owner in list(self._owners.items()):
+            if owner is process:
+                contender.released = True
+                self.withdraw(contender)
+                if contender.on_lost is not None:
+                    delay_s = notice_s
+                    if delay_s is None:
+                        delay_s = self._world.chaos.between(0.0, NOTICE_S)
+                    process.after(delay_s, contender.on_lost)
+
+
+def _lost(outcome: str) -> CoordinatorUnavailable:
+    return CoordinatorUnavailable(f"the simulated ensemble does not answer; the call {outcome}")
+
+
+class SimulatedStore:
+    """The tables of one store of a simulation."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self.world = world
+        self.contents: dict[str, Contents] = {}
+        self.opened: dict[SimulatedProcess, int] = {}
+        self._away_until_s = 0.0
+
+    def check_reachable(self) -> None:
+        """Fail now and then, and for a while now and then."""
+        chaos = self.world.chaos
+        if chaos.happens("store_away"):
+            self.go_away()
+        away = self.world.timeline.now_s < self._away_until_s and not chaos.healed
+        if away or chaos.happens("store_before"):
+            raise StoreUnavailable(f"the simulated store {self.name!r} does not answer")
+
+    def go_away(self) -> None:
+        """Answer nobody for a while."""
+        self._away_until_s = self.world.timeline.now_s + self.world.chaos.between(*AWAY_S)
+
+    def lost(self, fate: str) -> UnknownOutcomeError:
+        """Lose a connection; often the next one cannot be made at once either."""
+        if self.world.chaos.below(2):
+            self.go_away()
+        return UnknownOutcomeError(f"the simulated connection was lost; the write was {fate}")
+
+    def swap(
+        self,
+        writer: SimulatedProcess,
+        table: str,
+        expected: Ledger | None,
+        contents: Contents,
+    ) -> bool:
+        """Compare and set the contents of a table."""
+        before = self.contents.get(table, Contents())
+        if before.ledger != expected:
+            return False
+        self.contents[table] = contents
+        self.world.history.stored(self.world.timeline.now_s, writer, table, before, contents)
+        return True
+
+
+class SimulatedBackend(RowBackend):
+    """One state in a :class:`SimulatedStore`, opened by one process."""
+
+    shared_by_processes = False
+
+    def __init__(self, store: SimulatedStore, table: StateTable) -> None:
+        super().__init__(table)
+        self._store = store
+        self._process = store.world.current
+        store.opened[self._process] = store.opened.get(self._process, 0) + 1
+        self._open = True
+
+    def load(self) -> Contents:
+        """Read the contents."""
+        self._process.checkpoint("store")
+        self._store.check_reachable()
+        return self._store.contents.get(self.table.name, Contents())
+
+    def replace(
+        self, expected: Ledger | None, ledger: Ledger, changes: Mapping[Key, Row | None]
+    ) -> bool:
+        """Compare and set; what becomes of it may be unknown."""
+        self._process.checkpoint("store write")
+        store, chaos, process = self._store, self._store.world.chaos, self._process
+        store.check_reachable()
+        rows = dict(store.contents.get(self.table.name, Contents()).rows)
+        for key, row in changes.items():
+            if row is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = row
+        contents = Contents(ledger, rows)
+        if chaos.happens("store_lost"):
+            raise store.lost("lost")
+        if chaos.happens("store_late"):
+            delay_s = chaos.between(0.0, SLOW_S[0])
+
+            def arrive() -> None:
+                store.swap(process, self.table.name, expected, contents)
+
+            store.world.timeline.after(delay_s, arrive)
+            raise store.lost("still on its way")
+        written = store.swap(process, self.table.name, expected, contents)
+        process.checkpoint("store written")
+        if chaos.happens("store_after"):
+            raise store.lost("done" if written else "refused")
+        return written
+
+    def close(self) -> None:
+        """Take note: what is opened is closed, unless the process dies."""
+        if self._open:
+            self._open = False
+            self._store.opened[self._process] -= 1
+
+
+Output = list[tuple[int, bytes]]
+
+EARLIER_RECORDS_MAX = 20
+
+
+class SimulatedCarrier(LocalCarrier):
+    """Moves envelopes inside one simulated process."""
+
+    def __init__(self, process: SimulatedProcess, slots: int) -> None:
+        super().__init__(slots)
+        self._process = process
+        self._recomputed = itertools.count(1_000_000)
+        self._earlier: deque[tuple[int, bytes]] = deque(maxlen=EARLIER_RECORDS_MAX)
+
+    def process(self, run: Run) -> Processed:
+        """Run the processing phase of a run, unless the job gets lost."""
+        self._process.checkpoint("job")
+        self._may_get_lost(run.tag)
+        return super().process(run)
+
+    def commit(self, processed: Processed, attempt: TransactionAttempt) -> list[bytes]:
+        """Run the commit phase of one attempt, unless the job gets lost."""
+        self._process.checkpoint("commit job")
+        self._may_get_lost(processed.run.tag)
+        return super().commit(processed, attempt)
+
+    def compute(self, stage: Stage, task_id: int) -> Iterable[tuple[int, bytes]]:
+        """Run one level in one slot, perhaps twice, and hand on most of what comes of it."""
+        chaos = self._process.world.chaos
+        self._process.checkpoint("task")
+        output: Output = list(super().compute(stage, task_id))
+        if chaos.happens("recompute"):
+            with self._process.world.reading_otherwise():
+                again: Output = list(super().compute(stage, next(self._recomputed)))
+            kept = {address for address in _addresses(output, again) if chaos.below(2)}
+            output = [r for r in output if r[0] in kept] + [r for r in again if r[0] not in kept]
+        if output and chaos.happens("envelope_doubled"):
+            output.append(output[chaos.below(len(output))])
+        if output and chaos.happens("envelope_lost"):
+            del output[chaos.below(len(output))]
+        if self._earlier and chaos.happens("envelope_late"):
+            output.append(self._earlier[chaos.below(len(self._earlier))])
+        self._earlier.extend(output[:EARLIER_RECORDS_MAX])
+        return output
+
+    def _may_get_lost(self, tag: str) -> None:
+        chaos = self._process.world.chaos
+        if chaos.happens("job_lost"):
+            counted = chaos.below(2) == 1
+            raise RunLostError(f"the simulated job {tag} got lost", tag=tag, counted=counted)
+
+
+def _addresses(*outputs: Output) -> list[int]:
+    return sorted({address for output in outputs for address, _ in output})
