@@ -27,7 +27,7 @@ _MARIADB = "tests/state_backends/test_existing.py::TestMariadb::test_"
 _LOSS = "tests/spouts/kafka/test_loss.py::test_"
 _DATA_SOURCE = "tests/spouts/test_data_source.py::test_"
 _REWIND = "tests/operations/test_rewind.py::test_"
-_FENCE = "txtopo/testing/conformance/fence_suite.py::FenceSuite::test_"
+_FENCE = "txtopo/testing/conformance/ledger_suites.py::FenceSuite::test_"
 _SCHEMA = "tests/state_backends/schema_suite.py::SchemaSuite::test_"
 
 ELSEWHERE: dict[int, tuple[str, ...]] = {

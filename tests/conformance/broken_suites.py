@@ -11,8 +11,8 @@ from tests.conformance import broken_ledgers, broken_rows
 from tests.conformance.broken_store import BrokenStore, BrokenStores
 from txtopo.state import register_backend
 from txtopo.testing.conformance import StateBackendSuite
-from txtopo.testing.conformance.refusal_suite import PutRefusalSuite
-from txtopo.testing.conformance.subject import Subject
+from txtopo.testing.conformance.driver import Subject
+from txtopo.testing.conformance.value_suites import PutRefusalSuite
 
 BROKEN = {
     name: kind

@@ -16,7 +16,7 @@ import pytest
 from benchmarks.stores import cost_table
 from tests.simulation.faults_page import with_section
 from txtopo.testing.conformance import AggregateStateSuite, StateBackendSuite
-from txtopo.testing.conformance.subject import Subject
+from txtopo.testing.conformance.driver import Subject
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "stores.md"

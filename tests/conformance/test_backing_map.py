@@ -9,7 +9,7 @@ import pytest
 
 from tests.state.backing_maps import ComparingMap, DictMap
 from txtopo.testing.conformance import BackingMapSuite
-from txtopo.testing.conformance.backing_map_texts import OpenMap
+from txtopo.testing.conformance.backing_map import OpenMap
 
 
 class TestTwoMethods(BackingMapSuite):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.chance import examples
 from txtopo.errors import SchemaDrift, ValueRefusedError
 from txtopo.state import Fields, Row, RowText, StateTable
-from txtopo.testing.conformance.exactly import exactly
+from txtopo.testing.conformance.rules import exactly
 
 TYPES: dict[str, st.SearchStrategy[Any]] = {
     "string": st.text(st.characters(exclude_categories=())),

@@ -12,7 +12,7 @@ from txtopo.errors import TopologyError
 from txtopo.state import State, open_state
 from txtopo.testing.conformance import MillionKeysSuite, StateBackendSuite
 from txtopo.testing.conformance.driver import StateDriver
-from txtopo.testing.conformance.size_suite import SizeSuite
+from txtopo.testing.conformance.value_suites import SizeSuite
 
 
 @pytest.fixture

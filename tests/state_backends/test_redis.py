@@ -6,7 +6,7 @@ import pytest
 
 from tests.services.redis import RedisServer
 from txtopo.testing.conformance import BackingMapSuite, StateBackendSuite
-from txtopo.testing.conformance.backing_map_texts import OpenMap
+from txtopo.testing.conformance.backing_map import OpenMap
 
 pytestmark = pytest.mark.service("redis")
 

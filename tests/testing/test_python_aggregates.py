@@ -11,7 +11,7 @@ from txtopo.spouts import OpaqueMemoryTransactionalSpout
 from txtopo.state import Count, TopN, open_state
 from txtopo.state.columns import json_text
 from txtopo.testing import simulate
-from txtopo.testing.conformance.python_combining_suite import Remainder
+from txtopo.testing.conformance.combining_suites import Remainder
 
 pytestmark = pytest.mark.integration
 RECORDS = [(f"customer-{at % 3}", at) for at in range(1, 40)]

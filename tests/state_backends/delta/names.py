@@ -6,7 +6,7 @@ import pytest
 
 from txtopo.errors import TopologyError
 from txtopo.state import Count, Fields, open_state
-from txtopo.testing.conformance.subject import Drive, Subject
+from txtopo.testing.conformance.driver import Drive, Subject
 
 
 class DeltaNames(Subject):

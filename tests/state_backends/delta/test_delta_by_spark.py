@@ -15,14 +15,15 @@ from tests.state_backends.delta.tables import table_of
 from txtopo.errors import FencedError, PromiseError, ValueRefusedError
 from txtopo.state import Count, Fields, FrameWrites, Ledger, State, TransactionAttempt, open_state
 from txtopo.testing.conformance import StateBackendSuite
-from txtopo.testing.conformance.driver import StateDriver, partials, whole_ledger
+from txtopo.testing.conformance.combining_suites import HistorySuite
+from txtopo.testing.conformance.driver import Drive, StateDriver, Subject, partials, whole_ledger
 from txtopo.testing.conformance.driver import packed as puts
-from txtopo.testing.conformance.fence_suite import FenceSuite
-from txtopo.testing.conformance.history_suite import HistorySuite
-from txtopo.testing.conformance.outcome_suite import OutcomeSuite
-from txtopo.testing.conformance.restart_suite import RestartSuite
-from txtopo.testing.conformance.subject import Drive, Subject
-from txtopo.testing.conformance.undo_suite import UndoSuite
+from txtopo.testing.conformance.ledger_suites import (
+    FenceSuite,
+    OutcomeSuite,
+    RestartSuite,
+    UndoSuite,
+)
 
 pytestmark = [pytest.mark.service("delta-spark"), pytest.mark.usefixtures("spark")]
 

@@ -10,7 +10,7 @@ import pytest
 from state_backends.delta.spark_session import JARS, check_session, session_conf
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.state import State, open_state
-from txtopo.testing.conformance.subject import Drive, Subject
+from txtopo.testing.conformance.driver import Drive, Subject
 
 pytestmark = pytest.mark.integration
 

@@ -1,10 +1,216 @@
-"""BackingMapSuite: what every backing map has to do."""
+"""BackingMapSuite: what every backing map has to do.
+
+What the optional third method of a backing map does; skipped for a map of two methods.
+
+Puts that die half-way: the states over a backing map take them back.
+
+What a backing map does with texts: order, missing keys, odd keys, large values, restarts.
+"""
 
 from __future__ import annotations
 
-from txtopo.testing.conformance.backing_map_comparing import ComparingSuite
-from txtopo.testing.conformance.backing_map_crashes import CrashSuite
-from txtopo.testing.conformance.backing_map_texts import TextsSuite
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+import pytest
+
+from txtopo.errors import InfrastructureError
+from txtopo.state import (
+    BackingMap,
+    ComparesAndPuts,
+    Fields,
+    OpaqueMap,
+    Puts,
+    StateKind,
+    StateTable,
+    TransactionalMap,
+    TransactionAttempt,
+)
+from txtopo.testing.conformance.driver import claim_of
+
+
+class ComparingSuite:
+    """``compare_and_put``, which makes the fence."""
+
+    def test_a_compare_and_put_writes_only_over_what_was_expected(self, open_map: OpenMap) -> None:
+        """Nothing, or that very text."""
+        texts, other = _comparing(open_map), _comparing(open_map)
+
+        assert texts.compare_and_put("a", None, "1") is True
+        assert texts.compare_and_put("a", None, "2") is False, "there is something already"
+        assert texts.compare_and_put("a", "2", "3") is False, "it is another text"
+        assert other.compare_and_put("b", "1", "2") is False, "there is nothing"
+        assert other.compare_and_put("a", "1", "4") is True
+        assert open_map().multi_get(["a", "b"]) == ["4", None]
+
+    def test_of_writers_at_once_each_value_has_one_winner(self, open_map: OpenMap) -> None:
+        """It compares and writes in one step: no increment is lost."""
+        _comparing(open_map).compare_and_put("n", None, "0")
+
+        def count() -> None:
+            texts, reader, won = _comparing(open_map), open_map(), 0
+            while won < _WINS:
+                (held,) = reader.multi_get(["n"])
+                assert held is not None
+                won += texts.compare_and_put("n", held, str(int(held) + 1))
+
+        with ThreadPoolExecutor(_WRITERS) as threads:
+            for done in [threads.submit(count) for _ in range(_WRITERS)]:
+                done.result()
+        assert open_map().multi_get(["n"]) == [str(_WRITERS * _WINS)], "an increment was lost"
+
+
+class CrashSuite:
+    """The store is real, the crash is in front of it; each attempt opens the store anew."""
+
+    def test_an_opaque_batch_that_died_half_way_is_taken_back(self, open_map: OpenMap) -> None:
+        """The next attempt has another batch."""
+        for keys_left in range(_PUTS_MAX):
+            table = _table(f"opaque {keys_left}", "opaque")
+            _commit(OpaqueMap(open_map(), table), 1, {"a": 1, "b": 1})
+            _commit(_dying(open_map, keys_left, table), 2, {"a": 2, "b": None, "new": 2})
+
+            _commit(OpaqueMap(open_map(), table), 2, {"a": 3})
+            assert _seen(OpaqueMap(open_map(), table)) == {"a": 3, "b": 1}, (
+                f"a put that died after {keys_left} keys left something behind"
+            )
+
+    def test_a_transactional_batch_that_died_half_way_is_written_again(
+        self, open_map: OpenMap
+    ) -> None:
+        """The next attempt has the same batch."""
+        for keys_left in range(_PUTS_MAX):
+            table = _table(f"transactional {keys_left}", "transactional")
+            _commit(TransactionalMap(open_map(), table), 1, {"a": 1, "b": 1})
+            _commit(_dying(open_map, keys_left, table), 2, {"a": 2, "b": None, "new": 2})
+
+            _commit(TransactionalMap(open_map(), table), 2, {"a": 2, "b": None, "new": 2})
+            assert _seen(TransactionalMap(open_map(), table)) == {"a": 2, "new": 2}, (
+                f"a put that died after {keys_left} keys left something behind"
+            )
+
+
+class TextsSuite:
+    """Texts by text.
+
+    Attributes:
+        keys_max: How many keys one call has; a map is asked for 10,000 at most.
+        value_bytes_max: How long the longest value is that is tried.
+        key_bytes_max: How long the longest key is that is tried.
+    """
+
+    keys_max: ClassVar[int] = 10_000
+    value_bytes_max: ClassVar[int] = 1_000_000
+    key_bytes_max: ClassVar[int] = 5_000
+
+    def test_a_key_that_was_never_put_has_none(self, open_map: OpenMap) -> None:
+        """Not an empty text, not an error."""
+        texts = open_map()
+
+        assert texts.multi_get(["a", "b"]) == [None, None], "None stands for a missing key"
+        texts.multi_put(["a"], ["1"])
+        assert texts.multi_get(["b", "a"]) == [None, "1"], "None stands for a missing key"
+
+    def test_answers_have_the_order_of_the_keys(self, open_map: OpenMap) -> None:
+        """A list is no dictionary: the first answer is for the first key."""
+        texts, keys = open_map(), [f"key {n}" for n in range(100)]
+        texts.multi_put(keys, [f"value {n}" for n in range(100)])
+
+        for step in (7, 93, 99):
+            asked = [keys[n * step % 100] for n in range(100) if n % 3]
+            right = [key.replace("key", "value") for key in asked]
+            assert texts.multi_get(asked) == right, "one answer per key, in the order of the keys"
+
+    def test_no_keys_are_no_error(self, open_map: OpenMap) -> None:
+        """Empty batches commit."""
+        texts = open_map()
+
+        texts.multi_put([], [])
+        assert texts.multi_get([]) == [], "no keys, no answers"
+
+    def test_the_last_value_stays_and_other_keys_are_left_alone(self, open_map: OpenMap) -> None:
+        """A put replaces, and touches nothing else."""
+        texts = open_map()
+        texts.multi_put(["a", "b", "c"], ["1", "2", "3"])
+
+        texts.multi_put(["c", "a"], ["30", "10"])
+        assert texts.multi_get(["a", "b", "c"]) == ["10", "2", "30"]
+
+    def test_a_key_given_twice_keeps_the_last_value_or_is_refused_whole(
+        self, open_map: OpenMap
+    ) -> None:
+        """Nobody does it, but it must not end in between."""
+        texts = open_map()
+        texts.multi_put(["a"], ["0"])
+
+        try:
+            texts.multi_put(["a", "b", "a"], ["1", "2", "3"])
+        except ValueError:
+            assert texts.multi_get(["a", "b"]) == ["0", None], "refused, so nothing is written"
+        else:
+            assert texts.multi_get(["a", "b"]) == ["3", "2"], "the last value wins"
+
+    def test_keys_that_look_alike_are_different(self, open_map: OpenMap) -> None:
+        """Case, blanks, patterns and paths mean nothing in a key."""
+        texts = open_map()
+        values = [f'"value {n}"' for n in range(len(ODD_KEYS))]
+
+        texts.multi_put(ODD_KEYS, values)
+        assert texts.multi_get(ODD_KEYS) == values, "each text is a key of its own"
+
+    def test_values_come_back_as_they_were(self, open_map: OpenMap) -> None:
+        """A store that reads JSON may write it otherwise."""
+        texts, keys = open_map(), [f"key {n}" for n in range(len(ODD_VALUES))]
+
+        texts.multi_put(keys, ODD_VALUES)
+        assert texts.multi_get(keys) == [*ODD_VALUES], "values are texts, and nothing reads them"
+
+    def test_long_keys_and_large_values_are_kept_whole(self, open_map: OpenMap) -> None:
+        """Some stores cut what is too long without a word."""
+        texts = open_map()
+        long = [f'["{"k" * (self.key_bytes_max - 10)}",{n}]' for n in range(3)]
+        large = [f'"{"v" * (self.value_bytes_max - 10)}{n}"' for n in range(3)]
+
+        texts.multi_put(long, large)
+        assert texts.multi_get(long) == large, "nothing is cut"
+
+    def test_a_call_with_many_keys_is_kept_whole(self, open_map: OpenMap) -> None:
+        """A map splits what its store takes in pieces."""
+        texts, keys = open_map(), [f'["counts","row","[{n}]"]' for n in range(self.keys_max)]
+        values = [f"[{n}]" for n in range(self.keys_max)]
+
+        texts.multi_put(keys, values)
+        assert texts.multi_get(keys) == values
+        assert texts.multi_get(keys[::-1]) == values[::-1]
+
+    def test_what_was_put_is_there_for_who_opens_the_store_next(self, open_map: OpenMap) -> None:
+        """A process that is killed closes nothing."""
+        open_map().multi_put(["a", "b"], ["1", "2"])
+
+        closed = open_map()
+        assert closed.multi_get(["a", "b"]) == ["1", "2"], "multi_put is durable when it returns"
+        closed.multi_put(["a"], ["10"])
+        closed.close()
+        closed.close()
+        assert open_map().multi_get(["a", "b"]) == ["10", "2"]
+
+    def test_a_reader_meanwhile_sees_whole_values(self, open_map: OpenMap) -> None:
+        """Who reads a key sees the text before a put, or the one after it."""
+        writer, reader = open_map(), open_map()
+        whole = [text * 20_000 for text in "ab"]
+        writer.multi_put(["key"], whole[:1])
+
+        def write() -> None:
+            for n in range(40):
+                writer.multi_put(["key"], [whole[n % 2]])
+
+        with ThreadPoolExecutor(1) as thread:
+            done = thread.submit(write)
+            seen = _read_until(done.done, reader)
+            done.result()
+        torn = [text and f"{text[:1]}…{text[-1:]} of {len(text)}" for text in seen - set(whole)]
+        assert seen <= set(whole), f"the write of a key is atomic; a reader saw {torn[:3]}"
 
 
 class BackingMapSuite(TextsSuite, CrashSuite, ComparingSuite):
@@ -19,3 +225,105 @@ class BackingMapSuite(TextsSuite, CrashSuite, ComparingSuite):
         ...     def open_map(self, tmp_path):
         ...         return lambda: Folder(f"folder:{tmp_path}")
     """
+
+
+_WRITERS = 4
+
+_WINS = 10
+
+
+def _comparing(open_map: OpenMap) -> ComparesAndPuts:
+    opened = open_map()
+    if not isinstance(opened, ComparesAndPuts):
+        pytest.skip("the map has two methods: no compare_and_put, no fence")
+    return opened
+
+
+# More than any commit here puts.
+_PUTS_MAX = 12
+
+
+class DyingMap(BackingMap):
+    """Passes on so many keys, and fails from then on, as if the process had died."""
+
+    def __init__(self, behind: BackingMap, keys_left: int) -> None:
+        self._behind = behind
+        self._keys_left = keys_left
+
+    def multi_get(self, keys: Sequence[str]) -> list[str | None]:
+        """Read the values of the keys."""
+        return self._behind.multi_get(keys)
+
+    def multi_put(self, keys: Sequence[str], values: Sequence[str]) -> None:
+        """Write as many as are left."""
+        passed = min(len(keys), self._keys_left)
+        if passed:
+            self._behind.multi_put(keys[:passed], values[:passed])
+        self._keys_left -= passed
+        if passed < len(keys):
+            raise ConnectionError("the process died here, as the test wanted")
+
+    def close(self) -> None:
+        """Close the map behind."""
+        self._behind.close()
+
+
+def _dying(open_map: OpenMap, keys_left: int, table: StateTable) -> OpaqueMap | TransactionalMap:
+    kind = OpaqueMap if table.kind == "opaque" else TransactionalMap
+    return kind(DyingMap(open_map(), keys_left), table)
+
+
+def _table(name: str, kind: StateKind) -> StateTable:
+    return StateTable(name, kind, Fields("key string"), Fields("value long"))
+
+
+def _commit(state: OpaqueMap | TransactionalMap, txid: int, values: dict[str, int | None]) -> None:
+    """Claim with the next epoch and commit; a crash is left to the next attempt."""
+    rows = {(key,): None if value is None else (value,) for key, value in values.items()}
+    try:
+        with state.snapshot() as snapshot:
+            epoch = 1 if snapshot.ledger is None else snapshot.ledger.epoch + 1
+        state.claim(claim_of(epoch=epoch))
+        state.commit(TransactionAttempt(txid, 0, epoch), Puts(rows))
+    except InfrastructureError:
+        pass
+    finally:
+        state.close()
+
+
+def _seen(state: OpaqueMap | TransactionalMap) -> dict[str, int]:
+    with state.snapshot() as snapshot:
+        found = {key[0]: row.visible() for key, row in snapshot.items()}
+    state.close()
+    return {key: values[0] for key, values in found.items() if values is not None}
+
+
+OpenMap = Callable[[], BackingMap]
+
+# Keys as the framework makes them, and as no store may mix them up.
+ODD_KEYS = (
+    '["counts","row","[\\"a\\"]"]',
+    '["counts","row","[\\"A\\"]"]',
+    '["counts","row","[\\"a \\"]"]',
+    '["counts","row","[\\" a\\"]"]',
+    '["counts","row","[\\"a\\\\u0000\\"]"]',
+    '["counts","row","[\\"\\\\ud800\\"]"]',
+    '["counts","row","[\\"../../a\\"]"]',
+    '["counts","row","[\\"%61\\"]"]',
+    '["counts","row","[\\"a*?[a]\\"]"]',
+    '["counts","row","[\\"{a}:a;a\'a`a$a\\"]"]',
+    '["counts","row","[1]"]',
+    '["counts","row","[1.0]"]',
+    '["counts","keys",0]',
+    '["counts"]',
+)
+
+ODD_VALUES = ("null", '"null"', "[]", '"\\u0000\\ud800"', "[1,0,[1,[-9223372036854775808]]]")
+
+
+def _read_until(done: Callable[[], bool], reader: BackingMap) -> set[str | None]:
+    """Return each text that was seen once: a slow writer gives a reader a lot of time."""
+    seen = {*reader.multi_get(["key"])}
+    while not done():
+        seen.update(reader.multi_get(["key"]))
+    return seen

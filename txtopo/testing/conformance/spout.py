@@ -16,13 +16,348 @@ what is kept between two starts is text, as ZooKeeper keeps it. The rules, and w
 
 What no rule asks for: that a batch has a certain size, that records of different partitions have an
 order, that an opaque replay is another batch.
+
+What the batches of a spout are: chained, complete, and the same again.
+
+What happens to a source: partitions that are down, come and go; data that is lost.
+
+What a start has to know of the one before it: the stored metadata, and nothing else.
 """
 
 from __future__ import annotations
 
-from txtopo.testing.conformance.spout_batches_suite import SpoutBatchesSuite
-from txtopo.testing.conformance.spout_change_suite import SpoutChangeSuite
-from txtopo.testing.conformance.spout_restart_suite import SpoutRestartSuite
+import json
+
+import pytest
+
+from txtopo.errors import FailedException, InfrastructureError, SourceDataLost
+from txtopo.metadata import BatchMetadata
+from txtopo.runtime.journaling import to_json
+from txtopo.testing.conformance.rules import proves
+from txtopo.testing.conformance.spout_driver import (
+    Batch,
+    Intake,
+    SpoutDriver,
+    SpoutSubject,
+    Start,
+    drained,
+    next_batches,
+    same_batch,
+)
+from txtopo.testing.conformance.spout_source import SpoutRule, SpoutSource
+
+
+class SpoutBatchesSuite(SpoutSubject):
+    """Batches of a source that nothing happens to."""
+
+    @proves(SpoutRule.UNION)
+    def test_the_batches_are_the_input_each_record_once(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        intake.append(3 * source.batch_records_max + 1)
+
+        batches = drained(source, intake, start())
+        intake.check_all_read()
+        assert [batch.txid for batch in batches] == list(range(1, len(batches) + 1))
+        _check_amounts(source, intake, batches)
+
+    @proves(SpoutRule.CHAIN)
+    def test_batches_of_one_run_are_chained(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        """The framework processes several txids a job, whose ends nobody knows before."""
+        intake.append(5 * source.batch_records_max)
+
+        _check_amounts(source, intake, drained(source, intake, start(), batches=3))
+        intake.check_all_read()
+
+    @proves(SpoutRule.CHAIN)
+    def test_what_comes_later_goes_on_behind(
+        self, source: SpoutSource, intake: Intake, start: Start, changed: Start
+    ) -> None:
+        intake.append(source.batch_records_max)
+        driver = start()
+        drained(source, intake, driver)
+        intake.append(2 * source.batch_records_max, 0)
+
+        drained(source, intake, changed(driver))
+        intake.check_all_read()
+
+    @proves(SpoutRule.UNION)
+    def test_a_source_without_records_has_nothing(
+        self, source: SpoutSource, intake: Intake, start: Start, changed: Start
+    ) -> None:
+        driver = start()
+        assert not any(batch.rows for batch in drained(source, intake, driver))
+        intake.append(1, 0)
+
+        drained(source, intake, changed(driver))
+        intake.check_all_read()
+
+    @proves(SpoutRule.SAME)
+    def test_the_same_batch_twice_is_equal(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        """An opaque one may be another, but it starts where the one before ended."""
+        intake.append(3 * source.batch_records_max)
+        driver = start()
+        batches = next_batches(source, driver, 3)
+
+        for batch in reversed(batches) if driver.repeatable else batches[-1:]:
+            again = driver.again(batch.txid)
+            if driver.repeatable:
+                same_batch(intake, batch, again, ordered=source.ordered)
+                assert again.metadata == batch.metadata
+            else:
+                batches[-1] = again
+        intake.take(batches)
+
+    @proves(SpoutRule.CHAIN)
+    def test_after_a_failed_batch_the_later_ones_are_chained(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        intake.append(4 * source.batch_records_max)
+        driver = start()
+        batches = next_batches(source, driver, 3)
+        batches = [*batches[:1], driver.again(batches[1].txid)]
+
+        batches += next_batches(source, driver, 2) if not driver.repeatable else []
+        intake.take(batches)
+        if not driver.repeatable:
+            driver.commit()
+            drained(source, intake, driver)
+            intake.check_all_read()
+
+    @proves(SpoutRule.TASKS)
+    def test_its_tasks_share_a_batch(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        """More tasks than slots, and than partitions, so some have nothing to do."""
+        intake.append(2 * source.batch_records_max)
+        driver = start(tasks=3)
+        (batch,) = next_batches(source, driver)
+
+        again = driver.again(batch.txid)
+        if driver.repeatable:
+            same_batch(intake, batch, again, ordered=source.ordered)
+        intake.take([again])
+        driver.commit()
+        drained(source, intake, start(driver, tasks=1), batches=2)
+        intake.check_all_read()
+
+    @proves(SpoutRule.JSON)
+    def test_metadata_comes_back_from_json_as_it_was(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        intake.append(3 * source.batch_records_max)
+
+        batches = drained(source, intake, start())
+        assert batches
+        for batch in batches:
+            assert _through_json(batch.metadata) == batch.metadata
+
+    @proves(SpoutRule.LAG)
+    def test_the_lag_is_nothing_when_all_is_read(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        intake.append(3 * source.batch_records_max)
+        driver = start()
+        lags = []
+        while next_batches(source, driver):
+            lags.append(driver.lag())
+            driver.commit()
+
+        assert all(type(left) is int and left >= 0 for lag in lags for left in lag.values())
+        if any(lags):
+            assert not any(lags[-1].values())
+            assert sum(lags[0].values()) > 0
+
+
+class SpoutChangeSuite(SpoutSubject):
+    """Each test is skipped for a source that cannot suffer it."""
+
+    @proves(SpoutRule.DOWN)
+    def test_a_partition_that_is_down_keeps_its_position(
+        self, source: SpoutSource, intake: Intake, start: Start, changed: Start
+    ) -> None:
+        """Meanwhile it is left out, or the batch fails and is tried again."""
+        intake.append(5 * source.batch_records_max)
+        driver = start()
+        intake.take(next_batches(source, driver))
+        driver.commit()
+        down = source.partitions - 1
+        source.take_down(down)
+        driver = changed(driver)
+        before = _ends(driver).get(str(down))
+
+        for _ in range(_TRIES):
+            batches = _tried(source, driver)
+            intake.take(batches)
+            driver.commit()
+            if not any(down in intake.places(batch) for batch in batches):
+                assert _ends(driver).get(str(down)) == before, "it was down, but it moved"
+        source.bring_up(down)
+        drained(source, intake, changed(driver))
+        intake.check_all_read()
+
+    @proves(SpoutRule.ADDED)
+    def test_an_added_partition_is_read_from_its_beginning(
+        self, source: SpoutSource, intake: Intake, start: Start, changed: Start
+    ) -> None:
+        intake.append(2 * source.batch_records_max)
+        driver = start()
+        intake.take(next_batches(source, driver))
+        driver.commit()
+        intake.append(source.batch_records_max + 1, intake.add_partition())
+
+        drained(source, intake, changed(driver))
+        intake.check_all_read()
+
+    @proves(SpoutRule.ADDED)
+    def test_a_replay_has_nothing_of_an_added_partition(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        """Not of one that was added after the batch was planned, if the spout is transactional."""
+        intake.append(2 * source.batch_records_max)
+        driver = start()
+        (once,) = next_batches(source, driver)
+        intake.append(source.batch_records_max, intake.add_partition())
+
+        driver = start(driver)
+        (again,) = next_batches(source, driver)
+        if driver.repeatable:
+            same_batch(intake, once, again, ordered=source.ordered)
+        intake.take([again])
+        driver.commit()
+        drained(source, intake, driver)
+        intake.check_all_read()
+
+    @proves(SpoutRule.GONE)
+    def test_when_a_partition_has_gone_the_others_are_read_on(
+        self, source: SpoutSource, intake: Intake, start: Start, changed: Start
+    ) -> None:
+        intake.append(source.batch_records_max)
+        driver = start()
+        drained(source, intake, driver)
+        intake.remove_partition()
+        driver = changed(driver)
+        intake.append(2 * source.batch_records_max)
+
+        drained(source, intake, changed(driver))
+        intake.check_all_read()
+
+    @proves(SpoutRule.LOST)
+    def test_unread_data_that_has_gone_is_not_passed_over(
+        self, source: SpoutSource, intake: Intake, start: Start, changed: Start
+    ) -> None:
+        intake.append(3 * source.batch_records_max)
+        driver = start()
+        intake.take(next_batches(source, driver))
+        driver.commit()
+        intake.lose(0)
+        if source.on_data_loss == "record":
+            intake.append(source.batch_records_max, 0)
+            drained(source, intake, changed(driver))
+            intake.check_all_read()
+            return
+
+        with pytest.raises(SourceDataLost):
+            drained(source, intake, changed(driver))
+
+    @proves(SpoutRule.LOST)
+    def test_a_replay_whose_data_has_gone_is_no_other_batch(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        intake.append(3 * source.batch_records_max)
+        driver = start()
+        next_batches(source, driver)
+        if not driver.repeatable:
+            pytest.skip("an opaque spout may bring another batch")
+        intake.lose(0)
+
+        with pytest.raises(SourceDataLost):
+            next_batches(source, start(driver))
+
+
+class SpoutRestartSuite(SpoutSubject):
+    """Starts of the same topology, one after the other."""
+
+    @proves(SpoutRule.RESTART)
+    def test_after_a_restart_it_goes_on_behind_the_last_commit(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        intake.append(4 * source.batch_records_max)
+        driver = start()
+        intake.take(next_batches(source, driver, 2))
+        driver.commit()
+
+        drained(source, intake, start(driver))
+        intake.check_all_read()
+
+    @proves(SpoutRule.RESTART)
+    def test_a_batch_that_was_not_committed_comes_again(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        intake.append(4 * source.batch_records_max)
+        driver = start()
+        intake.take(next_batches(source, driver))
+        driver.commit()
+        lost = next_batches(source, driver, 2)
+
+        driver = start(driver)
+        again = next_batches(source, driver, 2)
+        if driver.repeatable:
+            for once, batch in zip(lost, again, strict=True):
+                same_batch(intake, once, batch, ordered=source.ordered)
+        intake.take(again)
+        driver.commit()
+        drained(source, intake, driver)
+        intake.check_all_read()
+
+    @proves(SpoutRule.RESTART)
+    def test_a_restart_before_the_first_commit_begins_at_the_beginning(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        """What has come since is read as well, but not before what was there."""
+        intake.append(2 * source.batch_records_max)
+        driver = start()
+        next_batches(source, driver, 2)
+        intake.append(source.batch_records_max)
+
+        drained(source, intake, start(driver))
+        intake.check_all_read()
+
+    @proves(SpoutRule.RESTART)
+    def test_it_finds_what_came_while_it_was_stopped(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        intake.append(source.batch_records_max + 1)
+        driver = start()
+        drained(source, intake, driver)
+        driver.close()
+        intake.append(source.batch_records_max + 1)
+
+        drained(source, intake, start(driver))
+        intake.check_all_read()
+
+    @proves(SpoutRule.SAME)
+    def test_a_replay_has_nothing_that_came_later(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        """There was room in the batch, but its end was stored."""
+        intake.append(1)
+        driver = start()
+        (once,) = next_batches(source, driver)
+        intake.append(source.batch_records_max)
+
+        driver = start(driver)
+        (again,) = next_batches(source, driver)
+        if driver.repeatable:
+            same_batch(intake, once, again, ordered=source.ordered)
+        intake.take([again])
+        driver.commit()
+        drained(source, intake, driver)
+        intake.check_all_read()
 
 
 class SpoutSuite(SpoutBatchesSuite, SpoutRestartSuite, SpoutChangeSuite):
@@ -53,3 +388,35 @@ class SpoutSuite(SpoutBatchesSuite, SpoutRestartSuite, SpoutChangeSuite):
         ...     def source(self):
         ...         return Lists()
     """
+
+
+def _check_amounts(source: SpoutSource, intake: Intake, batches: list[Batch]) -> None:
+    for batch in batches:
+        for partition, places in intake.places(batch).items():
+            assert len(places) <= source.batch_records_max, (
+                f"txid {batch.txid} has {len(places)} records of partition {partition}; the source "
+                f"says at most {source.batch_records_max}"
+            )
+
+
+def _through_json(metadata: BatchMetadata) -> BatchMetadata:
+    text = json.dumps(to_json(metadata), allow_nan=False)
+    read = json.loads(text)
+    return BatchMetadata(read["planned"], read["cut"])
+
+
+_TRIES = 3
+
+
+def _ends(driver: SpoutDriver) -> dict[str, object]:
+    if not driver.processed:
+        return {}
+    return dict(driver.stored.of(driver.processed).cut or {})
+
+
+def _tried(source: SpoutSource, driver: SpoutDriver) -> list[Batch]:
+    """Return the next batch, or nothing if it failed so that it is tried again."""
+    try:
+        return next_batches(source, driver)
+    except (InfrastructureError, FailedException):
+        return []

@@ -3,14 +3,22 @@
 Planning, the tasks, envelopes, and the judgement of what came of a run are the framework's own:
 ``BatchPlanner``, ``SpoutTask`` on the carrier ``local``, ``judge``. What this keeps instead of the
 coordinator is what ZooKeeper would hold, as text.
+
+Intake: what a source was given, and which of it has been counted.
+
+What the suites of spouts have in common: a source, what was written to it, starts of a spout.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
+
+import pytest
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import BatchBolt
@@ -25,7 +33,7 @@ from txtopo.runtime.journaling import check_size, from_json, to_json
 from txtopo.stages.envelopes import open_envelope
 from txtopo.stages.outcome import BatchOutcome, judge
 from txtopo.stages.program import Run, compile_program
-from txtopo.testing.conformance.spout_source import Row, Spout
+from txtopo.testing.conformance.spout_source import Row, Spout, SpoutSource
 from txtopo.topology.component import Component, Role, Subscription, declared_streams, spout_role
 from txtopo.topology.graph import Graph
 
@@ -223,3 +231,168 @@ def _behind(spout: Component) -> list[Component]:
         for name, stream in spout.streams.items()
     )
     return [spout, Component("gather", Role.BATCH_BOLT, _Gather(), 1, {}, inputs, committer=True)]
+
+
+class Intake:
+    """Writes to a source, and judges the batches that are read from it.
+
+    Batches are counted in txid order, each once: those that were replayed only in the end.
+
+    Args:
+        source: The source.
+    """
+
+    def __init__(self, source: SpoutSource) -> None:
+        self._source = source
+        self._written: dict[int, list[Hashable]] = {p: [] for p in range(source.partitions)}
+        self._read: dict[int, int] = dict.fromkeys(self._written, 0)
+        self._lost: dict[int, int] = dict.fromkeys(self._written, 0)
+
+    def append(self, count: int, *partitions: int) -> None:
+        """Write records to the partitions given, or to all."""
+        for partition in partitions or tuple(self._written):
+            records = list(self._source.append(partition, count))
+            assert len(records) == count, "append has to return one value for each record"
+            known = {record for each in self._written.values() for record in each}
+            assert len(known | set(records)) == len(known) + count, "records have to be distinct"
+            self._written[partition] += records
+
+    def add_partition(self) -> int:
+        """Add a partition and return its number."""
+        self._source.add_partition()
+        partition = len(self._written)
+        self._written[partition], self._read[partition], self._lost[partition] = [], 0, 0
+        return partition
+
+    def remove_partition(self) -> None:
+        """Remove the last partition; no more is written to it."""
+        last = max(self._written)
+        assert self._read[last] == len(self._written[last]), "what goes has to be read"
+        self._source.remove_partition()
+        del self._written[last]
+
+    def lose(self, partition: int) -> None:
+        """Let what there is of a partition be gone."""
+        self._source.lose(partition)
+        self._lost[partition] = len(self._written[partition])
+
+    def records(self, batch: Batch) -> list[Hashable]:
+        """Return the records of a batch."""
+        return [self._source.record(row) for row in batch.rows]
+
+    def places(self, batch: Batch) -> dict[int, list[int]]:
+        """Return where the records of a batch stand, by partition, as they were emitted."""
+        where = {
+            record: (partition, at)
+            for partition, records in self._written.items()
+            for at, record in enumerate(records)
+        }
+        places: dict[int, list[int]] = {}
+        for record in self.records(batch):
+            assert record in where, f"it emitted {record!r}, which was never written"
+            partition, at = where[record]
+            places.setdefault(partition, []).append(at)
+        return places
+
+    def take(self, batches: Iterable[Batch]) -> None:
+        """Count batches: in each partition each of them starts where the one before ended."""
+        for batch in batches:
+            for partition, places in self.places(batch).items():
+                start = self._read[partition]
+                if places and min(places) >= self._lost[partition] > start:
+                    start = self._lost[partition]
+                wanted = list(range(start, start + len(places)))
+                assert sorted(places) == wanted, (
+                    f"txid {batch.txid} has the records {places} of partition {partition}; "
+                    f"expected {wanted}"
+                )
+                self._read[partition] = start + len(places)
+
+    def check_all_read(self) -> None:
+        """Check that nothing is left, except what was lost."""
+        left = {
+            partition: len(records) - max(self._read[partition], self._lost[partition])
+            for partition, records in self._written.items()
+        }
+        assert not any(left.values()), f"records that nobody counted, by partition: {left}"
+
+
+def same_batch(intake: Intake, once: Batch, again: Batch, *, ordered: bool) -> None:
+    """Check that two attempts have the same tuples."""
+    if ordered:
+        assert again.rows == once.rows, f"another attempt of txid {once.txid} has other tuples"
+    else:
+        counts = [Counter(intake.records(each)) for each in (once, again)]
+        assert counts[0] == counts[1], f"another attempt of txid {once.txid} has other tuples"
+
+
+# More batches than this after the last record stand for a spout that never ends.
+_IDLE_BATCHES_MAX = 30
+
+
+class Start(Protocol):
+    """Starts the spout anew: on what an earlier start stored, or from the beginning."""
+
+    def __call__(self, after: SpoutDriver | None = None, tasks: int = 1) -> SpoutDriver:
+        """Start; the one before is closed."""
+        ...
+
+
+class SpoutSubject:
+    """A subclass gives a fixture ``source``: an empty :class:`SpoutSource` of the test's own."""
+
+    @pytest.fixture
+    def intake(self, source: SpoutSource) -> Iterator[Intake]:
+        """What the source gets, and what is counted of it."""
+        yield Intake(source)
+        source.close()
+
+    @pytest.fixture
+    def start(self, source: SpoutSource) -> Iterator[Start]:
+        """Start the spout, and stop it in the end."""
+        with ExitStack() as stack:
+
+            def started(after: SpoutDriver | None = None, tasks: int = 1) -> SpoutDriver:
+                if after is not None:
+                    after.close()
+                driver = SpoutDriver(source.spout(), tasks, after.stored if after else None)
+                stack.callback(driver.close)
+                return driver
+
+            yield started
+
+    @pytest.fixture
+    def changed(self, source: SpoutSource, start: Start) -> Start:
+        """Go on after a change of the source: a spout that does not see it is started anew."""
+
+        def seen(after: SpoutDriver | None = None, tasks: int = 1) -> SpoutDriver:
+            assert after is not None
+            return after if source.live else start(after, tasks)
+
+        return seen
+
+
+def next_batches(source: SpoutSource, driver: SpoutDriver, batches: int = 1) -> list[Batch]:
+    """Return the next batches, of which there are none only if the spout says so again and again.
+
+    They are not committed.
+    """
+    for _ in range(source.asks):
+        if done := driver.next(batches):
+            return done
+    return []
+
+
+def drained(
+    source: SpoutSource, intake: Intake, driver: SpoutDriver, batches: int = 1
+) -> list[Batch]:
+    """Process, count and commit all that the spout has, so many batches a run."""
+    found: list[Batch] = []
+    idle = 0
+    while done := next_batches(source, driver, batches):
+        intake.take(done)
+        driver.commit()
+        found += done
+        idle = 0 if any(batch.rows for batch in done) else idle + 1
+        assert idle < _IDLE_BATCHES_MAX, "it is ready for ever, and its batches are empty"
+    return found

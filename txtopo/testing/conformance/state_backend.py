@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from txtopo.testing.conformance.combining_suite import CombiningSuite
-from txtopo.testing.conformance.fence_suite import FenceSuite
-from txtopo.testing.conformance.history_suite import HistorySuite, PutHistorySuite
-from txtopo.testing.conformance.json_suite import JsonSuite
-from txtopo.testing.conformance.keys_suite import KeysSuite, PutKeysSuite
-from txtopo.testing.conformance.ledger_suite import LedgerSuite
-from txtopo.testing.conformance.outcome_suite import OutcomeSuite
-from txtopo.testing.conformance.puts_suite import PutsSuite
-from txtopo.testing.conformance.python_combining_suite import (
+from txtopo.testing.conformance.combining_suites import (
+    CombiningSuite,
+    HistorySuite,
+    PutHistorySuite,
     PythonCombiningSuite,
     PythonHistorySuite,
 )
-from txtopo.testing.conformance.reading_suite import ReadingSuite
-from txtopo.testing.conformance.refusal_suite import PutRefusalSuite, RefusalSuite
-from txtopo.testing.conformance.restart_suite import RestartSuite
-from txtopo.testing.conformance.size_suite import SizeSuite
-from txtopo.testing.conformance.transactional_suite import TransactionalSuite
-from txtopo.testing.conformance.undo_suite import UndoSuite
-from txtopo.testing.conformance.values_suite import ValuesSuite
+from txtopo.testing.conformance.ledger_suites import (
+    FenceSuite,
+    LedgerSuite,
+    OutcomeSuite,
+    RestartSuite,
+    UndoSuite,
+)
+from txtopo.testing.conformance.value_suites import (
+    JsonSuite,
+    KeysSuite,
+    PutKeysSuite,
+    PutRefusalSuite,
+    RefusalSuite,
+    SizeSuite,
+    ValuesSuite,
+)
+from txtopo.testing.conformance.writing_suites import PutsSuite, ReadingSuite, TransactionalSuite
 
 
 class AggregateStateSuite(

@@ -1,0 +1,507 @@
+"""Aggregates in the store: exact to the ends of 64 bits and 38 digits, or refused whole.
+
+Aggregates that no store combines itself: First, Last, TopN, CountDistinct, and a user's own.
+
+A random opaque history, and plain Python that says what the state holds after each step.
+
+Random opaque histories against plain Python: changed replays, removals, restarts, zombies.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from txtopo.errors import PromiseError, ValueRefusedError
+from txtopo.state import (
+    Aggregate,
+    Count,
+    CountDistinct,
+    Fields,
+    First,
+    Last,
+    Max,
+    Mean,
+    Min,
+    OwnAggregate,
+    State,
+    StateKind,
+    StateTransaction,
+    Sum,
+    TopN,
+)
+from txtopo.testing.conformance.driver import Drive, StateDriver, Subject, adding, stored_rows
+from txtopo.testing.conformance.rules import Rule, exactly, proves
+from txtopo.testing.conformance.value_suites import LARGEST, VALUES
+
+NINES = 10**38 - 1
+
+_TEXTS = ["é", "z", "Z", "a ", "\N{ELEPHANT}", "\ufb00"]
+
+_ORDERED = [kind for kind in VALUES if kind not in ("binary", "boolean")]
+
+
+class CombiningSuite(Subject):
+    """Count, Sum, Min and Max meet what is stored."""
+
+    @proves(Rule.COMBINE)
+    def test_aggregates_meet_what_is_stored(self, url: str, drive: Drive) -> None:
+        fields = Fields("n long, total double, low string, high timestamp, cost decimal(38,2)")
+        aggregates = (Count(), Sum("x"), Min("x"), Max("x"), Sum("x"))
+        state = self.aggregated(url, "every", Fields("key string"), fields, aggregates)
+        store = drive(state)
+        early, late = (datetime.datetime(y, 1, 1, tzinfo=datetime.UTC) for y in (2013, 2014))
+        cost = decimal.Decimal("9.10")
+
+        store.merge(1, [("a", 1, 0.5, "b", early, cost), ("b", 0, None, None, None, None)])
+        store.merge(2, [("a", 2, 1.0, "Z", late, -cost * 2), ("b", 1, 2.0, "x", early, cost)])
+        store.merge(3, [("a", 0, None, None, None, None)])
+        with state.reader() as reader:
+            assert reader.get("a") == _named(fields, 3, 1.5, "Z", late, -cost)
+            assert reader.get("b") == _named(fields, 1, 2.0, "x", early, cost)
+
+    @proves(Rule.COMBINE)
+    def test_a_mean_is_that_of_all_rows(self, url: str, drive: Drive) -> None:
+        """It is kept as sum and count, and shown as a quotient."""
+        columns = [*Mean("x").columns("whole").values(), *Mean("x").columns("digits").values()]
+        fields = Fields("n_sum long, n_count long, d_sum decimal(38,2), d_count long")
+        key = Fields("key string")
+        store = drive(self.aggregated(url, "means", key, fields, tuple(columns)))
+        cost = decimal.Decimal("0.10")
+
+        store.merge(1, [("a", 1, 2, cost, 1), ("b", None, 0, None, 0)])
+        store.merge(2, [("a", 2**53, 1, cost, 2), ("b", None, 0, cost, 1)])
+        with store.state.reader() as reader:
+            thirds = (2**53 + 1) / 3
+            assert exactly(reader.get("a")["n"]) == exactly(thirds)
+            assert reader.get("a")["d"] * 3 == cost * 2 - decimal.Decimal("2E-38")
+            assert reader.get("b") == {"n": None, "d": cost}
+
+    @proves(Rule.COMBINE)
+    def test_nan_is_the_largest_number(self, url: str, drive: Drive) -> None:
+        """Whatever comes first, and whoever folds it."""
+        if "nan" in self.refused:
+            pytest.skip("the store refuses NaN")
+        fields, extremes = Fields("low double, high double"), (Min("x"), Max("x"))
+        store = drive(self.aggregated(url, "x", Fields("k string"), fields, extremes))
+        nan = float("nan")
+
+        store.merge(1, [("a", 5.0, 5.0), ("b", nan, nan), ("c", nan, nan)])
+        store.merge(2, [("a", nan, nan), ("b", 5.0, 5.0), ("c", nan, nan), ("d", None, None)])
+        found = {key: (value["low"], value["high"]) for key, value in store.contents().items()}
+        expected = {"a": (5.0, nan), "b": (5.0, nan), "c": (nan, nan), "d": (None, None)}
+        assert exactly(found) == exactly(expected)
+
+    @proves(Rule.COMBINE)
+    def test_extremes_of_each_type_are_pythons(self, url: str, drive: Drive) -> None:
+        """Text is ordered by its code points, not by a language; NULL is passed over."""
+        names = [f"{end}{at}" for end in ("low", "high") for at in range(len(_ORDERED))]
+        types = [*_ORDERED, *_ORDERED]
+        fields = Fields(", ".join(map(" ".join, zip(names, types, strict=True))))
+        extremes = (*[Min("x")] * len(_ORDERED), *[Max("x")] * len(_ORDERED))
+        store = drive(self.aggregated(url, "x", Fields("k string"), fields, extremes))
+        values = [[*VALUES[kind], *(_TEXTS if kind == "string" else [])] for kind in _ORDERED]
+        nothing = [None] * len(types)
+
+        for txid in range(1, 8):
+            row = [column[(txid * 5) % len(column)] for column in values]
+            store.merge(txid, [("a", *row, *row), ("null", *nothing)])
+        for txid in range(8, 20):
+            row = [column[txid % len(column)] for column in values]
+            store.merge(txid, [("a", *row, *row)])
+        store.merge(20, [("a", *nothing), ("null", *row, *nothing[: len(_ORDERED)])])
+        low, high = [min(column) for column in values], [max(column) for column in values]
+        empty = nothing[: len(_ORDERED)]
+        expected = {"a": _named(fields, *low, *high), "null": _named(fields, *row, *empty)}
+        assert exactly(store.contents()) == exactly(expected)
+
+    @proves(Rule.COMBINE)
+    def test_a_sum_is_exact_up_to_the_ends(self, url: str, drive: Drive) -> None:
+        fields = Fields("total long, digits decimal(38,0), cents decimal(38,2)")
+        sums = (Sum("x"), Sum("x"), Sum("x"))
+        store = drive(self.aggregated(url, "sums", Fields("k string"), fields, sums))
+        cents = decimal.Decimal("0.01")
+        most = decimal.Decimal(NINES)
+        least = decimal.Decimal(-NINES)
+
+        store.merge(
+            1,
+            [
+                ("up", LARGEST - 1, decimal.Decimal(NINES - 1), cents),
+                ("down", -LARGEST, least, -cents),
+            ],
+        )
+        store.merge(2, [("up", 1, decimal.Decimal(1), cents), ("down", -1, None, cents)])
+        assert exactly(store.contents()) == exactly(
+            {
+                "up": _named(fields, LARGEST, most, cents * 2),
+                "down": _named(fields, -LARGEST - 1, least, decimal.Decimal("0.00")),
+            }
+        )
+        store.merge(3, [("up", -LARGEST, least, -cents), ("down", LARGEST, most, None)])
+        assert exactly(store.contents()["up"]) == exactly(
+            _named(fields, 0, decimal.Decimal(0), cents)
+        )
+
+    @proves(Rule.EXACT)
+    def test_a_sum_beyond_a_long_is_refused_whole(self, url: str, drive: Drive) -> None:
+        store = drive(self._sums(url, "long"))
+        before = {"up": LARGEST, "down": -LARGEST, "b": 1}
+        store.merge(1, list(before.items()))
+
+        for beyond in (2, 3, 1000, LARGEST):
+            for key, amount in (("up", beyond - 1), ("down", -beyond)):
+                with pytest.raises(ValueRefusedError):
+                    store.merge(2, [(key, amount), ("b", 1), ("new", 1)])
+                assert store.contents() == before
+        _goes_on(store)
+
+    @proves(Rule.EXACT)
+    def test_a_sum_beyond_38_digits_is_refused_whole(self, url: str, drive: Drive) -> None:
+        store = drive(self._sums(url, "decimal(38,0)"))
+        one = decimal.Decimal(1)
+        before = {"up": decimal.Decimal(NINES), "down": decimal.Decimal(-NINES), "b": one}
+        store.merge(1, list(before.items()))
+
+        for key, amount in (("up", one), ("down", -one), ("up", before["up"])):
+            with pytest.raises(ValueRefusedError):
+                store.merge(2, [(key, amount), ("b", one)])
+            assert store.contents() == before
+        _goes_on(store)
+
+    @proves(Rule.COMBINE)
+    def test_a_sum_of_floats_is_that_of_python(self, url: str, drive: Drive) -> None:
+        store = drive(self._sums(url, "double"))
+        expected = 0.0
+
+        for txid, amount in enumerate((0.1, 0.2, 1e16, -1e16, 5e-324, -0.3), 1):
+            store.merge(txid, [("a", amount)])
+            expected += amount
+        assert store.contents() == {"a": expected}
+
+    def _sums(self, url: str, kind: str) -> Any:
+        fields = Fields("key string"), Fields(f"total {kind}")
+        return self.aggregated(url, "sums", *fields, (Sum("x"),))
+
+
+def _goes_on(store: StateDriver) -> None:
+    held = store.held()
+    assert held is not None
+    assert held.txid == 1
+    assert store.merge(2, [("b", 1)]).txid == 2
+    assert store.contents()["b"] == 2
+
+
+def _named(fields: Fields, *values: Any) -> dict[str, Any]:
+    return dict(zip(fields.names, values, strict=True))
+
+
+_PRIME = 1_000_003
+
+_ALL: dict[str, tuple[str, Aggregate]] = {
+    "n": ("long", Count()),
+    "first": ("string", First("x", order="at")),
+    "last": ("string", Last("x", order="at")),
+    "top": ("json", TopN("x", 3)),
+    "most": ("long", Max("x")),
+}
+
+
+class Product(OwnAggregate):
+    """A product: whatever is taken twice, or left out, shows."""
+
+    type = "long"
+
+    def zero(self) -> int:
+        """Return the product of nothing."""
+        return 1
+
+    def add(self, value: int, item: int) -> int:
+        """Multiply by one more."""
+        return value * item
+
+    def combine(self, left: int, right: int) -> int:
+        """Multiply both."""
+        return left * right
+
+
+class Remainder(Product):
+    """A product that stays small."""
+
+    def combine(self, left: int, right: int) -> int:
+        """Multiply both."""
+        return left * right % _PRIME
+
+
+class PythonCombiningSuite(Subject):
+    """What is stored is read, combined and written in the transaction of the txid."""
+
+    @proves(Rule.COMBINE)
+    def test_what_combines_in_python_meets_what_is_stored(self, url: str, drive: Drive) -> None:
+        store = drive(self._every(url))
+
+        store.merge(1, [("a", 2, "one", "two", "[7,5]", 1), ("b", 1, None, None, "[]", None)])
+        store.merge(2, [("a", 3, "3", "4", "[9,6,1]", 5), ("b", 0, "x", "x", "[1]", 0)])
+        store.merge(3, [("a", 0, None, None, "[]", None), ("c", 1, "c", "c", "[2]", 2)])
+        assert store.contents() == {
+            "a": _all_named(5, "one", "4", [9, 7, 6], 5),
+            "b": _all_named(1, "x", "x", [1], 0),
+            "c": _all_named(1, "c", "c", [2], 2),
+        }
+
+    @proves(Rule.UNDO)
+    def test_a_replay_is_combined_with_what_was_before_it(self, url: str, drive: Drive) -> None:
+        store = drive(self._every(url))
+        store.merge(1, [("a", 1, "a", "a", "[5]", 5)])
+        before = store.contents()
+
+        store.merge(2, [("a", 1, "b", "b", "[9]", 9), ("new", 1, "n", "n", "[1]", 1)])
+        store.merge(2, [("a", 1, "c", "c", "[7]", 7), ("other", 1, "o", "o", "[2]", 2)], 1)
+        again = {"a": _all_named(2, "a", "c", [7, 5], 7), "other": _all_named(1, "o", "o", [2], 2)}
+        assert store.contents() == again
+        store.merge(2, [], 2)
+        assert store.contents() == before
+
+    @proves(Rule.KEPT)
+    def test_a_transactional_replay_is_not_combined_again(self, url: str, drive: Drive) -> None:
+        """Not even to see whether it would fit: combined twice, one of them is too large."""
+        store = drive(self._product(url, Product("x"), kind="transactional"))
+        store.merge(1, [("a", 2), ("large", 2**31)])
+
+        for attempt in (0, 1):
+            store.merge(2, [("a", 3), ("b", 5), ("large", 2**31)], attempt)
+            assert store.contents() == {"a": 6, "b": 5, "large": 2**62}
+        store.merge(3, [("a", 7)])
+        assert store.contents() == {"a": 42, "b": 5, "large": 2**62}
+
+    @proves(Rule.EXACT)
+    def test_a_value_that_does_not_fit_is_refused_whole(self, url: str, drive: Drive) -> None:
+        store = drive(self._product(url, Product("x")))
+        store.merge(1, [("a", LARGEST), ("b", 2)])
+
+        with pytest.raises(ValueRefusedError):
+            store.merge(2, [("a", 2), ("b", 3), ("new", 1)])
+        assert store.contents() == {"a": LARGEST, "b": 2}
+        store.merge(2, [("a", -1), ("b", 3)])
+        assert store.contents() == {"a": -LARGEST, "b": 6}
+
+    @proves(Rule.COMBINE)
+    def test_a_sketch_counts_what_both_have_once(self, url: str, drive: Drive) -> None:
+        pytest.importorskip("datasketches", reason="CountDistinct needs txtopo[sketches]")
+        one = CountDistinct("x")
+        state = self.aggregated(url, "seen", Fields("k string"), Fields("n binary"), (one,))
+        store = drive(state)
+
+        for txid, values in enumerate((range(10), range(5, 20), range(20)), 1):
+            store.merge(txid, [("a", *one.folded([(value,) for value in values]))])
+        store.merge(3, [("a", *one.folded([(1,), (100,)]))], 1)
+        with state.reader() as reader:
+            assert reader.get("a") == 21
+
+    @proves(Rule.COMBINE)
+    def test_many_keys_are_combined(self, url: str, drive: Drive) -> None:
+        """Reading them takes several questions in some stores."""
+        store = drive(self._product(url, Product("x")))
+        keys = [f"key {at}" for at in range(self.many)]
+
+        for txid, factor in enumerate((3, 5), 1):
+            store.merge(txid, [(key, factor) for key in keys])
+        store.merge(3, [(key, 7) for key in keys[::2]])
+        assert store.contents() == {key: 15 if at % 2 else 105 for at, key in enumerate(keys)}
+
+    def _every(self, url: str) -> State:
+        fields = Fields(", ".join(f"{name} {kind}" for name, (kind, _) in _ALL.items()))
+        aggregates = tuple(aggregate for _, aggregate in _ALL.values())
+        return self.aggregated(url, "every", Fields("k string"), fields, aggregates)
+
+    def _product(self, url: str, one: Aggregate, kind: StateKind = "opaque") -> State:
+        fields = Fields("k string"), Fields("value long")
+        return self.aggregated(url, "products", *fields, (one,), kind)
+
+
+class Histories(Subject):
+    """Plays histories in states that *make* declares."""
+
+    def play(self, url: str, drive: Drive, commit: Commit, make: Callable[[str], State]) -> None:
+        """Play them all; fail when a state holds something else than the oracle says."""
+        seeds = range(self.histories // 2)
+        for first in seeds[::_HISTORIES_OF_A_TABLE]:
+            store, contents = drive(make(f"history{first}")), Contents()
+            for at, seed in enumerate(seeds[first : first + _HISTORIES_OF_A_TABLE]):
+                history = History(store, drive, seed, contents, fenced=self.fenced)
+                history.run(1 + at * TXIDS, commit)
+                store, contents = history.store, history.contents
+            store.close()
+
+
+class PythonHistorySuite(Histories):
+    """Histories of partials that are combined in Python."""
+
+    @proves(Rule.UNDO)
+    def test_random_histories_of_an_own_aggregate_end_as_the_oracle_says(
+        self, url: str, drive: Drive
+    ) -> None:
+        fields = Fields("key string"), Fields("value long")
+
+        def make(table: str) -> State:
+            return self.aggregated(url, table, *fields, (Remainder("x"),))
+
+        self.play(url, drive, _combining, make)
+
+
+def _combining(
+    store: StateDriver, txid: int, attempt: int, draw: Draw, before: Contents
+) -> tuple[str, Contents]:
+    """Commit partial products."""
+    batch = {key: draw.randint(2, 9) for key in draw.keys if draw.random() < 0.4}
+    store.merge(txid, list(batch.items()), attempt)
+    found = Remainder("x").combine_values
+    return f"merge {batch}", before | {key: found(before.get(key), n) for key, n in batch.items()}
+
+
+def _all_named(*values: Any) -> dict[str, Any]:
+    return dict(zip(_ALL, values, strict=True))
+
+
+TXIDS = 3
+
+Contents = dict[str, int | None]
+
+Commit = Callable[[StateDriver, int, int, "Draw", Contents], tuple[str, Contents]]
+"""(store, txid, attempt, draw, contents before the txid) -> what was done, contents after."""
+
+
+class Draw(random.Random):
+    """The chance of one history, and the keys that are its own."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.keys = [f"{letter}{seed}" for letter in "abcde"]
+
+
+class History:
+    """A handful of txids, each with one to three attempts that bring other batches.
+
+    Between attempts the coordinator may die: its successor opens the store anew and claims it, and
+    the dead one may turn out to be alive and write once more.
+
+    Args:
+        store: The state in the hands of the first coordinator; it holds what *contents* says.
+        drive: Opens it for the next one.
+        seed: Which history.
+        contents: What the state holds of earlier histories.
+        fenced: Whether a zombie has to be refused.
+
+    Attributes:
+        store: The state in the hands of the last coordinator.
+        contents: What it holds.
+    """
+
+    def __init__(
+        self, store: StateDriver, drive: Drive, seed: int, contents: Contents, *, fenced: bool
+    ) -> None:
+        self.store = store
+        self.contents = contents
+        self._drive = drive
+        self._draw = Draw(seed)
+        self._fenced = fenced
+        self._steps = [f"history {seed}:"]
+
+    def run(self, txid: int, commit: Commit) -> None:
+        """Play the history from *txid* on; fail when the state holds something else."""
+        for at in range(txid, txid + TXIDS):
+            before = self.contents
+            for attempt in range(self._draw.choice([1, 1, 2, 3])):
+                if self._draw.random() < 0.06:
+                    self._take_over(at, commit)
+                step, self.contents = commit(self.store, at, attempt, self._draw, before)
+                self._check(f"txid {at} attempt {attempt}: {step}")
+
+    def _take_over(self, txid: int, commit: Commit) -> None:
+        old = self.store
+        self.store = self._drive(old.state, old.epoch + 1)
+        self._check(f"epoch {self.store.epoch} takes over")
+        if self._fenced:
+            try:
+                commit(old, txid, 9, self._draw, self.contents)
+                self._steps.append(f"the commit of txid {txid} by epoch {old.epoch} was let in")
+            except PromiseError:
+                pass
+            self._check(f"epoch {old.epoch} was a zombie")
+        old.close()
+
+    def _check(self, step: str) -> None:
+        self._steps.append(step)
+        rows = {key: row.visible() for (key,), row in stored_rows(self.store).items()}
+        seen = {key: values[0] for key, values in rows.items() if values is not None}
+        assert seen == self.contents, "\n".join(
+            [*self._steps, f"expected {self.contents}", f"got      {seen}"]
+        )
+
+
+def merging(
+    store: StateDriver, txid: int, attempt: int, draw: Draw, before: Contents
+) -> tuple[str, Contents]:
+    """Commit partial counts."""
+    batch = {key: draw.randint(1, 9) for key in draw.keys if draw.random() < 0.4}
+    store.merge(txid, list(batch.items()), attempt)
+    return f"merge {batch}", before | {key: (before.get(key) or 0) + n for key, n in batch.items()}
+
+
+def writing(
+    store: StateDriver, txid: int, attempt: int, draw: Draw, before: Contents
+) -> tuple[str, Contents]:
+    """Commit updates, NULLs and removals, several of a key too."""
+    after = dict(before)
+    script: list[tuple[str, str, int]] = [
+        (draw.choice(["add", "add", "null", "delete"]), draw.choice(draw.keys), draw.randint(1, 9))
+        for _ in range(draw.randint(0, 6))
+    ]
+    for what, key, amount in script:
+        if what == "delete":
+            after.pop(key, None)
+        else:
+            after[key] = None if what == "null" else (after.get(key) or 0) + amount
+
+    def body(state: StateTransaction) -> Any:
+        for what, key, amount in script:
+            if what == "delete":
+                state.delete(key)
+            elif what == "null":
+                state.put(key, None)
+            else:
+                adding((key, amount))(state)
+        return dict(state.items())
+
+    seen = store.run(txid, body, attempt)
+    assert seen == after, f"a transaction sees {seen} after {script} on {before}"
+    return f"write {script}", after
+
+
+# Making a table costs more than a history, so some share one, each with keys of its own.
+_HISTORIES_OF_A_TABLE = 10
+
+
+class HistorySuite(Histories):
+    """Histories of partial aggregates."""
+
+    @proves(Rule.UNDO)
+    def test_random_histories_of_partials_end_as_the_oracle_says(
+        self, url: str, drive: Drive
+    ) -> None:
+        self.play(url, drive, merging, lambda table: self.counted(url, table))
+
+
+class PutHistorySuite(Histories):
+    """Histories of values that are written one by one."""
+
+    @proves(Rule.UNDO)
+    def test_random_histories_of_writes_end_as_the_oracle_says(
+        self, url: str, drive: Drive
+    ) -> None:
+        self.play(url, drive, writing, lambda table: self.declared(url, table))

@@ -1,0 +1,164 @@
+"""How a test of a suite says which rule of a contract was broken.
+
+This module is imported before the suites, so that their assertions show what was compared.
+
+What it means that a value comes back exactly.
+
+Values that a store may refuse: the closed list, each with examples.
+
+A store declares by name which of them it refuses (``StateBackendSuite.refused``); all others, and
+everything that is not on this list, it gives back exactly.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import random
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import wraps
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from txtopo.testing.conformance.spout_source import SpoutRule
+
+for _module in sorted(Path(__file__).parent.glob("*_*.py")):
+    if not _module.stem.startswith("_"):
+        pytest.register_assert_rewrite(f"txtopo.testing.conformance.{_module.stem}")
+
+P = ParamSpec("P")
+
+R = TypeVar("R")
+
+
+class Rule(Enum):
+    """What a store promises; the numbered ones are those of :mod:`txtopo.state.backend`."""
+
+    ONE_WRITE = "rule 1: ledger and rows are written together or not at all"
+    ORDER = "rule 1: a commit asks txtopo.state.ledger.standing: no gap, no step back"
+    FENCE = "rule 1: only the epoch that claimed the ledger last may write, only a newer attempt"
+    CLAIM = "StateBackend.claim: the epoch is written as txtopo.state.ledger.claimed says"
+    UNDO = "rule 2: before a redo every row of the txid goes back to what it was before"
+    KEPT = "rule 3: a transactional state that holds the txid keeps its rows, and takes the writer"
+    PREVIOUS = "rule 4: the first write of a key in a txid moves its value to previous"
+    TOMBSTONE = (
+        "rule 5: a delete can be undone, is hidden from readers, and gone with the next txid"
+    )
+    DURABLE = "StateBackend: what claim and commit wrote is there for whoever opens the URL next"
+    SNAPSHOT = "Snapshot: rows and ledger are of one instant"
+    EXACT = "ValueRefusedError: a value is stored exactly, or refused before any write"
+    KEYS = "Key: keys that differ are different rows, and those that are equal are one"
+    COMBINE = "Merges: partials meet what is stored as Aggregate.combine_values says"
+    OUTCOME = "UnknownOutcomeError: after a lost answer the ledger tells what was written"
+
+    @property
+    def broken(self) -> str:
+        """What to say when a test finds it broken."""
+        return f"the store broke {self.value}; read txtopo/state/backend.py"
+
+
+def proves(rule: Rule | SpoutRule) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a test name the rule that was broken when it fails."""
+
+    def decorate(test: Callable[P, R]) -> Callable[P, R]:
+        @wraps(test)
+        def proof(*args: P.args, **kwargs: P.kwargs) -> R:
+            __tracebackhide__ = True
+            try:
+                return test(*args, **kwargs)
+            except pytest.skip.Exception:
+                raise
+            except BaseException as error:
+                error.add_note(rule.broken)
+                raise
+
+        return proof
+
+    return decorate
+
+
+def exactly(value: Any) -> Any:
+    """Return something that is equal for values that are the same to the last bit.
+
+    NaN is itself here, -0.0 is not 0.0, 1 is not 1.0 and not True; a moment is itself in every
+    time zone.
+    """
+    if isinstance(value, Mapping):
+        return {exactly(key): exactly(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple(exactly(part) for part in value)
+    if isinstance(value, float):
+        # One NaN is as good as another: their other bits are not kept by databases.
+        return float, "nan" if value != value else struct.pack(">d", value)
+    if isinstance(value, decimal.Decimal):
+        return decimal.Decimal, str(value)
+    if isinstance(value, datetime.datetime):
+        zone = None if value.tzinfo is None else "UTC"
+        return datetime.datetime, (value.astimezone(datetime.UTC) if zone else value).isoformat()
+    return type(value), value
+
+
+Part = Literal["key", "value"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusable:
+    """A sort of values.
+
+    Attributes:
+        why: Which stores refuse it, and for what reason.
+        type: The type of the field that holds it.
+        part: ``"key"`` or ``"value"``.
+        value: An example.
+        harmless: A value of the same field that every store keeps.
+        in_arrow: Whether Arrow can carry it, so that it may come as a partial aggregate.
+    """
+
+    why: str
+    type: str
+    part: Part
+    value: Any
+    harmless: Any
+    in_arrow: bool = True
+
+
+# No two of them alike, so that no store's compression makes it short.
+_WIDE = "".join(random.Random(700).choices([chr(0x10000 + at) for at in range(40_000)], k=700))
+
+REFUSABLE: Mapping[str, Refusable] = MappingProxyType(
+    {
+        "nan": Refusable("SQLite and MySQL have no NaN", "double", "value", float("nan"), 1.0),
+        "infinity": Refusable("MySQL has none", "double", "value", float("-inf"), 1.0),
+        "negative zero": Refusable("SQLite writes -0.0 as 0", "double", "value", -0.0, 1.0),
+        "nul in keys": Refusable("PostgreSQL's text has no NUL", "string", "key", "a\0b", "a"),
+        "nul in strings": Refusable("PostgreSQL's text has no NUL", "string", "value", "\0", "a"),
+        "surrogates in keys": Refusable(
+            "a lone surrogate is no UTF-8", "string", "key", "a\ud800", "a", in_arrow=False
+        ),
+        "surrogates in strings": Refusable(
+            "a lone surrogate is no UTF-8", "string", "value", "\udfff", "a", in_arrow=False
+        ),
+        "keys beyond 2,700 bytes": Refusable(
+            "an index entry has to fit a page", "string", "key", _WIDE, "a"
+        ),
+        "dates before 1000": Refusable(
+            "MySQL promises none",
+            "date",
+            "value",
+            datetime.date(1, 1, 1),
+            datetime.date(2013, 7, 4),
+        ),
+        "timestamps before 1000": Refusable(
+            *("MySQL promises none", "timestamp_ntz", "value"),
+            *(datetime.datetime(1, 1, 1), datetime.datetime(2013, 7, 4)),
+        ),
+    }
+)
+"""By the name that a suite uses in ``refused``."""
