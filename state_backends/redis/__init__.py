@@ -15,7 +15,6 @@ half a batch. The same settings are required.
 
 from __future__ import annotations
 
-from state_backends.redis.factory import open_backend
-from state_backends.redis.redis_map import open_map_backend
+from state_backends.redis.factory import open_backend, open_map_backend
 
 __all__ = ["open_backend", "open_map_backend"]

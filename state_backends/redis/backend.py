@@ -11,6 +11,19 @@ Rules
    read back by the caller. A late ``EXEC`` is harmless: it lost its watch with the next write.
 4. What a commit reads are the rows that it writes, in a redo also those of the last attempt, and
    the tombstones of the last txid. No commit reads the whole hash.
+
+Readings of a state in Redis, which keeps no old versions.
+
+What a state is in Redis: three keys of one slot, and the name of the state in a set.
+
+* ``txtopo:{counts}:rows``: the hash, texts of rows by texts of keys.
+* ``txtopo:{counts}:head``: a string, the ledger and the columns; what a writer watches.
+* ``txtopo:{counts}:touched``: a list, the keys that the last txid wrote; what undoes it.
+* ``txtopo:{counts}:deleted``: a set, the keys of the tombstones that the last txid left.
+* ``txtopo:states``: a set, the names of all states.
+
+These names are reserved. What is of another type, or is there before the head, is of somebody else
+and refused when the state is created: a commit would take it for its own.
 """
 
 from __future__ import annotations
@@ -18,16 +31,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from redis.exceptions import RedisError, WatchError
 
 from state_backends.redis.client import check_lengths, check_promises, client_of
 from state_backends.redis.failures import FAILURES, lost_while_watching, translated
-from state_backends.redis.layout import STATES, Head, head_of, names_of
-from state_backends.redis.snapshot import RedisSnapshot
-from txtopo.errors import SchemaDrift, StoreUnavailable
+from txtopo.errors import SchemaDrift, SchemaVersionError, StoreUnavailable
 from txtopo.state import (
     Claim,
     Key,
@@ -56,6 +69,7 @@ if TYPE_CHECKING:
 
 # One coordinator writes, so another writer in between is rare; the runtime tries again as well.
 _TRIES_MAX = 5
+
 # Redis takes a million words in a command; so many make a request of some hundred kB.
 _KEYS_PER_COMMAND = 5_000
 
@@ -264,3 +278,156 @@ class RedisBackend(StateBackend):
 def _parts(names: Sequence[Any]) -> Iterator[list[Any]]:
     for start in range(0, len(names), _KEYS_PER_COMMAND):
         yield list(names[start : start + _KEYS_PER_COMMAND])
+
+
+# So many rows are fetched at once when the reading is opened (about 20 ms), so that it stays what
+# it is. Of a larger state only what is asked for is fetched, as long as nobody writes: committers
+# read few keys of many.
+ROWS_AT_ONCE = 10_000
+
+
+class RedisSnapshot(Snapshot):
+    """One reading: the whole hash in one ``HGETALL``, or keys of a state that nobody changes.
+
+    A large state that is written while it is read in pieces cannot be read on: an error says so,
+    and the next reading begins anew. ``items()`` first fetches all in one piece.
+    """
+
+    def __init__(self, client: Redis, names: Names, text: RowText, place: str) -> None:
+        self._client = client
+        self._names = names
+        self._text = text
+        self._place = place
+        self._whole: dict[str, str] | None = None
+        head, count = self._asked("hlen", names.rows)
+        if count <= ROWS_AT_ONCE:
+            head, self._whole = self._asked("hgetall", names.rows)
+            count = len(self._whole)
+        self._head = head_of(head, place)
+        if self._head is not None:
+            self._head.check_rows(count, place)
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The ledger of the reading."""
+        return None if self._head is None else self._head.ledger
+
+    def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
+        """Return the rows of those of *keys* that exist, tombstones too."""
+        names = {self._text.key(key): key for key in keys}
+        if self._whole is not None:
+            texts = [self._whole.get(name) for name in names]
+        else:
+            texts = self._fetched("hmget", self._names.rows, list(names)) if names else []
+        found = zip(names.values(), texts, strict=True)
+        return {key: self._text.row_of(text) for key, text in found if text is not None}
+
+    def items(self) -> Iterator[tuple[Key, Row]]:
+        """Yield every row, tombstones too."""
+        if self._whole is None:
+            self._whole = self._fetched("hgetall", self._names.rows)
+        for name, text in self._whole.items():
+            yield self._text.key_of(name), self._text.row_of(text)
+
+    def _fetched(self, command: str, *arguments: Any) -> Any:
+        try:
+            head, answer = self._asked(command, *arguments)
+        except FAILURES as error:
+            raise translated(error, self._place) from error
+        if head_of(head, self._place) != self._head:
+            raise StoreUnavailable(
+                f"{self._place} was written while it was read; got another ledger than that of the "
+                "opened reading; open a reader anew, and call items() first to have all of it"
+            )
+        return answer
+
+    def _asked(self, command: str, *arguments: Any) -> tuple[str | None, Any]:
+        """Ask for the head and something else, of one instant."""
+        with self._client.pipeline(transaction=True) as pipe:
+            pipe.get(self._names.head)
+            getattr(pipe, command)(*arguments)
+            head, answer = pipe.execute()
+        return head, answer
+
+
+VERSION = 2
+"""2: the ledger has the fields of schema 2; one of version 1 is read as it is."""
+
+STATES = "txtopo:states"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The keys of one state."""
+
+    rows: str
+    head: str
+    touched: str
+    deleted: str
+
+    def types(self) -> dict[str, str]:
+        """Return what type each key has, those of all states included."""
+        types = {self.rows: "hash", self.head: "string", self.touched: "list", self.deleted: "set"}
+        return {**types, STATES: "set"}
+
+
+def names_of(state: str) -> Names:
+    """Return the keys of a state."""
+    tag = quote(state.encode("utf-8", "surrogatepass"), safe="")
+    return Names(*(f"txtopo:{{{tag}}}:{part}" for part in ("rows", "head", "touched", "deleted")))
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is written with every change of a state.
+
+    Attributes:
+        columns: The declaration of its columns.
+        ledger: Its ledger.
+        filled: Whether it had rows then: Redis has no empty hashes, so one that was removed looks
+            like one without rows. None where an older txtopo did not write it.
+    """
+
+    columns: str
+    ledger: Ledger
+    filled: bool | None = None
+
+    def text(self) -> str:
+        """Return the head as JSON."""
+        parts = {"version": VERSION, "columns": self.columns, "ledger": asdict(self.ledger)}
+        return json.dumps(parts if self.filled is None else parts | {"filled": self.filled})
+
+    def check_rows(self, count: int, place: str) -> None:
+        """Check that the hash is there, if it was.
+
+        Raises:
+            SchemaDrift: It is gone.
+        """
+        if self.filled and not count:
+            raise SchemaDrift(
+                f"{place}: its rows are gone, but its ledger holds txid {self.ledger.txid}; "
+                "expected both or none; nothing was written; was the key removed by hand? restore "
+                "it, or remove the keys of the state and begin anew"
+            )
+
+
+def head_of(text: str | None, place: str) -> Head | None:
+    """Return the head that has this text; None for a state that nobody has claimed."""
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+        version = found["version"]
+        head = None
+        if version <= VERSION:
+            head = Head(found["columns"], Ledger.of(found["ledger"]), found.get("filled"))
+    except (ValueError, TypeError, KeyError) as error:
+        raise SchemaDrift(
+            f"{place} has a ledger that cannot be read; got {text!r:.200}; was it changed by hand?"
+        ) from error
+    if head is None:
+        raise SchemaVersionError(
+            f"{place} was written by a newer txtopo; got version {version}; expected at most "
+            f"{VERSION}; upgrade txtopo"
+        )
+    return head

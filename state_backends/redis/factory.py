@@ -1,8 +1,15 @@
-"""Opens states in Redis; ``open_backend`` is the entry point."""
+"""Opens states in Redis; ``open_backend`` is the entry point.
+
+RedisMap: strings in Redis by key; ``open_map_backend`` is the entry point.
+"""
 
 from __future__ import annotations
 
-from txtopo.state import StateBackend, StateTable
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from state_backends.redis.client import check_lengths, check_promises, client_of
+from txtopo.state import BackingMap, StateBackend, StateTable, backing_map_factory, hidden
 
 
 def open_backend(url: str, table: StateTable) -> StateBackend:
@@ -17,3 +24,49 @@ def open_backend(url: str, table: StateTable) -> StateBackend:
     from state_backends.redis.backend import RedisBackend
 
     return RedisBackend(url, table)
+
+
+Result = TypeVar("Result")
+
+_PREFIX = "txtopo-map:"
+
+
+class RedisMap(BackingMap):
+    """A backing map in Redis: ``MGET`` and ``MSET``."""
+
+    def __init__(self, url: str) -> None:
+        self._client = client_of(url)
+        self._place = hidden(url)
+        self._checked = False
+
+    def multi_get(self, keys: Sequence[str]) -> list[str | None]:
+        """Read the values of the keys."""
+        if not keys:
+            return []
+        found: Any = self._asked(lambda: self._client.mget([_PREFIX + key for key in keys]))
+        return list(found)
+
+    def multi_put(self, keys: Sequence[str], values: Sequence[str]) -> None:
+        """Write the values of the keys."""
+        texts = {_PREFIX + key: value for key, value in zip(keys, values, strict=True)}
+        if texts:
+            self._asked(lambda: check_lengths(self._client, texts.values(), self._place))
+            self._asked(lambda: self._client.mset(texts))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _asked(self, ask: Callable[[], Result]) -> Result:
+        from state_backends.redis.failures import FAILURES, translated
+
+        try:
+            if not self._checked:
+                check_promises(self._client, self._place)
+                self._checked = True
+            return ask()
+        except FAILURES as error:
+            raise translated(error, self._place) from error
+
+
+open_map_backend = backing_map_factory(RedisMap)

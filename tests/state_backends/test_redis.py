@@ -35,7 +35,7 @@ class TestRedisMap(StateBackendSuite):
 class TestTexts(BackingMapSuite):
     @pytest.fixture
     def open_map(self, redis_server: RedisServer) -> OpenMap:
-        from state_backends.redis.redis_map import RedisMap
+        from state_backends.redis.factory import RedisMap
 
         redis_server.empty()
         url = redis_server.url("redis-map")

@@ -242,7 +242,7 @@ def test_a_commit_reads_and_writes_its_own_keys_alone(state: State) -> None:
 def test_a_large_state_that_is_written_while_it_is_read_says_so(
     state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("state_backends.redis.snapshot.ROWS_AT_ONCE", 1)
+    monkeypatch.setattr("state_backends.redis.backend.ROWS_AT_ONCE", 1)
     store = StateDriver(state)
     store.puts(1, {"a": 1, "b": 1})
 

@@ -38,7 +38,7 @@ def state_of(url: str, table: str, kind: StateKind = "opaque") -> State:
 
 @pytest.mark.parametrize("kind", ["opaque", "transactional"])
 def test_every_key_has_a_name_that_is_known(url: str, client: Any, kind: StateKind) -> None:
-    from state_backends.redis.layout import names_of
+    from state_backends.redis.backend import names_of
 
     driver = StateDriver(state_of(url, "a:{b}", kind))
     driver.puts(1, {"a": 1, "b": 2})

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
-from state_backends.redis.layout import VERSION as REDIS_VERSION
+from state_backends.redis.backend import VERSION as REDIS_VERSION
 from state_backends.sql.tables import SCHEMA_VERSION
 from tests.services.redis import RedisServer
 
