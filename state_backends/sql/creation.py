@@ -2,20 +2,33 @@
 
 In MariaDB each statement that makes something ends the transaction. So the row of the ledger comes
 first, and what stands beside the table is made as long as no txid has been written.
+
+A state in a table of the user's own: what the table must be, and what is added to it.
+
+Rules
+-----
+1. Its rows have no txid: they were there before the first one. A batch that changes such a row
+   keeps 0 as the txid of its previous values, so an undo takes it back to what it was.
+2. The key columns are one unique key, in which different keys are different. Any other unique key
+   must be one that a new row of ours cannot meet.
+3. Columns that are neither key, value nor bookkeeping are the user's; a new row leaves them to
+   their defaults.
+4. Everything is checked before anything is added.
 """
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine.interfaces import ReflectedColumn
+from sqlalchemy.schema import CreateColumn
 
-from state_backends.sql.dialect import SqlDialect
-from state_backends.sql.existing import add_columns, added_columns, check_existing
+from state_backends.sql.dialect import SCHEMA_VERSION, CreateView, SqlDialect, ledger_of
 from state_backends.sql.name_clashes import check_ledger_name, check_objects, check_other_states
 from state_backends.sql.names import LEDGER
-from state_backends.sql.tables import SCHEMA_VERSION, CreateView, ledger_of
 from txtopo.errors import SchemaDrift
 from txtopo.state import StateTable, declaration, declared, listed, means
 
@@ -152,3 +165,180 @@ def _check_columns(connection: sa.Connection, dialect: SqlDialect, place: str) -
             f"{[column.name for column in table.primary_key]}; the table has {found} with the "
             f"key {sorted(key)}; nothing was written; was it changed by hand?"
         )
+
+
+# Options of an index that does not hold whole columns of every row.
+_PARTIAL = re.compile(r"_(where|length)$")
+
+
+def add_columns(
+    connection: sa.Connection, dialect: SqlDialect, missing: list[sa.Column[Any]]
+) -> None:
+    """Add the columns for bookkeeping that a user's table lacks."""
+    for statement in added_columns(connection, dialect.columns.table, missing):
+        connection.exec_driver_sql(statement)
+
+
+def check_existing(
+    connection: sa.Connection, dialect: SqlDialect, place: str, *, known: bool, txid: int
+) -> list[sa.Column[Any]]:
+    """Check a user's table.
+
+    Args:
+        connection: In the transaction that makes the state.
+        dialect: Of the state.
+        place: Which state where, for messages.
+        known: Whether the ledger knows it.
+        txid: What the ledger holds.
+
+    Returns:
+        The columns for bookkeeping that are to be added.
+
+    Raises:
+        SchemaDrift: The table cannot hold the state; the message says why.
+    """
+    inspector, name = sa.inspect(connection), dialect.state.name
+    if not inspector.has_table(name):
+        raise _refused(place, "there is no such table; expected your own; with create=True one is")
+    flaw = dialect.flaw(connection)
+    if flaw is not None:
+        raise _refused(place, flaw)
+    found = {column["name"]: column for column in inspector.get_columns(name)}
+    missing = [column for column in dialect.columns.bookkeeping if column.name not in found]
+    flaw = (
+        _wrong_column(connection, dialect, found)
+        or _wrong_keys(inspector, dialect, found)
+        or (None if known else _taken(connection, dialect, missing))
+    )
+    if flaw is not None:
+        raise _refused(place, flaw)
+    if missing and (dialect.state.origin == "found" or txid):
+        raise SchemaDrift(
+            f"{place} lacks columns for bookkeeping: {', '.join(c.name for c in missing)}; nothing "
+            "was written; say add_columns=True, or add them before the first batch: "
+            + "; ".join(added_columns(connection, dialect.columns.table, missing)),
+            missing=[column.name for column in missing],
+        )
+    return missing
+
+
+def _refused(place: str, flaw: str) -> SchemaDrift:
+    return SchemaDrift(f"{place} cannot be kept in this table: {flaw}; nothing was written")
+
+
+def added_columns(
+    connection: sa.Connection, to: sa.Table, columns: list[sa.Column[Any]]
+) -> list[str]:
+    """Return the statements that add columns to a table."""
+    table = connection.dialect.identifier_preparer.format_table(to)
+    parts = [CreateColumn(column).compile(dialect=connection.dialect) for column in columns]
+    return [f"ALTER TABLE {table} ADD COLUMN {part}".replace("%%", "%") for part in parts]
+
+
+def _wrong_column(
+    connection: sa.Connection, dialect: SqlDialect, found: dict[str, ReflectedColumn]
+) -> str | None:
+    """Say which column of the table cannot be what the state needs."""
+    columns = dialect.columns
+    for column in columns.table.columns:
+        there = found.get(column.name)
+        other = next((name for name in found if dialect.same_column(name, column.name)), None)
+        if there is None and other is not None:
+            return f"its column {other!r} has another spelling; expected {column.name!r}; rename it"
+        if there is None:
+            if column not in columns.bookkeeping:
+                return f"it has no column {column.name!r}, which the state declares"
+            continue
+        wanted, got = (dialect.type_name(kind, connection) for kind in (column.type, there["type"]))
+        if not dialect.same_type(wanted, got):
+            return f"its column {column.name!r} is {got}; expected {wanted}"
+        if column in columns.keys and there["nullable"]:
+            return f"its key {column.name!r} may be NULL; expected NOT NULL"
+        if column in columns.bookkeeping and there["nullable"] != column.nullable:
+            expected = "that NULL is allowed" if column.nullable else "NOT NULL DEFAULT false"
+            return f"its column {column.name!r} is not as expected: {expected}"
+    ours = set(columns.table.columns.keys())
+    for name, theirs in found.items():
+        if name not in ours and not theirs["nullable"] and not _generated(theirs):
+            return (
+                f"its column {name!r} has no default and may not be NULL, so no row can be added "
+                "to it; expected a default, or that NULL is allowed"
+            )
+    return None
+
+
+def _wrong_keys(
+    inspector: sa.Inspector, dialect: SqlDialect, found: dict[str, ReflectedColumn]
+) -> str | None:
+    """Say what is wrong with the unique keys of the table."""
+    name = dialect.state.name
+    wanted = {column.name for column in dialect.columns.keys}
+    unique: list[set[str]] = [set(inspector.get_pk_constraint(name)["constrained_columns"])]
+    unique += [set(one["column_names"]) for one in inspector.get_unique_constraints(name)]
+    doubtful: list[set[str]] = []
+    for index in inspector.get_indexes(name):
+        if not index["unique"]:
+            continue
+        columns = {str(column) for column in index["column_names"]}
+        options = index.get("dialect_options", {})
+        if any(_PARTIAL.search(option) and value for option, value in options.items()):
+            doubtful.append(columns)
+            unique = [one for one in unique if one != columns]
+        elif "expressions" in index:
+            doubtful.append(columns)
+        else:
+            unique.append(columns)
+    if wanted not in unique:
+        return (
+            f"it has no unique key on {', '.join(sorted(wanted))}, without which rows are doubled"
+        )
+    for columns in [*(one for one in unique if not one >= wanted), *doubtful]:
+        left_alone = columns - set(dialect.columns.table.columns.keys())
+        if columns and not any(_own(found, one) for one in left_alone):
+            return (
+                f"it has another unique key on {', '.join(sorted(columns))}: a new row could meet "
+                "that of another key"
+            )
+    return None
+
+
+def _own(found: dict[str, ReflectedColumn], name: str) -> bool:
+    """Whether each new row has a value of its own in this column, or none."""
+    column = found.get(name)
+    if column is None:
+        return False
+    default = str(column.get("default") or "")
+    none = column["nullable"] and not default
+    generated = bool(column.get("identity")) or column.get("autoincrement") is True
+    return none or generated or default.startswith("nextval(")
+
+
+def _generated(column: ReflectedColumn) -> bool:
+    """Whether a new row gets a value in this column by itself."""
+    return any(
+        [
+            column.get("default") is not None,
+            column.get("identity"),
+            column.get("computed"),
+            column.get("autoincrement") is True,
+        ]
+    )
+
+
+def _taken(
+    connection: sa.Connection, dialect: SqlDialect, missing: list[sa.Column[Any]]
+) -> str | None:
+    """Say which bookkeeping is there already, of a ledger that is lost or of somebody else."""
+    columns = dialect.columns
+    marks: list[sa.ColumnElement[bool]] = []
+    if columns.txid not in missing:
+        marks.append(columns.txid.is_not(None))
+    if columns.opaque and columns.deleted not in missing:
+        marks.append(sa.cast(columns.deleted, sa.Integer) != 0)
+    if marks and connection.execute(sa.select(1).where(sa.or_(*marks)).limit(1)).first():
+        return (
+            f"some of its rows have a txid or are marked as deleted, but {LEDGER} does not know "
+            "the table; expected txid NULL and deleted false in all rows; was the ledger lost, or "
+            "are these columns your own?"
+        )
+    return None

@@ -3,21 +3,57 @@
 A row is a partial aggregate with its txid, and so is a folded row; the view groups by key. No two
 rows have the same key and txid. A commit appends the rows of its txid and writes the ledger, in one
 transaction; an undo deletes them. The folds, ``log_folding.py``, are beside the commits.
+
+Folds of a log in a database, beside the commits: when, and which rows.
+
+Rules
+-----
+1. A fold is one transaction of its own that replaces the rows of a span of txids by their
+   combination with the last of them. The span ends before the ledger's txid, so that an undo never
+   needs what was folded, and commits write other rows.
+2. Two folds of the same rows, of a zombie's too, wait for each other; the second finds nothing.
+3. How many rows each txid has is remembered, since counting reads the whole log: in PostgreSQL a
+   million rows took all cores 0.6 s, every sixteen commits. It is counted once, before the first
+   fold. What others did since may be missing; then a fold is larger or smaller, and as right.
+
+How the rows are replaced is each database's own: ``postgresql_folding.py``, ``mariadb_folding.py``.
+
+What combines the rows of a key in a log: in the view, for readers, and for folds.
+
+How far the sums of a log may grow in a database: what does not fit is refused by its commit.
+
+A log does not read what it adds to, so the bound of :mod:`txtopo.state.log` is kept: no key's sum
+is further from zero than the sum, over all txids, of the largest value in each. A start takes it
+from the rows by txid, which takes a fraction of what it takes by key; only when it reaches the
+limit of a column are the rows of each key added up: those of floats without their signs, since
+folds and readings add them up in any order, in which a part may be larger than the whole.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
 
-from state_backends.sql.dialect import SqlDialect
-from state_backends.sql.log_folding import LogFolder
-from state_backends.sql.log_reading import combined
-from state_backends.sql.log_sums import SumBounds
-from txtopo.state import StateMode, Writes, log_rows
+from state_backends.sql.dialect import SqlDialect, StateColumns
+from txtopo.errors import ValueRefusedError
+from txtopo.state import (
+    SEGMENTS_OF_A_TIER,
+    Aggregate,
+    Lane,
+    StateMode,
+    StateTable,
+    Writes,
+    largest,
+    limited_sums,
+    log_rows,
+    span_to_fold,
+)
 
 
 class LogDialect(SqlDialect):
@@ -69,3 +105,209 @@ class LogDialect(SqlDialect):
     def close(self) -> None:
         """Wait for a fold that is under way."""
         self.folder.close()
+
+
+@dataclass(frozen=True, slots=True)
+class LogSpan:
+    """Rows of the log that were written, or folded, together."""
+
+    first_txid: int
+    last_txid: int
+    rows: int
+
+
+class LogFolder(ABC):
+    """Folds the log of a state.
+
+    Args:
+        state: The state.
+        columns: Its table.
+    """
+
+    def __init__(self, state: StateTable, columns: StateColumns) -> None:
+        self._state = state
+        self._columns = columns
+        self._lane = Lane(f"the log of state {state.name!r}")
+        # What commits wrote since the last fold; the lane alone has the rest.
+        self._written: deque[tuple[int, int]] = deque()
+        self._rows: dict[int, int] | None = None
+
+    @abstractmethod
+    def prepare(self, connection: sa.Connection) -> None:
+        """Make a connection one that writes; no transaction has begun."""
+
+    @abstractmethod
+    def replace(self, connection: sa.Connection, first: int, last: int) -> int:
+        """Replace the rows of the txids *first* to *last*; return how many are left of them."""
+
+    def begin(self, connection: sa.Connection) -> None:  # noqa: B027 - a hook
+        """Make a transaction one that is beside the commits; nothing, unless there is a way."""
+
+    def wrote(self, txid: int, rows: int) -> None:
+        """Remember how many rows a txid has, whether its commit succeeds or not."""
+        self._written.append((txid, rows))
+
+    def after_commit(self, engine: sa.Engine, txid: int) -> None:
+        """Fold beside the next commits, once there is enough to fold."""
+        if txid % SEGMENTS_OF_A_TIER == 0:
+            self._lane.submit(lambda: self._fold(engine, txid))
+
+    def close(self) -> None:
+        """Wait for a fold that is under way."""
+        self._lane.close()
+
+    def folded(self, connection: sa.Connection, first: int, last: int) -> int:
+        """Fold a span, and return how many rows are left of it."""
+        with connection.begin():
+            self.begin(connection)
+            return self.replace(connection, first, last)
+
+    def _fold(self, engine: sa.Engine, txid: int) -> None:
+        # A lost connection must not leave half of it known.
+        known, self._rows = self._rows, None
+        with engine.connect() as connection:
+            self.prepare(connection)
+            if known is None:
+                known = self._counted(connection)
+            while self._written:
+                at, rows = self._written.popleft()
+                known[at] = rows  # also none, if a redo has none
+            known = {at: rows for at, rows in known.items() if rows}
+            while span := span_to_fold(_spans(known), txid):
+                first, last = span
+                left = self.folded(connection, first, last)
+                known = {at: n for at, n in known.items() if not first <= at <= last}
+                known[last] = left
+        self._rows = known
+
+    def _counted(self, connection: sa.Connection) -> dict[int, int]:
+        txid = self._columns.txid
+        with connection.begin():
+            self.begin(connection)
+            found = connection.execute(sa.select(txid, sa.func.count()).group_by(txid))
+            return {row[0]: row[1] for row in found}
+
+
+def _spans(rows: dict[int, int]) -> list[LogSpan]:
+    # A folded row has the last txid of its span, and rows of the span are nowhere else.
+    return [LogSpan(at, at, rows[at]) for at in sorted(rows)]
+
+
+def combined(state: StateTable, values: Iterable[Any]) -> list[sa.Label[Any]]:
+    """Return what combines the rows of a key, for each value column."""
+    pairs = zip(state.aggregates, values, strict=True)
+    return [_over_rows(aggregate, value).label(value.name) for aggregate, value in pairs]
+
+
+def _over_rows(aggregate: Aggregate, value: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    if aggregate.operator != "add":
+        return (sa.func.min if aggregate.operator == "min" else sa.func.max)(value)
+    total = sa.func.sum(value)
+    # A sum of whole numbers or decimals has more digits than its column.
+    return total if isinstance(value.type, sa.Float) else sa.cast(total, value.type)
+
+
+_MARGIN = 0.99  # the bounds are floats, and the limits have up to 38 digits
+
+
+class SumBounds:
+    """Watches the sums of a state.
+
+    Args:
+        state: The state.
+        columns: Its table.
+        float_max: The largest sums of the field types that are floats, rounded down.
+    """
+
+    def __init__(
+        self, state: StateTable, columns: StateColumns, float_max: Mapping[str, float]
+    ) -> None:
+        self._state = state
+        self._columns = columns
+        self._limits = limited_sums(state)
+        pairs = zip(state.value, state.aggregates, strict=bool(state.aggregates))
+        self.floats = {
+            field.name: float_max[field.type]
+            for field, aggregate in pairs
+            if aggregate.operator == "add" and field.type in float_max
+        }
+        self._tops: dict[str, float] = self._limits | self.floats
+        self._bounds: dict[str, float] | None = None
+
+    def check(self, connection: sa.Connection, rows: pa.Table) -> None:
+        """Refuse sums that do not fit; the rows are in the table, in this transaction.
+
+        Raises:
+            ValueRefusedError: A sum is too large; take the transaction back.
+        """
+        if not self._tops:
+            return
+        added = {name: largest(rows.column(name)) for name in self._tops}
+        if self._bounds is None:
+            bounds = self._bounds_by_txid(connection)
+        else:
+            bounds = {name: bound + added[name] for name, bound in self._bounds.items()}
+        if not all(bounds[name] < limit * _MARGIN for name, limit in self._tops.items()):
+            # By so much may a sum be larger once these rows are taken back: by a redo, or since
+            # this transaction fails.
+            exact = self._exact_bounds(connection)
+            bounds = {name: bound + added[name] for name, bound in exact.items()}
+        self._bounds = bounds
+
+    def summed(self, column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+        """Return what adds up a column, with no limit or an error at it; floats by their size."""
+        return sa.func.sum(sa.func.abs(column) if column.name in self.floats else column)
+
+    def float_bound(self, name: str, high: float) -> float:
+        """Return the bound of a sum of floats, given the largest one of :meth:`summed`."""
+        return float(high)
+
+    def refused(self, name: str, got: object, limit: object) -> ValueRefusedError:
+        """Return the error for a sum that is too large."""
+        return ValueRefusedError(
+            f"a sum of state {self._state.name!r} does not fit its column {name!r}; got {got}; "
+            f"expected less than {limit}; nothing of its batch was written",
+            state=self._state.name,
+            field=name,
+        )
+
+    def _bounds_by_txid(self, connection: sa.Connection) -> dict[str, float]:
+        columns = self._columns
+        ends = _ends([columns.table.c[name] for name in self._tops])
+        rows = connection.execute(sa.select(*ends).group_by(columns.txid)).all()
+        return {
+            name: sum(_furthest(*row[2 * at : 2 * at + 2]) for row in rows)
+            for at, name in enumerate(self._tops)
+        }
+
+    def _exact_bounds(self, connection: sa.Connection) -> dict[str, float]:
+        columns = self._columns
+        sums = [self.summed(columns.table.c[name]).label(name) for name in self._tops]
+        grouped = sa.select(*sums).group_by(*columns.keys).subquery()
+        ends = _ends([grouped.c[name] for name in self._tops])
+        row = connection.execute(sa.select(*ends)).one()
+        bounds: dict[str, float] = {}
+        for at, name in enumerate(self._tops):
+            low, high = (row[2 * at + side] or 0 for side in (0, 1))
+            if name in self.floats:
+                bounds[name] = self.float_bound(name, high)
+            else:
+                self._check(name, low, high)
+                bounds[name] = float(max(high, -low))
+        return bounds
+
+    def _check(self, name: str, low: Any, high: Any) -> None:
+        limit = self._limits[name]
+        # A whole number may be one further below zero than above it.
+        is_whole = self._columns.table.c[name].type.python_type is int
+        if high >= limit or low < -limit or (low == -limit and not is_whole):
+            raise self.refused(name, high if high >= limit else low, limit)
+
+
+def _furthest(low: Any, high: Any) -> float:
+    # NaN is the highest, and stays if it comes first.
+    return max(abs(float(high or 0)), abs(float(low or 0)))
+
+
+def _ends(columns: list[sa.ColumnElement[Any]]) -> list[sa.ColumnElement[Any]]:
+    return [end(column) for column in columns for end in (sa.func.min, sa.func.max)]

@@ -11,23 +11,50 @@ up the whole log; so all of it is fetched into memory first, some 250 bytes a ke
 would be of pickles, which no store reads.)
 
 The folds, ``mariadb_folding.py``, are beside the commits.
+
+Folds of a log in MariaDB and MySQL.
+
+Rules, beside those of ``log_folding.py``
+-----------------------------------------
+1. A fold adds each row of its span to the row of its key with the last txid, which is there or is
+   made, and deletes what it has added: two statements in one transaction. What does not fit its
+   column, as the sum of a part may not, is an error in strict mode, and nothing was folded.
+2. Before that it locks the first row of the log, and holds it until it ends: folds follow each
+   other, and each reads what the one before it has left. Nothing is written before the first row,
+   since rows are added to those of a later txid; and who waits for it while it goes away gets the
+   one that is then the first. Without the lock two folds would both read a row and add it twice,
+   or one would delete what the other had just added.
+3. It is READ COMMITTED, where a lock is one of rows and not of the gaps between them. Its rows are
+   those of txids before the ledger's, so no commit waits for it, and it waits for none.
+
+Why not by ``GROUP BY``: its temporary table has the whole width of the key in each row. For
+160,000 rows that takes as long as adding row by row, 0.8 to 1.2 s; for a million 8 to 12 s instead
+of 2 to 4. Why not in slices: a txid at a time made a fold of 160,000 rows take two to four times as
+long, 10,000 rows at a time five times, and no commit beside it shorter.
+
+Measured on two cores, 150 commits of 10,000 keys one after the other into 1,000,000: without folds
+a median of 33 to 34 ms and a longest of 53 to 62 ms; with them, which are under way half of the
+time, 38 to 41 ms and 78 to 105 ms: no commit waits for a lock, but for a core and the disk.
+
+The statements of a log in MariaDB and MySQL, made once for each connection.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import sqlalchemy as sa
 
-from state_backends.sql.log import LogDialect
-from state_backends.sql.log_sums import SumBounds
+from state_backends.sql.dialect import StateColumns
+from state_backends.sql.log import LogDialect, LogFolder, SumBounds
 from state_backends.sql.mariadb import TABLE_OPTIONS, MariadbDialect
-from state_backends.sql.mariadb_folding import MariadbLogFolder
-from state_backends.sql.mariadb_log_statements import LogStatements
-from state_backends.sql.mariadb_types import column_type, key_type, limits
-from state_backends.sql.tables import StateColumns
+from state_backends.sql.mariadb_rows import StatementParts, column_type, key_type, limits
+from state_backends.sql.names import TABLE_BYTES_MAX
 from txtopo.state import Fields, StateTable
 
 _FLOAT_MAX = {"float": 1.79e308, "double": 1.79e308}  # both are kept in a DOUBLE
+
 # A power of two, so that nothing is rounded; no key has so many rows that their sum is infinite.
 _SCALE = 2.0**-64
 
@@ -87,3 +114,73 @@ def _columns(state: StateTable, tagged: Fields) -> StateColumns:
     values = [sa.Column(field.name, column_type(field.type)) for field in state.value]
     table = sa.Table(state.name, sa.MetaData(), txid, *keys, *values, **TABLE_OPTIONS)
     return StateColumns(table, tuple(keys), tuple(values), ())
+
+
+class MariadbLogFolder(LogFolder):
+    """Folds the log of a state in MariaDB or MySQL.
+
+    Args:
+        state: The state.
+        columns: Its table.
+        prepare: Makes a connection one that writes, with its statements.
+    """
+
+    def __init__(
+        self,
+        state: StateTable,
+        columns: StateColumns,
+        prepare: Callable[[sa.Connection], None],
+    ) -> None:
+        super().__init__(state, columns)
+        self._prepare = prepare
+
+    def prepare(self, connection: sa.Connection) -> None:
+        """Make the session READ COMMITTED."""
+        self._prepare(connection)
+
+    def replace(self, connection: sa.Connection, first: int, last: int) -> int:
+        """Replace the rows of the txids *first* to *last*; return how many are left of them."""
+        statements: LogStatements = connection.info["statements"]
+        span = {"first": first, "last": last}
+        connection.exec_driver_sql(statements.lock)
+        connection.exec_driver_sql(statements.add, span)
+        connection.exec_driver_sql(statements.remove, span)
+        return int(connection.exec_driver_sql(statements.left, span).scalar_one())
+
+
+# The alias of the rows that are folded; a state's table has no name so long.
+_OLD = "txtopo_old".ljust(TABLE_BYTES_MAX + 1, "_")
+
+
+class LogStatements(StatementParts):
+    """The statements of a state, as text with parameters for the driver.
+
+    Attributes:
+        append: Inserts the rows of a txid, which come as JSON.
+        lock: Locks the first row of the log.
+        add: Combines the rows of a span before its last txid with those of its last.
+        remove: Deletes the rows of a span before its last txid.
+        left: Counts the rows of the last txid.
+    """
+
+    def __init__(self, state: StateTable, columns: StateColumns, dialect: sa.Dialect) -> None:
+        super().__init__(columns, dialect)
+        own = (*columns.keys, *columns.values)
+        txid = self._quoted(columns.txid)
+        into = f"INSERT INTO {self._table} ({', '.join(map(self._quoted, own))}, {txid})"
+        given = ", ".join(self._given(at) for at in range(len(own)))
+        self.append = f"{into} SELECT {given}, %(txid)s FROM {self._from_json(own)}"  # noqa: S608 - quoted
+        order = ", ".join(map(self._quoted, (columns.txid, *columns.keys)))
+        self.lock = f"SELECT {txid} FROM {self._table} ORDER BY {order} LIMIT 1 FOR UPDATE"  # noqa: S608
+        span = f"{txid} BETWEEN %(first)s AND %(last)s - 1"
+        old = ", ".join(f"{_OLD}.{self._quoted(column)}" for column in own)
+        pairs = ", ".join(
+            f"{self._at(column)} = {self._combined(aggregate, column)}"
+            for aggregate, column in zip(state.aggregates, columns.values, strict=False)
+        )
+        self.add = (
+            f"{into} SELECT {old}, %(last)s FROM {self._table} AS {_OLD} "  # noqa: S608
+            f"WHERE {_OLD}.{span} ON DUPLICATE KEY UPDATE {pairs}"
+        )
+        self.remove = f"DELETE FROM {self._table} WHERE {span}"  # noqa: S608
+        self.left = f"SELECT COUNT(*) FROM {self._table} WHERE {txid} = %(last)s"  # noqa: S608

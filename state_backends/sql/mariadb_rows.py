@@ -4,31 +4,97 @@ Rows travel as one JSON text, which ``JSON_TABLE`` reads. MariaDB carries out as
 to right, each with what the ones before it have changed: ``ON DUPLICATE KEY UPDATE`` therefore
 sets the previous values first, then the values, then txid. Between tables there is no order, so
 what depends on it takes two statements.
+
+What the statements of MariaDB and MySQL that write rows are made of, as text.
+
+How the types of fields are kept in MariaDB and MySQL, and how they travel to it: as JSON.
+
+* Text compares by its bytes and without padding: under ``utf8mb4_bin`` 'a' and 'a ' are equal.
+* A key fits an index entry, 3,072 bytes in InnoDB: text of 768 characters if it is the only key
+  column. Columns of text and binary share what the other ones leave.
+* Nothing is clipped: what travels was checked before, since ``JSON_TABLE`` cuts what is too long.
+* Timestamps are in UTC. A ``float`` is kept in a DOUBLE, since the server writes a FLOAT with six
+  digits. There is no NaN, no infinity, and -0.0 becomes 0.0: all three are refused.
 """
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import TypeCompiler
+from sqlalchemy.types import TypeEngine
 
-from state_backends.sql.mariadb_parts import StatementParts
-from state_backends.sql.tables import StateColumns
+from state_backends.sql.dialect import StateColumns
+from state_backends.sql.names import TABLE_BYTES_MAX
 from txtopo.errors import ValueRefusedError
-from txtopo.state import StateTable
+from txtopo.state import Aggregate, Field, Fields, StateTable
 
 # A statement of this length is as fast as a longer one, and far below max_allowed_packet, unless
 # somebody has made that one small.
 _CHUNK_CHARACTERS = 1_000_000
+
 _CHUNK_ROWS = 30_000
+
 _PORTION_CHARACTERS = 4 * _CHUNK_CHARACTERS
+
 _CHARACTER_BYTES_MAX = 4
+
 # One encoder for all: json.dumps would make another for each call, at ten times the cost.
 _TO_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
 # What a statement needs beside its rows; quotes are doubled.
 _SPARE_BYTES = 100_000
+
+
+class StatementParts:
+    """The parts for one state; SQLAlchemy has no ``JSON_TABLE``, and doubles a "%" too often."""
+
+    def __init__(self, columns: StateColumns, dialect: sa.Dialect) -> None:
+        self._columns = columns
+        self._dialect = dialect
+        self._table = self._quoted(columns.table)
+
+    def _from_json(self, columns: Sequence[sa.Column[Any]]) -> str:
+        parts = [
+            f"in_{at} {in_json(column.type, self._dialect)} PATH '$[{at}]' ERROR ON ERROR"
+            for at, column in enumerate(columns)
+        ]
+        return f"JSON_TABLE(%(rows)s, '$[*]' COLUMNS ({', '.join(parts)})) AS {GIVEN}"
+
+    def _given(self, at: int) -> str:
+        column = (*self._columns.keys, *self._columns.values)[at]
+        return out_of_json(column.type, f"{GIVEN}.in_{at}")
+
+    def _new(self, column: sa.Column[Any]) -> str:
+        return f"VALUES({self._quoted(column)})"
+
+    def _combined(self, aggregate: Aggregate, column: sa.Column[Any]) -> str:
+        old, new = self._at(column), self._new(column)
+        both = f"{old} + {new}"
+        if aggregate.operator != "add":
+            function = "LEAST" if aggregate.operator == "min" else "GREATEST"
+            both = f"{function}({self._ordered(column, old)}, {self._ordered(column, new)})"
+        return f"COALESCE({both}, {old}, {new})"
+
+    def _ordered(self, column: sa.Column[Any], text: str) -> str:
+        """Order text by its bytes, as in Python, also in a user's own table."""
+        if not isinstance(column.type, ExactText):
+            return text
+        return f"CONVERT({text} USING utf8mb4) COLLATE {collation(self._dialect)}"
+
+    def _at(self, column: sa.Column[Any]) -> str:
+        return f"{self._table}.{self._quoted(column)}"
+
+    def _quoted(self, named: sa.Column[Any] | sa.Table) -> str:
+        return self._dialect.identifier_preparer.quote_identifier(named.name)
 
 
 class RowStatements(StatementParts):
@@ -172,3 +238,178 @@ def _check_length(text: str, bytes_max: int) -> None:
             f"a row is too long for a statement; got {needed} bytes; expected at most {bytes_max}, "
             "which is max_allowed_packet; nothing of its batch was written; raise it in the server"
         )
+
+
+# The alias of the rows that come in; a state's table has no name so long.
+GIVEN = "txtopo_given".ljust(TABLE_BYTES_MAX + 1, "_")
+
+_KEY_BYTES_MAX = 3072
+
+_CHARACTER_BYTES = 4
+
+_BYTES = {"boolean": 1, "byte": 1, "short": 2, "int": 4, "date": 3, "decimal": 18}
+
+_TYPES: dict[str, TypeEngine[Any]] = {
+    "binary": mysql.LONGBLOB(),
+    "boolean": mysql.TINYINT(1),
+    "byte": mysql.TINYINT(),
+    "short": mysql.SMALLINT(),
+    "int": mysql.INTEGER(),
+    "long": mysql.BIGINT(),
+    "float": mysql.DOUBLE(asdecimal=False),
+    "double": mysql.DOUBLE(asdecimal=False),
+    "date": mysql.DATE(),
+    "timestamp": mysql.DATETIME(fsp=6),
+    "timestamp_ntz": mysql.DATETIME(fsp=6),
+}
+
+
+class ExactText(mysql.LONGTEXT):
+    """Text that compares by its bytes, of any length."""
+
+
+class ExactName(mysql.VARCHAR):
+    """Text that compares by its bytes and fits an index."""
+
+
+@compiles(ExactText, "mysql", "mariadb")
+@compiles(ExactName, "mysql", "mariadb")
+def _exact(kind: ExactText | ExactName, compiler: TypeCompiler, **_: Any) -> str:
+    plain = "LONGTEXT" if isinstance(kind, ExactText) else f"VARCHAR({kind.length})"
+    return f"{plain} CHARACTER SET utf8mb4 COLLATE {collation(compiler.dialect)}"
+
+
+def collation(dialect: sa.Dialect) -> str:
+    """Return the collation that tells all strings apart."""
+    is_mariadb = getattr(dialect, "is_mariadb", True)
+    return "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin"
+
+
+def column_type(kind: str) -> TypeEngine[Any]:
+    """Return the column type for a field type."""
+    if kind.startswith("decimal"):
+        precision, scale = (int(part) for part in kind[8:-1].split(","))
+        return mysql.DECIMAL(precision, scale)
+    return _TYPES.get(kind, ExactText())
+
+
+def key_type(key: Fields) -> Callable[[str], TypeEngine[Any]]:
+    """Return what gives the types of key columns of these fields."""
+    kinds = [field.type.partition("(")[0] for field in key]
+    fixed = sum(_BYTES.get(kind, 8) for kind in kinds if kind not in ("string", "binary"))
+    varying = sum(kind in ("string", "binary") for kind in kinds)
+    share = (_KEY_BYTES_MAX - fixed) // max(varying, 1)
+
+    def of_key(kind: str) -> TypeEngine[Any]:
+        if kind == "string":
+            return ExactName(share // _CHARACTER_BYTES)
+        return mysql.VARBINARY(share) if kind == "binary" else column_type(kind)
+
+    return of_key
+
+
+def limits(key: Fields) -> list[int | None]:
+    """Return the longest text, in characters, or binary, in bytes, that each key column holds."""
+    kinds = [key_type(key)(field.type) for field in key]
+    return [kind.length if isinstance(kind, _LIMITED) else None for kind in kinds]
+
+
+def encode_key(field: Field, column: list[Any], limit: int | None) -> list[Any]:
+    """Return a key column as it stands in JSON.
+
+    Raises:
+        ValueRefusedError: A key that is too long for an index.
+    """
+    for value in column:
+        if limit is not None and len(value) > limit:
+            raise _refused(field, value, f"a key of these columns holds at most {limit} of it")
+    return encode(field, column)
+
+
+def encode(field: Field, column: list[Any]) -> list[Any]:
+    """Return a column as it stands in JSON.
+
+    Raises:
+        ValueRefusedError: A number that MariaDB does not have.
+    """
+    kind = field.type.partition("(")[0]
+    if kind in ("float", "double"):
+        for value in column:
+            if value is not None and (
+                not math.isfinite(value) or (value == 0 and math.copysign(1.0, value) < 0)
+            ):
+                raise _refused(field, value, "MariaDB has no NaN, no infinity and no -0.0")
+    if kind not in _ENCODE:
+        return column
+    change = _ENCODE[kind]
+    return [None if value is None else change(value) for value in column]
+
+
+def decode(kind: str, value: Any) -> Any:
+    """Return what MariaDB has as a value of a field type."""
+    if value is None:
+        return None
+    if kind == "boolean":
+        return bool(value)
+    return value.replace(tzinfo=datetime.UTC) if kind == "timestamp" else value
+
+
+def parameter(field: Field, value: Any) -> Any:
+    """Return one part of a key as a parameter of a question.
+
+    Raises:
+        ValueRefusedError: Text that is none; no such key can be stored.
+    """
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise _refused(field, value, "a lone surrogate is no text") from error
+    if field.type == "timestamp":
+        return value.astimezone(datetime.UTC).replace(tzinfo=None)
+    return value
+
+
+def in_json(kind: TypeEngine[Any], dialect: sa.Dialect) -> str:
+    """Return the type with which ``JSON_TABLE`` reads what :func:`encode` made.
+
+    It needs a character set: that of the database would turn what it lacks into question marks.
+    """
+    if isinstance(kind, mysql.VARBINARY):
+        return f"VARCHAR({2 * (kind.length or 0)}) CHARACTER SET ascii"
+    if isinstance(kind, mysql.LONGBLOB):
+        return "LONGTEXT CHARACTER SET ascii"
+    return kind.compile(dialect)
+
+
+def out_of_json(kind: TypeEngine[Any], text: str) -> str:
+    """Return the expression that makes of *text*, a column of ``JSON_TABLE``, what is stored."""
+    return f"UNHEX({text})" if isinstance(kind, mysql.VARBINARY | mysql.LONGBLOB) else text
+
+
+def _refused(field: Field, value: Any, why: str) -> ValueRefusedError:
+    return ValueRefusedError(
+        f"MariaDB cannot store a value exactly; got {value!r:.200} in field {field.name!r}; {why}; "
+        "nothing of its batch was written",
+        field=field.name,
+    )
+
+
+def _from_decimal(value: decimal.Decimal) -> str:
+    return format(abs(value) if value.is_zero() else value, "f")
+
+
+def _from_moment(value: datetime.datetime) -> str:
+    return value.replace(tzinfo=None).isoformat(" ", "microseconds")
+
+
+_LIMITED = ExactName | mysql.VARBINARY
+
+_ENCODE: dict[str, Callable[[Any], Any]] = {
+    "binary": bytes.hex,
+    "boolean": int,
+    "decimal": _from_decimal,
+    "date": datetime.date.isoformat,
+    "timestamp": lambda value: _from_moment(value.astimezone(datetime.UTC)),
+    "timestamp_ntz": _from_moment,
+}

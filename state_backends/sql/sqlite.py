@@ -14,19 +14,41 @@ journal goes, so a power cut may take a batch back, and locks may be missing tha
 writer out (``?nolock=1``). So the answer is checked.
 
 SQLite has no decimals, dates or booleans; ``sqlite_types.py`` says what stands for them.
+
+The statements that write rows of a txid in SQLite, each run with many rows at once.
+
+They are compiled once by SQLAlchemy; the driver then gets plain tuples, which is several times
+faster than dicts through SQLAlchemy.
+
+How the types of fields are kept in SQLite, which has four.
+
+Dates and timestamps are text that sorts as they do, booleans 0 and 1. Decimals are text with all
+digits of their scale; a function of this module adds and compares them, exactly.
 """
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import math
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.types import TypeEngine
 
-from state_backends.sql.dialect import SqlDialect, undo_statements
+from state_backends.sql.dialect import (
+    SqlDialect,
+    StateColumns,
+    ledger_table,
+    state_columns,
+    undo_statements,
+)
 from state_backends.sql.failures import damaged
 from state_backends.sql.names import (
     SQLITE_ENDS,
@@ -35,30 +57,28 @@ from state_backends.sql.names import (
     sqlite_files,
     sqlite_names,
 )
-from state_backends.sql.sqlite_rows import (
-    RowStatement,
-    delete_statement,
-    merge_statement,
-    put_statement,
-)
-from state_backends.sql.sqlite_types import column_type, decode, encode, register_functions
-from state_backends.sql.tables import ledger_table, state_columns
-from txtopo.errors import SchemaDrift, TopologyError
-from txtopo.state import Key, Puts, StateTable, Writes, checked_partials, hidden
+from txtopo.errors import SchemaDrift, TopologyError, ValueRefusedError
+from txtopo.state import Aggregate, Field, Key, Puts, StateTable, Writes, checked_partials, hidden
 
 _BUSY_TIMEOUT_S = 5.0
+
 # STRICT tables came with 3.37 (November 2021).
 _OLDEST = (3, 37, 0)
+
 _WRITES = "txtopo_writes"
+
 _TAKEN = (
     "SELECT name, type, tbl_name FROM sqlite_schema "
     "WHERE type <> 'trigger' AND name COLLATE NOCASE IN :names"
 )
+
 _KIND = "SELECT type, strict FROM pragma_table_list(?) WHERE schema = 'main'"
+
 _KEY_COLLATION = (
     "SELECT part.coll FROM pragma_index_list(?) AS found, pragma_index_xinfo(found.name) AS part "
     "WHERE found.origin = 'pk' AND part.key AND part.coll <> 'BINARY'"
 )
+
 # The first SELECT gives the second one its collation.
 _PROBE = "SELECT a.k = b.k FROM ({0} SELECT 'a') AS a, (SELECT 'A' AS k UNION SELECT 'a ') AS b"
 
@@ -297,3 +317,208 @@ def _on_connect(driver: sqlite3.Connection, _: object) -> None:
 def _on_begin(connection: sa.Connection) -> None:
     writes = connection.get_execution_options().get(_WRITES)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@dataclass(frozen=True, slots=True)
+class RowStatement:
+    """A compiled statement.
+
+    Attributes:
+        text: Its SQL, with question marks.
+        order: What each question mark stands for: the number of a column, or None for the txid.
+    """
+
+    text: str
+    order: tuple[int | None, ...]
+
+    def parameters(self, columns: list[list[Any]], txid: int) -> list[tuple[Any, ...]]:
+        """Return the parameters for rows that are given by column."""
+        tags = [txid] * len(columns[0])
+        ordered = [tags if at is None else columns[at] for at in self.order]
+        return list(zip(*ordered, strict=True))
+
+
+def put_statement(columns: StateColumns) -> RowStatement:
+    """Return the statement that sets final values."""
+    return _upsert(columns, lambda statement: dict(_excluded(columns, statement)))
+
+
+def merge_statement(state: StateTable, columns: StateColumns) -> RowStatement | None:
+    """Return the statement that combines partials with what is stored, if it has aggregates."""
+    if not state.aggregates:
+        return None
+
+    def combined(statement: sqlite.Insert) -> dict[Any, Any]:
+        excluded = _excluded(columns, statement)
+        parts = zip(state.value, state.aggregates, excluded.items(), strict=True)
+        return {
+            column: _combined(aggregate, field.type, column, new)
+            for field, aggregate, (column, new) in parts
+        }
+
+    return _upsert(columns, combined)
+
+
+def delete_statement(columns: StateColumns) -> RowStatement:
+    """Return the statement that deletes keys: tombstones in an opaque state."""
+    wanted = [column == sa.bindparam(f"at_{column.name}") for column in columns.keys]
+    if not columns.opaque:
+        return _compiled(sa.delete(columns.table).where(*wanted), columns)
+    return _compiled(
+        sa.update(columns.table)
+        .where(*wanted)
+        .values(
+            {
+                **dict(columns.moved_back()),
+                columns.txid: sa.bindparam("at_txid"),
+                columns.deleted: sa.literal_column("1"),
+            }
+        ),
+        columns,
+    )
+
+
+def _upsert(columns: StateColumns, new_values: Any) -> RowStatement:
+    given = [*columns.keys, *columns.values, columns.txid]
+    row: dict[Any, Any] = {column: sa.bindparam(f"at_{column.name}") for column in given}
+    if columns.opaque:
+        row[columns.deleted] = sa.literal_column("0")
+    statement = sqlite.insert(columns.table).values(row)
+    changes: dict[Any, Any] = {**new_values(statement), columns.txid: statement.excluded.txid}
+    if columns.opaque:
+        changes |= dict(columns.moved_back())
+    return _compiled(
+        statement.on_conflict_do_update(index_elements=columns.keys, set_=changes), columns
+    )
+
+
+def _excluded(columns: StateColumns, statement: sqlite.Insert) -> Mapping[Any, Any]:
+    return {column: statement.excluded[column.name] for column in columns.values}
+
+
+def _combined(
+    aggregate: Aggregate, kind: str, old: sa.ColumnElement[Any], new: sa.ColumnElement[Any]
+) -> sa.ColumnElement[Any]:
+    if kind.startswith("decimal"):
+        how: sa.ColumnElement[str] = sa.literal_column(f"'{aggregate.operator}'")
+        return getattr(sa.func, COMBINE_DECIMALS)(how, old, new)  # type: ignore[no-any-return]
+    if aggregate.operator != "add":
+        if kind == "string":
+            # Ordered by its bytes, as in Python, also in a user's own table.
+            old, new = sa.collate(old, "BINARY"), sa.collate(new, "BINARY")
+        smaller_or_larger = sa.func.min if aggregate.operator == "min" else sa.func.max
+        return sa.func.coalesce(smaller_or_larger(old, new), old, new)
+    # A sum beyond 64 bits becomes a float, which no INTEGER column of a STRICT table takes.
+    return sa.func.coalesce(old + new, old, new)
+
+
+def _compiled(statement: sa.ClauseElement, columns: StateColumns) -> RowStatement:
+    compiled = statement.compile(dialect=sqlite.dialect())
+    names = [f"at_{column.name}" for column in (*columns.keys, *columns.values)]
+    order = [
+        None if name == "at_txid" else names.index(name)
+        for name in getattr(compiled, "positiontup", None) or ()
+    ]
+    return RowStatement(str(compiled), tuple(order))
+
+
+COMBINE_DECIMALS = "txtopo_combine_decimals"
+
+_TYPES: dict[str, TypeEngine[Any]] = {
+    "binary": sa.LargeBinary(),
+    "boolean": sa.Integer(),
+    "byte": sa.Integer(),
+    "short": sa.Integer(),
+    "int": sa.Integer(),
+    "long": sa.Integer(),
+    "float": sa.REAL(),
+    "double": sa.REAL(),
+}
+
+_TRAPS = [decimal.Inexact, decimal.InvalidOperation]
+
+_SUM = decimal.Context(prec=38, traps=_TRAPS)
+
+_EXACT = decimal.Context(prec=39, traps=_TRAPS)
+
+
+def column_type(kind: str) -> TypeEngine[Any]:
+    """Return the column type for a field type; the rest is text."""
+    return _TYPES.get(kind, sa.Text())
+
+
+def encode(field: Field, column: list[Any]) -> list[Any]:
+    """Return a column as SQLite has it.
+
+    Raises:
+        ValueRefusedError: A NaN, which SQLite would turn into NULL, or -0.0, which loses its sign.
+    """
+    kind = field.type.partition("(")[0]
+    if kind in ("float", "double"):
+        _check_floats(field, column)
+    if kind not in _ENCODE:
+        return column
+    change = _ENCODE[kind]
+    return [None if value is None else change(value) for value in column]
+
+
+def _check_floats(field: Field, column: list[Any]) -> None:
+    for value in column:
+        nan = value != value
+        if nan or (value == 0 and math.copysign(1, value) < 0):
+            raise ValueRefusedError(
+                f"SQLite has no {'NaN' if nan else 'negative zero'}; got one in field "
+                f"{field.name!r}; nothing of its batch was written; filter it (add 0.0 to a zero), "
+                "or keep the state in PostgreSQL",
+                field=field.name,
+            )
+
+
+def decode(kind: str, value: Any) -> Any:
+    """Return what SQLite has as a value of a field type."""
+    change = _DECODE.get(kind.partition("(")[0])
+    return value if value is None or change is None else change(value)
+
+
+def register_functions(driver: sqlite3.Connection) -> None:
+    """Make the decimal function known to a connection."""
+    driver.create_function(COMBINE_DECIMALS, 3, _combine_decimals, deterministic=True)
+
+
+def _combine_decimals(combine: str, left: str | None, right: str | None) -> str | None:
+    if left is None or right is None:
+        return right if left is None else left
+    first, second = decimal.Decimal(left), decimal.Decimal(right)
+    if combine == "min":
+        return _from_decimal(min(first, second))
+    if combine == "max":
+        return _from_decimal(max(first, second))
+    # An error here makes the statement fail, and with it the whole write. All values of a column
+    # have the digits of its scale, and 10**38 is exact in one digit: only quantize counts them.
+    return _from_decimal(_SUM.quantize(_EXACT.add(first, second), first))
+
+
+def _from_decimal(value: decimal.Decimal) -> str:
+    # -0 and 0 are one key.
+    return format(abs(value) if value.is_zero() else value, "f")
+
+
+def _from_moment(value: datetime.datetime) -> str:
+    return value.isoformat(" ", "microseconds")
+
+
+_ENCODE: dict[str, Callable[[Any], Any]] = {
+    "boolean": int,
+    "decimal": _from_decimal,
+    "date": datetime.date.isoformat,
+    "timestamp": lambda value: _from_moment(value.astimezone(datetime.UTC)),
+    "timestamp_ntz": _from_moment,
+}
+
+_DECODE: dict[str, Callable[[Any], Any]] = {
+    "boolean": bool,
+    "decimal": decimal.Decimal,
+    "date": datetime.date.fromisoformat,
+    "timestamp": datetime.datetime.fromisoformat,
+    "timestamp_ntz": datetime.datetime.fromisoformat,
+}

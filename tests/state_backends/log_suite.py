@@ -13,8 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from state_backends.sql.backend import SqlBackend
-from state_backends.sql.log import LogDialect
-from state_backends.sql.log_folding import LogFolder
+from state_backends.sql.log import LogDialect, LogFolder
 from tests.state_backends.logs import (
     KEY,
     asked,

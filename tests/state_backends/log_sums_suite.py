@@ -82,7 +82,7 @@ class LogSumsSuite:
         StateDriver(state).merge(1, [("a", 2**61), ("b", 2**61)])
 
         with monkeypatch.context() as patch:
-            patch.setattr("state_backends.sql.log_sums.SumBounds._exact_bounds", None)
+            patch.setattr("state_backends.sql.log.SumBounds._exact_bounds", None)
             StateDriver(state, epoch=2).merge(2, [("a", 2**61)])
         with pytest.raises(ValueRefusedError, match="a sum of state 'log'"):
             StateDriver(state, epoch=3).merge(3, [("a", 2**62)])

@@ -9,8 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from state_backends.sql.backend import SqlBackend
-from state_backends.sql.log import LogDialect
-from state_backends.sql.log_folding import LogFolder
+from state_backends.sql.log import LogDialect, LogFolder
 from txtopo.state import Count, Fields, Lane, State, Sum, open_state
 from txtopo.testing.conformance.driver import StateDriver
 

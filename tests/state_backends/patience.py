@@ -13,8 +13,8 @@ POSTGRESQL_PATIENCE: Mapping[str, object] = {
     "state_backends.sql.postgresql._IDLE_TIMEOUT": "120s",
 }
 MARIADB_PATIENCE: Mapping[str, object] = {
-    "state_backends.sql.mariadb_server._LOCK_TIMEOUT_S": 120,
-    "state_backends.sql.mariadb_server._IDLE_TIMEOUT_S": 120,
+    "state_backends.sql.mariadb._LOCK_TIMEOUT_S": 120,
+    "state_backends.sql.mariadb._IDLE_TIMEOUT_S": 120,
 }
 
 

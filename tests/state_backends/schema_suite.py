@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from state_backends.sql.tables import LEDGER_COLUMNS_2
+from state_backends.sql.dialect import LEDGER_COLUMNS_2
 from txtopo.errors import SchemaDrift, SchemaVersionError, StateUsageError
 from txtopo.state import Count, Fields, Ledger, State, Sum, open_state
 from txtopo.testing.conformance.driver import StateDriver, whole_ledger

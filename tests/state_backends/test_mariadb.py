@@ -64,7 +64,7 @@ class TestSchema(SchemaSuite):
 class TestConnection(ConnectionSuite):
     commit_marker = b"\x03COMMIT"
     lock_settings: ClassVar[Mapping[str, object]] = {
-        "state_backends.sql.mariadb_server._LOCK_TIMEOUT_S": 1,
+        "state_backends.sql.mariadb._LOCK_TIMEOUT_S": 1,
         "state_backends.sql.backend._TRIES_MAX": 1,
     }
     patience = MARIADB_PATIENCE
@@ -153,7 +153,7 @@ def test_a_reading_of_many_rows_takes_questions_in_between(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver drops the rest of a result when it is asked something else."""
-    monkeypatch.setattr("state_backends.sql.snapshot._ROWS_AT_A_TIME", 7)
+    monkeypatch.setattr("state_backends.sql.backend._ROWS_AT_A_TIME", 7)
     state = open_state(url, table="pairs", key=Fields("x double, day date, s string"))
     store = StateDriver(state)
     day = datetime.date(2013, 7, 4)

@@ -150,7 +150,7 @@ def test_a_long_reading_takes_questions_in_between(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver drops the rest of a result when it is asked something else."""
-    monkeypatch.setattr("state_backends.sql.snapshot._ROWS_AT_A_TIME", 7)
+    monkeypatch.setattr("state_backends.sql.backend._ROWS_AT_A_TIME", 7)
     store = StateDriver(counted(url))
     for txid in range(1, 4):
         store.merge(txid, [(f"k{n}", txid) for n in range(50)])
@@ -163,7 +163,7 @@ def test_a_long_reading_takes_questions_in_between(
 
 def test_a_reading_adds_up_the_log_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not once for each page."""
-    monkeypatch.setattr("state_backends.sql.snapshot._ROWS_AT_A_TIME", 7)
+    monkeypatch.setattr("state_backends.sql.backend._ROWS_AT_A_TIME", 7)
     store = StateDriver(counted(url))
     store.merge(1, [(f"k{n}", 1) for n in range(50)])
     asked_for: list[str] = []

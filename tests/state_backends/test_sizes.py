@@ -12,9 +12,10 @@ from deltalake.exceptions import DeltaError
 
 from state_backends.delta import layout
 from state_backends.delta.failures import translated
-from state_backends.sql import mariadb_rows, postgresql_rows
+from state_backends.sql import mariadb_rows
+from state_backends.sql import postgresql as postgresql_rows
 from state_backends.sql.failures import translated as translated_by_sql
-from state_backends.sql.postgresql_types import as_csv
+from state_backends.sql.postgresql import as_csv
 from txtopo.errors import ValueRefusedError
 from txtopo.state import Fields, Max, State, open_state
 from txtopo.testing.conformance.driver import StateDriver

@@ -9,9 +9,20 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from state_backends.sql.failures import Contended, Duplicate, stuck, translated
-from state_backends.sql.mariadb_failures import _STATES, state_of
-from state_backends.sql.meanings import CLASSES, SQLITE, SQLSTATES, TEXTS, Meaning, meaning_of
+from state_backends.sql.failures import (
+    _STATES,
+    CLASSES,
+    SQLITE,
+    SQLSTATES,
+    TEXTS,
+    Contended,
+    Duplicate,
+    Meaning,
+    meaning_of,
+    state_of,
+    stuck,
+    translated,
+)
 from txtopo.errors import (
     AuthError,
     InfrastructureError,

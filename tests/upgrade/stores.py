@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from state_backends.redis.backend import VERSION as REDIS_VERSION
-from state_backends.sql.tables import SCHEMA_VERSION
+from state_backends.sql.dialect import SCHEMA_VERSION
 from tests.services.redis import RedisServer
 
 DELTA_VERSION = 2
