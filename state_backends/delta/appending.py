@@ -27,23 +27,36 @@ driver for one batch, and of files committed instead (0.1 s in a task for 500,00
   learns of a job, and the commit phase; and every executor on the file system of the table.
 
 Batches that should not pass the driver are DataFrames, merged by Spark: ``?writer=spark``.
+
+Folding a log: many small files of partials become one, while commits go on.
+
+A fold replaces the rows of txids up to *f* by their combination, tagged *f*, in one version. *f* is
+below the ledger's txid, so an undo never needs what was folded. It needs no fence: it changes no
+answer, whoever does it, and Delta refuses it if a file that it read is gone by then.
+Which files it takes, :mod:`txtopo.state.log` says.
+
+Sums of a log that could grow too large for their column are refused before they are written.
+
+Delta keeps the largest values of each file: they are the bound to begin with. See
+:mod:`txtopo.state.log`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import write_deltalake
+from deltalake import CommitProperties, write_deltalake
 
 from state_backends.delta.layout import Layout, check_sizes, without_negative_zero
-from state_backends.delta.reading import Reader
-from state_backends.delta.sums import SumGuard
-from txtopo.state import Standing, Writes, log_rows
+from state_backends.delta.reading import Reader, combined_rows, statistics
+from txtopo.state import Standing, StateTable, Writes, largest, limited_sums, log_rows
 
 if TYPE_CHECKING:
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import DeltaTable
 
 
 class Appender:
@@ -86,3 +99,72 @@ class Appender:
 
     def _before(self, table: DeltaTable, txid: int) -> pa.Table:
         return self._reader.read(table, pc.field("txid") < txid)
+
+
+def fold(table: DeltaTable, reader: Reader, layout: Layout, first: int, last: int) -> None:
+    """Replace the rows of the txids *first* to *last* by their combination, in one version."""
+    # Rows, not files: one that others made (OPTIMIZE) may reach beyond the span.
+    between = (pc.field("txid") >= first) & (pc.field("txid") <= last)
+    rows = reader.read(
+        table, between, lambda file: file.first_txid <= last and first <= file.last_txid
+    )
+    folded = combined_rows(layout.state, rows)
+    tags = pa.array([last] * folded.num_rows, pa.int64())
+    folded = folded.set_column(folded.num_columns - 1, "txid", tags)
+    write_deltalake(
+        table,
+        folded.cast(layout.schema),
+        mode="overwrite",
+        predicate=f"txid >= {first} AND txid <= {last}",
+        commit_properties=CommitProperties(custom_metadata={"txtopo.fold": f"{first}-{last}"}),
+    )
+
+
+# Statistics of decimals have lost digits on their way through JSON.
+_MARGIN = 0.99
+
+
+class SumGuard:
+    """Keeps the bounds of the sums of one state."""
+
+    def __init__(self, state: StateTable) -> None:
+        self._state = state
+        self._limits = {name: limit * _MARGIN for name, limit in limited_sums(state).items()}
+        self._bounds: dict[str, float] | None = None
+
+    def check(self, table: DeltaTable, added: pa.Table, read_all: Callable[[], pa.Table]) -> None:
+        """Check that the sums still fit when *added* is there as well.
+
+        Args:
+            table: The table before.
+            added: The rows of a batch.
+            read_all: Reads the rows of the table that stay.
+
+        Raises:
+            ValueRefusedError: A sum does not fit its column.
+        """
+        if not self._limits or not added.num_rows:
+            return
+        if self._bounds is None:
+            self._bounds = {name: _largest_in_files(table, name) for name in self._limits}
+        more = {name: largest(added.column(name)) for name in self._limits}
+        bounds = {name: self._bounds[name] + more[name] for name in self._limits}
+        if any(bounds[name] >= limit for name, limit in self._limits.items()):
+            total = combined_rows(self._state, pa.concat_tables([read_all(), added]))
+            # By so much may a sum be larger once these rows are taken back: by a redo, or since
+            # they are not written after all.
+            bounds = {name: largest(total.column(name)) + more[name] for name in self._limits}
+        self._bounds = bounds
+
+
+def _largest_in_files(table: DeltaTable, name: str) -> float:
+    names = (f"min.{name}", f"max.{name}", f"null_count.{name}", "num_records")
+    rows = zip(*statistics(table, *names), strict=True)
+    return sum((_largest_in_file(*row) for row in rows), start=0.0)
+
+
+def _largest_in_file(low: Any, high: Any, nulls: int | None, rows: int | None) -> float:
+    if low is not None and high is not None:
+        return max(abs(float(low)), abs(float(high)))
+    # A file of NULLs alone has no ends; of one without statistics nothing is known.
+    return 0.0 if rows is not None and rows == nulls else math.inf

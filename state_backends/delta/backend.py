@@ -25,16 +25,17 @@ from deltalake import DeltaTable
 from state_backends.delta.appending import Appender
 from state_backends.delta.durability import DurableLog
 from state_backends.delta.failures import FAILURES, Contended, translated
-from state_backends.delta.history import version_of
-from state_backends.delta.layout import Layout
-from state_backends.delta.ledgers import ledger_of, properties_of, transaction
-from state_backends.delta.location import Location
+from state_backends.delta.layout import Layout, Location
 from state_backends.delta.merging import Merger, commit_nothing
-from state_backends.delta.reading import Reader
-from state_backends.delta.snapshot import DeltaSnapshot
-from state_backends.delta.spark_failures import translated_of_spark
-from state_backends.delta.spark_merging import SparkMerger
-from state_backends.delta.tables import create_table, stored_states
+from state_backends.delta.reading import DeltaSnapshot, Reader, version_of
+from state_backends.delta.spark import SparkMerger, translated_of_spark
+from state_backends.delta.tables import (
+    create_table,
+    ledger_of,
+    properties_of,
+    stored_states,
+    transaction,
+)
 from state_backends.delta.upkeep import Upkeep
 from txtopo.errors import PromiseError, StateUsageError, StoreUnavailable
 from txtopo.state import (

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from state_backends.delta.layout import Layout, reserved
-from state_backends.delta.location import absolute, location
-from state_backends.delta.names import LOG, folder_name
+from state_backends.delta.layout import LOG, Layout, absolute, folder_name, location, reserved
 from state_backends.delta.spark_session import check_session, session_conf
 from txtopo.errors import TopologyError
 from txtopo.state import StateTable

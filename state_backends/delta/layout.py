@@ -1,26 +1,47 @@
-"""The columns of a state's Delta table, and the properties that say what it is."""
+"""The columns of a state's Delta table, and the properties that say what it is.
+
+Where the table of a state is: a folder on a disk or in an object store.
+
+What a state has in a folder of Delta tables, by name: here and nowhere else.
+
+Each state has a folder of its own, in which nothing else may be: whoever vacuums a table removes
+what it does not know, another table as well. So no state lies within the table of another, in
+whichever order they come, and none has the name of a log.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field, replace
+from string import ascii_letters
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.errors import ValueRefusedError
-from txtopo.state import StateTable, declaration, limited_sums
+from txtopo.errors import TopologyError, ValueRefusedError
+from txtopo.state import StateTable, declaration, hidden, limited_sums
 
 DECLARATION = "txtopo.declaration"
+
 OWNER = "txtopo.topology"
+
 COMPONENT = "txtopo.component"
+
 STATE = "txtopo.state"
+
 ENSEMBLE = "txtopo.ensemble"
+
 RETENTION = "delta.logRetentionDuration"
+
 STATISTICS = "delta.dataSkippingStatsColumns"
+
 # Written by a transaction of ours and read back: who wrote last, which does not fit into a version.
 WRITER_EPOCH = "txtopo.writer_epoch"
+
 # delta-rs joins the rows of a transaction in columns of Arrow, whose offsets have 31 bits.
 COLUMN_BYTES_MAX = 2**31 - 1
+
 _COLUMN_RESERVED = ' ,;{}()\n\t="'
 
 
@@ -112,3 +133,136 @@ def without_negative_zero(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
             zero = pa.scalar(0.0, column.type)
             rows = rows.set_column(rows.column_names.index(name), name, pc.add(column, zero))
     return rows
+
+
+_REFUSED = "%[]\\#\x7f"
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A folder with one Delta table for each state.
+
+    Attributes:
+        root: The folder: a path, or a URI that delta-rs opens.
+        options: Storage options for delta-rs, from the query of the URL. Secrets belong into the
+            environment, where delta-rs looks for them too.
+        local: Whether it is a folder of this machine.
+        history_txids: How many txids back a reader may go; ``?history_txids=`` of the URL.
+        frames: Whether Spark may write frames into it; ``?writer=spark`` of the URL.
+    """
+
+    root: str
+    options: dict[str, str] = field(default_factory=dict, repr=False)
+    local: bool = False
+    history_txids: int = 100
+    frames: bool = False
+
+    def table(self, name: str) -> str:
+        """Return where the table of a state is."""
+        return f"{self.root.rstrip('/')}/{names_of(name).folder}"
+
+
+def location(url: str) -> Location:
+    """Read the URL of a state: ``delta:///folder``, ``delta:folder`` or ``s3://bucket/folder``.
+
+    Raises:
+        TopologyError: It names no folder.
+    """
+    scheme, _, rest = url.partition(":")
+    if scheme.lower() != "delta":
+        parts = urlsplit(url)
+        if not parts.netloc:
+            raise _unreadable(url)
+        root = parts._replace(query="", fragment="").geturl()
+        return _with_options(Location(root), parts.query)
+    path, _, query = rest.partition("?")
+    if path.startswith("//"):
+        path = path[2:]
+        if not path.startswith("/"):
+            raise _unreadable(url)
+    folder = unquote(path)
+    if not folder.strip("/"):
+        raise _unreadable(url)
+    if any(sign in _REFUSED or sign < " " for sign in folder):
+        raise TopologyError(
+            f"delta-rs cannot keep a table in this folder; got {folder!r}; expected a path without "
+            "percent signs, brackets, backslashes, # and control characters; choose another folder"
+        )
+    return _with_options(Location(os.path.realpath(folder), local=True), query)
+
+
+def absolute(url: str) -> str:
+    """Return the URL with the path of a local folder made absolute: tasks may run elsewhere."""
+    place = location(url)
+    if not place.local:
+        return url
+    _, mark, query = url.partition("?")
+    return f"delta://{quote(place.root)}{mark}{query}"
+
+
+def _with_options(place: Location, query: str) -> Location:
+    options = dict(parse_qsl(query))
+    text = options.pop("history_txids", str(place.history_txids))
+    if not text.isdecimal():
+        raise TopologyError(
+            f"bad history_txids in the URL of a state; got {text!r}; expected a whole number: how "
+            "many txids back a reader may go"
+        )
+    writer = options.pop("writer", "")
+    if writer not in ("", "spark"):
+        raise TopologyError(
+            f"bad writer in the URL of a state; got {writer!r}; expected 'spark', for DataFrame "
+            "committers, or none"
+        )
+    frames = writer == "spark"
+    return replace(place, options=options, history_txids=int(text), frames=frames)
+
+
+def _unreadable(url: str) -> TopologyError:
+    return TopologyError(
+        f"cannot read the URL of a state in Delta; got {hidden(url)!r}; expected "
+        "'delta:///absolute/folder', 'delta:folder' or e.g. 's3://bucket/folder'"
+    )
+
+
+LOG = "_delta_log"
+"""The folder of a table's log; Delta's word."""
+
+CHECKSUMS = "_txtopo_checksums"
+"""The file of notes in that folder, on a local disk; see ``checksums.py``."""
+
+_PLAIN = frozenset("_0123456789" + ascii_letters)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What is of one state, below the folder of all states.
+
+    Attributes:
+        folder: The folder of its table.
+        log: The folder of its log.
+        checksums: The file of notes.
+    """
+
+    folder: str
+    log: str
+    checksums: str
+
+
+def names_of(table: str) -> Names:
+    """Return the names of what a state has."""
+    folder = folder_name(table)
+    return Names(folder, f"{folder}/{LOG}", f"{folder}/{LOG}/{CHECKSUMS}")
+
+
+def folder_name(table: str) -> str:
+    """Return the folder for a table: other signs than letters and digits stand as ``-`` and hex.
+
+    delta-rs decodes percent signs in a path, and object stores take few signs as they are.
+    """
+    return "".join(chr(byte) if chr(byte) in _PLAIN else f"-{byte:02x}" for byte in table.encode())
+
+
+def table_name(folder: str) -> str:
+    """Return the table that has a folder."""
+    return unquote(folder.replace("%", "%25").replace("-", "%"))

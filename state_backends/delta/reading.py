@@ -2,21 +2,35 @@
 
 Conditions are tried on rows alone, never on statistics: delta-rs writes those of text as views,
 with which pyarrow cannot compare, and 0.0 is not found in a file whose smallest value is -0.0.
+
+The files of one version of a table, with the txids that they span.
+
+Combining the rows of a log by key, as every reader of it does.
+
+One version of a state's Delta table, read into Arrow.
+
+Earlier versions of a state: which one holds a txid, and when files of older ones may go.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import LocalFileSystem, PyFileSystem
 
-from state_backends.delta.files import LogFile, files_of
-from state_backends.delta.location import Location
+from state_backends.delta.failures import FAILURES, translated
+from state_backends.delta.layout import Layout, Location
+from state_backends.delta.tables import LEDGER, application, notes_of, unpacked
+from txtopo.errors import ValueRefusedError
+from txtopo.state import Aggregate, Key, Ledger, Row, Snapshot, StateTable, is_exact
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -57,3 +71,254 @@ class Reader:
             return dataset.to_table()
         found = [pa.Table.from_batches([batch]).filter(condition) for batch in dataset.to_batches()]
         return pa.concat_tables([self._schema.empty_table(), *found])
+
+
+ANY_TXID = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file of a table.
+
+    Attributes:
+        path: Below the folder of the table.
+        first_txid: Smallest txid of its rows; 0 if its writer kept no statistics.
+        last_txid: Largest txid of its rows; larger than all if its writer kept no statistics.
+        rows: How many it has; 0 if its writer kept no statistics.
+    """
+
+    path: str
+    first_txid: int
+    last_txid: int
+    rows: int
+
+
+def files_of(table: DeltaTable) -> list[LogFile]:
+    """Return the files that may have rows, in the order of their last txids."""
+    columns = statistics(table, "path", "min.txid", "max.txid", "num_records")
+    files = [
+        LogFile(
+            path,
+            0 if first is None else first,
+            ANY_TXID if last is None else last,
+            rows or 0,
+        )
+        for path, first, last, rows in zip(*columns, strict=True)
+        if rows != 0
+    ]
+    return sorted(files, key=lambda file: file.last_txid)
+
+
+def statistics(table: DeltaTable, *names: str) -> list[list[Any]]:
+    """Return columns of what the log says of each file; None where a writer kept no statistics."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    nothing = [None] * actions.num_rows
+    there = set(actions.column_names)
+    return [actions.column(name).to_pylist() if name in there else nothing for name in names]
+
+
+_SKIPPING = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
+
+_DIGITS = 76
+"""Room for a sum of as many rows as anybody has: Arrow's own sums wrap without a word."""
+
+
+def combined_rows(state: StateTable, rows: pa.Table) -> pa.Table:
+    """Return one row for each key: key, value, and the largest txid.
+
+    Raises:
+        ValueRefusedError: A sum does not fit its column.
+    """
+    # Names of our own: the user's might be those that pyarrow makes.
+    keys = [f"k{at}" for at in range(len(state.key))]
+    values = [f"v{at}" for at in range(len(state.value))]
+    wide = rows.select([*state.key.names, *state.value.names, "txid"])
+    wide = wide.rename_columns([*keys, *values, "t"])
+    functions: list[tuple[str, str, pc.ScalarAggregateOptions]] = [("t", "max", _SKIPPING)]
+    for name, field, aggregate in zip(values, state.value, state.aggregates, strict=True):
+        column = wide.column(name)
+        if aggregate.operator == "add" and is_exact(field.type):
+            scale = column.type.scale if pa.types.is_decimal(column.type) else 0
+            wide = _with(wide, name, column.cast(pa.decimal256(_DIGITS, scale)))
+        elif aggregate.operator != "add" and pa.types.is_floating(column.type):
+            wide = wide.append_column(f"{name}n", pc.is_nan(column))
+            functions.append((f"{name}n", "max", _SKIPPING))
+        functions.append((name, _function(aggregate), _SKIPPING))
+    found = wide.group_by(keys, use_threads=False).aggregate(functions)
+    combined = [
+        _with_nan(found, name, aggregate)
+        for name, aggregate in zip(values, state.aggregates, strict=True)
+    ]
+    columns = [*(found.column(key) for key in keys), *combined, found.column("t_max")]
+    fields = [*state.key.arrow_schema(), *state.value.arrow_schema(), pa.field("txid", pa.int64())]
+    named = pa.table(columns, names=[field.name for field in fields])
+    try:
+        return named.cast(pa.schema(fields))
+    except pa.ArrowInvalid as error:
+        raise ValueRefusedError(
+            f"a sum of state {state.name!r} does not fit its column: {error}; a log notices that "
+            "when it is read or folded; use a wider type, or open_state(…, mode='table')",
+            state=state.name,
+        ) from error
+
+
+def _with_nan(found: pa.Table, name: str, aggregate: Aggregate) -> Any:
+    """Return the combined values; NaN is the largest number, and pyarrow passes over it."""
+    column = found.column(f"{name}_{_function(aggregate)}")
+    if f"{name}n_max" not in found.column_names:
+        return column
+    nan = found.column(f"{name}n_max")
+    if aggregate.operator == "min":
+        nan = pc.and_kleene(nan, pc.is_null(column, nan_is_null=True))
+    return pc.if_else(pc.fill_null(nan, False), pa.scalar(float("nan"), column.type), column)
+
+
+def _function(aggregate: Aggregate) -> str:
+    assert aggregate.operator is not None
+    return {"add": "sum", "min": "min", "max": "max"}[aggregate.operator]
+
+
+def _with(rows: pa.Table, name: str, column: Any) -> pa.Table:
+    return rows.set_column(rows.column_names.index(name), name, column)
+
+
+_ROWS_AT_A_TIME = 10_000
+
+
+class DeltaSnapshot(Snapshot):
+    """Rows and ledger of one version of the table; later versions do not change it."""
+
+    def __init__(
+        self, table: DeltaTable, reader: Reader, layout: Layout, ledger: Ledger | None, place: str
+    ) -> None:
+        self._table = table
+        self._reader = reader
+        self._layout = layout
+        self._ledger = ledger
+        self._place = place
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The ledger, or None for a state that nobody has claimed."""
+        return self._ledger
+
+    def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
+        """Return the rows of those of *keys* that exist, tombstones too."""
+        if not keys:
+            return {}
+        # Each column alone narrows the rows; the keys themselves decide below.
+        schema = self._layout.state.key.arrow_schema()
+        columns = zip(schema, zip(*keys, strict=True), strict=True)
+        among = [pc.field(f.name).isin(pa.array(set(part), f.type)) for f, part in columns]
+        wanted = set(keys)
+        found = self._read(reduce(lambda left, right: left & right, among))
+        return {key: row for key, row in _rows(found, self._layout) if key in wanted}
+
+    def items(self) -> Iterator[tuple[Key, Row]]:
+        """Yield every row, tombstones too."""
+        return _rows(self._read(None), self._layout)
+
+    def _read(self, condition: Any) -> pa.Table:
+        try:
+            found = self._reader.read(self._table, condition)
+        except FAILURES as error:
+            raise translated(error, self._place, uri=self._table.table_uri) from error
+        if self._layout.state.mode == "log":
+            return combined_rows(self._layout.state, found)
+        return found
+
+
+def _rows(found: pa.Table, layout: Layout) -> Iterator[tuple[Key, Row]]:
+    width, values = len(layout.keys), len(layout.values)
+    for batch in found.to_batches(_ROWS_AT_A_TIME):
+        for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            key, current = record[:width], record[width : width + values]
+            txid = record[width + values]
+            if not layout.opaque:
+                yield key, Row(txid, current)
+                continue
+            previous_txid, deleted = record[-2:]
+            if previous_txid is None:
+                yield key, Row(txid, current, deleted=deleted)
+            else:
+                previous = record[width + values + 1 : -2]
+                yield key, Row(txid, current, previous, previous_txid, deleted)
+
+
+_FIRST_LOOK = 64
+
+_MS_OF_A_SECOND = 1000
+
+
+def version_of(
+    txid: int,
+    newest: DeltaTable,
+    open_at: Callable[[int], DeltaTable],
+    topology: str,
+    state: str,
+) -> DeltaTable | None:
+    """Return the last version that holds *txid*, or None if the log has it no more.
+
+    The txid of a version never gets smaller, so it is searched by halving. ``history()`` would not
+    do: it counts back from the version that is newest when it is asked.
+
+    Args:
+        txid: The txid.
+        newest: The table at its newest version.
+        open_at: Opens another version.
+        topology: Who owns the state.
+        state: Name of the state.
+    """
+    application_id = application(topology, state)
+
+    def held(table: DeltaTable) -> int:
+        packed = table.transaction_version(application_id)
+        return 0 if packed is None else unpacked(packed)[1]
+
+    if held(newest) == txid:
+        return newest
+    found: DeltaTable | None = None
+    low, high = 0, newest.version() - 1
+    while low <= high:
+        middle = (low + high) // 2
+        try:
+            table = open_at(middle)
+        except FAILURES:
+            low = middle + 1  # the log does not go back so far
+            continue
+        if held(table) <= txid:
+            found, low = table, middle + 1
+        else:
+            high = middle - 1
+    return found if found is not None and held(found) == txid else None
+
+
+def seconds_since(table: DeltaTable, txid: int) -> int | None:
+    """Return how old *txid* was when the newest commit was made, in seconds, rounded up.
+
+    None if the log does not go back so far.
+    """
+    newest: int | None = None
+    for commit in _commits(table):
+        moment = int(commit["timestamp"])
+        newest = moment if newest is None else newest
+        held = _txid(commit)
+        if held is not None and held <= txid:
+            return -((moment - newest) // _MS_OF_A_SECOND)
+    return None
+
+
+def _txid(commit: dict[str, Any]) -> int | None:
+    version = notes_of(commit).get(LEDGER)
+    return None if version is None else unpacked(int(version))[1]
+
+
+def _commits(table: DeltaTable) -> Iterator[dict[str, Any]]:
+    """Yield the commits from the newest back, a few at first, since each is a file."""
+    limit, seen = _FIRST_LOOK, 0
+    while True:
+        commits = table.history(limit)
+        yield from commits[seen:]
+        if len(commits) < limit:
+            return
+        limit, seen = limit * 4, len(commits)

@@ -16,11 +16,9 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from state_backends.delta.files import files_of
-from state_backends.delta.folding import fold
-from state_backends.delta.history import seconds_since
+from state_backends.delta.appending import fold
 from state_backends.delta.layout import RETENTION, Layout
-from state_backends.delta.reading import Reader
+from state_backends.delta.reading import Reader, files_of, seconds_since
 from txtopo.state import SEGMENTS_OF_A_TIER, Lane, span_to_fold
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from state_backends.delta.backend import DeltaBackend
 from state_backends.delta.factory import DeltaFactory
-from state_backends.delta.location import location
-from state_backends.delta.spark_rows import sql_types
+from state_backends.delta.layout import location
+from state_backends.delta.spark import sql_types
 from txtopo.errors import ValueRefusedError
 from txtopo.runtime.session import active_session
 from txtopo.state import (

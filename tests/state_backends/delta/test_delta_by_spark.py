@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from state_backends.delta.backend import DeltaBackend
-from state_backends.delta.packing import application, packed
-from state_backends.delta.spark_merging import SparkMerger
+from state_backends.delta.spark import SparkMerger
+from state_backends.delta.tables import application, packed
 from tests.state_backends.delta.by_spark import SCHEME, framed, register
 from tests.state_backends.delta.names import DeltaNames
 from tests.state_backends.delta.tables import table_of

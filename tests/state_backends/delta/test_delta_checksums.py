@@ -1,6 +1,6 @@
 """A bit of Delta's log that changes by itself: found, or without effect; never other rows.
 
-Without the notes of ``state_backends/delta/checksums.py`` one flip in forty is believed: rows that
+Without the notes of ``state_backends/delta/durability.py`` one flip in forty is believed: rows that
 were replaced are there twice, or the ledger is another one.
 """
 
@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from state_backends.delta import checksums
-from state_backends.delta.names import CHECKSUMS as FILE
+from state_backends.delta import durability
+from state_backends.delta.layout import CHECKSUMS as FILE
 from txtopo.errors import StoreDamagedError
 from txtopo.state import Ledger, State, StateKind, open_state
 from txtopo.testing.conformance.driver import StateDriver, whole_ledger
@@ -181,7 +181,7 @@ def test_notes_of_entries_that_are_gone_do_not_speak_of_new_ones(url: str, folde
 
 
 def test_the_notes_stay_few(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checksums, "KEPT", 3)
+    monkeypatch.setattr(durability, "KEPT", 3)
     fill(url)
     assert len((folder / "_delta_log" / FILE).read_text().splitlines()) > 4
 

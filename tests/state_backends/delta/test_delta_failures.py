@@ -13,7 +13,7 @@ from deltalake.exceptions import (
 )
 
 from state_backends.delta.failures import Contended, translated
-from state_backends.delta.spark_failures import translated_of_spark
+from state_backends.delta.spark import translated_of_spark
 from txtopo.errors import (
     AuthError,
     LedgerGapError,

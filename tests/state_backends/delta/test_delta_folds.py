@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from state_backends.delta.appending import fold
 from state_backends.delta.backend import DeltaBackend
-from state_backends.delta.files import files_of
-from state_backends.delta.folding import fold
 from state_backends.delta.layout import Layout
+from state_backends.delta.reading import files_of
 from tests.state_backends.delta.tables import log_of, table_of
 from tests.state_backends.logs import fold_under_way
 from txtopo.errors import ValueRefusedError

@@ -8,8 +8,8 @@ import pytest
 from deltalake import DeltaTable
 
 from state_backends.delta import upkeep
-from state_backends.delta.history import seconds_since, version_of
 from state_backends.delta.layout import RETENTION
+from state_backends.delta.reading import seconds_since, version_of
 from state_backends.delta.upkeep import fit_log, remove_old_files
 from tests.state_backends.delta.tables import COUNTED, log_of, seen, table_of
 from txtopo.errors import StateUsageError, StoreDamagedError, TopologyError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from state_backends.delta import tables
-from state_backends.delta.names import LOG, names_of
+from state_backends.delta.layout import LOG, names_of
 from txtopo.errors import SchemaDrift, TopologyError
 from txtopo.state import Count, Fields, State, StateMode, open_state
 from txtopo.testing.conformance.driver import StateDriver

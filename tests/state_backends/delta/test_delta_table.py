@@ -13,8 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from state_backends.delta import durability
 from state_backends.delta.failures import Contended, translated
-from state_backends.delta.ledgers import ledger_of
-from state_backends.delta.packing import packed, unpacked
+from state_backends.delta.tables import ledger_of, packed, unpacked
 from tests.state_backends.delta.tables import COUNTED, log_of, seen, table_of
 from txtopo.errors import (
     FencedError,

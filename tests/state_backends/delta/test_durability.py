@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from state_backends.delta import durability
-from state_backends.delta.checksums import LogChecksums
-from state_backends.delta.durability import DurableLog
+from state_backends.delta.durability import DurableLog, LogChecksums
 
 LIMIT_S = 60.0
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from state_backends.delta.appending import fold
 from state_backends.delta.backend import DeltaBackend
-from state_backends.delta.folding import fold
 from state_backends.delta.layout import Layout
 from tests.services.forgetful_disk import ForgetfulDisk
 from tests.state_backends.delta.tables import log_of, table_of

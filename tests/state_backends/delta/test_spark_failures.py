@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from state_backends.delta.failures import Contended
-from state_backends.delta.spark_failures import translated_of_spark
+from state_backends.delta.spark import translated_of_spark
 from txtopo.errors import UnknownOutcomeError, ValueRefusedError
 
 JAVA = "An error occurred while calling o172.execute.\n: "
