@@ -52,7 +52,7 @@ from txtopo.state import (
     Writes,
     claimed,
     combines_in_store,
-    row_backend,
+    final_values,
     standing,
 )
 
@@ -231,7 +231,7 @@ class DeltaBackend(StateBackend):
         if kept or combines_in_store(self._state):
             return writes
         read = DeltaSnapshot(table, self._reader, self._layout, held, self._place).rows
-        return row_backend(self._state, txid, writes, read)
+        return final_values(self._state, txid, writes, read)
 
     def _written(self, table: DeltaTable, ledger: Ledger) -> None:
         self._log.written(table.version())

@@ -111,16 +111,16 @@ def check_sizes(state: StateTable, rows: pa.Table) -> None:
     Raises:
         ValueRefusedError: A column is too large.
     """
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        text = pa.types.is_string(field.type) or pa.types.is_binary(field.type)
+    for each, column in zip(rows.schema, rows.columns, strict=True):
+        text = pa.types.is_string(each.type) or pa.types.is_binary(each.type)
         if text and column.nbytes > COLUMN_BYTES_MAX:
             raise ValueRefusedError(
                 f"a batch is too large for state {state.name!r} in Delta; got {column.nbytes} "
-                f"bytes in column {field.name!r}; expected at most {COLUMN_BYTES_MAX}; nothing of "
+                f"bytes in column {each.name!r}; expected at most {COLUMN_BYTES_MAX}; nothing of "
                 "it was written; no setting raises that; let the spout cut smaller batches, or "
                 "write shorter values",
                 state=state.name,
-                column=field.name,
+                column=each.name,
                 bytes=column.nbytes,
             )
 

@@ -40,8 +40,8 @@ from txtopo.state import (
     Writes,
     claimed,
     combines_in_store,
+    final_values,
     hidden,
-    row_backend,
     standing,
 )
 
@@ -151,7 +151,7 @@ class SqlBackend(StateBackend):
         if combines_in_store(state):
             return writes
         read = SqlSnapshot(connection, self._dialect, self._place).rows
-        return row_backend(state, txid, writes, read)
+        return final_values(state, txid, writes, read)
 
     def _locked_ledger(self, connection: sa.Connection) -> Ledger | None:
         table = self._dialect.ledger

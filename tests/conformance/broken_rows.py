@@ -20,7 +20,7 @@ from txtopo.state import (
     Sum,
     Writes,
     combines_in_store,
-    row_backend,
+    final_values,
 )
 
 
@@ -123,7 +123,7 @@ class WritesPartialsThatItCannotCombine(BrokenStore):
 
     def changed(self, rows: Rows, txid: int, writes: Writes, found: Standing) -> Changes:
         if isinstance(writes, Merges) and not combines_in_store(self.table):
-            writes = row_backend(self.table, txid, writes, lambda _: {})
+            writes = final_values(self.table, txid, writes, lambda _: {})
         return super().changed(rows, txid, writes, found)
 
 
@@ -135,7 +135,7 @@ class CombinesWithAnEarlierAttempt(BrokenStore):
     def changed(self, rows: Rows, txid: int, writes: Writes, found: Standing) -> Changes:
         if isinstance(writes, Merges) and not combines_in_store(self.table):
             seen = {key: replace(row, txid=0) for key, row in rows.items()}
-            writes = row_backend(self.table, txid, writes, lambda _: seen)
+            writes = final_values(self.table, txid, writes, lambda _: seen)
         return super().changed(rows, txid, writes, found)
 
 

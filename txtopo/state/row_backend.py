@@ -268,20 +268,20 @@ def checked_partials(table: StateTable, partials: pa.Table) -> pa.Table:
             f"expected {columns!r}; {error}",
             state=table.name,
         ) from error
-    for field in table.key:
-        column = exact.column(field.name)
+    for part in table.key:
+        column = exact.column(part.name)
         is_nan = pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py()
         if column.null_count or is_nan:
             raise ValueRefusedError(
                 f"a key of state {table.name!r} is {'NaN' if is_nan else 'NULL'} in field "
-                f"{field.name!r}; expected a value; filter such rows or give them a key",
+                f"{part.name!r}; expected a value; filter such rows or give them a key",
                 state=table.name,
-                field=field.name,
+                field=part.name,
             )
         if pa.types.is_floating(column.type):
             # -0.0 and 0.0 are one key: some stores would tell them apart, others would not.
             unsigned = pc.add(column, pa.scalar(0.0, column.type))
-            exact = exact.set_column(columns.index[field.name], exact.field(field.name), unsigned)
+            exact = exact.set_column(columns.index[part.name], exact.field(part.name), unsigned)
     exact = exact.sort_by([(name, "ascending") for name in table.key.names])
     _check_distinct(table, exact)
     return exact

@@ -232,10 +232,10 @@ def checked_streams(id: str, component: object) -> Mapping[str, Stream]:
             raise _undeclared(id, f"output_streams[{name!r}]", declared)
     streams = declared_streams(component)
     for name, stream in streams.items():
-        for field in stream.fields:
-            if field.type == "json":
+        for declared in stream.fields:
+            if part.type == "json":
                 raise TopologyError(
-                    f"field {field.name!r} of stream {name!r} of {id!r} is json, which is a type "
+                    f"field {part.name!r} of stream {name!r} of {id!r} is json, which is a type "
                     "for the values of a state; expected another type; declare it as a string, and "
                     "use json.dumps and json.loads",
                     component=id,
