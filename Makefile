@@ -47,7 +47,7 @@ bench-stores: java services jars-try $(READY)  ## what a commit costs in each st
 	$(PYTHON) -m benchmarks.delta_commits
 
 stores: java services jars-try object-store $(READY)  ## the suites of all stores, in half an hour; writes docs/stores.md
-	$(PYTHON) -m tests.conformance.stores_page $(ARGS)
+	$(PYTHON) -m tests.unit.testing.conformance.stores_page $(ARGS)
 
 delta-jar: $(READY)  ## fetch the jars with which Spark reads and writes Delta tables
 	@.ci/delta-jar
@@ -70,20 +70,20 @@ simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults; SEED=7 rep
 		--processes $(CORES) --report docs/simulation.md) $(ARGS)
 
 mutants: java services kafka $(READY)  ## break one rule after the other in a copy, and show what notices
-	$(PYTHON) -m tests.mutants $(ARGS)
+	$(PYTHON) -m tests.faults.mutants $(ARGS)
 
 fuzz: $(READY)  ## INPUTS=100000 mutated inputs for every reader: no crash, no hang, no other rows
-	$(PYTHON) -m tests.fuzz --inputs $(INPUTS) $(ARGS)
+	$(PYTHON) -m tests.faults.fuzz --inputs $(INPUTS) $(ARGS)
 
 faults: java services $(READY)  ## a crash at every point, two coordinators in every order, KILLS=1000 kills
-	$(PYTHON) -m tests.simulation.crash_points
-	$(PYTHON) -m tests.kills.campaign --kills $(KILLS) $(ARGS)
+	$(PYTHON) -m tests.faults.simulated.crash_points
+	$(PYTHON) -m tests.faults.processes.campaign --kills $(KILLS) $(ARGS)
 
 rows: java services jars-try $(READY)  ## the tests of the 58 rows of the fault matrix; writes docs/faults.md
-	$(PYTHON) -m tests.rows $(ARGS)
+	$(PYTHON) -m tests.faults.matrix $(ARGS)
 
 soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults of all kinds; writes docs/soak.md
-	$(PYTHON) -m tests.soak --minutes $(MINUTES) $(ARGS)
+	$(PYTHON) -m tests.faults.soak --minutes $(MINUTES) $(ARGS)
 
 test-all: java services jars-try object-store $(READY)  ## every test, also those that take minutes
 	$(PYTHON) -m pytest $(ARGS)

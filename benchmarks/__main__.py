@@ -16,7 +16,7 @@ from benchmarks.store import TABLE, check, fresh_database, sqlite_database
 from benchmarks.streaming import run_streaming
 from benchmarks.topology import run_log, run_resident, run_topology
 from benchmarks.workloads import WORKLOADS, Workload
-from tests.services.postgresql import PostgresServer
+from tests.harness.servers.postgresql import PostgresServer
 from txtopo.runtime.session import open_session
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from benchmarks.data import zipf_words
 from benchmarks.report import machine
 from benchmarks.store import TABLE, create, fresh_database, plain, upsert
 from benchmarks.workloads import WORDS, Workload
-from tests.services.kafka import KafkaBroker
-from tests.services.postgresql import PostgresServer
+from tests.harness.servers.kafka import KafkaBroker
+from tests.harness.servers.postgresql import PostgresServer
 from txtopo import Config, PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
 from txtopo.runtime.session import open_session

@@ -25,7 +25,7 @@ from benchmarks.report import machine
 from benchmarks.store import TABLE, check, fresh_database
 from benchmarks.topology import run_topology
 from benchmarks.workloads import WORKLOADS
-from tests.services.postgresql import PostgresServer
+from tests.harness.servers.postgresql import PostgresServer
 from txtopo.runtime.session import open_session
 
 if TYPE_CHECKING:

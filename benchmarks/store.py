@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from benchmarks.data import Source
 from benchmarks.workloads import Workload
-from tests.services.postgresql import PostgresServer
+from tests.harness.servers.postgresql import PostgresServer
 
 TABLE = "counts"
 _COUNTS = "CREATE TABLE counts (word text PRIMARY KEY, count bigint NOT NULL)"

@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from benchmarks.delta_session import delta_session
 from benchmarks.report import machine
-from tests.services.mariadb import MariaServer
-from tests.services.postgresql import PostgresServer
-from tests.services.redis import RedisServer
-from tests.state_backends.delta.by_spark import SCHEME, register
+from tests.harness.servers.mariadb import MariaServer
+from tests.harness.servers.postgresql import PostgresServer
+from tests.harness.servers.redis import RedisServer
+from tests.unit.state_backends.delta.by_spark import SCHEME, register
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConfigError
 from txtopo.state import Count, Fields, Merges, StateMode, open_state

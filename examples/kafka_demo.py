@@ -22,7 +22,7 @@ from pathlib import Path
 
 from examples.demo import ROOT, lines
 from examples.kafka_word_count import REPORTS, WORDS, counted
-from tests.services.kafka import KafkaBroker, jars
+from tests.harness.servers.kafka import KafkaBroker, jars
 
 PARTITIONS = 4
 VOCABULARY = 500

@@ -19,18 +19,18 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.services.kafka import KafkaBroker
-    from tests.services.mariadb import MariaServer
-    from tests.services.object_store import ObjectStore
-    from tests.services.postgresql import PostgresServer
-    from tests.services.rabbitmq import RabbitServer
-    from tests.services.redis import RedisServer
-    from tests.services.zookeeper import ZooKeeperProcess
+    from tests.harness.servers.kafka import KafkaBroker
+    from tests.harness.servers.mariadb import MariaServer
+    from tests.harness.servers.object_store import ObjectStore
+    from tests.harness.servers.postgresql import PostgresServer
+    from tests.harness.servers.rabbitmq import RabbitServer
+    from tests.harness.servers.redis import RedisServer
+    from tests.harness.servers.zookeeper import ZooKeeperProcess
 
 # What is quick comes first, so that a mistake shows early. Tests of one rank share their fixtures.
 RANKS = ("integration", "service", "spark", "kills", "slow")
-# Folders whose tests all get the mark of the same name.
-MARKED_FOLDERS = ("integration", "kills")
+# Folders whose tests all get this mark.
+MARKED_FOLDERS = {"integration": "integration", "processes": "kills"}
 # The first mark of all tests of a file.
 MARKS_OF_FILE = re.compile(r"^pytestmark = \[?pytest\.mark\.(\w+)", re.MULTILINE)
 
@@ -38,7 +38,7 @@ MARKS_OF_FILE = re.compile(r"^pytestmark = \[?pytest\.mark\.(\w+)", re.MULTILINE
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The Spark session of this run."""
-    from tests.spark_session import open_test_session
+    from tests.harness.spark_session import open_test_session
 
     session = open_test_session()
     yield session
@@ -48,7 +48,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgresServer]:
     """A private PostgreSQL cluster on a loopback port."""
-    from tests.services.postgresql import PostgresServer
+    from tests.harness.servers.postgresql import PostgresServer
 
     with PostgresServer() as server:
         yield server
@@ -57,7 +57,7 @@ def postgresql() -> Iterator[PostgresServer]:
 @pytest.fixture(scope="session")
 def zookeeper() -> Iterator[ZooKeeperProcess]:
     """A ZooKeeper server in a process of its own."""
-    from tests.services.zookeeper import ZooKeeperProcess
+    from tests.harness.servers.zookeeper import ZooKeeperProcess
 
     with ZooKeeperProcess() as server:
         yield server
@@ -66,7 +66,7 @@ def zookeeper() -> Iterator[ZooKeeperProcess]:
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaServer]:
     """A private MariaDB server on a loopback port."""
-    from tests.services.mariadb import MariaServer
+    from tests.harness.servers.mariadb import MariaServer
 
     with MariaServer() as server:
         yield server
@@ -75,7 +75,7 @@ def mariadb() -> Iterator[MariaServer]:
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
     """A private Redis server on a loopback port."""
-    from tests.services.redis import RedisServer
+    from tests.harness.servers.redis import RedisServer
 
     with RedisServer() as server:
         yield server
@@ -84,7 +84,7 @@ def redis_server() -> Iterator[RedisServer]:
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[RabbitServer]:
     """A private RabbitMQ server on a loopback port."""
-    from tests.services.rabbitmq import RabbitServer
+    from tests.harness.servers.rabbitmq import RabbitServer
 
     with RabbitServer() as server:
         yield server
@@ -93,7 +93,7 @@ def rabbitmq() -> Iterator[RabbitServer]:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaBroker]:
     """A private Kafka broker on a loopback port."""
-    from tests.services.kafka import KafkaBroker
+    from tests.harness.servers.kafka import KafkaBroker
 
     with KafkaBroker() as broker:
         yield broker
@@ -102,7 +102,7 @@ def kafka() -> Iterator[KafkaBroker]:
 @pytest.fixture(scope="session")
 def object_store() -> Iterator[ObjectStore]:
     """A private object store on a loopback port."""
-    from tests.services.object_store import ObjectStore
+    from tests.harness.servers.object_store import ObjectStore
 
     with ObjectStore() as store:
         yield store
@@ -115,27 +115,27 @@ def missing(need: str) -> str | None:
         found = shutil.which("initdb") or glob("/usr/lib/postgresql/*/bin/initdb")
         return None if found else "no PostgreSQL (initdb not found; try make services)"
     if need == "mariadb":
-        from tests.services.mariadb import find_program
+        from tests.harness.servers.mariadb import find_program
 
         if find_spec("pymysql") is None:
             return "no PyMySQL (try pip install txtopo[mysql])"
         programs = map(find_program, ("mariadbd", "mariadb-install-db"))
         return None if all(programs) else "no MariaDB (mariadbd not found; try make services)"
     if need == "redis":
-        from tests.services.redis import find_server
+        from tests.harness.servers.redis import find_server
 
         if find_spec("redis") is None:
             return "no redis-py (try pip install txtopo[redis])"
         return None if find_server() else "no Redis (redis-server not found; try make services)"
     if need == "rabbitmq":
-        from tests.services.rabbitmq import find_server as find_rabbitmq
+        from tests.harness.servers.rabbitmq import find_server as find_rabbitmq
 
         if find_spec("pika") is None:
             return "no pika (try pip install txtopo[rabbitmq])"
         found_rabbitmq = find_rabbitmq()
         return None if found_rabbitmq else "no RabbitMQ (not found; try make services)"
     if need == "kafka":
-        from tests.services.kafka import jars
+        from tests.harness.servers.kafka import jars
 
         if find_spec("confluent_kafka") is None:
             return "no confluent-kafka (try pip install txtopo[kafka])"
@@ -143,11 +143,11 @@ def missing(need: str) -> str | None:
             return "no Kafka broker (jars not found; try make kafka)"
         return None if _java() else "no Java"
     if need == "delta-spark":
-        from tests.spark_session import delta_conf
+        from tests.harness.spark_session import delta_conf
 
         return None if delta_conf() else "no jars of delta-spark (try make delta-jar)"
     if need == "object-store":
-        from tests.services.object_store import find_python
+        from tests.harness.servers.object_store import find_python
 
         return None if find_python() else "no object store (try make object-store)"
     if need in ("spark", "zookeeper"):
@@ -166,7 +166,7 @@ def _java() -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """Take fewer examples of each property where only the fast tests run; see also below."""
     gc.disable()
-    from tests.chance import be_patient, take_fewer
+    from tests.harness.chance import be_patient, take_fewer
 
     be_patient()
     if all(left_out(rank, config) for rank in RANKS):
@@ -175,7 +175,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import a folder or file of which nothing will run: clients of servers load slowly."""
-    marks = [mark for mark in MARKED_FOLDERS if mark == collection_path.name]
+    marks = [mark for folder, mark in MARKED_FOLDERS.items() if folder == collection_path.name]
     if collection_path.suffix == ".py":
         marks = MARKS_OF_FILE.findall(collection_path.read_text())
     return any(left_out(mark, config) for mark in marks) or None
@@ -197,7 +197,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what uses a shared fixture or lies in a folder of its own; put what is quick first."""
     for item in items:
         for folder in set(MARKED_FOLDERS).intersection(item.path.parts):
-            item.add_marker(folder)
+            item.add_marker(MARKED_FOLDERS[folder])
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures:
             item.add_marker(pytest.mark.spark)

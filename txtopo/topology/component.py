@@ -233,11 +233,11 @@ def checked_streams(id: str, component: object) -> Mapping[str, Stream]:
     streams = declared_streams(component)
     for name, stream in streams.items():
         for declared in stream.fields:
-            if part.type == "json":
+            if declared.type == "json":
                 raise TopologyError(
-                    f"field {part.name!r} of stream {name!r} of {id!r} is json, which is a type "
-                    "for the values of a state; expected another type; declare it as a string, and "
-                    "use json.dumps and json.loads",
+                    f"field {declared.name!r} of stream {name!r} of {id!r} is json, which is a "
+                    "type for the values of a state; expected another type; declare it as a "
+                    "string, and use json.dumps and json.loads",
                     component=id,
                 )
     return streams

@@ -1,0 +1,1 @@
+"""Crashes, bad inputs, planted bugs and strangers."""

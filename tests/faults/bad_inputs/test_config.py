@@ -1,0 +1,88 @@
+"""Settings that there are not, or of another type: refused before anything is opened."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.faults.bad_inputs.evidence import untouched
+from tests.faults.bad_inputs.numbers import bad_input
+from tests.faults.bad_inputs.topologies import keeping
+from tests.services.integration.running import LOCAL, Place
+from txtopo import Config
+from txtopo.errors import ConfigError
+from txtopo.runtime.start import start_topology
+
+
+@bad_input(77)
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("max_spout_pendin", r"did you mean 'max_spout_pending'\?"),
+        ("batch_timeout", r"did you mean 'batch_timeout_s'\?"),
+        ("colour", "known are carrier, zookeeper, zookeeper_dir, "),
+    ],
+)
+def test_an_unknown_setting_suggests_the_nearest(name: str, hint: str) -> None:
+    settings: dict[str, Any] = {name: 1}
+
+    makers: list[Callable[[], Config]] = [
+        lambda: Config(**settings),
+        lambda: replace(LOCAL, **settings),
+    ]
+    for make in makers:
+        with pytest.raises(ConfigError, match=f"unknown setting '{name}'; {hint}") as caught:
+            make()
+        assert caught.value.setting == name
+
+
+def test_known_settings_are_taken_as_they_were() -> None:
+    assert Config("local", slots=3) == replace(Config(slots=3), carrier="local")
+    assert pickle.loads(pickle.dumps(Config(slots=3))) == Config(slots=3)
+
+
+@bad_input(78)
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("zookeeper", 2181, "zookeeper is of the wrong type; got int; expected a string"),
+        ("zookeeper", None, "zookeeper is of the wrong type; got NoneType; expected a string"),
+        ("zookeeper_dir", 7, "zookeeper_dir is of the wrong type; got int; expected a path"),
+        ("zookeeper_sasl", "DIGEST-MD5", "zookeeper_sasl .* got str; expected a mapping or None"),
+        ("zookeeper_tls", True, "zookeeper_tls .* got bool; expected a mapping or None"),
+        ("keep_processed", "no", "keep_processed .* got str; expected True or False"),
+        ("carrier", ["rdd"], r"unknown carrier; got \['rdd'\]; expected one of auto, local, rdd"),
+        ("slots", "2", "slots must be a whole number of at least 1; got '2'"),
+        ("run_txids_max", 1.5, "run_txids_max must be a whole number of at least 1; got 1.5"),
+        ("batch_timeout_s", "10 s", "batch_timeout_s must be a finite number above 0; got '10 s'"),
+        ("backoff_s", float("nan"), "backoff_s must be a finite number above 0; got nan"),
+    ],
+)
+def test_a_setting_of_another_type_is_refused(setting: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Config(**{setting: value})
+
+
+@bad_input(78)
+@pytest.mark.parametrize("value", [("user", "secret"), b"user:secret"])
+def test_credentials_of_another_type_are_not_shown(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"zookeeper_digest .*expected 'user:password'") as caught:
+        Config(zookeeper_digest=value)
+    assert "secret" not in str(caught.value)
+
+
+@bad_input(78)
+def test_something_else_than_a_config_is_refused_before_anything_is_opened() -> None:
+    place = Place.in_memory()
+    wrong: Any = {"carrier": "local", "zookeeper_digest": "user:secret"}
+
+    with (
+        untouched(place),
+        pytest.raises(ConfigError, match=r"got dict; expected a Config\(…\)") as caught,
+    ):
+        start_topology(keeping(place, [["a", 1]]), None, wrong, ensemble=place.ensemble)
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,85 @@
+"""``make rows``: runs the tests of all rows, and writes the section about them.
+
+In two halves at once: tests that run Spark or kill processes wait much. ``-m "row and not slow"``
+runs fewer; what else follows is handed on to pytest. Exit status 1 if a test failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+
+import pytest
+
+from tests.faults.matrix.marks import ROOT, marked_tests
+from tests.faults.matrix.matrix import ROWS
+from tests.faults.matrix.results import ByRow, Result, run
+from tests.faults.simulated.faults_page import HEAD, with_section
+
+PAGE = ROOT / "docs" / "faults.md"
+TITLE = "The 58 rows"
+INTRODUCTION = """\
+What may go wrong, in which phase of a transaction, and what is expected. Each test names the rows
+that it shows (`@pytest.mark.row`); `make rows` runs them all and writes this section. *Times* is
+how often the fault was tried: in how many cases, seeds, orders or kills."""
+
+
+HALVES = ("(spark or kills)", "not spark and not kills")
+
+
+def main() -> None:
+    """Run the tests and write the section."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-m", dest="marks", default="row", help="which tests run")
+    given, handed_on = parser.parse_known_args()
+    halves = [f"{given.marks} and {half}" for half in HALVES]
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        ended = list(pool.map(partial(run, handed_on), halves))
+    by_row: ByRow = {}
+    for _, half in ended:
+        for row, tests in half.items():
+            by_row.setdefault(row, {}).update(tests)
+    text = PAGE.read_text() if PAGE.exists() else HEAD
+    PAGE.write_text(with_section(text, TITLE, lines(by_row)))
+    statuses = {status for status, _ in ended} - {int(pytest.ExitCode.NO_TESTS_COLLECTED)}
+    raise SystemExit(max(statuses, default=0))
+
+
+def lines(by_row: Mapping[int, Mapping[str, Result]]) -> Iterator[str]:
+    """Yield the section."""
+    yield INTRODUCTION
+    yield ""
+    yield "| row | phase | fault | expected | test | times | result |"
+    yield "|---|---|---|---|---|---|---|"
+    marked = marked_tests()
+    for number, row in ROWS.items():
+        ran = by_row.get(number, {})
+        results = {**_not_run(marked.get(number, []), ran), **ran}
+        said = (number, row.phase, f"{row.place}: {row.fault}", row.expected)
+        for at, (test, result) in enumerate(sorted(results.items())):
+            cells = (*(said if not at else ("",) * 4), f"`{test}`", *_outcome(result))
+            yield "| " + " | ".join(map(str, cells)) + " |"
+        if not results:
+            yield "| " + " | ".join(map(str, (*said, "", 0, "to come"))) + " |"
+
+
+def _not_run(marked: Sequence[str], ran: Mapping[str, Result]) -> dict[str, Result]:
+    """Return what did not run; the tests of a suite run where it is subclassed."""
+    names = {test.rpartition("::")[2] for test in ran}
+    return {test: Result() for test in marked if test.rpartition("::")[2] not in names}
+
+
+def _outcome(result: Result) -> tuple[str, str]:
+    if result.failed:
+        return f"{result.times:,}", f"**failed**: {len(result.failed)}"
+    if result.skipped:
+        part = "part " if result.times else ""
+        return f"{result.times:,}", f"{part}not run: {'; '.join(sorted(result.skipped))}"
+    return f"{result.times:,}", "as expected" if result.times else "not run"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""``python -m tests.faults.mutants``: plants one bug after the other and shows what catches it.
+
+Exit status 1 if one survives, if fewer than fifteen are caught by the simulator alone, if a patch
+does not apply, or if something fails though nothing is planted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from tests.faults.mutants.patches import Patch, PatchError, load_patches
+from tests.faults.mutants.report import SIMULATOR_ALONE_MIN, page, summary, verdict_of
+from tests.faults.mutants.trial import ROOT, SIMULATOR, Cores, Outcome, try_patch
+
+PROCESSES = 2
+REPORT = ROOT / "docs" / "mutants.md"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit status."""
+    options = parsed(arguments)
+    patches = [patch for patch in load_patches() if options.only in (None, patch.name)]
+    if not patches:
+        print(f"no patch is named {options.only!r}; look into {Path(__file__).parent}")
+        return 1
+    seeds = options.seeds if any(patch.simulated for patch in patches) else 0
+    outcomes = try_all([nothing(patches), *patches], seeds)
+    if outcomes is None:
+        return 1
+    print(f"\n{summary(outcomes, options.seeds)}")
+    if options.only is None:
+        REPORT.parent.mkdir(exist_ok=True)
+        REPORT.write_text(page(outcomes, options.seeds))
+        alone = sum(outcome.seed is not None for outcome in outcomes)
+        if alone < SIMULATOR_ALONE_MIN:
+            print(f"expected {SIMULATOR_ALONE_MIN} caught by the simulator alone")
+            return 1
+    return int(any(outcome.survived for outcome in outcomes))
+
+
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the options."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.mutants", description=__doc__)
+    parser.add_argument("--only", metavar="NAME", help="plant this one; no report is written")
+    parser.add_argument("--seeds", type=int, default=1000, help="most seeds for each (1000)")
+    return parser.parse_args(arguments)
+
+
+def nothing(patches: Sequence[Patch]) -> Patch:
+    """Return a patch that changes nothing, with the tests of all others: nothing may catch it."""
+    tests = sorted({test for patch in patches for test in patch.test.split()} - {SIMULATOR})
+    return Patch("nothing planted", "No rule is broken.", " ".join(tests) or SIMULATOR, ())
+
+
+def try_all(patches: Sequence[Patch], seeds: int) -> list[Outcome] | None:
+    """Try all patches, the first of which changes nothing; None if the trials mean nothing."""
+    outcomes, sound, cores = [], True, Cores(PROCESSES)
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        trials = {pool.submit(try_patch, patch, seeds, cores): patch for patch in patches}
+        for trial in as_completed(trials):
+            patch = trials[trial]
+            try:
+                outcome = trial.result()
+            except PatchError as error:
+                print(f"ERROR {error}", flush=True)
+                sound = False
+                continue
+            if patch is not patches[0]:
+                outcomes.append(outcome)
+                print(f"{patch.name:<40} {verdict_of(outcome)}  {outcome.what:.100}", flush=True)
+            elif outcome.survived:
+                print(f"{patch.name:<40} no seed and no test fails", flush=True)
+            else:
+                print(f"ERROR {patch.name}, and yet: {verdict_of(outcome)}  {outcome.what}")
+                sound = False
+    return outcomes if sound else None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""Report: which planted bug was caught by what, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.faults.mutants.trial import Outcome
+
+SIMULATOR_ALONE_MIN = 15
+"""So many must be caught without the help of any other test."""
+
+INTRODUCTION = """\
+# Planted bugs
+
+Each line is a copy of txtopo with one rule broken, and what noticed. The simulator runs first, from
+seed 0, until a checker sees a violation; a test runs only if it sees none. What only a power cut or
+a replica that lags would show is in the stores and in the clients of servers, for which the
+simulator has something of its own: there a test runs at once, often with a real server. C1 to
+C10 are the checkers in `txtopo/testing/checkers/`: C1 counts each record, C2 compares each version
+of a state with the fold of its batches, C3 follows txids, attempts and the order of durability, C4
+offsets, C5 deposed coordinators, C6 states against each other, C7 undo, C8 that all is processed
+and that no run ends without a reason, such as an assertion of the coordinator.
+
+Made by `make mutants`; one line again: `make mutants ARGS="--only NAME"`. The bugs are in
+`tests/faults/mutants/`.
+"""
+
+
+def verdict_of(outcome: Outcome) -> str:
+    """Say what caught a planted bug."""
+    if outcome.seed is not None:
+        how = ", an assertion ended the run" if "AssertionError" in outcome.what else ""
+        return f"simulator, seed {outcome.seed}: {outcome.checker}{how}"
+    return f"test `{outcome.test}`" if outcome.test else "**SURVIVED**"
+
+
+def summary(outcomes: Sequence[Outcome], seeds: int) -> str:
+    """Say how many were caught by what."""
+    alone = sum(outcome.seed is not None for outcome in outcomes)
+    caught = sum(not outcome.survived for outcome in outcomes)
+    return (
+        f"{len(outcomes)} bugs planted, {caught} caught, {alone} of them by the simulator alone "
+        f"within {seeds:,} seeds."
+    )
+
+
+def page(outcomes: Sequence[Outcome], seeds: int) -> str:
+    """Return the report as Markdown."""
+    rows = [
+        f"| `{outcome.patch.name}` | {outcome.patch.rule} | {verdict_of(outcome)} |"
+        for outcome in sorted(outcomes, key=lambda each: each.patch.name)
+    ]
+    text = [
+        summary(outcomes, seeds),
+        "With nothing planted none of these seeds and tests fails.",
+        "",
+    ]
+    return "\n".join(
+        [
+            INTRODUCTION,
+            *text,
+            "| bug | rule that it breaks | caught by |",
+            "|---|---|---|",
+            *rows,
+            "",
+        ]
+    )

@@ -1,0 +1,78 @@
+"""The planted bugs still fit the tree, so that they cannot rot."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.faults.mutants.patches import FOLDER, Hunk, Patch, PatchError, load_patches, read_patch
+from tests.faults.mutants.trial import ROOT, SIMULATOR
+
+PATCHES = load_patches()
+BUGS_MIN = 24
+
+by_name = pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)
+
+
+@by_name
+def test_a_patch_fits_the_tree_once_and_leaves_python(patch: Patch) -> None:
+    changed = patch.applied(ROOT)
+
+    for path, text in changed.items():
+        assert text != path.read_text()
+        ast.parse(text)
+
+
+@by_name
+def test_a_patch_breaks_the_protocol_and_not_the_checks(patch: Patch) -> None:
+    """What judges must not be what is broken."""
+    paths = {hunk.path for hunk in patch.hunks}
+
+    assert all(path.startswith(("txtopo/", "state_backends/")) for path in paths)
+    assert not any(path.startswith("txtopo/testing/") for path in paths)
+
+
+@by_name
+def test_what_the_simulator_does_not_run_is_for_a_test(patch: Patch) -> None:
+    assert patch.simulated or SIMULATOR not in patch.test.split()
+
+
+@by_name
+def test_a_patch_says_what_it_breaks_and_which_test_sees_it(patch: Patch) -> None:
+    assert patch.rule.endswith(".")
+    for test in patch.test.split():
+        assert test == SIMULATOR or (ROOT / test.partition("::")[0]).is_file(), test
+
+
+def test_there_are_enough_of_them_and_no_two_are_the_same() -> None:
+    assert len(PATCHES) >= BUGS_MIN
+    assert len({patch.hunks for patch in PATCHES}) == len(PATCHES)
+
+
+@pytest.mark.parametrize("text", ["", "a rule\na rule\n"])
+def test_a_patch_that_fits_nowhere_or_twice_is_refused(tmp_path: Path, text: str) -> None:
+    patch = Patch("bug", "A rule.", SIMULATOR, (Hunk("code.py", "a rule\n", "a bug\n"),))
+    (tmp_path / "code.py").write_text(text)
+
+    with pytest.raises(PatchError, match=f"{text.count('rule')} times"):
+        patch.apply(tmp_path)
+
+    assert (tmp_path / "code.py").read_text() == text
+
+
+def test_a_file_that_is_no_patch_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "no.patch"
+
+    path.write_text("# A rule.\n--- a/x\n")
+    with pytest.raises(PatchError, match="must begin with"):
+        read_patch(path)
+
+    path.write_text("# A rule.\n# caught-by: simulator\n")
+    with pytest.raises(PatchError, match="changes nothing"):
+        read_patch(path)
+
+
+def test_every_file_in_the_folder_is_a_patch_or_python() -> None:
+    assert {path.suffix for path in FOLDER.iterdir() if path.is_file()} == {".patch", ".py"}

@@ -1,0 +1,123 @@
+"""Counts flights in a process of its own, and says what happens on its standard output.
+
+It may be told to kill itself at a durable step of the protocol: ``--die-at NAME:N`` does so when
+the step of that name is reached for the N-th time. After each commit it waits for one byte on its
+standard input, unless that is closed: so whoever started it decides how far it comes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+from examples.flights import JsonProgress, flights
+from tests.harness.servers.zookeeper import LONG_SESSION_S
+from tests.harness.spark_session import open_test_session
+from txtopo import Config
+from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change, Standby, Started
+from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.runtime.start import start_topology
+
+# For tests in which a session is to expire: a new process waits for that of a stopped one to end.
+SESSION_TIMEOUT_S = 2.0
+
+
+class DyingScheduler(ThreadScheduler):
+    """Real time and threads, until the process kills itself."""
+
+    def __init__(self, name: str, times: int) -> None:
+        super().__init__("dying")
+        self._name, self._times = name, times
+        self._reached: Counter[str] = Counter()
+
+    def point(self, name: str) -> None:
+        self._reached[name] += 1
+        if name == self._name and self._reached[name] == self._times:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Telling(JsonProgress):
+    """Says more than a progress bar needs, and can hold up the run after each commit.
+
+    A listener must not block; this one does, so that somebody else has time to come.
+    """
+
+    def __init__(self, pause_s: float) -> None:
+        self._pause_s = pause_s
+
+    def on_change(self, change: Change) -> None:
+        super().on_change(change)
+        if isinstance(change, BatchCommitted):
+            time.sleep(self._pause_s)
+            os.read(0, 1)
+        if isinstance(change, Started):
+            self.tell("running")
+        elif isinstance(change, Standby):
+            self.tell("standby")
+        elif isinstance(change, BatchFailed):
+            self.tell("failed", error=repr(change.error))
+
+    def tell(self, event: str, **facts: object) -> None:
+        """Print one line."""
+        print(json.dumps({"event": event, **facts}), flush=True)
+
+
+def main() -> None:
+    args = parse()
+    telling = Telling(args.pause_s)
+    topology = flights(
+        args.input,
+        args.state,
+        batch_bytes=args.batch_bytes,
+        name=args.name,
+        kind=args.kind,
+        mode=args.mode,
+    )
+    config = Config(
+        carrier=args.carrier,
+        zookeeper=args.zookeeper,
+        zookeeper_dir=str(args.zookeeper_dir),
+        session_timeout_s=args.session_s,
+        connect_timeout_s=LONG_SESSION_S,
+        max_spout_pending=args.max_spout_pending,
+    )
+    spark = None if args.carrier == "local" else open_test_session()
+    name, _, times = args.die_at.rpartition(":")
+    scheduler = DyingScheduler(name, int(times)) if name else None
+    run = start_topology(topology, spark, config, [telling], scheduler=scheduler)
+    run.stop_on(signal.SIGTERM)
+    try:
+        run.process_all_available()
+    except Exception as error:
+        leader = getattr(error, "facts", {}).get("leader")
+        telling.tell("error", kind=type(error).__name__, text=str(error), leader=leader)
+        raise SystemExit(3) from error
+    run.stop()
+    telling.tell("done")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--input", type=Path, required=True)
+    parser.add_argument("--state", required=True)
+    parser.add_argument("--kind", default="opaque")
+    parser.add_argument("--mode", default="table")
+    parser.add_argument("--name", default="flights")
+    parser.add_argument("--carrier", default="local")
+    parser.add_argument("--zookeeper", required=True)
+    parser.add_argument("--zookeeper-dir", type=Path, default=Path("zookeeper"))
+    parser.add_argument("--session-s", type=float, default=LONG_SESSION_S)
+    parser.add_argument("--batch-bytes", type=int, default=320_000)
+    parser.add_argument("--max-spout-pending", type=int)
+    parser.add_argument("--pause-s", type=float, default=0.0)
+    parser.add_argument("--die-at", default="")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

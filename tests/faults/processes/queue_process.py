@@ -1,0 +1,44 @@
+"""A process that reads a queue at least once, until it is killed.
+
+Run as ``python -m tests.faults.processes.queue_process <url> <queue> <file>``: it appends each word
+to the
+file, and acks two of three.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from txtopo import Bolt, Config, Fields, OutputCollector, TaskContext, TopologyBuilder, Tuple
+from txtopo.spouts import QueueSpout
+
+
+class Append(Bolt):
+    """Appends each word to a file, in one write; holds every third tuple for ever."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+        self._collector, self._count = collector, 0
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def execute(self, tuple: Tuple) -> None:
+        os.write(self._file, tuple["word"].encode() + b"\n")
+        self._count += 1
+        if self._count % 3:
+            self._collector.ack(tuple)
+
+
+def main(url: str, queue: str, path: str) -> None:
+    """Read until killed."""
+    builder = TopologyBuilder("killed")
+    builder.set_spout("queue", QueueSpout(url, queue, Fields("word string")))
+    builder.set_bolt("append", Append(path)).shuffle_grouping("queue")
+    config = Config(carrier="local", slots=1, max_spout_pending=60)
+    builder.build_topology().start(None, config).await_termination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

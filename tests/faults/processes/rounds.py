@@ -1,0 +1,151 @@
+"""Rounds of kills: a topology on fresh stores that is killed some ten times and ends right.
+
+A round is named by its number, which decides everything that is left to chance. What came of it is
+one line of a record, so that a campaign goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from tests.conftest import missing
+from tests.faults.processes.killing import Campaign
+from tests.harness.servers.mariadb import MariaServer
+from tests.harness.servers.postgresql import PostgresServer
+from tests.harness.servers.redis import RedisServer
+from tests.harness.servers.zookeeper import ZooKeeperProcess
+
+LOCAL, SPARK = "local", "spark"
+KILLS_A_ROUND = {LOCAL: 10, SPARK: 5}
+COMMITS_MAX = {LOCAL: 8, SPARK: 20}
+"""How many commits there are between two kills, at the most; a topology has a hundred."""
+STORES = ("sqlite", "postgresql", "delta", "mariadb", "redis")
+SERVICES = ("postgresql", "mariadb", "redis")
+KINDS = ("opaque", "transactional")
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What came of a round.
+
+    Attributes:
+        number: It decides when the kills are, and all that follows here.
+        carrier: ``local``, or ``spark``: in turn ``rdd`` and ``dataframe``.
+        store: Of the states.
+        kind: Of the states.
+        kills: How often the driver was killed.
+        samples: How often an outside reader read the states.
+        wrong: What it found; empty if every sample was right.
+    """
+
+    number: int
+    carrier: str
+    store: str
+    kind: str
+    kills: int
+    samples: int
+    wrong: str
+
+    @property
+    def command(self) -> str:
+        """What runs it again."""
+        module = "tests.faults.processes.campaign"
+        return f"python -m {module} --carrier {self.carrier} --round {self.number}"
+
+
+class Record:
+    """The rounds that ran, one JSON line each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def rounds(self) -> list[Round]:
+        """Return them all, each the last time that it ran."""
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        found = [Round(**json.loads(line)) for line in lines]
+        return list({(each.carrier, each.number): each for each in found}.values())
+
+    def add(self, done: Round) -> None:
+        """Keep one more."""
+        with self._path.open("a") as file:
+            file.write(f"{json.dumps(asdict(done))}\n")
+
+
+class Services:
+    """The servers of a campaign, each started when a round needs it first; a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stack = ExitStack()
+        self._made: dict[str, PostgresServer | MariaServer | RedisServer] = {}
+        self._zookeeper: ZooKeeperProcess | None = None
+
+    def __enter__(self) -> Services:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def zookeeper(self, carrier: str) -> list[str]:
+        """Return arguments for a place in ZooKeeper that nobody used; on Spark in its own JVM."""
+        if carrier == SPARK:
+            return [
+                "--zookeeper",
+                "embedded",
+                "--zookeeper-dir",
+                tempfile.mkdtemp(dir=self._folder),
+            ]
+        if self._zookeeper is None:
+            self._zookeeper = self._stack.enter_context(ZooKeeperProcess())
+        return ["--zookeeper", f"{self._zookeeper.hosts}/{uuid4().hex}"]
+
+    def url(self, store: str) -> str:
+        """Return the URL of a new, empty store."""
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        if store == "sqlite":
+            return f"sqlite:///{folder / 'flights.db'}"
+        if store == "delta":
+            return f"delta://{folder}/states"
+        server = self._made.get(store)
+        if server is None:
+            kinds = {"postgresql": PostgresServer, "mariadb": MariaServer, "redis": RedisServer}
+            server = self._made[store] = self._stack.enter_context(kinds[store]())
+        if isinstance(server, RedisServer):
+            return server.empty()
+        return server.create_database(f"kills_{uuid4().hex}")
+
+
+def stores_here() -> list[str]:
+    """Return the stores that this machine has."""
+    return [store for store in STORES if store not in SERVICES or missing(store) is None]
+
+
+def numbers(carrier: str, kills: int) -> Iterator[tuple[int, int]]:
+    """Yield the number and the kills of each round that together make so many kills."""
+    a_round = KILLS_A_ROUND[carrier]
+    for at, before in enumerate(range(0, kills, a_round)):
+        yield at, min(a_round, kills - before)
+
+
+def run_round(
+    carrier: str, number: int, kills: int, folder: Path, services: Services, stores: Sequence[str]
+) -> Round:
+    """Run a round and judge every sample."""
+    store = stores[number % len(stores)]
+    kind = KINDS[number // len(stores) % len(KINDS)]
+    on = {LOCAL: LOCAL, SPARK: ("rdd", "dataframe")[number % 2]}[carrier]
+    arguments = ["--carrier", on, "--kind", kind, *services.zookeeper(carrier)]
+    killed = Campaign(folder, services.url(store), arguments)
+    wrong = ""
+    try:
+        with killed.watched():
+            killed.kill_and_finish(kills, seed=number, commits_max=COMMITS_MAX[carrier])
+    except AssertionError as error:
+        wrong = str(error) or "an assertion of the judge failed"
+    return Round(number, carrier, store, kind, kills, killed.samples, wrong)

@@ -1,0 +1,40 @@
+"""A driver that dies between the write of a store and Spark's own note of it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.unit.runtime.stream_words import LOCAL, contents, expected, ledger, query, words, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILES = [{"a": 1, "b": 2}, {"a": 3, "c": 4}, {"b": 5}]
+
+
+@pytest.mark.parametrize(
+    "state", [pytest.param("count.count", marks=pytest.mark.slow), "total.total"]
+)
+def test_a_batch_that_was_written_and_not_noted_counts_once(
+    spark: SparkSession, tmp_path: Path, state: str
+) -> None:
+    """After the first state the two differ; after the second only Spark does not know."""
+    write(tmp_path, *FILES)
+    process = [sys.executable, "-m", "tests.unit.runtime.stream_words", str(tmp_path)]
+    done = subprocess.run(
+        [*process, f"P7.after:{state}", "2"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert ledger(tmp_path, "count").txid == 2
+
+    query(spark, tmp_path, words(tmp_path).foreach_batch(LOCAL))
+    counts, totals = expected(*FILES)
+    assert contents(tmp_path, "count") == counts
+    assert contents(tmp_path, "total") == totals
+    assert (ledger(tmp_path).txid, ledger(tmp_path).writer_epoch) == (3, 2)

@@ -1,0 +1,39 @@
+"""A process that kills itself at a durable step: two states of one topology stay exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.faults.processes.killing import Campaign
+from tests.harness.servers.zookeeper import ZooKeeperProcess
+from txtopo.state.backend import StateKind
+
+pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
+# Around the writes of the two states and of ZooKeeper, in the order of the protocol.
+POINTS = (
+    "P6.before:by-carrier-hour.by-carrier-hour",
+    "P7.after:by-carrier-hour.by-carrier-hour",
+    "P7.after:total.total",
+    "P9.after",
+)
+
+
+@pytest.mark.parametrize("kind", ["opaque", pytest.param("transactional", marks=pytest.mark.slow)])
+@pytest.mark.row(7, 31, 42, 43, 46)
+def test_two_states_stay_exact_when_the_process_dies_between_their_writes(
+    kind: StateKind, flights_input: Path, tmp_path: Path, zookeeper: ZooKeeperProcess
+) -> None:
+    hosts = f"{zookeeper.hosts}/{uuid4().hex}"
+    state = f"sqlite:///{tmp_path / 'flights.db'}"
+    dying = Campaign(flights_input, state, ["--kind", kind, "--zookeeper", hosts])
+    dying.batch_bytes = 600_000
+
+    with dying.watched():
+        for times, point in enumerate(POINTS, start=1):
+            dying.start("--die-at", f"{point}:{times}").die()
+        # And in a takeover, between the claims of the two states.
+        dying.start("--die-at", "P0.claimed:by-carrier-hour.by-carrier-hour:1").die()
+        dying.finish_seen()

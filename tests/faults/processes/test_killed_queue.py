@@ -1,0 +1,85 @@
+"""A queue's reader is killed with SIGKILL, and so is its server: nothing is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.harness.servers.rabbitmq import RabbitServer
+from tests.unit.runtime.reliable.bolts import ByHand, Seen
+from tests.unit.spouts.queues import WAIT_S, TestQueue
+from txtopo import Config, Fields, OutputCollector, TopologyBuilder, Tuple
+from txtopo.runtime.handle import ReliableRun
+from txtopo.spouts import QueueSpout
+
+WORDS = [f"word {i}" for i in range(200)]
+
+
+def processed(path: Path) -> list[str]:
+    return path.read_text().split("\n")[:-1] if path.exists() else []
+
+
+def noting(server: RabbitServer, queue: TestQueue, seen: Seen) -> ReliableRun:
+    """Return a run that notes and acks each message."""
+
+    def note(collector: OutputCollector, tuple: Tuple) -> None:
+        seen.notes.append(tuple["word"])
+        collector.ack(tuple)
+
+    builder = TopologyBuilder("outlives")
+    builder.set_spout("queue", QueueSpout(server.url(), queue.name, Fields("word string")))
+    builder.set_bolt("note", ByHand(note)).shuffle_grouping("queue")
+    config = Config(carrier="local", max_spout_pending=10, message_timeout_s=5)
+    return builder.build_topology().start(None, config)
+
+
+@pytest.mark.service("rabbitmq")
+def test_what_a_killed_driver_has_not_acked_comes_again(
+    rabbitmq: RabbitServer, tmp_path: Path
+) -> None:
+    queue, path, seen = TestQueue(rabbitmq), tmp_path / "words", Seen()
+    queue.put(*WORDS)
+    for _ in range(2):
+        command = [sys.executable, "-m", "tests.faults.processes.queue_process"]
+        reader = subprocess.Popen([*command, rabbitmq.url(), queue.name, str(path)])
+        try:
+            # It holds every third message, so as many are left for the next life.
+            before, end = len(processed(path)), time.monotonic() + WAIT_S
+            while len(processed(path)) < before + 50:
+                assert reader.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.01)
+        finally:
+            reader.kill()
+            reader.wait()
+    left = len(WORDS) - len(set(processed(path)))
+
+    # What the dead reader held may come last: the server has to notice that it is gone.
+    with noting(rabbitmq, queue, seen) as run:
+        end = time.monotonic() + WAIT_S
+        while {*processed(path), *seen.notes} < set(WORDS) or len(seen.notes) <= left:
+            assert not run.await_termination(0.05)
+            assert time.monotonic() < end
+    assert len(processed(path)) + len(seen.notes) > len(WORDS)
+
+
+@pytest.mark.slow
+@pytest.mark.service("rabbitmq")
+def test_a_run_goes_on_when_its_server_was_killed_and_started_again() -> None:
+    seen = Seen()
+    with RabbitServer() as server:
+        queue = TestQueue(server)
+        queue.put(*WORDS[:100])
+        with noting(server, queue, seen) as run:
+            while not seen.notes:
+                assert not run.await_termination(0.05)
+            server.kill()
+            server.start()
+            queue.put(*WORDS[100:])
+            while len(set(seen.notes)) < len(WORDS):
+                assert not run.await_termination(0.05)
+    assert set(seen.notes) == set(WORDS)

@@ -1,0 +1,108 @@
+"""Where a process died: whether that is the place that a cell of the matrix names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tests.faults.simulated.crash_cells import COMMITTERS, Cell
+from txtopo.attempt import TransactionAttempt
+from txtopo.state.row_backend import Contents
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """What could be seen from outside at the moment when a process died.
+
+    Attributes:
+        tables: What the stores held, read from outside.
+        known: What the history had as their last versions.
+        current: The lowest txid that ZooKeeper did not know as committed.
+        epoch: The epoch that ZooKeeper knew.
+        planned: The attempt whose metadata ZooKeeper had, by txid.
+        emitted: Txids that the spout had emitted.
+    """
+
+    tables: Mapping[str, Contents]
+    known: Mapping[str, Contents]
+    current: int
+    epoch: int
+    planned: Mapping[int, TransactionAttempt]
+    emitted: frozenset[int]
+
+    def held(self, state: int) -> int:
+        """Return the txid that a state held."""
+        ledger = self.tables[COMMITTERS[state]].ledger
+        return ledger.txid if ledger is not None else 0
+
+    def claimed(self, state: int) -> int:
+        """Return the epoch that had claimed a state."""
+        ledger = self.tables[COMMITTERS[state]].ledger
+        return ledger.epoch if ledger is not None else 0
+
+
+def adopts(death: Death) -> int | None:
+    """Return what a successor takes over: the txid that all stores hold from the stored attempt,
+    and that ZooKeeper does not know as committed."""
+    held = {ledger.writer for each in death.tables.values() if (ledger := each.ledger) is not None}
+    return death.current if held == {death.planned.get(death.current)} else None
+
+
+def stands(cell: Cell, death: Death) -> bool:
+    """Whether a death was where the cell says, as ZooKeeper, stores and spout show."""
+    txid, step = cell.txid, cell.point.partition(".")[0]
+    held = [death.held(state) for state in range(cell.states)]
+    if step == "P0":
+        claims = {"P0.before-epoch": 0, "P0.after-epoch": 0, "P0.adopted": cell.states}
+        count = claims[cell.point] if cell.state is None else cell.state + 1
+        claimed = [death.claimed(state) for state in range(cell.states)]
+        return (
+            death.epoch == (1 if cell.point == "P0.before-epoch" else 2)
+            and claimed == [2] * count + [1] * (cell.states - count)
+            and held == ([txid] * cell.states if cell.story == "adopted" else [txid, txid - 1])
+            and death.current == txid + (cell.point == "P0.adopted")
+        )
+    if step in ("P1", "P2", "P3") or cell.point == "P4.before":
+        return _stands_ahead(cell, death)
+    if cell.story == "retried":
+        return _stands_in_replay(cell, death)
+    written = 0
+    if cell.state is not None:
+        there = cell.point == "P7.after" or cell.story == "landed"
+        written = cell.state + there
+    elif step in ("P9", "P10"):
+        written = cell.states
+    advanced = step == "P10" or cell.point == "P9.after"
+    return (
+        held == [txid] * written + [txid - 1] * (cell.states - written)
+        and death.current == txid + advanced
+    )
+
+
+def _stands_ahead(cell: Cell, death: Death) -> bool:
+    """The same for what is done ahead of the commits; an opaque spout plans as it emits."""
+    txid, opaque = cell.txid, cell.kind == "opaque"
+    order = ["P1.before", "P1.after", "P2.before", "P2.after", "P3.before", "P3.after", "P4.before"]
+    if opaque:
+        order = [*order[:2], *order[4:], *order[2:4]]
+    at = order.index(cell.point)
+    emitted, planned = at >= order.index("P3.after"), at >= order.index("P2.after")
+    return (
+        (txid in death.emitted) == emitted
+        and (txid in death.planned) == planned
+        and txid + 1 not in {*death.emitted, *death.planned}
+        and death.current <= txid
+    )
+
+
+def _stands_in_replay(cell: Cell, death: Death) -> bool:
+    """The same for an attempt whose predecessor is in all stores."""
+    written = 0 if cell.state is None else cell.state + (cell.point == "P7.after")
+    attempts = [1] * written + [0] * (cell.states - written)
+    ledgers = [death.tables[name].ledger for name in COMMITTERS[: cell.states]]
+    return (
+        [each and each.writer for each in ledgers]
+        == [TransactionAttempt(cell.txid, attempt, 1) for attempt in attempts]
+        and death.planned[cell.txid] == TransactionAttempt(cell.txid, 1, 1)
+        and death.current == cell.txid
+    )

@@ -1,0 +1,156 @@
+"""The sections of ``docs/faults.md`` that ``make faults`` writes; what else is there stays."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tests.faults.simulated.crash_cells import POINTS
+from txtopo.state.backend import StateKind
+
+STORES = {"memory": "memory", "sqlite": "SQLite", "postgresql": "PostgreSQL"}
+HEAD = """# Faults
+
+What the runtime survives, and how that was tried. `make faults` makes the sections about crash
+points and two coordinators anew, from the sources alone; what is left to chance comes from fixed
+seeds, so that it says the same everywhere. It kills real processes as well, and `make rows` runs
+the tests of the 58 rows; these sections say what was there when they ran.
+"""
+CRASHES = """\
+A process dies at a named point of the real runtime (`Scheduler.point`) while txid 2, 3 or 4 is
+under way; another one is started on the same stores and ensemble and goes on to the end. Each point
+is tried with a transactional and an opaque spout and states of the same kind, with one state and
+with two in stores of their own, and a point of a state at each of them. A takeover that dies (P0)
+is that of a successor, which finds the txid in all stores but not in ZooKeeper, or in one store of
+two. A read-back (P8) follows a lost answer, of a write that landed and of one that did not; where
+it fails too, all stores hold an attempt that was given up, and the one that replays it dies as well
+(P4 to P7). Each opaque attempt is cut anew. SQLite and PostgreSQL are real, with their own
+transactions; time and ZooKeeper are simulated.
+
+A cell is right if the process died where it should, as stores, ZooKeeper and spout show; if each
+state held, at the death and in every version, the fold of batches 1 to k for the k in its ledger;
+and if in the end each record counts once, in stores that agree (checkers C1 to C8)."""
+ORDERS = """\
+Coordinator A hangs at one of its points, over three txids, and its session expires. B takes over
+and runs up to one of its own points, or to the end. Then A goes on with everything that it had
+begun and, not knowing that it was deposed, tries more; after that B goes on. Every pair of points
+is one order. B cuts what is left of the source otherwise than A. A write of A is refused by
+ZooKeeper (the version of the epoch's node) or by the store (its ledger)."""
+MEANINGS = {
+    "P0.before-epoch": "a new leader is about to claim the next epoch in ZooKeeper",
+    "P0.after-epoch": "it has claimed the epoch in ZooKeeper, and no state yet",
+    "P0.claimed": "it has claimed this state, and not those after it",
+    "P0.adopted": "it has advanced `current` over a txid that all states held",
+    "P1.before": "the spout is about to be asked for a batch",
+    "P1.after": "the batch is planned",
+    "P2.before": "the metadata of the batch is about to be stored in ZooKeeper",
+    "P2.after": "it is stored",
+    "P3.before": "the batch is about to be processed",
+    "P3.after": "it is processed",
+    "P4.before": "it begins to wait for its turn",
+    "P4.after": "its turn has come",
+    "P5.before": "a transaction of this state's store is about to begin",
+    "P5.after": "it has begun, and the ledger has let the attempt in",
+    "P6.before": "rows are about to be written",
+    "P6.after": "they are written, the ledger is not",
+    "P7.before": "the ledger is written too; the store has not made it durable",
+    "P7.after": "this state holds the txid, those after it do not",
+    "P8.before": "the answer of the store is lost; the ledger is about to be read back",
+    "P8.after": "the ledger was read",
+    "P9.before": "all states hold the txid, ZooKeeper does not know",
+    "P9.after": "`current` has advanced in ZooKeeper",
+    "P10.before": "the spout is about to be told",
+    "P10.after": "it was told",
+}
+"""Where a process stands that dies at a point."""
+
+
+@dataclass(slots=True)
+class Matrix:
+    """What came of the crash points on one kind of store.
+
+    Attributes:
+        store: The kind, one of :data:`STORES`.
+        runs: How many cells ran, by point.
+        failed: How many of them were not right, by point.
+        wrong: What is wrong, by cell.
+    """
+
+    store: str
+    runs: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    wrong: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Interleavings:
+    """What came of orders of two coordinators.
+
+    Attributes:
+        kind: Of the spout and the state.
+        runs: How many orders ran.
+        points: At how many points the first coordinator hung.
+        refused: How many of its writes were refused, by the point before them.
+        wrong: What is wrong, by order.
+    """
+
+    kind: StateKind
+    runs: int = 0
+    points: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    wrong: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, other: Interleavings) -> None:
+        """Take in what came of other orders of the kind."""
+        self.runs += other.runs
+        self.points += other.points
+        self.refused += other.refused
+        self.wrong |= other.wrong
+
+
+def with_section(text: str, title: str, lines: Iterable[str]) -> str:
+    """Return a page with a section replaced, or put at its end."""
+    section = "\n".join([f"## {title}", "", *lines, ""])
+    found = re.search(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", text, re.S | re.M)
+    if found is None:
+        return f"{text.rstrip()}\n\n{section}"
+    rest = text[found.end() :]
+    return text[: found.start()] + section + ("\n" if rest else "") + rest
+
+
+def crash_lines(matrices: Mapping[str, Matrix]) -> Iterator[str]:
+    """Yield the section of crash points."""
+    ran = [store for store in STORES if store in matrices]
+    total = sum(matrix.runs.total() for matrix in matrices.values())
+    wrong = sum(len(matrix.wrong) for matrix in matrices.values())
+    yield CRASHES
+    yield ""
+    yield f"{total:,} crashes, {wrong} not right. How many are right of how many, by store:"
+    yield ""
+    yield "| point | where the process stands | " + " | ".join(STORES[each] for each in ran) + " |"
+    yield "|---|---|" + "---|" * len(ran)
+    for point in POINTS:
+        columns = (
+            f"{matrix.runs[point] - matrix.failed[point]}/{matrix.runs[point]}"
+            for matrix in (matrices[store] for store in ran)
+        )
+        yield f"| `{point}` | {MEANINGS[point]} | " + " | ".join(columns) + " |"
+    for store, name in STORES.items():
+        if store not in ran:
+            yield f"\n{name} was not there when this page was made."
+
+
+def order_lines(sums: Mapping[StateKind, Interleavings]) -> Iterator[str]:
+    """Yield the section of two coordinators."""
+    yield ORDERS
+    yield ""
+    yield "| kind | points of A | orders | right | refused by ZooKeeper | refused by the store |"
+    yield "|---|---|---|---|---|---|"
+    for kind, each in sums.items():
+        by_store = each.refused["P5.before"]
+        by_zookeeper = each.refused.total() - by_store
+        right = each.runs - len(each.wrong)
+        columns = (each.points, each.runs, right, by_zookeeper, by_store)
+        yield f"| {kind} | " + " | ".join(f"{column:,}" for column in columns) + " |"

@@ -1,0 +1,96 @@
+"""Every crash point at three txids, both kinds, one state and two, in three kinds of stores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.faults.simulated.cell_databases import Memory, PostgresqlSchemas, SqliteFiles, StoreKind
+from tests.faults.simulated.crash_cells import POINTS, Cell, cells
+from tests.faults.simulated.crash_run import run_cell
+from tests.faults.simulated.one_core import baton_on_one_core
+from tests.harness.servers.postgresql import PostgresServer
+from txtopo.testing.simulation.clock import Baton
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[3]
+STORES = {
+    "memory": (),
+    "sqlite": (),
+    "postgresql": (pytest.mark.service("postgresql"),),
+}
+QUICK_TXID = 3
+"""The txid at which databases are tried in ``make test``, with opaque states alone; the
+others take minutes and differ in little that a database knows of. ``make faults`` and ``make
+test-all`` try all."""
+
+
+def _runs() -> Iterator[object]:
+    for store, marks in STORES.items():
+        for cell in cells():
+            slow = store != "memory" and (cell.txid != QUICK_TXID or cell.kind != "opaque")
+            more = (pytest.mark.slow,) if slow else ()
+            yield pytest.param(cell, store, marks=(*marks, *more), id=f"{cell}-{store}")
+
+
+@pytest.fixture(scope="module")
+def baton() -> Iterator[Baton]:
+    with baton_on_one_core() as baton:
+        yield baton
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[dict[str, StoreKind]]:
+    """The kinds of stores that were asked for, each made once.
+
+    A parametrised fixture of the module's scope would be made anew whenever pytest, which orders
+    the tests by all that is parametrised, changes from one kind to another. This one is made anew
+    for the slow ones, which come after those of other modules.
+    """
+    made: dict[str, StoreKind] = {}
+    yield made
+    for kind in made.values():
+        kind.close()
+
+
+@pytest.fixture
+def stores(
+    request: pytest.FixtureRequest,
+    made: dict[str, StoreKind],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> StoreKind:
+    """Stores of the kind that a test asks for."""
+    name: str = request.param
+    if name not in made:
+        if name == "memory":
+            made[name] = Memory()
+        elif name == "sqlite":
+            made[name] = SqliteFiles(tmp_path_factory.mktemp("cells"))
+        else:
+            server: PostgresServer = request.getfixturevalue("postgresql")
+            made[name] = PostgresqlSchemas(server.create_database(f"cells_{uuid4().hex}"))
+    return made[name]
+
+
+@pytest.mark.parametrize(("cell", "stores"), list(_runs()), indirect=["stores"])
+@pytest.mark.row(7, 13, 22, 31, 42, 43, 46, 48, 49)
+def test_a_process_that_dies_anywhere_loses_and_doubles_nothing(
+    cell: Cell, stores: StoreKind, baton: Baton
+) -> None:
+    assert run_cell(cell, stores.stores(), baton) == []
+
+
+def test_the_matrix_has_every_point_that_the_runtime_names() -> None:
+    """A point that is added later must not be forgotten here."""
+    named = {
+        match.group(1)
+        for folder in ("txtopo/runtime", "txtopo/state", "state_backends")
+        for path in (ROOT / folder).rglob("*.py")
+        for match in re.finditer(r'point\(f?"(P\d+\.[a-z-]+)', path.read_text())
+    }
+
+    assert named == set(POINTS)

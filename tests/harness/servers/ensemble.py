@@ -1,0 +1,102 @@
+"""An ensemble of three ZooKeeper servers, each a process of its own, from PySpark's jars."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from tests.harness.servers.private import free_port
+from tests.harness.servers.zookeeper import STARTED_S_MAX, ZooKeeperProcess
+
+SERVERS = 3
+
+
+class Member(ZooKeeperProcess):
+    """One server of an ensemble."""
+
+    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+
+    def __init__(
+        self, number: int, peers: Sequence[tuple[int, int]], *, sync_ticks: int = 4
+    ) -> None:
+        super().__init__()
+        self._number = number
+        with (self.folder / "zoo.cfg").open("a") as settings:
+            settings.write(f"initLimit=10\nsyncLimit={sync_ticks}\n")
+            for at, (quorum, election) in enumerate(peers, start=1):
+                settings.write(f"server.{at}=127.0.0.1:{quorum}:{election}\n")
+        self._name_itself()
+
+    def wipe(self) -> None:
+        """Lose everything but its number; the server must be down."""
+        shutil.rmtree(self.folder / "data")
+        self._name_itself()
+
+    def _name_itself(self) -> None:
+        (self.folder / "data").mkdir()
+        (self.folder / "data" / "myid").write_text(str(self._number))
+
+
+class ZooKeeperEnsemble:
+    """Three servers that elect a leader; a context manager that starts and ends them.
+
+    Attributes:
+        members: The servers.
+    """
+
+    def __init__(self) -> None:
+        peers = [(free_port(), free_port()) for _ in range(SERVERS)]
+        self.members = [Member(number, peers) for number in range(1, SERVERS + 1)]
+
+    @property
+    def hosts(self) -> str:
+        """All of them, as a client wants them."""
+        return ",".join(member.hosts for member in self.members)
+
+    @property
+    def leader(self) -> Member:
+        """The member that leads; waits for an election."""
+        return self._first("leader")
+
+    @property
+    def follower(self) -> Member:
+        """A member that follows."""
+        return self._first("follower")
+
+    def heal(self) -> None:
+        """Wake and start whoever is not there, and wait until all serve."""
+        for member in self.members:
+            member.thaw()
+            if not member.runs:
+                member.launch()
+        for member in self.members:
+            member.wait()
+
+    def __enter__(self) -> Self:
+        try:
+            self.heal()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for member in self.members:
+            member.__exit__(kind, error, traceback)
+
+    def _first(self, mode: str) -> Member:
+        deadline = time.monotonic() + STARTED_S_MAX
+        while time.monotonic() < deadline:
+            for member in self.members:
+                if member.mode == mode:
+                    return member
+            time.sleep(0.05)
+        raise RuntimeError(f"there is no {mode}: {[member.mode for member in self.members]}")

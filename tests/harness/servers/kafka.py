@@ -1,0 +1,165 @@
+"""A private Kafka broker on a free loopback port, for the tests, the demo and the benchmark."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.harness.servers.private import PrivateServer, free_port, installed
+from tests.harness.servers.zookeeper import find_java
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+_POM = Path(__file__).parents[3] / "docker" / "kafka" / "pom.xml"
+_STARTED_S_MAX = 120.0
+_JVM = (
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)
+# One node that is broker and controller; what has several copies elsewhere has one here.
+_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": (
+        "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT"
+    ),
+    "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "num.partitions": "1",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "auto.create.topics.enable": "false",
+    # Else the broker waits for more consumers of a group, and cleans a log every 15 s.
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.backoff.ms": "200",
+    "log.retention.check.interval.ms": "500",
+    # A killed broker is fenced until its session ends, and comes back no sooner; one that is only
+    # slow, on a busy machine, must not be.
+    "broker.session.timeout.ms": "6000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+
+def jars() -> Path | None:
+    """Return the folder of the broker's jars, or None if nobody has fetched them."""
+    after = _POM.read_text().split("kafka_2.13", 1)[1]
+    found = re.search(r"<version>(.*)</version>", after)
+    assert found is not None
+    folder = installed(f"kafka-{found.group(1)}")
+    return folder if folder.is_dir() else None
+
+
+class KafkaBroker(PrivateServer):
+    """A broker with a folder of its own; a context manager that starts and stops it.
+
+    Attributes:
+        servers: ``127.0.0.1:port``; the same after :meth:`start` again.
+        sasl_servers: The same broker, where user ``reader`` has to show :attr:`password`.
+    """
+
+    password = "secret-of-the-tests"
+
+    def __init__(self) -> None:
+        found = jars()
+        if found is None:
+            raise FileNotFoundError("no Kafka found; run make kafka")
+        self._java = [find_java(), *_JVM, "-cp", f"{found}/*"]
+        self.folder = Path(tempfile.mkdtemp(prefix="txtopo-kafka-"))
+        self.port = free_port()
+        self.servers = f"127.0.0.1:{self.port}"
+        self.sasl_servers = f"127.0.0.1:{free_port()}"
+        self._process: subprocess.Popen[bytes] | None = None
+        controller = f"127.0.0.1:{free_port()}"
+        advertised = f"PLAINTEXT://{self.servers},SASL://{self.sasl_servers}"
+        settings = _SETTINGS | {
+            "log.dirs": str(self.folder / "data"),
+            "listeners": f"{advertised},CONTROLLER://{controller}",
+            "advertised.listeners": advertised,
+            "controller.quorum.voters": f"1@{controller}",
+            "listener.name.sasl.plain.sasl.jaas.config": (
+                "org.apache.kafka.common.security.plain.PlainLoginModule required "
+                f'user_reader="{self.password}";'
+            ),
+        }
+        (self.folder / "settings").write_text("".join(f"{n}={v}\n" for n, v in settings.items()))
+        self._run("kafka.tools.StorageTool", "format", "--ignore-formatted")
+
+    def start(self) -> None:
+        """Start the broker and wait until it answers."""
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._java, "kafka.Kafka", str(self.folder / "settings")],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        end = time.monotonic() + _STARTED_S_MAX
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > end:
+                text = (self.folder / "log").read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"Kafka did not start: {text}")
+
+    def kill(self) -> None:
+        """Kill the broker (SIGKILL), as a crash does; what it has acknowledged is on disk."""
+        if self._process is not None:
+            self.signal(signal.SIGCONT)
+            self._process.kill()
+            self._process.wait(timeout=30)
+            self._process = None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the broker, e.g. SIGSTOP and SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def end(self) -> None:
+        """End the broker, however it stands."""
+        self.__dict__.pop("admin", None)
+        self.kill()
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """A client that makes and changes topics."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+    def _answers(self) -> bool:
+        from confluent_kafka import KafkaException
+
+        try:
+            return bool(self.admin.list_topics(timeout=0.5).brokers)
+        except KafkaException:
+            return False
+
+    def _run(self, main: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [
+                *(*self._java, main, *arguments),
+                *("-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(self.folder / "settings")),
+            ],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        if done.returncode:
+            text = done.stdout.decode(errors="replace")
+            raise RuntimeError(f"{main} failed with status {done.returncode}: {text}")

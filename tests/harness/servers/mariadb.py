@@ -1,0 +1,158 @@
+"""A private MariaDB server on a free loopback port, for the tests and the benchmark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.harness.servers.private import PrivateServer, account, free_port
+
+# MariaDB refuses to run as root; these accounts exist where its package is installed, or always.
+_ACCOUNTS = ("mysql", "nobody")
+# Debian keeps the servers where only root looks for programs.
+_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
+_STARTED_S_MAX = 120.0
+_SETTINGS = {
+    "bind-address": "127.0.0.1",
+    "skip-name-resolve": "1",
+    "max-connections": "50",
+    "innodb-buffer-pool-size": "128M",
+    "innodb-flush-log-at-trx-commit": "1",
+    "innodb-log-file-size": "256M",
+}
+
+
+def find_program(name: str) -> str | None:
+    """Return the path of a program of MariaDB on this machine, or None."""
+    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS]))
+
+
+class MariaServer(PrivateServer):
+    """A server with a data folder of its own; a context manager that starts and stops it.
+
+    Durable as in production (each commit is flushed to disk), so that what a test kills and reads
+    again means something. When the tests run as root, the server runs as another account.
+
+    Attributes:
+        port: Its port on 127.0.0.1; the same after :meth:`start` again.
+    """
+
+    user = "txtopo"
+    password = "secret-of-the-tests"
+
+    def __init__(self, settings: dict[str, str] | None = None) -> None:
+        install, server = find_program("mariadb-install-db"), find_program("mariadbd")
+        if install is None or server is None:
+            raise FileNotFoundError("no mariadbd found; install MariaDB or run make services")
+        self._server = server
+        self._settings = _SETTINGS | (settings or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._account = account(_ACCOUNTS, "MariaDB")
+        self.folder = Path(tempfile.mkdtemp(prefix="txtopo-mariadb-"))
+        self.port = free_port()
+        if self._account:
+            os.chown(self.folder, self._account.pw_uid, self._account.pw_gid)
+        self._initialise(install)
+
+    def url_of(self, database: str, password: str | None = None) -> str:
+        """Return the URL of a database of this server."""
+        word = self.password if password is None else password
+        return f"mariadb+pymysql://{self.user}:{word}@127.0.0.1:{self.port}/{database}"
+
+    def create_database(self, name: str) -> str:
+        """Make a database of its own for a test and return its URL."""
+        import sqlalchemy as sa
+
+        engine = sa.create_engine(self.url_of("mysql"))
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"CREATE DATABASE `{name}`")
+        engine.dispose()
+        return self.url_of(name)
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        data, log = self.folder / "data", self.folder / "log"
+        options = self._settings | {
+            "datadir": str(data),
+            "port": str(self.port),
+            "socket": str(self.folder / "socket"),
+            "pid-file": str(self.folder / "pid"),
+            # A server that starts deletes what others have in a folder that they share.
+            "tmpdir": str(self.folder),
+            "init-file": str(self.folder / "users.sql"),
+        }
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [self._server, "--no-defaults", *(f"--{n}={v}" for n, v in options.items())],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                **self._as_account(),
+            )
+        deadline = time.monotonic() + _STARTED_S_MAX
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"MariaDB did not start: {log.read_text(errors='replace')}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Kill the server: a crash, as a power cut is."""
+        if self._process is not None:
+            self.signal(signal.SIGKILL)
+            self._process.wait(timeout=30)
+            self._process = None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the server, e.g. SIGSTOP and SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def end(self) -> None:
+        """End the server, however it stands."""
+        self.stop()
+
+    def _initialise(self, install: str) -> None:
+        users = self.folder / "users.sql"
+        users.write_text(
+            f"CREATE USER IF NOT EXISTS '{self.user}'@'127.0.0.1' "
+            f"IDENTIFIED BY '{self.password}';\n"
+            f"GRANT ALL ON *.* TO '{self.user}'@'127.0.0.1' WITH GRANT OPTION;\n"
+        )
+        users.chmod(0o644)
+        done = subprocess.run(
+            [
+                *(install, "--no-defaults", "--skip-test-db"),
+                *("--auth-root-authentication-method=normal", f"--datadir={self.folder / 'data'}"),
+                f"--tmpdir={self.folder}",
+            ],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+            **self._as_account(),
+        )
+        if done.returncode:
+            text = done.stdout.decode(errors="replace")
+            raise RuntimeError(f"mariadb-install-db failed with status {done.returncode}: {text}")
+
+    def _as_account(self) -> dict[str, Any]:
+        if self._account is None:
+            return {}
+        ids = self._account
+        return {"user": ids.pw_uid, "group": ids.pw_gid, "extra_groups": []}
+
+    def _answers(self) -> bool:
+        """Whether the server greets; it listens a little before that."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                return len(connection.recv(5)) == 5
+        except OSError:
+            return False

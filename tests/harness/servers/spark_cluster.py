@@ -1,0 +1,86 @@
+"""A private Spark cluster: a master and two workers that Spark takes for two machines.
+
+``local-cluster`` has all executors on one machine, where Spark never runs a task a second time
+speculatively. These workers have loopback addresses of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from tests.harness.servers.private import PrivateServer
+
+HOSTS = ("127.0.0.2", "127.0.0.3")
+_STARTED_S_MAX = 120.0
+_MASTER = "org.apache.spark.deploy.master.Master"
+_WORKER = "org.apache.spark.deploy.worker.Worker"
+_SMALL = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class SparkCluster(PrivateServer):
+    """A master and a worker of one core for each of two addresses; starts and stops them.
+
+    Attributes:
+        url: The master, for a session.
+        folder: Logs and work of the executors.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="txtopo-spark-cluster-"))
+        self.url = ""
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Start all, and wait until the workers are known to the master."""
+        self._launch(_MASTER, "--host", "127.0.0.1", "--port", "0")
+        self.url = self._said(r"Starting Spark master at (spark://\S+)")
+        for host in HOSTS:
+            resources = ("--cores", "1", "--memory", "1g")
+            work = ("--work-dir", str(self.folder / host))
+            self._launch(_WORKER, "--host", host, *resources, *work, self.url)
+        for host in HOSTS:
+            self._said(rf"Registering worker {host}")
+
+    def end(self) -> None:
+        """Kill all; executors end when their worker is gone."""
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(_STARTED_S_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _launch(self, program: str, *arguments: str) -> None:
+        import pyspark
+
+        home = Path(pyspark.__file__).parent
+        java = ("java", *_SMALL, "-cp", f"{home}/conf:{home}/jars/*")
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [*java, program, "--webui-port", "0", *arguments],
+                env={**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": "2.13"},
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._processes.append(process)
+
+    def _said(self, pattern: str) -> str:
+        """Wait until the log says it, and return its last group, or all of it."""
+        deadline = time.monotonic() + _STARTED_S_MAX
+        while time.monotonic() < deadline:
+            log = (self.folder / "log").read_text(errors="replace")
+            if found := re.search(pattern, log):
+                return found[found.re.groups]
+            time.sleep(0.1)
+        raise RuntimeError(
+            f"the Spark cluster did not start in {_STARTED_S_MAX:g} s: {log[-2000:]}"
+        )

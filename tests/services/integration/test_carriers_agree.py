@@ -1,0 +1,83 @@
+"""Every topology leaves the same in its states, on every carrier and with all settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+from tests.services.integration.running import LOCAL, Contents, Place, on, run_to_end
+from tests.services.integration.topologies import ZOO, Story
+from txtopo import Config
+from txtopo.config import Carrier
+from txtopo.state.backend import StateKind
+
+# (parallelism, slots, run_txids_max, max_spout_pending)
+Settings = tuple[int, int, int, int | None]
+PARALLELISM, SLOTS, RUN, PENDING = (1, 2, 3), (1, 2, 5), (1, 3, 10), (None, 1, 4)
+EVERY: list[Settings] = list(product(PARALLELISM, SLOTS, RUN, PENDING))
+# Each value of each setting meets each value of each other one (an orthogonal array).
+PAIRS: list[Settings] = [
+    (PARALLELISM[a], SLOTS[b], RUN[(a + b) % 3], PENDING[(a + 2 * b) % 3])
+    for a, b in product(range(3), range(3))
+]
+# Each value of each setting comes once.
+SOME = [PAIRS[0], PAIRS[4], PAIRS[8]]
+# A resident slot needs a core, of which the session has two.
+ON_SPARK: list[tuple[Carrier, Settings]] = [
+    ("rdd", SOME[1]),
+    ("dataframe", SOME[2]),
+    ("resident", (3, 2, 3, 4)),
+]
+
+each_story = pytest.mark.parametrize("story", [pytest.param(s, id=name) for name, s in ZOO.items()])
+
+
+def kinds(story: Story) -> list[StateKind]:
+    return ["opaque"] if story.opaque else ["opaque", "transactional"]
+
+
+def contents(story: Story, place: Place, settings: Settings, config: Config = LOCAL) -> Contents:
+    """Run a topology and return what its states hold."""
+    parallelism, slots, run, pending = settings
+    config = replace(config, slots=slots, run_txids_max=run, max_spout_pending=pending)
+    changes = run_to_end(story.build(place, parallelism), place, config)
+    assert changes.committed == list(range(1, len(changes.committed) + 1))
+    assert not changes.failures
+    return {table: place.read(table) for table in story.fold(parallelism)}
+
+
+@each_story
+def test_a_topology_leaves_what_plain_python_computes(story: Story) -> None:
+    for settings in SOME:
+        assert contents(story, Place.in_memory(), settings) == story.fold(settings[0]), settings
+
+
+@pytest.mark.slow
+@each_story
+def test_no_setting_changes_what_is_committed(story: Story) -> None:
+    for settings, kind in product(EVERY, kinds(story)):
+        found = contents(story, Place.in_memory(kind), settings)
+        assert found == story.fold(settings[0]), (settings, kind)
+
+
+@each_story
+def test_a_topology_leaves_the_same_on_every_carrier(
+    spark: SparkSession, story: Story, tmp_path: Path
+) -> None:
+    for at, settings in enumerate(PAIRS):
+        kind = kinds(story)[at % len(kinds(story))]
+        found = contents(story, Place.in_memory(kind), settings)
+        assert found == story.fold(settings[0]), (settings, kind)
+    for carrier, settings in ON_SPARK:
+        kind = kinds(story)[0 if carrier == "dataframe" else -1]
+        folder = tmp_path / f"{carrier}-{settings[0]}"
+        folder.mkdir()
+        found = contents(story, Place.in_sqlite(folder, kind), settings, on(carrier))
+        assert found == story.fold(settings[0]), (carrier, settings, kind)

@@ -1,0 +1,1 @@
+"""Tests of the packages, in folders of the same names."""

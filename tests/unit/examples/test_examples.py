@@ -1,0 +1,145 @@
+"""Each example runs and prints what it says; without Spark here, on Spark with the mark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from examples import (
+    global_count,
+    guarantees,
+    reliable_word_count,
+    top_words,
+    transactional_words,
+    word_count,
+)
+from txtopo import Config
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[3]
+LOCAL = Config(carrier="local", zookeeper="memory", slots=2)
+# So few are done before they time out, however slow the machine is; else all come again for ever.
+PENDING = 100
+Main = Callable[["SparkSession | None", Config, str], None]
+
+TOTALS = "txid 1: 9 words so far\ntxid 2: 16 words so far\ntxid 3: 19 words so far\n"
+TOTALS += "in the store: 19 words\n"
+COUNTS = "apple: 2\nbanana: 1\ncat: 8\nchicken: 1\ndog: 7\n"
+EXAMPLES: list[tuple[str, Main, str]] = [
+    ("global_count", global_count.main, TOTALS),
+    ("word_count", word_count.main, COUNTS),
+    ("top_words", top_words.main, "cat: 8\ndog: 7\napple: 2\nbanana: 1\nchicken: 1\n"),
+    ("transactional_words", transactional_words.main, COUNTS + "0 to 9 times: 5 words\n"),
+]
+each_example = pytest.mark.parametrize(
+    ("main", "printed"), [pytest.param(*rest, id=name) for name, *rest in EXAMPLES]
+)
+
+
+@each_example
+def test_an_example_prints_what_it_says(
+    main: Main, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(None, LOCAL, f"sqlite:///{tmp_path / 'example.db'}")
+
+    assert capsys.readouterr().out == printed
+
+
+@each_example
+def test_an_example_prints_the_same_on_spark(
+    spark: SparkSession,
+    main: Main,
+    printed: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main(spark, Config(zookeeper="memory"), f"sqlite:///{tmp_path / 'example.db'}")
+
+    assert capsys.readouterr().out == printed
+
+
+def test_only_the_top_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    top_words.main(None, LOCAL, f"sqlite:///{tmp_path / 'example.db'}", size=2)
+
+    assert capsys.readouterr().out == "cat: 8\ndog: 7\n"
+
+
+def test_the_reliable_example_shows_acks_fails_replays_and_pending_trees(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reliable_word_count, "TIMES", 300)
+
+    config = Config(carrier="local", message_timeout_s=1, max_spout_pending=PENDING)
+    reliable_word_count.main(None, config)
+
+    judge_reliable(capsys.readouterr().out)
+
+
+def test_the_reliable_example_takes_the_session_that_it_is_given(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reliable_word_count, "TIMES", 300)
+
+    reliable_word_count.main(spark, Config(message_timeout_s=2, max_spout_pending=PENDING))
+
+    judge_reliable(capsys.readouterr().out)
+
+
+def judge_reliable(printed: str) -> None:
+    last = [line for line in printed.splitlines() if line.startswith("acked")][-1]
+    numbers = [int(word) for word in last.replace(",", "").split() if word.isdigit()]
+    acked, failed, timed_out, replayed, pending = numbers
+    assert (acked, pending) == (1500, 0)
+    assert failed + timed_out == replayed
+    assert failed > 0
+    assert timed_out > 0
+
+
+def test_the_three_guarantees_lose_double_and_count_right(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    guarantees.main()
+
+    printed = capsys.readouterr().out
+    page = (ROOT / "docs" / "at-least-once.md").read_text()
+    most, least, exactly = (
+        [int(cell.replace(",", "")) for cell in line.split("|")[2:5]]
+        for line in printed.splitlines()[2:]
+    )
+    assert (most[0], least[0], exactly[0]) == (3, 3, 3)
+    assert most[1] > 0 == most[2]
+    assert least[2] > 0 == least[1]
+    assert exactly[1:] == [0, 0]
+    assert printed in page
+
+
+def test_a_word_that_moves_on_leaves_its_bucket(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactional_words, "BUCKET_SIZE", 5)
+
+    transactional_words.main(None, LOCAL, f"sqlite:///{tmp_path / 'example.db'}")
+
+    assert capsys.readouterr().out.endswith("0 to 4 times: 3 words\n5 to 9 times: 2 words\n")
+
+
+@pytest.mark.spark
+def test_an_example_runs_as_a_script_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Embedded ZooKeeper and SQLite in the current folder: the second run has nothing to do."""
+    script = [sys.executable, str(ROOT / "examples" / "global_count.py")]
+
+    first, second = (
+        subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    )
+
+    assert first == TOTALS
+    assert second == TOTALS.splitlines(keepends=True)[-1]

@@ -1,0 +1,151 @@
+"""A topology with two states whose run meets poison, and verbs that die where they are told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tests.harness.servers.zookeeper import LONG_SESSION_S
+from tests.unit.runtime.loop_world import LIMIT_S, Total
+from txtopo import Config, FailedException, Fields, Topology, TransactionalTopologyBuilder
+from txtopo.operations import Access, Plan
+from txtopo.runtime.handle import TopologyRun
+from txtopo.runtime.start import start_topology
+from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from txtopo.state import State
+from txtopo.transactional_state.memory import MemoryEnsemble
+from txtopo.tuples import Tuple
+
+BATCHES, ROWS = 5, 2
+POISON = 5
+"""The row that no committer takes; it is in txid 3, with 4."""
+ALL = sum(range(BATCHES * ROWS))
+
+
+class Died(BaseException):
+    """The process of an operator was killed."""
+
+
+class Poisoned(Total):
+    """Takes no row of the poison."""
+
+    def __init__(self, poison: int | None) -> None:
+        self.poison = poison
+
+    def execute(self, tuple: Tuple) -> None:
+        if tuple["amount"] == self.poison:
+            raise FailedException("poison")
+        super().execute(tuple)
+
+
+@dataclass
+class Place:
+    """Where a topology runs.
+
+    Attributes:
+        states: Two of them.
+        ensemble: The ZooKeeper in memory, unless *hosts* names a real one.
+        hosts: A real one.
+        opaque: Which spout.
+        id: Id of the topology.
+    """
+
+    states: tuple[State, State]
+    ensemble: MemoryEnsemble = field(default_factory=MemoryEnsemble)
+    hosts: str = "memory"
+    opaque: bool = False
+    id: str = "sums"
+
+    @property
+    def config(self) -> Config:
+        return Config(
+            carrier="local",
+            zookeeper=self.hosts,
+            session_timeout_s=LONG_SESSION_S,
+            connect_timeout_s=LONG_SESSION_S,
+            attempts_max=2,
+            run_txids_max=1,
+            jobs_max=1,
+            max_spout_pending=3,
+            backoff_s=0.01,
+            poll_interval_s=0.005,
+        )
+
+    def access(self, point: Callable[[str], None] = lambda name: None) -> Access:
+        return Access(ensemble=self.ensemble, point=point)
+
+    def topology(self, poison: int | None = None, batches: int = BATCHES) -> Topology:
+        rows = [[amount] for amount in range(batches * ROWS)]
+        kind = OpaqueMemoryTransactionalSpout if self.opaque else MemoryTransactionalSpout
+        spout = kind({0: rows}, Fields("amount long"), ROWS)
+        builder = TransactionalTopologyBuilder(self.id, "spout", spout)
+        for name, state in zip(("a", "b"), self.states, strict=True):
+            declarer = builder.set_bolt(name, Poisoned(poison)).global_grouping("spout")
+            declarer.with_state("totals", state.named(f"totals_{name}"))
+        return builder.build_topology()
+
+    @contextmanager
+    def running(self, topology: Topology) -> Iterator[TopologyRun]:
+        run = start_topology(topology, None, self.config, ensemble=self.ensemble)
+        try:
+            yield run
+        finally:
+            run.stop(LIMIT_S)
+
+    def run(self, poison: int | None = None, batches: int = BATCHES) -> None:
+        """Run to the end, or to the error that the run ends with."""
+        with self.running(self.topology(poison, batches)) as run:
+            run.process_all_available(LIMIT_S)
+
+    def held(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return (txid, total) of both states."""
+        first, second = (self._held(at) for at in range(2))
+        return first, second
+
+    def _held(self, at: int) -> tuple[int, int]:
+        with self.states[at].named(f"totals_{'ab'[at]}").reader() as reader:
+            assert reader.ledger is not None
+            return reader.ledger.txid, reader.get("total", 0)
+
+
+def both(txid: int, total: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (txid, total), (txid, total)
+
+
+def die_at(number: int) -> Callable[[str], None]:
+    """Return a point that kills when it is passed for the *number*-th time, from 0."""
+    left = [number]
+
+    def point(name: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Died(name)
+
+    return point
+
+
+def die_on(step: str) -> Callable[[str], None]:
+    """Return a point that kills at one step."""
+
+    def point(name: str) -> None:
+        if name == f"operator.{step}":
+            raise Died(name)
+
+    return point
+
+
+def apply_with_deaths(make: Callable[[Access], Plan], place: Place) -> int:
+    """Apply a plan, killed at the first point, then again at the second, and so on to the end.
+
+    Each try begins where the one before died, so it is also killed after each prefix.
+    """
+    for deaths in range(100):
+        plan = make(place.access(die_at(deaths)))
+        try:
+            plan.apply()
+        except Died:
+            continue
+        make(place.access()).apply()  # once more does no harm
+        return deaths
+    raise AssertionError("a verb never came to its end")

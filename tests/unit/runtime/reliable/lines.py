@@ -1,0 +1,35 @@
+"""A line of bolts that a test feeds, in simulated time."""
+
+from __future__ import annotations
+
+from tests.unit.runtime.reliable.bolts import WORD
+from txtopo import BasicBolt, Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple
+from txtopo.testing import FeederSpout, SimulatedCluster
+
+CONFIG = Config(message_timeout_s=10)
+
+
+class Hold(Bolt):
+    """Never acks."""
+
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+        """Nothing to do."""
+
+    def execute(self, tuple: Tuple) -> None:
+        """Forget it."""
+
+
+def started(
+    *bolts: Bolt | BasicBolt, config: Config = CONFIG, parallelism: int = 1
+) -> tuple[FeederSpout, SimulatedCluster]:
+    """Start a line of bolts, each fed by the one before."""
+    feeder = FeederSpout(WORD)
+    builder = TopologyBuilder()
+    builder.set_spout("words", feeder)
+    source = "words"
+    for number, bolt in enumerate(bolts):
+        builder.set_bolt(f"bolt-{number}", bolt, parallelism).shuffle_grouping(source)
+        source = f"bolt-{number}"
+    cluster = SimulatedCluster()
+    cluster.start(builder.build_topology(), config)
+    return feeder, cluster

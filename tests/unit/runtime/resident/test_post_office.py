@@ -1,0 +1,32 @@
+"""The end of the driver's post office, while tasks still speak."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.unit.runtime.resident.threads import HOST, LIMIT_S, wait_until
+from txtopo.runtime.resident.messages import END, new_identity
+from txtopo.runtime.resident.post_office import PostOffice
+from txtopo.runtime.resident.sockets import Keys
+from txtopo.runtime.scheduler import ThreadScheduler
+
+pytestmark = pytest.mark.integration
+
+
+def test_who_speaks_after_the_end_does_not_hold_it_up() -> None:
+    """The goodbye of another copy of a task may be heard when all jobs have ended."""
+    scheduler, closed = ThreadScheduler("txtopo-test-office"), threading.Event()
+
+    def open_and_close() -> None:
+        office = PostOffice(Keys.make(), HOST, scheduler, lambda _: None, lambda _: None)
+        office.open()
+        office.close(closed.set)
+        wait_until(lambda: bool(office._inner.closed))
+        office.send(new_identity(1), END)
+
+    scheduler.start(open_and_close, print)
+
+    assert closed.wait(LIMIT_S)
+    scheduler.post(scheduler.stop)

@@ -1,0 +1,88 @@
+"""How a slot tells a driver that is gone from one that it has not listened to."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from tests.unit.runtime.reliable.bolts import WORD, Forward
+from tests.unit.runtime.resident.threads import (
+    HOST,
+    LIMIT_S,
+    SILENCE_S,
+    Clock,
+    Resident,
+    wait_until,
+)
+from txtopo import BasicBolt, Config, ReliableTopology, TopologyBuilder, Tuple
+from txtopo.collector import BatchOutputCollector
+from txtopo.runtime.resident.slot_host import SlotHost
+from txtopo.runtime.resident.sockets import Keys
+from txtopo.runtime.resident.stage_host import StageHost
+from txtopo.stages.program import compile_program
+from txtopo.testing import FeederSpout
+
+pytestmark = pytest.mark.integration
+
+
+def forwarding(feeder: FeederSpout) -> ReliableTopology:
+    builder = TopologyBuilder()
+    builder.set_spout("words", feeder)
+    builder.set_bolt("forward", Forward()).shuffle_grouping("words")
+    return builder.build_topology()
+
+
+@pytest.mark.parametrize("kind", [SlotHost, StageHost])
+def test_a_task_that_hears_nothing_of_the_driver_ends(
+    kind: type[SlotHost] | type[StageHost],
+) -> None:
+    program = compile_program(forwarding(FeederSpout(WORD)).graph, Config(), 1)
+    driver = f"tcp://{HOST}:9"  # there is nobody
+
+    host = kind(program, 0, 1, Keys.make(), driver, 0.2, time.monotonic)
+    task = threading.Thread(target=host.run, daemon=True)
+    task.start()
+    task.join(LIMIT_S)
+    assert not task.is_alive()
+
+
+def test_pings_keep_an_idle_task_alive() -> None:
+    feeder, clock = FeederSpout(WORD), Clock()
+
+    with Resident(forwarding(feeder), Config(), now=clock) as resident:
+        wait_until(lambda: resident.run.status == "running")
+        (host,) = resident.jobs.hosts
+        for _ in range(5):
+            wait_until(lambda: host._link.gone_s == clock.now_s + SILENCE_S)
+            clock.now_s += 0.6 * SILENCE_S
+        assert resident.driver.meter.slots_lost == 0
+        assert resident.jobs.hosts == [host]
+
+
+class Slow(BasicBolt):
+    """Takes longer than a slot waits for a word of its driver."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        if tuple["word"] == "slow":
+            self._clock.pass_silently()
+
+
+def test_a_bolt_may_take_longer_than_the_driver_may_be_silent() -> None:
+    """The pings are there, and only have to be read first."""
+    feeder, clock = FeederSpout(WORD), Clock()
+    builder = TopologyBuilder()
+    builder.set_spout("words", feeder)
+    builder.set_bolt("slow", Slow(clock)).shuffle_grouping("words")
+
+    with Resident(builder.build_topology(), Config(), now=clock) as resident:
+        clock.jobs = resident.jobs
+        for id, word in enumerate(("slow", "quick")):
+            feeder.feed([word], id)
+            feeder.wait_until_acked(id)
+        assert resident.driver.meter.slots_lost == 0
+        assert clock.now_s > SILENCE_S

@@ -1,0 +1,81 @@
+"""What an abandoned attempt may still do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.runtime.loop_world import BATCHES, ROWS, Total, memory_state
+from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo.attempt import TransactionAttempt
+from txtopo.errors import RunLostError
+from txtopo.metadata import BatchMetadata
+from txtopo.runtime.batch_planner import BatchPlanner
+from txtopo.runtime.carrier import LocalCarrier
+from txtopo.runtime.commit_phase import CommitPhase
+from txtopo.runtime.jobs import BatchResult
+from txtopo.runtime.run_context import Parts
+from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.runtime.takeover import StateName, open_states
+from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.stages.outcome import judge
+from txtopo.stages.program import Run, compile_program
+from txtopo.state import State, StateBackend
+from txtopo.testing.conformance.driver import claim_of
+from txtopo.transactional_state.memory import MemoryTransactionalState
+
+EPOCH = 1
+
+
+def parts_with_two_states(state: State) -> Parts:
+    rows = [[amount] for amount in range(BATCHES * ROWS)]
+    spout = MemoryTransactionalSpout({0: rows}, Fields("amount long"), ROWS)
+    builder = TransactionalTopologyBuilder("totals", "spout", spout)
+    declarer = builder.set_bolt("total", Total()).global_grouping("spout")
+    declarer.with_state("totals", state).with_state("others", state)
+    graph = builder.build_topology().graph
+    config = Config(carrier="local", zookeeper="memory")
+    return Parts(
+        graph=graph,
+        program=compile_program(graph, config, 1),
+        config=config,
+        carrier=LocalCarrier(),
+        transactional_state=MemoryTransactionalState(graph.id),
+        planner=BatchPlanner(graph.id, graph.spout, config),
+        scheduler=ThreadScheduler(graph.id),
+    )
+
+
+def processed(parts: Parts) -> BatchResult:
+    attempt = TransactionAttempt(1, 0, EPOCH)
+    run = Run("run", (attempt,), (BatchMetadata(1, None),), None)
+    parts.carrier.start(parts.program)
+    done = parts.carrier.process(run)
+    (batch,) = judge(parts.program, run, done.records).processed
+    return BatchResult(attempt, batch, done, 0.0)
+
+
+def claimed(parts: Parts) -> dict[StateName, StateBackend]:
+    backends = open_states(parts)
+    for backend in backends.values():
+        backend.claim(claim_of(parts.graph.id, EPOCH))
+    return backends
+
+
+def test_an_attempt_that_is_abandoned_between_two_stores_leaves_the_second_alone() -> None:
+    """The ledger would refuse it only once a later attempt has written there."""
+    parts = parts_with_two_states(memory_state())
+    backends, wanted = claimed(parts), iter([True, False])
+
+    with pytest.raises(RunLostError, match="abandoned"):
+        CommitPhase(parts, backends).run(processed(parts), lambda: next(wanted))
+
+    assert {name: holds(backend) for (_, name), backend in backends.items()} == {
+        "totals": 1,
+        "others": 0,
+    }
+
+
+def holds(backend: StateBackend) -> int:
+    with backend.snapshot() as snapshot:
+        assert snapshot.ledger is not None
+        return snapshot.ledger.txid

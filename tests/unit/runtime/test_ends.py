@@ -1,0 +1,115 @@
+"""The end of a run, and rest: nobody waits for ever, and nobody is told too early."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.unit.runtime.loop_world import (
+    BATCHES,
+    LIMIT_S,
+    Changes,
+    Total,
+    expected,
+    memory_state,
+    running,
+    stored,
+    topology_of,
+)
+from tests.unit.runtime.ranges import ranges
+from txtopo.runtime.progress import BatchesProcessed, Change
+from txtopo.transactional_state.memory import MemoryEnsemble
+
+
+def test_a_run_stops_while_a_commit_waits_for_zookeeper() -> None:
+    """The commit has not begun, so there is none to finish."""
+    state, ensemble = memory_state(), MemoryEnsemble()
+
+    def away(change: Change) -> None:
+        if isinstance(change, BatchesProcessed):
+            ensemble.reachable = False
+
+    with running(topology_of(state), ensemble, Changes(away), max_spout_pending=1) as run:
+        while ensemble.reachable:
+            time.sleep(0.01)
+        time.sleep(0.1)  # until the write of the cut has failed once
+        run.stop(LIMIT_S)
+
+        assert not run.is_active
+
+
+def test_a_commit_that_ends_after_its_time_limit_is_not_missed() -> None:
+    """Its result is gone, and its cancellation waits behind a write that cannot be made."""
+    state, ensemble = memory_state(), MemoryEnsemble()
+    started = STARTED_SLOW
+    started.clear()
+
+    topology = topology_of(state, Slow())
+    with running(topology, ensemble, batch_timeout_s=0.15, attempts_max=50) as run:
+        assert started.wait(LIMIT_S)
+        ensemble.reachable = False
+        time.sleep(0.6)
+        ensemble.reachable = True
+        run.process_all_available(LIMIT_S)
+
+    assert stored(state) == (BATCHES, expected())
+
+
+STARTED_SLOW = threading.Event()
+
+
+class Slow(Total):
+    """Takes longer than its time limit, once."""
+
+    def finish_batch(self) -> None:
+        if not STARTED_SLOW.is_set():
+            STARTED_SLOW.set()
+            time.sleep(0.5)
+        super().finish_batch()
+
+
+def test_a_deactivated_run_is_at_rest_only_when_the_spout_has_answered() -> None:
+    state = memory_state()
+    ASKED.clear()
+    ANSWER.clear()
+
+    with running(ranges(state, initialize_transaction=held), MemoryEnsemble()) as run:
+        assert ASKED.wait(LIMIT_S)
+        run.deactivate()
+        with pytest.raises(TimeoutError):
+            run.process_all_available(0.1)
+        ANSWER.set()
+        run.process_all_available(LIMIT_S)
+        before = stored(state)
+        time.sleep(0.05)
+
+        assert stored(state) == before
+
+
+ASKED, ANSWER = threading.Event(), threading.Event()
+
+
+def held(txid: int, previous: Any) -> Any:
+    ASKED.set()
+    ANSWER.wait(LIMIT_S)
+    return {"start": (txid - 1) * 3}
+
+
+def test_threads_that_come_after_the_end_may_wait() -> None:
+    """The system gives them the loop's identity again."""
+    with running(ranges(memory_state()), MemoryEnsemble()) as run:
+        run.process_all_available(LIMIT_S)
+    answers: list[bool] = []
+
+    threads = [
+        threading.Thread(target=lambda: answers.append(run.await_termination(LIMIT_S)))
+        for _ in range(30)
+    ]
+    for thread in threads:
+        thread.start()
+        thread.join(LIMIT_S)
+
+    assert answers == [True] * 30

@@ -1,0 +1,73 @@
+"""A write of transactional state that a slow thread makes when its term is long over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from tests.unit.runtime.loop_world import (
+    BATCHES,
+    LIMIT_S,
+    expected,
+    memory_state,
+    stored,
+    topology_of,
+)
+from txtopo import Config
+from txtopo.runtime.scheduler import Done, ThreadScheduler
+from txtopo.runtime.start import start_topology
+from txtopo.transactional_state.journal import Journal
+from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
+
+T = TypeVar("T")
+
+
+class SlowThread(ThreadScheduler):
+    """Stops the first thread that comes to a place, until it is told to go on."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__("slow-thread")
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+        self.done = threading.Event()
+        self._place = place
+        self._slow: int | None = None
+
+    def point(self, name: str) -> None:
+        if name == self._place and self._slow is None:
+            self._slow = threading.get_ident()
+            self.reached.set()
+            assert self.go_on.wait(LIMIT_S)
+
+    def submit(self, work: Callable[[], T], done: Done) -> None:
+        def noted() -> T:
+            try:
+                return work()
+            finally:
+                if self._slow == threading.get_ident():
+                    self.done.set()
+
+        super().submit(noted, done)
+
+
+@pytest.mark.row(52, 53)
+def test_a_write_of_a_term_that_is_over_is_refused_though_the_same_process_leads_again() -> None:
+    """It had begun, so nobody could call it back; it must not go on under the new epoch."""
+    state, ensemble, slow = memory_state(), MemoryEnsemble(), SlowThread("P9.before")
+    config = Config(carrier="local", zookeeper="memory", backoff_s=0.01, poll_interval_s=0.005)
+    run = start_topology(topology_of(state), None, config, scheduler=slow, ensemble=ensemble)
+    try:
+        assert slow.reached.wait(LIMIT_S)
+        ensemble.expire_leader("totals")
+        run.process_all_available(LIMIT_S)
+        slow.go_on.set()
+        assert slow.done.wait(LIMIT_S)
+
+        contents = Journal(MemoryTransactionalState("totals", ensemble)).load()
+        assert (contents.current, sorted(contents.batches)) == (BATCHES + 1, [BATCHES - 1, BATCHES])
+        assert stored(state) == (BATCHES, expected())
+    finally:
+        run.stop(LIMIT_S)

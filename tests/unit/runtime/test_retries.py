@@ -1,0 +1,163 @@
+"""Nothing is tried again without a warning that says what, how often, why, and when again."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from tests.unit.runtime.loop_world import (
+    LIMIT_S,
+    Changes,
+    Total,
+    expected,
+    memory_state,
+    running,
+    stored,
+    topology_of,
+)
+from tests.unit.runtime.test_outages import FlakyBackend, flaky
+from txtopo import FailedException
+from txtopo.errors import AuthError, FencedError, PoisonBatchError, StoreUnavailable
+from txtopo.retries import CAUSE_CHARACTERS_MAX, one_line
+from txtopo.runtime.progress import BatchCommitted, Change
+from txtopo.state import State, StateTable, open_state, register_backend
+from txtopo.transactional_state.journal import Journal
+from txtopo.transactional_state.memory import MemoryEnsemble
+from txtopo.tuples import Tuple
+
+__all__ = ["flaky"]
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """Return the attributes of each warning of a retry."""
+    records = [each for each in caplog.records if each.name == "txtopo.runtime"]
+    assert all(each.levelno == logging.WARNING for each in records)
+    return [vars(each) for each in records]
+
+
+def test_each_try_at_a_store_that_is_away_is_told_with_a_growing_pause(
+    flaky: State, caplog: pytest.LogCaptureFixture
+) -> None:
+    FlakyBackend.script = {3: ["before"] * 4, 5: ["before"]}
+
+    with running(topology_of(flaky), MemoryEnsemble()) as run:
+        run.process_all_available(LIMIT_S)
+
+    warned = said(caplog)
+    assert [each["txid"] for each in warned] == [3, 3, 3, 3, 5]
+    assert [each["attempt"] for each in warned][:4] == [0, 1, 2, 3]
+    assert [each["failures"] for each in warned] == [1, 2, 3, 4, 1]
+    assert [each["pause_s"] for each in warned] == pytest.approx([0.01, 0.02, 0.04, 0.05, 0.01])
+    assert {(each["topology"], each["epoch"]) for each in warned} == {("totals", 1)}
+    assert {each["cause"] for each in warned} == {"StoreUnavailable: the store is away; try again"}
+    assert caplog.messages[0] == (
+        "topology 'totals': txid 3 failed; got StoreUnavailable: the store is away; try again; "
+        "failures in a row: 1; tried again in 0.01 s"
+    )
+
+
+class Unlucky(Total):
+    """Fails the batch that holds the amount 13, always."""
+
+    def execute(self, tuple: Tuple) -> None:
+        if tuple["amount"] == 13:
+            raise FailedException("13 brings bad luck\nand more of it")
+        super().execute(tuple)
+
+
+def test_each_replay_of_a_batch_is_told_but_not_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    topology = topology_of(memory_state(), Unlucky())
+
+    with (
+        running(topology, MemoryEnsemble(), attempts_max=3) as run,
+        pytest.raises(PoisonBatchError),
+    ):
+        run.process_all_available(LIMIT_S)
+
+    warned = said(caplog)
+    assert [(each["txid"], each["attempt"], each["failures"]) for each in warned] == [
+        (5, 0, 1),
+        (5, 1, 2),
+    ]
+    assert {each["component"] for each in warned} == {"total"}
+    assert warned[0]["cause"] == "FailedException: 13 brings bad luck; and more of it"
+
+
+def test_each_try_to_write_to_zookeeper_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+
+    def outage(change: Change) -> None:
+        if isinstance(change, BatchCommitted) and change.progress.txid == 3:
+            ensemble.reachable = False
+
+    with running(topology_of(state), ensemble, Changes(outage), max_spout_pending=1) as run:
+        while len(said(caplog)) < 4:
+            assert not run.await_termination(0.01)
+        ensemble.reachable = True
+        run.process_all_available(LIMIT_S)
+
+    warned = said(caplog)
+    assert [each["failures"] for each in warned[:4]] == [1, 2, 3, 4]
+    assert {each["txid"] for each in warned} <= {3, 4}
+    assert {each["epoch"] for each in warned} == {1}
+    assert all("to note in zookeeper" in message for message in caplog.messages)
+    assert stored(state) == (12, expected())
+
+
+def test_a_lost_session_is_told_and_the_count_begins_anew_with_a_commit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+
+    def expire(change: object) -> None:
+        if isinstance(change, BatchCommitted) and change.progress.txid in (3, 7):
+            ensemble.expire_leader("totals")
+
+    with running(topology_of(state), ensemble, Changes(expire), max_spout_pending=2) as run:
+        run.process_all_available(LIMIT_S)
+
+    warned = [each for each in said(caplog) if "keep the leadership" in each["message"]]
+    assert [(each["epoch"], each["failures"]) for each in warned] == [(1, 1), (2, 1)]
+    assert "the session of epoch 1 with zookeeper was lost" in warned[0]["cause"]
+
+
+def test_a_claim_that_another_was_faster_with_is_made_again_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without one it would be a loop as quick as ZooKeeper answers."""
+    state, claims, claim_epoch = memory_state(), [0], Journal.claim_epoch
+
+    def claimed(journal: Journal, *arguments: Any, **more: Any) -> int:
+        claims[0] += 1
+        if claims[0] < 4:
+            raise FencedError("another claimed at the same time")
+        return claim_epoch(journal, *arguments, **more)
+
+    monkeypatch.setattr(Journal, "claim_epoch", claimed)
+    with running(topology_of(state), MemoryEnsemble()) as run:
+        run.process_all_available(LIMIT_S)
+
+    warned = [each for each in said(caplog) if "to claim an epoch" in each["message"]]
+    assert [(each["failures"], each["pause_s"]) for each in warned] == [
+        (1, 0.01),
+        (2, 0.02),
+        (3, 0.04),
+    ]
+
+
+def test_what_lasts_ends_the_run_and_is_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    def refused(url: str, table: StateTable) -> FlakyBackend:
+        raise AuthError("permission denied")
+
+    register_backend("refusing", refused)
+    with pytest.raises(AuthError), running(topology_of(open_state("refusing:")), MemoryEnsemble()):
+        pass
+
+    assert said(caplog) == []
+
+
+def test_a_cause_is_one_line_of_a_readable_length() -> None:
+    assert one_line(StoreUnavailable("a\nb")) == "StoreUnavailable: a; b"
+    assert len(one_line(ValueError("x" * 10_000))) < CAUSE_CHARACTERS_MAX + 10

@@ -1,0 +1,54 @@
+"""A spout may take its time to answer; what is planned already does not wait for it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from tests.unit.runtime.loop_world import LIMIT_S, Changes, expected, memory_state, running, stored
+from tests.unit.runtime.ranges import ranges
+from txtopo.runtime.progress import BatchCommitted, Change
+from txtopo.spouts import LastBatch
+from txtopo.transactional_state.memory import MemoryEnsemble
+
+# In the module, since a spout is pickled, and a function of a module goes by its name.
+committed = threading.Event()
+answers: list[bool] = []
+
+
+def think(txid: int, previous: Any) -> Any:
+    if txid == 4:
+        answers.append(committed.wait(LIMIT_S))
+    return {"start": (txid - 1) * 3}
+
+
+def hear(change: Change) -> None:
+    if isinstance(change, BatchCommitted) and change.progress.txid == 3:
+        committed.set()
+
+
+def is_alone(last: LastBatch) -> bool:
+    return last.pending == 0
+
+
+def test_planned_batches_are_committed_while_the_spout_thinks_about_the_next() -> None:
+    state = memory_state()
+    topology = ranges(state, initialize_transaction=think)
+
+    with running(topology, MemoryEnsemble(), Changes(hear), run_txids_max=10) as run:
+        run.process_all_available(2 * LIMIT_S)
+
+    assert answers == [True]
+    assert stored(state) == (12, expected())
+
+
+def test_a_spout_that_lets_records_gather_is_asked_again_after_each_commit() -> None:
+    """The pause between two looks at a source does not add to how long a record waits."""
+    state, changes = memory_state(), Changes()
+    topology = ranges(state, is_ready=is_alone)
+
+    with running(topology, MemoryEnsemble(), changes, poll_interval_s=3600) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert stored(state) == (12, expected())
+    assert [len(each.progress.pending) for each in changes.of(BatchCommitted)] == [0] * 12

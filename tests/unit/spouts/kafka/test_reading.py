@@ -1,0 +1,88 @@
+"""Consumers keep their place between readings; whatever is read next, each record comes once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.harness.servers.kafka import KafkaBroker
+from tests.unit.spouts.kafka.logs import WAIT_S_MAX, Log, until
+from txtopo.kafka_connection import Connection
+from txtopo.spouts.kafka import reading
+from txtopo.spouts.kafka.offsets import Offsets, Place, Range
+from txtopo.spouts.kafka.reading import lent_consumer
+
+pytestmark = pytest.mark.service("kafka")
+Records = dict[Place, list[tuple[int, bytes]]]
+
+
+def read(connection: Connection, ranges: dict[Place, Range]) -> Records:
+    found = reading.read_ranges(connection, ranges)
+    return {
+        place: [(int(m.offset() or 0), bytes(m.value() or b"")) for m in found.get(place, [])]
+        for place in ranges
+    }
+
+
+def filled(kafka: KafkaBroker, chance: random.Random) -> tuple[Log, dict[Place, Range]]:
+    """Write to a topic in a mix of ways: markers and aborted records leave gaps."""
+    log = Log(kafka, partitions=3)
+    for write in range(8):
+        values = [f"{write}-{at}" for at in range(chance.choice([1, 3, 20, 100]))]
+        if chance.random() < 0.5:
+            log.transact(values, commit=chance.random() < 0.6, partitions=3)
+        else:
+            log.write(values, partitions=3)
+    log.write(["last"] * 3, partitions=3)
+    offsets = Offsets(Connection(kafka.servers), log.name)
+    # The last stable offset comes a little after the end of a transaction.
+    until(lambda: all(r.end > r.start for r in offsets.look().bounds.values()))
+    return log, dict(offsets.look().bounds)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_each_range_has_its_records_whatever_was_read_before(
+    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Ranges that follow each other, jumps, partitions left out, and more ahead than is kept."""
+    monkeypatch.setattr(reading, "AHEAD_MIN", 5)
+    chance = random.Random(seed)
+    _, bounds = filled(kafka, chance)
+    every = read(Connection(kafka.servers, {"client.id": "another"}), bounds)
+    at = dict.fromkeys(bounds, 0)
+    connection = Connection(kafka.servers, {"client.id": f"seed-{seed}"}, timeout_s=WAIT_S_MAX)
+    for _ in range(120):
+        if chance.random() < 0.1 or all(at[p] == bounds[p].end for p in bounds):
+            at = {place: chance.randrange(bounds[place].end) for place in bounds}
+        ranges = {
+            place: Range(
+                at[place], min(bounds[place].end, at[place] + chance.choice([0, 1, 7, 90]))
+            )
+            for place in bounds
+            if chance.random() < 0.85
+        }
+        expected = {
+            place: [record for record in every[place] if start <= record[0] < end]
+            for place, (start, end) in ranges.items()
+        }
+
+        assert read(connection, ranges) == expected
+        at |= {place: each.end for place, each in ranges.items()}
+
+
+def test_a_range_of_nothing_but_a_marker_ends_though_its_end_was_told_before(
+    kafka: KafkaBroker,
+) -> None:
+    """A consumer tells an end only once."""
+    log = Log(kafka, partitions=1)
+    log.transact(["a"], commit=True, partitions=1)
+    place = Place(log.name, 0)
+    look = Offsets(Connection(kafka.servers), log.name).look
+    until(lambda: look().bounds == {place: Range(0, 2)})
+    connection = Connection(kafka.servers, {"client.id": "marker"}, timeout_s=WAIT_S_MAX)
+    assert read(connection, {place: Range(0, 1)}) == {place: [(0, b"a")]}
+    with lent_consumer(connection, {log.name}) as lent:
+        until(lambda: len(lent.consumer.consume(1, 0.1)) == 1)
+
+    assert read(connection, {place: Range(1, 2)}) == {place: []}

@@ -1,0 +1,84 @@
+"""FileSpout and MemorySpout bring everything, and again what failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.runtime.reliable.bolts import WORD, Forward, Seen
+from txtopo import BasicBolt, Config, FailedException, TopologyBuilder, Tuple
+from txtopo.collector import BatchOutputCollector
+from txtopo.errors import FieldsError, SourceDataLost
+from txtopo.spouts import FileSpout, MemorySpout
+from txtopo.testing import SimulatedCluster
+
+
+class Second(BasicBolt):
+    """Fails each tuple when it comes first."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        if tuple.values in self._seen.notes:
+            self._seen.notes.append(tuple.values)
+            return
+        self._seen.notes.append(tuple.values)
+        raise FailedException("once more")
+
+
+def run(spout: FileSpout | MemorySpout, seen: Seen, tasks: int) -> SimulatedCluster:
+    builder = TopologyBuilder()
+    builder.set_spout("lines", spout, tasks)
+    assert spout.output_fields is not None
+    builder.set_bolt("second", Second(seen), 2).fields_grouping("lines", spout.output_fields)
+    cluster = SimulatedCluster()
+    cluster.start(builder.build_topology(), Config(max_spout_pending=2))
+    cluster.process_all_available()
+    return cluster
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+def test_each_line_of_each_file_comes_again_until_it_is_acked(tasks: int, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("ä\r\n\nlast".encode())
+    (tmp_path / "b.txt").write_bytes(b"x\ny\n")
+    seen = Seen()
+
+    cluster = run(FileSpout(str(tmp_path / "*.txt")), seen, tasks)
+
+    a, b = str(tmp_path / "a.txt"), str(tmp_path / "b.txt")
+    lines = [("ä", a, 1), ("", a, 2), ("last", a, 3), ("x", b, 1), ("y", b, 2)]
+    assert sorted(seen.notes) == sorted(lines * 2)
+    progress = cluster.progress
+    assert (progress.acked, progress.failed, progress.replays) == (5, 5, 5)
+
+
+def test_a_file_that_is_not_there_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(SourceDataLost, match="found no file"):
+        run(FileSpout(tmp_path / "none"), Seen(), 1)
+
+
+def test_a_line_of_another_encoding_ends_the_run_and_names_itself(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"good\n\xff\n")
+
+    with pytest.raises(FieldsError, match=r"line 2 of .*a\.txt cannot be decoded"):
+        run(FileSpout(tmp_path / "a.txt"), Seen(), 1)
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_memory_spout_goes_through_its_rows_and_repeats_them(tasks: int) -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("words", MemorySpout([["a"], ["b"]], WORD, repeat=3), tasks)
+    builder.set_bolt("forward", Forward()).shuffle_grouping("words")
+    cluster = SimulatedCluster()
+    cluster.start(builder.build_topology())
+
+    cluster.process_all_available()
+
+    assert cluster.progress.acked == 6
+
+
+def test_a_row_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(FieldsError, match="expected 1 values: word"):
+        MemorySpout([["a", 1]], WORD)

@@ -1,0 +1,257 @@
+"""A table with a growing key is read once, in bounded ranges, and the same again in a replay."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.spouts.driving import Emitted, Planner, context, emit
+from txtopo import Config, Fields, TransactionAttempt
+from txtopo.errors import ConfigError, InfrastructureError, SourceDataLost
+from txtopo.spouts import LastBatch, QueryTransactionalSpout
+from txtopo.spouts.query import Settling
+
+pytestmark = pytest.mark.integration
+FIELDS = Fields("id long, word string")
+NOON = datetime.datetime(2026, 1, 1, 12)
+
+
+class Table:
+    """A table of words in SQLite."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "words.db"
+        self.run("CREATE TABLE words (id INTEGER, word TEXT, at TIMESTAMP, day DATE)")
+
+    def run(self, statement: str, *values: Any) -> None:
+        with sqlite3.connect(self.path) as connection:
+            connection.execute(statement, values)
+        connection.close()
+
+    def add(self, *ids: int) -> None:
+        for id in ids:
+            at = NOON + datetime.timedelta(microseconds=id)
+            day = (NOON + datetime.timedelta(days=id)).date()
+            values = (id, f"w{id}", at.isoformat(" "), day.isoformat())
+            self.run("INSERT INTO words VALUES (?, ?, ?, ?)", *values)
+
+    def spout(self, query: str = "words", **options: Any) -> QueryTransactionalSpout:
+        settings = {"key": "id", "fields": FIELDS, "settle_s": 0, **options}
+        made = QueryTransactionalSpout(f"sqlite:///{self.path}", query, **settings)
+        travelled: QueryTransactionalSpout = pickle.loads(pickle.dumps(made))
+        return travelled
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(tmp_path)
+
+
+def ids(spout: QueryTransactionalSpout, metadata: Any, tasks: int = 1) -> list[Any]:
+    return [row[0] for row in emit(spout, metadata, tasks)]
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3, 9])
+def test_all_batches_together_are_the_table(table: Table, tasks: int) -> None:
+    table.add(-5, 3, 4, 5, 90, 91, 200)
+    spout = table.spout(batch_rows_max=3)
+
+    batches = Planner(spout, tasks).all()
+
+    for others in (1, tasks):
+        found = [sorted(ids(spout, batch, others)) for batch in batches]
+        assert found == [[-5, 3, 4], [5, 90, 91], [200]]
+    assert emit(spout, batches[2]) == [(200, "w200")]
+
+
+def test_a_batch_ends_where_the_table_did_when_it_was_planned(table: Table) -> None:
+    table.add(1, 2)
+    spout = table.spout()
+    planner = Planner(spout)
+    first = planner.plan()
+    assert planner.plan() is None
+    table.add(3)
+
+    assert ids(spout, first) == [1, 2]
+    again = Planner(table.spout(), stored=first)
+    assert ids(spout, again.plan()) == [3]
+    assert again.plan() is None
+
+
+def test_rows_of_equal_keys_stay_together(table: Table) -> None:
+    table.add(1, 2, 2, 2, 3)
+    spout = table.spout(batch_rows_max=2)
+
+    assert [ids(spout, batch) for batch in Planner(spout).all()] == [[1, 2, 2, 2], [3]]
+
+
+def test_a_query_may_choose_and_begin_anywhere(table: Table) -> None:
+    table.add(*range(8))
+    query = "(SELECT id, word || ':x' AS word FROM words WHERE id % 2 = 0 AND word <> ':y')"
+    spout = table.spout(query, start_after=2)
+
+    (batch,) = Planner(spout).all()
+
+    assert emit(spout, batch) == [(4, "w4:x"), (6, "w6:x")]
+
+
+@pytest.mark.parametrize("key", ["at timestamp", "at timestamp_ntz", "day date"])
+def test_dates_and_times_are_keys(table: Table, key: str) -> None:
+    table.add(1, 2, 3, 4)
+    spout = table.spout(key=key.split()[0], fields=Fields(f"id long, {key}"), batch_rows_max=3)
+
+    assert [ids(spout, batch) for batch in Planner(spout).all()] == [[1, 2, 3], [4]]
+
+
+def test_keys_without_rows_are_passed(table: Table) -> None:
+    """The last rows may go between two looks; the next batch is empty and goes on behind them."""
+    table.add(1)
+    spout = table.spout()
+    coordinator = spout.coordinator(Config(), context())
+    assert coordinator.is_ready(1, LastBatch())
+    table.run("DELETE FROM words")
+
+    metadata = coordinator.initialize_transaction(1, None)
+    assert ids(spout, metadata) == []
+    assert not coordinator.is_ready(2, LastBatch(1, metadata))
+
+
+def test_a_key_settles_before_it_is_read() -> None:
+    """Until then a smaller one may be committed."""
+    settling = Settling(10)
+
+    def after(seconds: float, newest: int | None) -> Any:
+        return settling.settled(NOON + datetime.timedelta(seconds=seconds), newest)
+
+    assert after(0, None) is None
+    assert after(1, 5) is None
+    assert after(6, 8) is None
+    assert after(11.9, 9) is None
+    assert after(12, 9) == 5
+    assert after(16.9, 9) == 5
+    assert after(17, 9) == 8
+    assert after(100, 12) == 9
+    assert after(101, None) == 9, "that rows are gone is said by others"
+    for number in range(5_000):
+        after(200 + number / 1_000, number)
+    assert len(settling._seen) <= 101, "what is noted is bounded"
+
+
+def test_nothing_is_planned_before_a_key_has_settled(table: Table) -> None:
+    table.add(1)
+
+    assert Planner(table.spout(settle_s=3600)).plan() is None
+
+
+def test_a_late_row_in_a_planned_batch_stops_the_run(table: Table) -> None:
+    table.add(1, 3)
+    spout = table.spout()
+    metadata = Planner(spout).plan()
+    table.add(2)
+
+    with pytest.raises(SourceDataLost, match=r"got 3 rows; expected 2; rows came late .settle_s"):
+        emit(spout, metadata)
+
+
+def test_rows_that_are_gone_stop_the_run(table: Table) -> None:
+    table.add(1, 2, 3)
+    spout = table.spout(batch_rows_max=2)
+    planner = Planner(spout)
+    metadata = planner.plan()
+    table.run("DELETE FROM words WHERE id > 1")
+
+    with pytest.raises(SourceDataLost, match=r"got 1 rows; expected 2; rows were deleted"):
+        emit(spout, metadata)
+    with pytest.raises(SourceDataLost, match=r"got 1 as the largest 'id', which was 3"):
+        planner.plan()
+
+
+def test_rows_that_were_read_may_go(table: Table) -> None:
+    table.add(1, 2)
+    planner = Planner(table.spout())
+    planner.plan()
+    table.run("DELETE FROM words")
+
+    assert planner.plan() is None
+
+
+def test_a_table_that_has_gone_ends_the_run(table: Table) -> None:
+    table.add(1)
+    spout = table.spout()
+    metadata = Planner(spout).plan()
+    table.run("DROP TABLE words")
+
+    with pytest.raises(SourceDataLost, match="no such table"):
+        emit(spout, metadata)
+
+
+def test_a_large_range_is_read_in_pieces(table: Table) -> None:
+    table.run(
+        "INSERT INTO words WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE "
+        "i < 25000) SELECT i, 'w', NULL, NULL FROM n"
+    )
+    spout = table.spout(batch_rows_max=100_000)
+    (metadata,) = Planner(spout).all()
+    emitted = Emitted(spout)
+
+    spout.emitter(Config(), context()).emit_batch(
+        TransactionAttempt(1), metadata, emitted.collector
+    )
+    emitted.collector.close()
+    assert [row[0] for row in emitted.rows] == list(range(1, 25_001))
+    assert max(batch.num_rows for batch in emitted.batches) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"key": "other"}, "'other', which is no field"),
+        ({"key": "word"}, "'word', a string"),
+        ({"settle_s": -1}, "settle_s"),
+        ({"settle_s": float("nan")}, "settle_s"),
+        ({"settle_s": True}, "settle_s"),
+        ({"batch_rows_max": 0}, "batch_rows_max"),
+        ({"start_after": "1"}, "start_after"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_refused(table: Table, options: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        table.spout(**options)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("wordz", r"no such table: wordz.*got 'wordz'.*with id, word"),
+        ("(SELECT id FROM words)", "no such column"),
+        ("(SELECT id, word FROM", "the query cannot be run"),
+        ("words; DROP TABLE words", "no such table"),
+    ],
+)
+def test_a_query_that_cannot_be_run_is_found_at_the_start(
+    table: Table, query: str, message: str
+) -> None:
+    table.add(1)
+    with pytest.raises(ConfigError, match=message):
+        table.spout(query).coordinator(Config(), context())
+    assert Planner(table.spout()).plan() is not None
+
+
+def test_a_key_that_is_null_is_found_at_the_start(table: Table) -> None:
+    table.run("INSERT INTO words VALUES (NULL, 'w', NULL, NULL)")
+    with pytest.raises(ConfigError, match="'id' of 'words' is NULL"):
+        table.spout().coordinator(Config(), context())
+
+
+def test_no_error_shows_the_password() -> None:
+    for url in ("postgresql://u:s3cret@127.0.0.1:1/db", "nothing://u:s3cret@host/db", "u:s3cret"):
+        spout = QueryTransactionalSpout(url, "words", "id", FIELDS, settle_s=0)
+        with pytest.raises((ConfigError, InfrastructureError)) as caught:
+            spout.coordinator(Config(), context())
+        assert "s3cret" not in str(caught.value) + repr(caught.value) + repr(vars(spout))

@@ -1,0 +1,130 @@
+"""Tables of real servers: their keys, their clocks, and transactions that commit late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+
+from tests.unit.spouts.driving import Planner, context, emit
+from txtopo import Config, Fields
+from txtopo.errors import InfrastructureError, SourceDataLost
+from txtopo.spouts import LastBatch, QueryTransactionalSpout
+
+if TYPE_CHECKING:
+    from tests.harness.servers.mariadb import MariaServer
+    from tests.harness.servers.postgresql import PostgresServer
+
+FIELDS = Fields("id long, at timestamp, amount decimal(10,2), word string")
+
+
+def engine_of(url: str) -> Iterator[Engine]:
+    engine = create_engine(url.replace("mariadb://", "mariadb+pymysql://"))
+    yield engine
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE IF EXISTS words"))
+    engine.dispose()
+
+
+@pytest.fixture
+def postgres(postgresql: PostgresServer) -> Iterator[Engine]:
+    yield from engine_of(postgresql.url)
+
+
+@pytest.fixture
+def maria(mariadb: MariaServer) -> Iterator[Engine]:
+    yield from engine_of(mariadb.create_database("query"))
+
+
+def spout(engine: Engine, **options: Any) -> QueryTransactionalSpout:
+    url = engine.url.render_as_string(hide_password=False)
+    settings = {"query": "words", "key": "id", "fields": FIELDS, "settle_s": 0, **options}
+    return QueryTransactionalSpout(url, **settings)
+
+
+def fill(engine: Engine, kind: str, *ids: int) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                f"CREATE TABLE words (id BIGINT PRIMARY KEY, at {kind}, amount DECIMAL(10,2), "
+                "word VARCHAR(20))"
+            )
+        )
+    add(engine, *ids)
+
+
+def add(engine: Engine, *ids: int) -> None:
+    with engine.begin() as connection:
+        for id in ids:
+            at = f"2026-01-01 12:00:00.{id:06}"
+            insert = "INSERT INTO words VALUES (:id, :at, 0.25, 'ä: 100%')"
+            connection.execute(text(insert), {"id": id, "at": at})
+
+
+def check_by_time(engine: Engine) -> None:
+    """Times come back as the same key, whatever the time zone of the server is."""
+    made = spout(engine, key="at", batch_rows_max=2)
+    batches = Planner(made).all()
+
+    assert [[row[0] for row in emit(made, batch)] for batch in batches] == [[1, 2], [3, 4], [5]]
+    (row,) = emit(made, batches[2])
+    assert (str(row[2]), row[3]) == ("0.25", "ä: 100%")
+    assert Planner(spout(engine, settle_s=1000)).plan() is None, "its clock is understood"
+
+
+@pytest.mark.service("postgresql")
+def test_postgresql(postgres: Engine) -> None:
+    with postgres.begin() as connection:
+        connection.execute(text("SET TIME ZONE 'Asia/Kathmandu'"))
+    fill(postgres, "TIMESTAMPTZ", 1, 2, 3, 4, 5)
+
+    check_by_time(postgres)
+
+
+@pytest.mark.service("mariadb")
+def test_mariadb(maria: Engine) -> None:
+    fill(maria, "DATETIME(6)", 1, 2, 3, 4, 5)
+
+    check_by_time(maria)
+
+
+@pytest.mark.service("postgresql")
+def test_a_row_that_is_committed_late_is_read_when_keys_settle(postgres: Engine) -> None:
+    """1 is drawn first and committed last; without settling it would be passed over."""
+    fill(postgres, "TIMESTAMPTZ")
+    made = spout(postgres, settle_s=0.5)
+    planner = made.coordinator(Config(), context())
+    late = postgres.connect()
+    late.execute(text("INSERT INTO words (id) VALUES (1)"))
+    add(postgres, 2)
+
+    assert not planner.is_ready(1, LastBatch())
+    late.commit()
+    late.close()
+    while not planner.is_ready(1, LastBatch()):
+        pass
+    metadata = planner.initialize_transaction(1, None)
+
+    assert [row[0] for row in emit(made, metadata)] == [1, 2]
+
+
+@pytest.mark.service("postgresql")
+def test_a_server_that_is_down_is_tried_again_and_a_lost_table_is_not(
+    postgresql: PostgresServer, postgres: Engine
+) -> None:
+    fill(postgres, "TIMESTAMPTZ", 1)
+    made = spout(postgres)
+    metadata = Planner(made).plan()
+    with postgres.begin() as connection:
+        connection.execute(text("DROP TABLE words"))
+
+    with pytest.raises(SourceDataLost, match=r"(?s)'words' cannot be read.*was the table changed"):
+        emit(made, metadata)
+    away = QueryTransactionalSpout(
+        "postgresql://u:hidden@127.0.0.1:1/db", "words", "id", FIELDS, settle_s=0
+    )
+    with pytest.raises(InfrastructureError) as caught:
+        emit(away, metadata)
+    assert "hidden" not in str(caught.value)

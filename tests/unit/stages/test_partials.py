@@ -1,0 +1,192 @@
+"""Partial results for a PersistentAggregate: combined by senders, merged in the driver."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.harness.chance import examples
+from tests.unit.stages.running import (
+    Row,
+    RowsSpout,
+    Topology,
+    aggregate,
+    grouped,
+    run_of,
+    spout,
+)
+from txtopo.errors import ValueRefusedError
+from txtopo.groupings import (
+    AllGrouping,
+    CustomGrouping,
+    CustomStreamGrouping,
+    FieldsGrouping,
+    Grouping,
+    ShuffleGrouping,
+)
+from txtopo.stages import emission
+from txtopo.state.aggregates import Aggregate, Count, Max, Min, Sum
+
+
+class TwiceOrNever(CustomStreamGrouping):
+    def choose_tasks(self, task: int, values: Sequence[Any]) -> Sequence[int]:
+        return [0, 1] if values[1] % 2 else []
+
+
+def totals(
+    rows: Sequence[Row],
+    fields: str,
+    key: str | Sequence[str],
+    aggregates: Aggregate | dict[str, Aggregate],
+    *,
+    grouping: Grouping | None = None,
+    parallelism: int = 1,
+    tasks: int = 1,
+    slots: int = 1,
+    retracted: str | None = None,
+) -> dict[Any, Any]:
+    how = grouped(grouping or ShuffleGrouping())
+    topology = Topology(
+        spout(RowsSpout([rows], fields), tasks),
+        aggregate("total", key, aggregates, how, parallelism=parallelism, retracted=retracted),
+        slots=slots,
+    )
+    ran = topology.run(run_of(1))
+    if ran.outcome.failure is not None:
+        raise ran.outcome.failure.error
+    found = topology.merged("total", ran.outcome.processed[0], ran.commits[0])
+    keys = 1 if isinstance(key, str) or not key else len(key)
+    merged = {row[:keys]: row[keys:] for row in found}
+    assert len(merged) == len(found)
+    return merged
+
+
+ALL = {
+    "rows": Count(),
+    "known": Count("n"),
+    "total": Sum("n"),
+    "least": Min("n"),
+    "most": Max("n"),
+}
+
+
+def fold(rows: Sequence[Row]) -> dict[Any, Any]:
+    folded: dict[Any, Any] = {}
+    for word in {row[0] for row in rows}:
+        numbers = [row[1] for row in rows if row[0] == word]
+        known = [n for n in numbers if n is not None]
+        extremes = (sum(known), min(known), max(known)) if known else (None, None, None)
+        folded[(word,)] = (len(numbers), len(known), *extremes)
+    return folded
+
+
+@examples(25)
+@given(
+    rows=st.lists(
+        st.tuples(st.none() | st.sampled_from("abc"), st.none() | st.integers(-9, 9)), max_size=30
+    ),
+    tasks=st.integers(1, 4),
+    slots=st.integers(1, 3),
+    waiting=st.sampled_from([1, 3, 1000]),
+)
+def test_partials_are_the_plain_fold(rows: list[Row], tasks: int, slots: int, waiting: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(emission, "WAITING_ROWS_MAX", waiting)
+
+        found = totals(rows, "word string, n long", "word", ALL, tasks=tasks, slots=slots)
+
+    assert found == fold(rows)
+
+
+def test_a_batch_without_rows_has_no_partials() -> None:
+    assert totals([], "word string, n long", (), ALL) == {}
+
+
+def test_an_aggregate_without_key_has_one_row() -> None:
+    found = totals([["a", 1], ["b", 2]], "word string, n long", (), {"total": Sum("n")}, tasks=2)
+
+    assert found == {("global",): (3,)}
+
+
+@pytest.mark.parametrize(
+    ("grouping", "times"),
+    [
+        (AllGrouping(), {"odd": 3, "even": 3}),
+        (FieldsGrouping(("word",)), {"odd": 1, "even": 1}),
+        (CustomGrouping(TwiceOrNever()), {"odd": 2}),
+    ],
+    ids=["all", "fields", "custom"],
+)
+def test_rows_count_as_often_as_they_would_be_delivered(
+    grouping: Grouping, times: dict[str, int]
+) -> None:
+    found = totals(
+        [["odd", 1], ["even", 2]],
+        "word string, n long",
+        "word",
+        Count(),
+        grouping=grouping,
+        parallelism=3,
+    )
+
+    assert found == {(word,): (count,) for word, count in times.items()}
+
+
+def test_all_nan_are_one_key_and_both_zeros_are_one() -> None:
+    keys = [math.nan, -math.nan, 0.0, -0.0, None, None]
+
+    found = totals([[key] for key in keys], "x double", "x", Count(), tasks=3, slots=2)
+
+    assert sorted((str(key), count) for (key,), (count,) in found.items()) == [
+        ("0.0", 2),
+        ("None", 2),
+        ("nan", 2),
+    ]
+
+
+@pytest.mark.parametrize("tasks", [1, 2], ids=["in a worker", "in the driver"])
+@pytest.mark.parametrize(
+    ("kind", "largest"),
+    [("long", 2**63 - 1), ("decimal(38,2)", Decimal("9" * 36 + ".99"))],
+)
+def test_a_sum_that_leaves_its_type_is_refused(kind: str, largest: Any, tasks: int) -> None:
+    with pytest.raises(ValueRefusedError, match=r"'total'.*does not fit value column 'sum_n'"):
+        totals([[largest], [largest]], f"n {kind}", (), Sum("n"), tasks=tasks)
+
+
+def test_large_numbers_whose_sum_fits_are_summed_exactly() -> None:
+    rows = [[2**62], [2**62], [-(2**62)], [2**62 - 1]]
+
+    assert totals(rows, "n long", (), Sum("n")) == {("global",): (2**63 - 1,)}
+
+
+def test_sums_of_floats_do_not_depend_on_slots() -> None:
+    # One row for each task; each order of adding them up loses other digits.
+    rows = [[x] for x in (1e16, 1.0, -1e16, 1.0, 1.0)]
+    sums = {
+        totals(rows, "x double", (), Sum("x"), tasks=5, slots=slots)[("global",)]
+        for slots in (1, 2, 3)
+    }
+
+    assert len(sums) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "least"),
+    [
+        ("string", ["b", "a", None], "a"),
+        ("decimal(5,2)", [Decimal("1.50"), Decimal("-1.00")], Decimal("-1.00")),
+        ("int", [3, 2], 2),
+        ("double", [3.5, 2.5], 2.5),
+    ],
+)
+def test_extremes_of_all_ordered_types(kind: str, values: list[Any], least: Any) -> None:
+    rows = [[value] for value in values]
+
+    assert totals(rows, f"x {kind}", (), Min("x"), tasks=2) == {("global",): (least,)}

@@ -1,0 +1,38 @@
+"""States over a backing map pass the suite of every backend, but for what two methods lack."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.unit.state.backing_maps import open_comparing_map, open_map
+from txtopo.state import backing_map_factory, register_backend
+from txtopo.testing.conformance import StateBackendSuite
+
+pytestmark = pytest.mark.integration
+_numbers = itertools.count()
+
+
+class TestTwoMethods(StateBackendSuite):
+    fenced = False
+    atomic_reader = False
+    histories = 40
+    keys_max = 20_000
+
+    @pytest.fixture
+    def url(self) -> str:
+        register_backend("dict", backing_map_factory(open_map, shared_by_processes=False))
+        return f"dict:{next(_numbers)}"
+
+
+class TestThreeMethods(StateBackendSuite):
+    atomic_reader = False
+    histories = 40
+    keys_max = 20_000
+
+    @pytest.fixture
+    def url(self) -> str:
+        opened = backing_map_factory(open_comparing_map, shared_by_processes=False)
+        register_backend("comparing", opened)
+        return f"comparing:{next(_numbers)}"

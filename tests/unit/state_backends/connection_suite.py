@@ -1,0 +1,157 @@
+"""What a store on a server does when its connection goes, at the moments that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+import pytest
+import sqlalchemy as sa
+
+from tests.harness.servers.mariadb import MariaServer
+from tests.harness.servers.postgresql import PostgresServer
+from tests.harness.servers.tcp_proxy import TcpProxy
+from tests.unit.state_backends.patience import Patient
+from txtopo.errors import AuthError, FencedError, StoreUnavailable, UnknownOutcomeError
+from txtopo.state import Puts, State, open_state
+from txtopo.testing.conformance.driver import StateDriver
+
+Server = MariaServer | PostgresServer
+LIMIT_S = 60.0
+
+
+class ConnectionSuite(Patient):
+    """To be subclassed, with fixtures ``server``, ``url`` and ``state``.
+
+    Attributes:
+        commit_marker: What the client sends with COMMIT, and with nothing else.
+        lock_settings: By name in its module, what makes waits for locks short.
+    """
+
+    commit_marker: bytes
+    lock_settings: ClassVar[Mapping[str, object]]
+
+    @pytest.fixture
+    def proxy(self, server: Server) -> Iterator[TcpProxy]:
+        with TcpProxy(server.port) as proxy:
+            yield proxy
+
+    @pytest.fixture
+    def distant(self, url: str, proxy: TcpProxy) -> StateDriver:
+        parsed = sa.make_url(url).set(port=proxy.port)
+        state = open_state(parsed.render_as_string(hide_password=False), table="counts")
+        store = StateDriver(state)
+        store.puts(1, {"a": 1})
+        return store
+
+    @pytest.mark.row(36)
+    def test_a_commit_that_landed_is_found_in_the_ledger(
+        self, distant: StateDriver, proxy: TcpProxy
+    ) -> None:
+        proxy.lose(self.commit_marker, landed=True)
+
+        assert distant.puts(2, {"a": 2}).txid == 2
+        assert distant.contents() == {"a": 2}
+
+    @pytest.mark.row(36)
+    def test_without_the_ledger_the_outcome_is_unknown(
+        self, distant: StateDriver, proxy: TcpProxy
+    ) -> None:
+        proxy.lose(self.commit_marker, landed=True)
+
+        with pytest.raises(UnknownOutcomeError):
+            distant.backend.commit(distant.attempt(2), Puts({("a",): (2,)}))
+
+    @pytest.mark.row(37)
+    def test_a_commit_that_was_lost_is_tried_again(
+        self, distant: StateDriver, proxy: TcpProxy
+    ) -> None:
+        proxy.lose(self.commit_marker, landed=False)
+
+        with pytest.raises(StoreUnavailable, match="try again"):
+            distant.puts(2, {"a": 2})
+        assert distant.contents() == {"a": 1}
+        assert distant.puts(2, {"a": 2}, attempt=1).txid == 2
+
+    @pytest.mark.row(53)
+    def test_a_write_that_is_late_on_its_way_is_refused_after_a_claim(
+        self, distant: StateDriver, state: State, proxy: TcpProxy
+    ) -> None:
+        """Its writer had the right to it when it was sent."""
+        proxy.delay(b"FOR UPDATE")
+
+        with ThreadPoolExecutor(1) as pool:
+            late = pool.submit(distant.puts, 2, {"a": 2, "b": 2})
+            assert proxy.arrived.wait(LIMIT_S)
+            successor = StateDriver(state, epoch=2)
+            successor.puts(2, {"a": 20})
+            proxy.release()
+            with pytest.raises(FencedError):
+                late.result(LIMIT_S)
+
+        assert successor.contents() == {"a": 20}
+
+    @pytest.mark.row(53)
+    def test_a_commit_that_is_late_on_its_way_comes_before_the_claim_or_not_at_all(
+        self, distant: StateDriver, state: State, proxy: TcpProxy
+    ) -> None:
+        """Its transaction holds the ledger, so a claim waits for it."""
+        proxy.delay(self.commit_marker)
+
+        with ThreadPoolExecutor(2) as pool:
+            late = pool.submit(distant.puts, 2, {"a": 2})
+            assert proxy.arrived.wait(LIMIT_S)
+            claiming = pool.submit(StateDriver, state, epoch=2)
+            proxy.release()
+            assert late.result(LIMIT_S).txid == 2
+            successor = claiming.result(LIMIT_S)
+
+        assert successor.ledger.txid == 2
+        assert successor.puts(2, {"a": 20}).epoch == 2
+        assert successor.contents() == {"a": 20}
+
+    @pytest.mark.row(28)
+    def test_a_reading_that_is_over_when_its_connection_breaks_is_whole(
+        self, distant: StateDriver, proxy: TcpProxy
+    ) -> None:
+        with distant.state.reader() as reader:
+            assert dict(reader.items()) == {"a": 1}
+            proxy.cut()
+
+        with pytest.raises(StoreUnavailable), distant.state.reader():
+            pass
+
+    @pytest.mark.row(28)
+    def test_a_store_that_is_down_is_unavailable(
+        self, distant: StateDriver, proxy: TcpProxy
+    ) -> None:
+        proxy.cut()
+
+        with pytest.raises(StoreUnavailable):
+            distant.puts(2, {"a": 2})
+        proxy.mend()
+        assert distant.puts(2, {"a": 2}).txid == 2
+
+    @pytest.mark.row(30)
+    def test_a_lock_that_stays_is_an_unavailable_store(
+        self, state: State, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in self.lock_settings.items():
+            monkeypatch.setattr(name, value)
+        store = StateDriver(state)
+        with sa.create_engine(url).connect() as zombie:
+            zombie.execute(sa.text("SELECT 1 FROM txtopo_ledger FOR UPDATE"))
+
+            with pytest.raises(StoreUnavailable, match="lock"):
+                store.puts(1, {"a": 1})
+        assert store.puts(1, {"a": 1}).txid == 1
+
+    @pytest.mark.row(2)
+    def test_a_wrong_password_is_refused_without_showing_it(self, server: Server) -> None:
+        server.create_database("closed")
+        state = open_state(server.url_of("closed", "not-the-word"), table="counts")
+
+        with pytest.raises(AuthError) as caught:
+            state.open().create()
+        assert "not-the-word" not in f"{caught.value} {state!r}"

@@ -1,0 +1,213 @@
+"""States in MariaDB in mode ``log``: the suite of aggregates, the view, folds, lost connections."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from state_backends.sql.backend import SqlBackend
+from tests.harness.servers.mariadb import MariaServer
+from tests.harness.servers.tcp_proxy import TcpProxy
+from tests.unit.state_backends.log_suite import LogSuite
+from tests.unit.state_backends.log_sums_suite import LogSumsSuite
+from tests.unit.state_backends.logs import KEY, asked, counted, fold
+from tests.unit.state_backends.patience import MARIADB_PATIENCE
+from txtopo.errors import StoreUnavailable, ValueRefusedError
+from txtopo.state import Count, Fields, State, open_state
+from txtopo.testing.conformance import AggregateStateSuite
+from txtopo.testing.conformance.driver import StateDriver
+
+pytestmark = pytest.mark.service("mariadb")
+_numbers = itertools.count()
+COMMIT = b"\x03COMMIT"
+
+
+@pytest.fixture
+def url(mariadb: MariaServer) -> str:
+    return mariadb.create_database(f"logs{next(_numbers)}")
+
+
+class TestLog(AggregateStateSuite):
+    mode = "log"
+    refused = frozenset(
+        {
+            *("nan", "infinity", "negative zero"),
+            *("surrogates in keys", "surrogates in strings"),
+        }
+    )
+    histories = 20
+    keys_max = 20_000
+
+
+class TestSums(LogSumsSuite):
+    pass
+
+
+class TestFolds(LogSuite):
+    quoted = "`key`, n, txid"
+    # innodb_trx is not renewed for who asks more often than ten times a second.
+    waiting = (
+        "SELECT CAST(variable_value AS INT) FROM information_schema.global_status "
+        "WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'"
+    )
+    patience = MARIADB_PATIENCE
+
+    def kill(self, log: State, connection: sa.Connection) -> None:
+        (process,) = connection.exec_driver_sql("SELECT connection_id()").one()
+        engine = sa.create_engine(log.url)
+        with engine.begin() as other:
+            other.exec_driver_sql(f"KILL {process}")
+        engine.dispose()
+
+
+class TestConnection:
+    @pytest.fixture
+    def proxy(self, mariadb: MariaServer) -> Iterator[TcpProxy]:
+        with TcpProxy(mariadb.port) as proxy:
+            yield proxy
+
+    @pytest.fixture
+    def distant(self, url: str, proxy: TcpProxy) -> StateDriver:
+        parsed = sa.make_url(url).set(port=proxy.port)
+        store = StateDriver(counted(parsed.render_as_string(hide_password=False)))
+        store.merge(1, [("a", 1)])
+        return store
+
+    @pytest.mark.parametrize("marker", [b"FOR UPDATE", b"JSON_TABLE", b"UPDATE txtopo_ledger"])
+    def test_a_connection_lost_before_the_commit_appends_nothing(
+        self, distant: StateDriver, proxy: TcpProxy, marker: bytes
+    ) -> None:
+        proxy.lose(marker, landed=True)
+
+        with pytest.raises(StoreUnavailable):
+            distant.merge(2, [("a", 1), ("b", 1)])
+        assert distant.contents() == {"a": 1}
+        assert distant.merge(2, [("a", 1), ("b", 1)]).txid == 2
+        assert distant.contents() == {"a": 2, "b": 1}
+
+    @pytest.mark.parametrize("marker", [b"DELETE FROM log", b"JSON_TABLE"])
+    def test_a_redo_that_is_lost_leaves_what_was_there(
+        self, distant: StateDriver, proxy: TcpProxy, marker: bytes
+    ) -> None:
+        proxy.lose(marker, landed=True)
+
+        with pytest.raises(StoreUnavailable):
+            distant.merge(1, [("b", 1)], attempt=1)
+        assert distant.contents() == {"a": 1}
+        assert distant.merge(1, [("b", 1)], attempt=2).attempt == 2
+        assert distant.contents() == {"b": 1}
+
+    def test_a_commit_that_landed_is_found_in_the_ledger(
+        self, distant: StateDriver, proxy: TcpProxy
+    ) -> None:
+        proxy.lose(COMMIT, landed=True)
+
+        assert distant.merge(2, [("a", 1)]).txid == 2
+        assert distant.contents() == {"a": 2}
+
+    def test_a_commit_that_was_lost_is_tried_again(
+        self, distant: StateDriver, proxy: TcpProxy
+    ) -> None:
+        proxy.lose(COMMIT, landed=False)
+
+        with pytest.raises(StoreUnavailable, match="try again"):
+            distant.merge(2, [("a", 1)])
+        assert distant.contents() == {"a": 1}
+        assert distant.merge(2, [("a", 1)], attempt=1).txid == 2
+
+    @pytest.mark.parametrize("marker", [b"AS txtopo_old", b"DELETE FROM", COMMIT])
+    @pytest.mark.parametrize("landed", [True, False])
+    def test_a_fold_that_is_lost_is_made_again(
+        self, distant: StateDriver, proxy: TcpProxy, marker: bytes, landed: bool
+    ) -> None:
+        for txid in range(2, 6):
+            distant.merge(txid, [("a", 1), (f"k{txid}", 1)])
+        before = distant.contents()
+        proxy.lose(marker, landed=landed)
+
+        with pytest.raises(sa.exc.DBAPIError):
+            fold(distant.state, 1, 4)
+        assert distant.contents() == before
+        assert fold(distant.state, 1, 4) == 4
+        assert distant.contents() == before
+
+
+@pytest.mark.parametrize("name", ["txtopo_old", "txtopo_given"])
+def test_no_name_of_a_table_is_in_the_way_of_folds(url: str, name: str) -> None:
+    state = open_state(url, table=name, mode="log")
+    store = StateDriver(state.with_columns(KEY, Fields("n long"), (Count(),)))
+    for txid in range(1, 5):
+        store.merge(txid, [("a", 1), (f"k{txid}", 1)])
+
+    assert fold(store.state, 1, 3) == 4
+    assert store.contents()["a"] == 4
+
+
+def test_a_long_reading_takes_questions_in_between(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver drops the rest of a result when it is asked something else."""
+    monkeypatch.setattr("state_backends.sql.backend._ROWS_AT_A_TIME", 7)
+    store = StateDriver(counted(url))
+    for txid in range(1, 4):
+        store.merge(txid, [(f"k{n}", txid) for n in range(50)])
+
+    with store.state.reader() as reader:
+        assert {key: reader.get(key) for key, _ in reader.items()} == {
+            f"k{n}": 6 for n in range(50)
+        }
+
+
+def test_a_reading_adds_up_the_log_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each page."""
+    monkeypatch.setattr("state_backends.sql.backend._ROWS_AT_A_TIME", 7)
+    store = StateDriver(counted(url))
+    store.merge(1, [(f"k{n}", 1) for n in range(50)])
+    asked_for: list[str] = []
+    assert isinstance(store.backend, SqlBackend)
+    sa.event.listen(
+        store.backend._engine,
+        "before_cursor_execute",
+        lambda _1, _2, statement, *_: asked_for.append(statement),
+    )
+
+    assert len(store.contents()) == 50
+    assert sum("GROUP BY" in statement for statement in asked_for) == 1
+
+
+def test_long_keys_that_differ_in_the_end_alone_stay_different(url: str) -> None:
+    """MariaDB sorts by the first 1,024 bytes; whoever groups must not."""
+    store = StateDriver(counted(url))
+    keys = ["\N{ELEPHANT}" * 762 + f"{n:04}" for n in range(300)]
+    for txid in range(1, 5):
+        store.merge(txid, [(key, 1) for key in keys])
+    view = "SELECT COUNT(*), MIN(n), MAX(n) FROM log_view"
+
+    assert asked(store.state, view) == [(300, 4, 4)]
+    assert fold(store.state, 1, 3) == 300
+    assert asked(store.state, view) == [(300, 4, 4)]
+    assert store.contents() == dict.fromkeys(keys, 4)
+
+
+def test_a_key_beyond_an_index_entry_is_refused(url: str) -> None:
+    """The txid is in the primary key, and takes 8 bytes of it."""
+    store = StateDriver(counted(url))
+    store.merge(1, [("\N{ELEPHANT}" * 766, 1)])
+
+    with pytest.raises(ValueRefusedError, match="holds at most 766"):
+        store.merge(2, [("a" * 767, 1), ("b", 1)])
+    assert store.contents() == {"\N{ELEPHANT}" * 766: 1}
+
+
+def test_odd_names_are_quoted(url: str) -> None:
+    state = open_state(url, table="we`ird %s", mode="log")
+    state = state.with_columns(Fields(**{"key %s": str}), Fields(**{"n %s": int}), (Count(),))
+    store = StateDriver(state)
+    for txid in range(1, 4):
+        store.merge(txid, [("a", 1), (f"k{txid}", 1)])
+
+    assert fold(state, 1, 2) == 3
+    assert store.contents() == {"a": 3, "k1": 1, "k2": 1, "k3": 1}

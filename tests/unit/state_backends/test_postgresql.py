@@ -1,0 +1,145 @@
+"""States in PostgreSQL, and what happens when the connection or the server goes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+import pytest
+import sqlalchemy as sa
+
+from tests.harness.servers.postgresql import PostgresServer
+from tests.harness.servers.tcp_proxy import TcpProxy
+from tests.unit.state_backends.connection_suite import ConnectionSuite
+from tests.unit.state_backends.patience import POSTGRESQL_PATIENCE
+from tests.unit.state_backends.schema_suite import SchemaSuite
+from txtopo.errors import (
+    PromiseError,
+    StoreUnavailable,
+    TopologyError,
+)
+from txtopo.state import State, open_state
+from txtopo.testing.conformance import MillionKeysSuite, StateBackendSuite
+from txtopo.testing.conformance.driver import StateDriver
+
+pytestmark = pytest.mark.service("postgresql")
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def database(postgresql: PostgresServer) -> Iterator[sa.Engine]:
+    """One database for all tests: making one takes a tenth of a second."""
+    engine = sa.create_engine(postgresql.create_database(f"states{next(_numbers)}"))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def url(database: sa.Engine) -> str:
+    """A schema of the test's own, which the URL makes the place for its tables."""
+    name = f"test{next(_numbers)}"
+    with database.begin() as connection:
+        connection.execute(sa.text(f"CREATE SCHEMA {name}"))
+    place = database.url.update_query_dict({"options": f"-csearch_path={name}"})
+    return place.render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def state(url: str) -> State:
+    return open_state(url, table="counts")
+
+
+class TestStateBackend(StateBackendSuite):
+    refused = frozenset(
+        {
+            "nul in keys",
+            "nul in strings",
+            "surrogates in keys",
+            "surrogates in strings",
+            "keys beyond 2,700 bytes",
+        }
+    )
+    # Each takes 80 ms; two hundred are tried on the stores without a server.
+    histories = 40
+
+
+@pytest.mark.slow
+class TestMillionKeys(MillionKeysSuite):
+    pass
+
+
+class TestSchema(SchemaSuite):
+    pass
+
+
+class TestConnection(ConnectionSuite):
+    commit_marker = b"COMMIT\0"
+    lock_settings: ClassVar[Mapping[str, object]] = {
+        "state_backends.sql.postgresql._LOCK_TIMEOUT": "20ms"
+    }
+    patience = POSTGRESQL_PATIENCE
+
+    @pytest.fixture
+    def server(self, postgresql: PostgresServer) -> PostgresServer:
+        return postgresql
+
+    @pytest.mark.parametrize("rows", [1, 2_500])
+    @pytest.mark.parametrize("marker", [b"MERGE", b"COPY", b"FOR UPDATE"])
+    def test_a_connection_lost_before_the_commit_writes_nothing(
+        self, distant: StateDriver, proxy: TcpProxy, marker: bytes, rows: int
+    ) -> None:
+        proxy.lose(marker, landed=True)
+        batch = {str(n): n for n in range(rows)}
+
+        if marker == b"COPY" and rows == 1:
+            assert distant.puts(2, batch).txid == 2
+            return
+        with pytest.raises(StoreUnavailable):
+            distant.puts(2, batch)
+        assert distant.contents() == {"a": 1}
+        assert distant.puts(2, batch).txid == 2
+
+
+def test_a_server_that_is_not_there_is_unavailable() -> None:
+    state = open_state("postgresql://nobody:word@127.0.0.1:1/none", table="counts")
+
+    with pytest.raises(StoreUnavailable) as caught:
+        state.open().create()
+    assert "word@" not in str(caught.value)
+
+
+def test_text_is_ordered_by_its_bytes(url: str) -> None:
+    """LEAST would follow the database's language, and the reference follows Python."""
+    store = StateDriver(open_state(url, table="counts"))
+
+    with sa.create_engine(url).connect() as connection:
+        found = connection.execute(
+            sa.text(
+                "SELECT collation_name FROM information_schema.columns "
+                "WHERE table_name = 'counts' AND column_name = 'key' "
+                "AND table_schema = current_schema()"
+            )
+        ).scalar()
+    assert found == "C"
+    assert store.contents() == {}
+
+
+def test_other_databases_and_drivers_are_refused() -> None:
+    for url in ("postgresql+psycopg2://h/d", "postgresql+asyncpg://h/d"):
+        with pytest.raises(TopologyError, match="not kept through"):
+            open_state(url)
+
+
+def test_a_row_that_is_there_each_time_ends_the_run(state: State, url: str) -> None:
+    """Whoever makes it at the same time is seen at the next try; here it never is."""
+    store = StateDriver(state)
+    store.puts(1, {"a": 1})
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE UNIQUE INDEX one_each ON counts (value)"))
+    engine.dispose()
+
+    with pytest.raises(PromiseError, match=r"got the same 3 times; nothing was written"):
+        store.puts(2, {"b": 1})
+    assert store.contents() == {"a": 1}

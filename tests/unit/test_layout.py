@@ -1,0 +1,100 @@
+"""Names, functions and borders of the tree."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("txtopo", "state_backends")
+FOLDERS = (*PACKAGES, "tests", "examples", "benchmarks")
+FUNCTION_LINES_MAX = 50
+NO_NAMES = frozenset({"utils", "util", "common", "base", "core", "helpers", "impl", "manager"})
+TEXT = frozenset({".py", ".md", ".cfg", ".toml", ".txt", ".yml", ".yaml", ""})
+
+SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+def test_a_file_is_named_for_its_idea() -> None:
+    for path in SOURCES:
+        assert path.stem not in NO_NAMES, name_of(path)
+        assert path.parent.name not in NO_NAMES, name_of(path)
+
+
+def test_a_function_fits_a_screen() -> None:
+    for path in SOURCES:
+        for function in functions(ast.parse(text_of(path))):
+            lines = (function.end_lineno or 0) - function.lineno + 1
+            where = f"{name_of(path)}:{function.lineno} {function.name}"
+            assert lines <= FUNCTION_LINES_MAX, f"{where} has {lines} lines"
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield those at any depth; only what holds statements is looked into, which is a tenth."""
+    inside: list[ast.AST] = [tree]
+    while inside:
+        for node in ast.iter_child_nodes(inside.pop()):
+            if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+                inside.append(node)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node
+
+
+def test_an_init_only_exports_and_its_names_are_sorted() -> None:
+    for path in SOURCES:
+        body = ast.parse(text_of(path)).body if path.name == "__init__.py" else []
+        for node in body:
+            where = f"{name_of(path)}:{node.lineno}"
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                names = ast.literal_eval(node.value)
+                assert names == sorted(names), where
+            else:
+                assert exports(node), f"{where} does more than export"
+
+
+def exports(node: ast.stmt) -> bool:
+    """A docstring, an import, or what imports a name only when it is asked for."""
+    if isinstance(node, ast.FunctionDef):
+        return node.name in ("__getattr__", "__dir__")
+    if isinstance(node, ast.If):
+        return ast.unparse(node.test) == "TYPE_CHECKING"
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    lazily = isinstance(node, ast.Assign | ast.AnnAssign) and "_LAZY" in ast.unparse(node)
+    return lazily or isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def test_each_folder_of_the_package_has_its_tests() -> None:
+    folders = {path.name for path in (ROOT / "txtopo").iterdir() if (path / "__init__.py").exists()}
+
+    assert folders <= {path.name for path in (ROOT / "tests" / "unit").iterdir()}
+
+
+def test_nothing_names_the_machine_it_was_written_on() -> None:
+    machine = re.compile(r"/(?:work|tmp|root|home)/\w|\b(?:pypi|registry|mirror)\.[a-z]+\.\w|PIP_")
+
+    for path in texts():
+        found = machine.search(text_of(path))
+        assert found is None, f"{name_of(path)} has {found.group()!r}"
+
+
+def texts() -> Iterator[Path]:
+    """Every text of the project but this file and the licence."""
+    yield from (path for path in ROOT.iterdir() if path.is_file() and path.suffix in TEXT)
+    for folder in (*FOLDERS, "docker", ".ci"):
+        for path in (ROOT / folder).rglob("*"):
+            wanted = path.is_file() and path.suffix in TEXT and path != Path(__file__)
+            if wanted and "__pycache__" not in path.parts:
+                yield path

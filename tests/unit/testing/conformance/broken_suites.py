@@ -1,0 +1,57 @@
+"""The suite on each broken store, and on one that is whole; run by ``test_state_backend.py``.
+
+Pytest collects it only when it is named.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.testing.conformance import broken_ledgers, broken_rows
+from tests.unit.testing.conformance.broken_store import BrokenStore, BrokenStores
+from txtopo.state import register_backend
+from txtopo.testing.conformance import StateBackendSuite
+from txtopo.testing.conformance.driver import Subject
+from txtopo.testing.conformance.value_suites import PutRefusalSuite
+
+BROKEN = {
+    name: kind
+    for module in (broken_ledgers, broken_rows)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, BrokenStore) and kind.fails
+}
+
+
+class _Small(Subject):
+    histories = 20
+    keys_max = 100
+    many = 10
+    store = BrokenStore
+
+    @pytest.fixture
+    def url(self, request: pytest.FixtureRequest) -> str:
+        scheme = self.store.__name__.lower()
+        register_backend(scheme, BrokenStores(self.store))
+        return f"{scheme}:{request.node.name}"
+
+
+class TestBrokenStore(_Small, StateBackendSuite):
+    """Nothing is broken here, and the suite is whole."""
+
+
+class TestRefusesLessThanItSays(_Small, PutRefusalSuite):
+    refused = frozenset({"nan"})
+
+
+def suite_with(test: str) -> type[Subject]:
+    """Return the part of the suite that has a test."""
+    name = test.partition("[")[0]
+    (found,) = [part for part in StateBackendSuite.__mro__ if name in vars(part)]
+    assert issubclass(found, Subject)
+    return found
+
+
+# Of the suite, each gets the part that has to notice: the whole of it on each takes a minute.
+for _name, _kind in BROKEN.items():
+    _parts = (_Small, suite_with(_kind.fails))
+    globals()[f"Test{_name}"] = type(f"Test{_name}", _parts, {"store": _kind})

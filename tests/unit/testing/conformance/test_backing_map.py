@@ -1,0 +1,151 @@
+"""The suite for backing maps: one in a dict passes, and each broken one fails at its rule."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+
+import pytest
+
+from tests.unit.state.backing_maps import ComparingMap, DictMap
+from txtopo.testing.conformance import BackingMapSuite
+from txtopo.testing.conformance.backing_map import OpenMap
+
+
+class TestTwoMethods(BackingMapSuite):
+    @pytest.fixture
+    def open_map(self) -> OpenMap:
+        texts: dict[str, str] = {}
+        return lambda: DictMap(texts)
+
+
+class TestThreeMethods(BackingMapSuite):
+    @pytest.fixture
+    def open_map(self) -> OpenMap:
+        texts: dict[str, str] = {}
+        return lambda: ComparingMap(texts)
+
+
+class LeavesOut(DictMap):
+    """Answers for the keys that it has, as ``SELECT … WHERE key IN (…)`` does."""
+
+    def multi_get(self, keys: Sequence[str]) -> list[str | None]:
+        return [self.texts[key] for key in keys if key in self.texts]
+
+
+class InItsOwnOrder(DictMap):
+    def multi_get(self, keys: Sequence[str]) -> list[str | None]:
+        return super().multi_get(sorted(keys))
+
+
+class FirstWins(DictMap):
+    """Takes what is there for something that need not be written."""
+
+    def multi_put(self, keys: Sequence[str], values: Sequence[str]) -> None:
+        for key, value in zip(keys, values, strict=True):
+            self.texts.setdefault(key, value)
+
+
+class IgnoresCase(DictMap):
+    """Has the collation that MySQL has by default."""
+
+    def multi_get(self, keys: Sequence[str]) -> list[str | None]:
+        return super().multi_get([key.lower() for key in keys])
+
+    def multi_put(self, keys: Sequence[str], values: Sequence[str]) -> None:
+        super().multi_put([key.lower() for key in keys], values)
+
+
+class CutsValues(DictMap):
+    """Has a column of 64 kB."""
+
+    def multi_put(self, keys: Sequence[str], values: Sequence[str]) -> None:
+        super().multi_put(keys, [value[:65_535] for value in values])
+
+
+class WritesOnClose(DictMap):
+    """Keeps what is put for itself until it is closed."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        super().__init__(dict(texts))
+        self.store = texts
+
+    def close(self) -> None:
+        self.store.update(self.texts)
+
+
+class MissesAreEmpty(DictMap):
+    def multi_get(self, keys: Sequence[str]) -> list[str | None]:
+        return [self.texts.get(key, "") for key in keys]
+
+
+class RefusesNone(DictMap):
+    """Cannot do without keys, as ``IN ()`` in SQL."""
+
+    def multi_get(self, keys: Sequence[str]) -> list[str | None]:
+        assert keys, "no keys"
+        return super().multi_get(keys)
+
+
+class RefusesTooLate(DictMap):
+    """Refuses a key that is given twice once it has written the ones before."""
+
+    def multi_put(self, keys: Sequence[str], values: Sequence[str]) -> None:
+        written: set[str] = set()
+        for key, value in zip(keys, values, strict=True):
+            if key in written:
+                raise ValueError(f"twice: {key}")
+            self.texts[key] = value
+            written.add(key)
+
+
+class ComparesWithoutCare(ComparingMap):
+    """Writes without a look at what was expected."""
+
+    def compare_and_put(self, key: str, expected: str | None, value: str) -> bool:
+        self.texts[key] = value
+        return True
+
+
+ALIKE = "test_keys_that_look_alike_are_different"
+NEXT = "test_what_was_put_is_there_for_who_opens_the_store_next"
+
+
+@pytest.mark.parametrize(
+    ("broken", "at"),
+    [
+        (LeavesOut, "test_a_key_that_was_never_put_has_none"),
+        (InItsOwnOrder, "test_answers_have_the_order_of_the_keys"),
+        (FirstWins, "test_the_last_value_stays_and_other_keys_are_left_alone"),
+        (IgnoresCase, ALIKE),
+        (CutsValues, "test_long_keys_and_large_values_are_kept_whole"),
+        (WritesOnClose, NEXT),
+        (MissesAreEmpty, "test_a_key_that_was_never_put_has_none"),
+        (RefusesNone, "test_no_keys_are_no_error"),
+        (RefusesTooLate, "test_a_key_given_twice_keeps_the_last_value_or_is_refused_whole"),
+        (ComparesWithoutCare, "test_a_compare_and_put_writes_only_over_what_was_expected"),
+    ],
+)
+def test_a_map_that_breaks_a_rule_fails_at_that_rule(broken: type[DictMap], at: str) -> None:
+    failed = failures(broken)
+
+    assert at in failed
+    if broken in (IgnoresCase, CutsValues, RefusesNone, RefusesTooLate, ComparesWithoutCare):
+        assert failed - {"test_of_writers_at_once_each_value_has_one_winner"} == {at}
+
+
+def failures(broken: type[DictMap]) -> set[str]:
+    """Return the tests that a map fails."""
+    names = [name for name, _ in inspect.getmembers(BackingMapSuite) if name.startswith("test_")]
+    return {name for name in names if not passes(broken, name)}
+
+
+def passes(broken: type[DictMap], name: str) -> bool:
+    texts: dict[str, str] = {}
+    try:
+        getattr(BackingMapSuite(), name)(lambda: broken(texts))
+    except pytest.skip.Exception:
+        return True
+    except Exception:  # noqa: BLE001 - a broken map may fail in any way
+        return False
+    return True

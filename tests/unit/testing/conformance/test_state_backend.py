@@ -1,0 +1,54 @@
+"""A store that breaks one rule fails the suite at that rule, and is told which one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.testing.conformance.broken_suites import BROKEN
+from tests.unit.testing.conformance.failures import Failures, failures_of
+from txtopo.testing.conformance import AggregateStateSuite, Rule, StateBackendSuite
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory: pytest.TempPathFactory) -> Failures:
+    """What failed with which words, by suite and test: all suites in one process of their own."""
+    return failures_of("broken_suites.py", tmp_path_factory.mktemp("broken"))
+
+
+def test_a_store_that_is_whole_passes(failures: Failures) -> None:
+    assert failures["BrokenStore"] == {}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_store_fails_at_its_rule(failures: Failures, name: str) -> None:
+    kind = BROKEN[name]
+    failed = {test: text for test, text in failures[name].items() if test.startswith(kind.fails)}
+
+    assert failed, f"it was not noticed at {kind.fails}, but at {sorted(failures[name])}"
+    for text in failed.values():
+        assert Rule[kind.rule].value in text
+
+
+def test_a_value_that_is_kept_though_declared_as_refused_is_told(failures: Failures) -> None:
+    assert list(failures["RefusesLessThanItSays"]) == [
+        "test_a_value_is_kept_exactly_or_refused[nan]"
+    ]
+
+
+def test_a_refusal_without_a_name_is_no_suite() -> None:
+    with pytest.raises(ValueError, match="expected some of nan"):
+        type("TestMine", (StateBackendSuite,), {"refused": frozenset({"emoji"})})
+
+
+def test_no_test_of_one_suite_hides_one_of_another() -> None:
+    tests = [
+        name
+        for suite in StateBackendSuite.__mro__
+        for name in vars(suite)
+        if name.startswith("test_")
+    ]
+
+    assert len(tests) == len(set(tests))
+    assert issubclass(StateBackendSuite, AggregateStateSuite)

@@ -1,0 +1,27 @@
+"""The page of all stores, made of two outcomes of one suite."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.unit.testing.conformance.stores_page import Suites, guarantee_lines
+from txtopo.testing.conformance import StateBackendSuite
+
+
+class Fenceless(StateBackendSuite):
+    __test__ = False
+    fenced = False
+
+
+def test_a_store_whose_tests_ran_has_a_line() -> None:
+    outcomes = {"mine": Counter(passed=1_158, skipped=2)}
+    suites = Suites(classes={"mine": Fenceless, "another": StateBackendSuite}, outcomes=outcomes)
+
+    [line] = guarantee_lines(suites)[2:]
+    assert line.startswith("| mine | table | opaque and transactional | **may still write** |")
+    assert line.endswith("| 1,158 passed, 2 skipped |")
+
+
+def test_pytest_can_keep_it_in_a_set() -> None:
+    """As it does with plug-ins, which must not be told apart by what they hold."""
+    assert len({Suites(), Suites()}) == 2
