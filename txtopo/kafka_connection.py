@@ -22,7 +22,7 @@ from txtopo.errors import (
     TxtopoError,
     ValueRefusedError,
 )
-from txtopo.kafka_errors import Meaning, may_pass, meaning_of
+from txtopo.kafka_errors import KafkaMeaning, may_pass, meaning_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -146,27 +146,27 @@ class Connection:
         error = next((each for each in heard if not may_pass(each)), error)
         said = f"{error.name()}: {error.str()}"
         match meaning_of(error.name()):
-            case Meaning.REFUSED:
+            case KafkaMeaning.REFUSED:
                 return AuthError(
                     f"Kafka at {self.servers} refused to {doing}; got {error.str()}; expected "
                     "credentials that may do it; look at the settings security.protocol, sasl.*, "
                     "ssl.*",
                     servers=self.servers,
                 )
-            case Meaning.RECORD:
+            case KafkaMeaning.RECORD:
                 return ValueRefusedError(
                     f"Kafka at {self.servers} refuses a record; got {said}; nothing of its "
                     "batch is visible; look at max.message.bytes and cleanup.policy of the "
                     "topic: a compacted one takes no record without key",
                     servers=self.servers,
                 )
-            case Meaning.LASTS:
+            case KafkaMeaning.LASTS:
                 return PromiseError(
                     f"cannot {doing} at Kafka {self.servers}, now or later; got {said}; look at "
                     "the settings of the client and of the topic",
                     servers=self.servers,
                 )
-            case Meaning.PASSES | Meaning.FENCED:
+            case KafkaMeaning.PASSES | KafkaMeaning.FENCED:
                 return InfrastructureError(
                     f"cannot {doing} at Kafka {self.servers}: {said}", servers=self.servers
                 )

@@ -22,7 +22,7 @@ from txtopo.errors import (
     UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.state.disk_errors import Meaning, meaning_of, number_in
+from txtopo.state.disk_errors import DiskMeaning, meaning_of, number_in
 
 # What readers of JSON and Parquet say of files that were cut off or changed.
 _DAMAGED = (
@@ -111,19 +111,19 @@ def _lasting(
             "the table changed by hand?"
         )
     number = error.errno if isinstance(error, OSError) else None
-    if writing and number is not None and meaning_of(number) is Meaning.LASTS:
+    if writing and number is not None and meaning_of(number) is DiskMeaning.LASTS:
         # One of our own: a version that is written and could not be made durable. It is there, so
         # the ledger is asked, and it is synced again.
         return None
     if number is None:
         number = number_in(text)
     meaning = meaning_of(number, text.replace(uri, "") if uri else text)
-    if meaning is Meaning.REFUSED or isinstance(error, PermissionError):
+    if meaning is DiskMeaning.REFUSED or isinstance(error, PermissionError):
         return AuthError(
             f"{place} may not be used: {text}; nothing was written; check the rights to its folder "
             "or bucket, the credentials, and whether its file system is read-only"
         )
-    if meaning is Meaning.LASTS or isinstance(error, DeltaProtocolError):
+    if meaning is DiskMeaning.LASTS or isinstance(error, DeltaProtocolError):
         return PromiseError(
             f"{place} cannot be used, now or later: {text}; look at its disk, its folder and the "
             "features of the table"

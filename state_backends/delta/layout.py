@@ -235,7 +235,7 @@ _PLAIN = frozenset("_0123456789" + ascii_letters)
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class DeltaNames:
     """What is of one state, below the folder of all states.
 
     Attributes:
@@ -249,10 +249,10 @@ class Names:
     checksums: str
 
 
-def names_of(table: str) -> Names:
+def names_of(table: str) -> DeltaNames:
     """Return the names of what a state has."""
     folder = folder_name(table)
-    return Names(folder, f"{folder}/{LOG}", f"{folder}/{LOG}/{CHECKSUMS}")
+    return DeltaNames(folder, f"{folder}/{LOG}", f"{folder}/{LOG}/{CHECKSUMS}")
 
 
 def folder_name(table: str) -> str:

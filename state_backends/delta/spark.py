@@ -40,7 +40,7 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 from txtopo.state import Fields, FrameWrites, Ledger
-from txtopo.state.disk_errors import Meaning, meaning_of
+from txtopo.state.disk_errors import DiskMeaning, meaning_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -335,13 +335,13 @@ def _lasting(text: str, place: str) -> PromiseError | None:
             "by hand?"
         )
     file = _FILE.search(text)
-    meaning = Meaning.PASSES if file is None else meaning_of(None, file.group())
-    if file is not None and meaning is Meaning.REFUSED:
+    meaning = DiskMeaning.PASSES if file is None else meaning_of(None, file.group())
+    if file is not None and meaning is DiskMeaning.REFUSED:
         return AuthError(
             f"{place} may not be written by Spark: {file.group()[:300]}; check the rights to its "
             "folder or bucket on all executors"
         )
-    if file is not None and meaning is Meaning.LASTS:
+    if file is not None and meaning is DiskMeaning.LASTS:
         return PromiseError(
             f"{place} cannot be written by Spark, now or later: {file.group()[:300]}; look at its "
             "disk or bucket"

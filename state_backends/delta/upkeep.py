@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from state_backends.delta.appending import fold
 from state_backends.delta.layout import RETENTION, Layout
 from state_backends.delta.reading import Reader, files_of, seconds_since
-from txtopo.state import SEGMENTS_OF_A_TIER, Lane, span_to_fold
+from txtopo.state import SEGMENTS_OF_A_TIER, BackgroundTask, span_to_fold
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -57,7 +57,7 @@ class Upkeep:
         self._layout = layout
         self._history_txids = history_txids
         self._commits = 0
-        self._lane = Lane(f"the table of state {layout.state.name!r}")
+        self._lane = BackgroundTask(f"the table of state {layout.state.name!r}")
 
     def after(self, txid: int) -> None:
         """Look after a commit of *txid* whether there is something to do."""

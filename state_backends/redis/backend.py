@@ -96,13 +96,13 @@ class RedisBackend(StateBackend):
         """Write a claim into the ledger, as ``StateBackend.claim`` says."""
         self.claimant = claim
 
-        def body(pipe: Pipeline, head: Head | None) -> Ledger:
+        def body(pipe: Pipeline, head: RedisHead | None) -> Ledger:
             held = None if head is None else head.ledger
             ledger = claimed(held, claim)
             pipe.multi()
             if ledger != held:
                 filled = None if head is None else head.filled
-                pipe.set(self._names.head, Head(self._columns, ledger, filled).text())
+                pipe.set(self._names.head, RedisHead(self._columns, ledger, filled).text())
             return ledger
 
         with self._translating():
@@ -112,7 +112,7 @@ class RedisBackend(StateBackend):
     def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
         """Apply the writes of an attempt, as ``StateBackend.commit`` says."""
 
-        def body(pipe: Pipeline, head: Head | None) -> Ledger:
+        def body(pipe: Pipeline, head: RedisHead | None) -> Ledger:
             found = standing(None if head is None else head.ledger, attempt, self.claimant)
             assert head is not None
             if found is Standing.HELD:
@@ -122,7 +122,7 @@ class RedisBackend(StateBackend):
             self.point("P6.before")
             ledger = head.ledger.written_by(attempt)
             filled = self._write_rows(pipe, attempt.txid, writes, found, head)
-            pipe.set(self._names.head, Head(self._columns, ledger, filled).text())
+            pipe.set(self._names.head, RedisHead(self._columns, ledger, filled).text())
             self.point("P6.after")
             self.point("P7.before")
             return ledger
@@ -161,7 +161,7 @@ class RedisBackend(StateBackend):
             raise translated(error, place) from error
         return None if head is None else declared(name, head.columns)
 
-    def _write(self, body: Callable[[Pipeline, Head | None], Ledger]) -> Ledger:
+    def _write(self, body: Callable[[Pipeline, RedisHead | None], Ledger]) -> Ledger:
         """Watch the head, and send what *body* queues, until no other writer comes in between."""
         for _ in range(_TRIES_MAX):
             sent = False
@@ -186,7 +186,7 @@ class RedisBackend(StateBackend):
         )
 
     def _write_rows(
-        self, pipe: Pipeline, txid: int, writes: Writes, found: Standing, head: Head
+        self, pipe: Pipeline, txid: int, writes: Writes, found: Standing, head: RedisHead
     ) -> bool:
         """Read the rows that the commit needs, and queue the changes; begins the transaction.
 
@@ -255,11 +255,11 @@ class RedisBackend(StateBackend):
                     taken=name,
                 )
 
-    def _head(self, client: Redis) -> Head | None:
+    def _head(self, client: Redis) -> RedisHead | None:
         text: Any = client.get(self._names.head)
         return head_of(text, self._place)
 
-    def _checked(self, head: Head | None) -> Head | None:
+    def _checked(self, head: RedisHead | None) -> RedisHead | None:
         if head is not None and head.columns != self._columns:
             raise SchemaDrift(
                 f"{self._place} was made with another declaration; got {self._columns}; it has "
@@ -293,7 +293,7 @@ class RedisSnapshot(Snapshot):
     and the next reading begins anew. ``items()`` first fetches all in one piece.
     """
 
-    def __init__(self, client: Redis, names: Names, text: RowText, place: str) -> None:
+    def __init__(self, client: Redis, names: RedisNames, text: RowText, place: str) -> None:
         self._client = client
         self._names = names
         self._text = text
@@ -357,7 +357,7 @@ STATES = "txtopo:states"
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class RedisNames:
     """The keys of one state."""
 
     rows: str
@@ -371,14 +371,16 @@ class Names:
         return {**types, STATES: "set"}
 
 
-def names_of(state: str) -> Names:
+def names_of(state: str) -> RedisNames:
     """Return the keys of a state."""
     tag = quote(state.encode("utf-8", "surrogatepass"), safe="")
-    return Names(*(f"txtopo:{{{tag}}}:{part}" for part in ("rows", "head", "touched", "deleted")))
+    return RedisNames(
+        *(f"txtopo:{{{tag}}}:{part}" for part in ("rows", "head", "touched", "deleted"))
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RedisHead:
     """What is written with every change of a state.
 
     Attributes:
@@ -411,7 +413,7 @@ class Head:
             )
 
 
-def head_of(text: str | None, place: str) -> Head | None:
+def head_of(text: str | None, place: str) -> RedisHead | None:
     """Return the head that has this text; None for a state that nobody has claimed."""
     if text is None:
         return None
@@ -420,7 +422,7 @@ def head_of(text: str | None, place: str) -> Head | None:
         version = found["version"]
         head = None
         if version <= VERSION:
-            head = Head(found["columns"], Ledger.of(found["ledger"]), found.get("filled"))
+            head = RedisHead(found["columns"], Ledger.of(found["ledger"]), found.get("filled"))
     except (ValueError, TypeError, KeyError) as error:
         raise SchemaDrift(
             f"{place} has a ledger that cannot be read; got {text!r:.200}; was it changed by hand?"

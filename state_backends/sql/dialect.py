@@ -19,7 +19,7 @@ from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.sql.compiler import DDLCompiler
 from sqlalchemy.types import TypeEngine
 
-from state_backends.sql.names import LEDGER, Names, Taken
+from state_backends.sql.names import LEDGER, SqlNames, TakenName
 from txtopo.errors import SchemaVersionError
 from txtopo.state import LEDGER_SCHEMA, Key, Ledger, StateMode, StateTable, Writes
 
@@ -39,7 +39,7 @@ class SqlDialect(ABC):
     state: StateTable
     columns: StateColumns
     ledger: sa.Table
-    names: Names
+    names: SqlNames
 
     modes: frozenset[StateMode] = frozenset({"table"})
     """Which modes it keeps."""
@@ -62,11 +62,11 @@ class SqlDialect(ABC):
 
     @staticmethod
     @abstractmethod
-    def names_of(state: StateTable) -> Names:
+    def names_of(state: StateTable) -> SqlNames:
         """Return the names of what a state has in such a database."""
 
     @abstractmethod
-    def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[Taken]:
+    def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[TakenName]:
         """Return what is in the database that has one of these names, or cannot be beside it."""
 
     def fold(self, connection: sa.Connection) -> Callable[[str], str]:

@@ -72,37 +72,37 @@ def translated(error: Exception, place: str, *, during_commit: bool = False) -> 
         vars(cause)["_pgconn"] = None
     text = str(cause).strip().replace("\n", "; ").replace("\t", " ")
     match meaning_of(cause, text):
-        case Meaning.VALUE:
+        case SqlMeaning.VALUE:
             return ValueRefusedError(
                 f"{place} cannot store a value exactly: {text}; nothing of its batch was written"
                 + _LIMITS_REMEDY * state_of(cause).startswith(_LIMITS_STATE)
             )
-        case Meaning.DAMAGED:
+        case SqlMeaning.DAMAGED:
             return damaged(place, text)
-        case Meaning.CONTENDED:
+        case SqlMeaning.CONTENDED:
             return Contended(f"{place} is locked by another transaction: {text}; try again")
-        case Meaning.DUPLICATE:
+        case SqlMeaning.DUPLICATE:
             return Duplicate(f"{place} has a row of this key already: {text}; try again")
-        case Meaning.DRIFT:
+        case SqlMeaning.DRIFT:
             return SchemaDrift(
                 f"{place} has other columns than the state declares: {text}; nothing was written; "
                 "was the table changed by hand?"
             )
-        case Meaning.REFUSED:
+        case SqlMeaning.REFUSED:
             return AuthError(
                 f"{place} refuses the user of its URL: {text}; nothing was written; check user, "
                 "password, database and rights"
             )
-        case Meaning.READ_ONLY:
+        case SqlMeaning.READ_ONLY:
             # A primary that lost its place is one again later, or its URL leads to the new one.
             return StoreUnavailable(
                 f"{place} is read-only: {text}; nothing was written; expected a primary; is this a "
                 "replica, or default_transaction_read_only on? look at the host and options of the "
                 "URL"
             )
-        case Meaning.LASTS:
+        case SqlMeaning.LASTS:
             return _lasting(text, place, during_commit=during_commit)
-        case Meaning.PASSES:
+        case SqlMeaning.PASSES:
             return _passing(text, place, during_commit=during_commit)
 
 
@@ -140,7 +140,7 @@ def damaged(place: str, what: str) -> StoreDamagedError:
     )
 
 
-class Meaning(Enum):
+class SqlMeaning(Enum):
     """What an error leads to."""
 
     PASSES = "passes"
@@ -164,11 +164,11 @@ class Meaning(Enum):
 
 
 _P, _C, _V, _R, _L = (
-    Meaning.PASSES,
-    Meaning.CONTENDED,
-    Meaning.VALUE,
-    Meaning.REFUSED,
-    Meaning.LASTS,
+    SqlMeaning.PASSES,
+    SqlMeaning.CONTENDED,
+    SqlMeaning.VALUE,
+    SqlMeaning.REFUSED,
+    SqlMeaning.LASTS,
 )
 
 SQLSTATES = {
@@ -187,10 +187,10 @@ SQLSTATES = {
     "21": _V,  # a row merged twice
     "22": _V,  # data
     "23": _V,  # integrity: NULL, a key of no other table, what a CHECK or an exclusion forbids
-    "23505": Meaning.DUPLICATE,
+    "23505": SqlMeaning.DUPLICATE,
     "24": _L,  # cursor state
     "25": _L,  # transaction state
-    "25006": Meaning.READ_ONLY,
+    "25006": SqlMeaning.READ_ONLY,
     "25P02": _P,  # failed transaction
     "25P03": _P,  # idle for too long
     "25P04": _P,  # took too long
@@ -211,10 +211,10 @@ SQLSTATES = {
     "40003": _P,  # completion unknown
     "42": _L,  # a statement that is not understood
     "42501": _R,
-    "42703": Meaning.DRIFT,  # no such column
-    "42804": Meaning.DRIFT,  # another type
-    "42P01": Meaning.DRIFT,  # no such table
-    "42P10": Meaning.DRIFT,  # no such index
+    "42703": SqlMeaning.DRIFT,  # no such column
+    "42804": SqlMeaning.DRIFT,  # another type
+    "42P01": SqlMeaning.DRIFT,  # no such table
+    "42P10": SqlMeaning.DRIFT,  # no such index
     "44": _V,  # WITH CHECK OPTION
     "53": _P,  # disk full, out of memory, too many connections
     "54": _V,  # what no page or index has room for
@@ -229,8 +229,8 @@ SQLSTATES = {
     "HV": _P,  # foreign data wrapper: another server
     "P0": _L,  # PL/pgSQL, as of a trigger
     "XX": _P,  # internal error
-    "XX001": Meaning.DAMAGED,
-    "XX002": Meaning.DAMAGED,
+    "XX001": SqlMeaning.DAMAGED,
+    "XX002": SqlMeaning.DAMAGED,
 }
 """The meaning of SQLSTATEs, by their beginnings."""
 
@@ -248,10 +248,10 @@ SQLITE = {
     "SQLITE_INTERRUPT": _P,
     "SQLITE_IOERR": _L,
     "SQLITE_IOERR_BLOCKED": _P,
-    "SQLITE_IOERR_CORRUPTFS": Meaning.DAMAGED,
-    "SQLITE_IOERR_DATA": Meaning.DAMAGED,
+    "SQLITE_IOERR_CORRUPTFS": SqlMeaning.DAMAGED,
+    "SQLITE_IOERR_DATA": SqlMeaning.DAMAGED,
     "SQLITE_IOERR_NOMEM": _P,
-    "SQLITE_CORRUPT": Meaning.DAMAGED,
+    "SQLITE_CORRUPT": SqlMeaning.DAMAGED,
     "SQLITE_NOTFOUND": _L,
     "SQLITE_FULL": _P,
     # No folder, no right, a folder of this name. Also a process with too many open files, which
@@ -268,18 +268,18 @@ SQLITE = {
     "SQLITE_AUTH": _R,
     "SQLITE_FORMAT": _L,
     "SQLITE_RANGE": _L,
-    "SQLITE_NOTADB": Meaning.DRIFT,
+    "SQLITE_NOTADB": SqlMeaning.DRIFT,
     "SQLITE_NOTICE": _P,
     "SQLITE_WARNING": _P,
 }
 """The meaning of SQLite's result codes, by their names."""
 
 TEXTS = {
-    "no such table": Meaning.DRIFT,
-    "no such column": Meaning.DRIFT,
-    "has no column named": Meaning.DRIFT,
-    "not a database": Meaning.DRIFT,
-    "is malformed": Meaning.DAMAGED,
+    "no such table": SqlMeaning.DRIFT,
+    "no such column": SqlMeaning.DRIFT,
+    "has no column named": SqlMeaning.DRIFT,
+    "not a database": SqlMeaning.DRIFT,
+    "is malformed": SqlMeaning.DAMAGED,
     "cannot store": _V,
     "user-defined function raised exception": _V,
     "integer overflow": _V,
@@ -315,27 +315,27 @@ _CODES = {
 }
 
 
-def meaning_of(cause: BaseException | None, text: str) -> Meaning:
+def meaning_of(cause: BaseException | None, text: str) -> SqlMeaning:
     """Return what an error of a driver means; one that nothing is known of passes."""
     state = state_of(cause)
     found = _by_sqlstate(state) if state else _by_sqlite(cause)
     # What a message says may be a value of the user's, so it does not decide against a code.
-    if found is None or (not state and found is Meaning.LASTS):
+    if found is None or (not state and found is SqlMeaning.LASTS):
         found = next((each for part, each in TEXTS.items() if part in text), found)
     if found is None and cause is not None:
         kinds = (kind.__name__ for kind in type(cause).__mro__)
         found = next((CLASSES[kind] for kind in kinds if kind in CLASSES), None)
-    return found or Meaning.PASSES
+    return found or SqlMeaning.PASSES
 
 
-def _by_sqlstate(state: str) -> Meaning | None:
+def _by_sqlstate(state: str) -> SqlMeaning | None:
     for length in (5, 2):
         if state[:length] in SQLSTATES:
             return SQLSTATES[state[:length]]
     return None
 
 
-def _by_sqlite(cause: BaseException | None) -> Meaning | None:
+def _by_sqlite(cause: BaseException | None) -> SqlMeaning | None:
     code = getattr(cause, "sqlite_errorcode", None)
     if not isinstance(code, int):
         return None

@@ -45,7 +45,7 @@ from txtopo.errors import ValueRefusedError
 from txtopo.state import (
     SEGMENTS_OF_A_TIER,
     Aggregate,
-    Lane,
+    BackgroundTask,
     StateMode,
     StateTable,
     Writes,
@@ -127,7 +127,7 @@ class LogFolder(ABC):
     def __init__(self, state: StateTable, columns: StateColumns) -> None:
         self._state = state
         self._columns = columns
-        self._lane = Lane(f"the log of state {state.name!r}")
+        self._lane = BackgroundTask(f"the log of state {state.name!r}")
         # What commits wrote since the last fold; the lane alone has the rest.
         self._written: deque[tuple[int, int]] = deque()
         self._rows: dict[int, int] | None = None

@@ -50,7 +50,7 @@ from state_backends.sql.mariadb_rows import (
     limits,
     parameter,
 )
-from state_backends.sql.names import Taken, mariadb_names
+from state_backends.sql.names import TakenName, mariadb_names
 from txtopo.errors import StoreUnavailable, TopologyError
 from txtopo.state import Fields, Key, Puts, StateTable, Writes, checked_partials
 
@@ -111,14 +111,14 @@ class MariadbDialect(SqlDialect):
 
     names_of = staticmethod(mariadb_names)
 
-    def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[Taken]:
+    def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[TakenName]:
         """Return what has one of these names: tables, views and sequences share them."""
         fold = self.fold(connection)
         wanted = {fold(name) for name in names}
         # The catalogue compares without case, whatever the server does with its tables.
         asked = sa.text(_TAKEN).bindparams(sa.bindparam("names", expanding=True))
         rows = connection.execute(asked, {"names": list(names)})
-        found = [Taken(name, kind.replace("base table", "table")) for name, kind in rows]
+        found = [TakenName(name, kind.replace("base table", "table")) for name, kind in rows]
         return [taken for taken in found if fold(taken.name) in wanted]
 
     def fold(self, connection: sa.Connection) -> Callable[[str], str]:

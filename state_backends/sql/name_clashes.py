@@ -14,7 +14,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from state_backends.sql.dialect import SqlDialect
-from state_backends.sql.names import LEDGER, VIEW, Names, Taken
+from state_backends.sql.names import LEDGER, VIEW, SqlNames, TakenName
 from txtopo.errors import SchemaDrift
 from txtopo.state import declared
 
@@ -107,7 +107,7 @@ def check_objects(
             )
 
 
-def _is_own(connection: sa.Connection, dialect: SqlDialect, name: str, taken: Taken) -> bool:
+def _is_own(connection: sa.Connection, dialect: SqlDialect, name: str, taken: TakenName) -> bool:
     """Return whether what has a name of a state that the ledger knows is what the state made."""
     names, fold = dialect.names, dialect.fold(connection)
     if taken.kind != names.kind(name):
@@ -121,9 +121,9 @@ def _is_own(connection: sa.Connection, dialect: SqlDialect, name: str, taken: Ta
     return {column["name"] for column in found} == set(listing.columns.keys())
 
 
-def _names_of(dialect: SqlDialect, state: str, text: str) -> Names:
+def _names_of(dialect: SqlDialect, state: str, text: str) -> SqlNames:
     try:
         return dialect.names_of(declared(state, text))
     except SchemaDrift:
         # Of a newer version, or damaged: that is for those who use it.
-        return Names(state, f"{state}_view")
+        return SqlNames(state, f"{state}_view")

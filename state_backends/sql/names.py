@@ -33,7 +33,7 @@ _TO_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class SqlNames:
     """The names of one state; None for what it does not have.
 
     Attributes:
@@ -72,7 +72,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenName:
     """Something that is in a database.
 
     Attributes:
@@ -90,31 +90,31 @@ class Taken:
         return f"{article} {self.kind}" + (f" of table {self.table!r}" if self.table else "")
 
 
-def sqlite_names(state: StateTable) -> Names:
+def sqlite_names(state: StateTable) -> SqlNames:
     """Return the names of a state in SQLite."""
     name = state.name
     if state.kind != "opaque":
-        return Names(name, f"{name}_view")
-    return Names(name, f"{name}_view", by_txid=f"{name}_txid", tombstones=f"{name}_deleted")
+        return SqlNames(name, f"{name}_view")
+    return SqlNames(name, f"{name}_view", by_txid=f"{name}_txid", tombstones=f"{name}_deleted")
 
 
-def postgresql_names(state: StateTable) -> Names:
+def postgresql_names(state: StateTable) -> SqlNames:
     """Return the names of a state in PostgreSQL."""
     name = state.name
     if state.mode == "log":
-        return Names(name, f"{name}_view", by_txid=f"{name}_txid")
+        return SqlNames(name, f"{name}_view", by_txid=f"{name}_txid")
     key = f"{name}_pkey"
     if state.kind != "opaque":
-        return Names(name, f"{name}_view", key=key)
-    return Names(name, f"{name}_view", f"{name}_touched", tombstones=f"{name}_deleted", key=key)
+        return SqlNames(name, f"{name}_view", key=key)
+    return SqlNames(name, f"{name}_view", f"{name}_touched", tombstones=f"{name}_deleted", key=key)
 
 
-def mariadb_names(state: StateTable) -> Names:
+def mariadb_names(state: StateTable) -> SqlNames:
     """Return the names of a state in MariaDB and MySQL, where indexes have names within a table."""
     name = state.name
     if state.kind != "opaque" or state.mode == "log":
-        return Names(name, f"{name}_view")
-    return Names(name, f"{name}_view", f"{name}_touched")
+        return SqlNames(name, f"{name}_view")
+    return SqlNames(name, f"{name}_view", f"{name}_touched")
 
 
 def sqlite_files(database: str) -> list[str]:

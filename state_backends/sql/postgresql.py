@@ -60,7 +60,7 @@ from state_backends.sql.dialect import (
     state_columns,
     undo_statements,
 )
-from state_backends.sql.names import STAGE, Names, Taken, postgresql_names
+from state_backends.sql.names import STAGE, SqlNames, TakenName, postgresql_names
 from txtopo.errors import TopologyError, ValueRefusedError
 from txtopo.state import Aggregate, Puts, StateTable, Writes, checked_partials
 
@@ -140,10 +140,10 @@ class PostgresqlDialect(SqlDialect):
 
     names_of = staticmethod(postgresql_names)
 
-    def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[Taken]:
+    def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[TakenName]:
         """Return what has one of these names: tables, views, indexes and sequences share them."""
         rows = connection.execute(sa.text(_TAKEN), {"names": list(names)})
-        return [Taken(name, _KINDS.get(kind, kind), table) for name, kind, table in rows]
+        return [TakenName(name, _KINDS.get(kind, kind), table) for name, kind, table in rows]
 
     def engine(self) -> sa.Engine:
         """Make the engine: one connection that writes, and one for a reading beside it."""
@@ -388,7 +388,7 @@ class RowWriter:
         touched: The table with the keys of the last txid; None for a transactional state.
     """
 
-    def __init__(self, state: StateTable, columns: StateColumns, names: Names) -> None:
+    def __init__(self, state: StateTable, columns: StateColumns, names: SqlNames) -> None:
         self._state = state
         self._columns = columns
         self.stage = _stage(state)

@@ -52,7 +52,7 @@ from state_backends.sql.dialect import (
 from state_backends.sql.failures import damaged
 from state_backends.sql.names import (
     SQLITE_ENDS,
-    Taken,
+    TakenName,
     in_small_letters,
     sqlite_files,
     sqlite_names,
@@ -114,11 +114,11 @@ class SqliteDialect(SqlDialect):
 
     names_of = staticmethod(sqlite_names)
 
-    def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[Taken]:
+    def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[TakenName]:
         """Return what has one of these names: tables, views and indexes share them."""
         wanted = sa.text(_TAKEN).bindparams(sa.bindparam("names", expanding=True))
         rows = connection.execute(wanted, {"names": list(names)})
-        return [Taken(row[0], row[1], row[2] if row[1] == "index" else None) for row in rows]
+        return [TakenName(row[0], row[1], row[2] if row[1] == "index" else None) for row in rows]
 
     def fold(self, connection: sa.Connection) -> Callable[[str], str]:
         """Return what makes names equal that differ in the case of ASCII letters."""

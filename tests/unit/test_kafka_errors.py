@@ -15,15 +15,15 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 from txtopo.kafka_connection import Connection
-from txtopo.kafka_errors import MEANINGS, Meaning, meaning_of
+from txtopo.kafka_errors import MEANINGS, KafkaMeaning, meaning_of
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
-EXPECTED: dict[Meaning, type[TxtopoError]] = {
-    Meaning.PASSES: InfrastructureError,
-    Meaning.FENCED: InfrastructureError,
-    Meaning.REFUSED: AuthError,
-    Meaning.RECORD: ValueRefusedError,
-    Meaning.LASTS: PromiseError,
+EXPECTED: dict[KafkaMeaning, type[TxtopoError]] = {
+    KafkaMeaning.PASSES: InfrastructureError,
+    KafkaMeaning.FENCED: InfrastructureError,
+    KafkaMeaning.REFUSED: AuthError,
+    KafkaMeaning.RECORD: ValueRefusedError,
+    KafkaMeaning.LASTS: PromiseError,
 }
 CODES = {
     name: code for name, code in vars(confluent_kafka.KafkaError).items() if isinstance(code, int)
@@ -48,19 +48,19 @@ def test_an_error_becomes_what_the_table_says(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "meaning"),
     [
-        ("MSG_SIZE_TOO_LARGE", Meaning.RECORD),
-        ("INVALID_RECORD", Meaning.RECORD),
-        ("TOPIC_AUTHORIZATION_FAILED", Meaning.REFUSED),
-        ("_ALL_BROKERS_DOWN", Meaning.PASSES),
-        ("NOT_ENOUGH_REPLICAS", Meaning.PASSES),
-        ("KAFKA_STORAGE_ERROR", Meaning.PASSES),
-        ("_INVALID_ARG", Meaning.LASTS),
-        ("UNSUPPORTED_VERSION", Meaning.LASTS),
-        ("PRODUCER_FENCED", Meaning.FENCED),
-        ("A_CODE_OF_NEXT_YEAR", Meaning.PASSES),
+        ("MSG_SIZE_TOO_LARGE", KafkaMeaning.RECORD),
+        ("INVALID_RECORD", KafkaMeaning.RECORD),
+        ("TOPIC_AUTHORIZATION_FAILED", KafkaMeaning.REFUSED),
+        ("_ALL_BROKERS_DOWN", KafkaMeaning.PASSES),
+        ("NOT_ENOUGH_REPLICAS", KafkaMeaning.PASSES),
+        ("KAFKA_STORAGE_ERROR", KafkaMeaning.PASSES),
+        ("_INVALID_ARG", KafkaMeaning.LASTS),
+        ("UNSUPPORTED_VERSION", KafkaMeaning.LASTS),
+        ("PRODUCER_FENCED", KafkaMeaning.FENCED),
+        ("A_CODE_OF_NEXT_YEAR", KafkaMeaning.PASSES),
     ],
 )
-def test_what_is_known_to_pass_or_to_last_is_sorted_so(name: str, meaning: Meaning) -> None:
+def test_what_is_known_to_pass_or_to_last_is_sorted_so(name: str, meaning: KafkaMeaning) -> None:
     assert meaning_of(name) is meaning
 
 

@@ -59,7 +59,7 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard, Setting, require_client
-from txtopo.kafka_errors import Meaning, may_pass, meaning_of
+from txtopo.kafka_errors import KafkaMeaning, may_pass, meaning_of
 from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
 from txtopo.state.registry import State
@@ -396,7 +396,7 @@ class PublishedRecords(StateBackend):
 
     def _fault(self, error: KafkaError, *, unknown: bool = False) -> Exception:
         doing = "write the records"
-        if meaning_of(error.name()) is Meaning.FENCED:
+        if meaning_of(error.name()) is KafkaMeaning.FENCED:
             # By a successor, whose epoch the ledger has; or by a zombie that will read ours in it.
             return StoreUnavailable(
                 f"somebody else has taken over transactional id 'txtopo.{self._topic}'; nothing "

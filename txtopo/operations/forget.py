@@ -18,9 +18,8 @@ from txtopo.config import Config
 from txtopo.errors import StateUsageError
 from txtopo.metadata import Json
 from txtopo.operations.plan import Plan, Step, Work, check_turn, note, planned
-from txtopo.operations.session import Access, Claim, Site, holder
-from txtopo.state.ledger import RELEASED, Ledger, Owner
-from txtopo.state.ledger import Claim as StateClaim
+from txtopo.operations.session import Access, OperatorSession, VerbClaim, holder
+from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner
 from txtopo.transactional_state.nodes import BATCHES, CURRENT, EPOCH, QUARANTINE
 from txtopo.transactional_state.store import Delete
 
@@ -63,7 +62,7 @@ class _Release:
     arguments: dict[str, Json]
     name: str = "forget"
 
-    def look(self, site: Site) -> Work:
+    def look(self, site: OperatorSession) -> Work:
         if self.state not in site.backends:
             raise StateUsageError(
                 f"topology {site.graph.id!r} has no state {self.state!r}; expected one of "
@@ -83,7 +82,7 @@ class _Forget:
     arguments: dict[str, Json] = field(default_factory=dict)
     name: str = "forget"
 
-    def look(self, site: Site) -> Work:
+    def look(self, site: OperatorSession) -> Work:
         known = site.known
         contents = site.contents()
         check_turn(self, contents)
@@ -118,20 +117,20 @@ class _Forget:
         )
 
 
-def _release_step(site: Site, name: str, ledger: Ledger) -> Step:
+def _release_step(site: OperatorSession, name: str, ledger: Ledger) -> Step:
     text = f"release state {name!r}, which keeps its rows and txid {ledger.txid}"
     if not site.may_claim(name, ledger) and site.state.get(EPOCH) is not None:
         text += f"; it is taken from {holder(ledger)}"
     return Step(text, partial(_release, name))
 
 
-def _release(name: str, claim: Claim) -> None:
-    claim.site.backends[name].claim(StateClaim(Owner(RELEASED), claim.epoch))
+def _release(name: str, claim: VerbClaim) -> None:
+    claim.site.backends[name].claim(Claim(Owner(RELEASED), claim.epoch))
 
 
-def _delete(paths: list[str], claim: Claim) -> None:
+def _delete(paths: list[str], claim: VerbClaim) -> None:
     claim.write(*(Delete(path) for path in paths))
 
 
-def _end(claim: Claim) -> None:
+def _end(claim: VerbClaim) -> None:
     claim.write(Delete(BATCHES), Delete(QUARANTINE), Delete(CURRENT), Delete(EPOCH))

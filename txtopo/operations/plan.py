@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError
 from txtopo.metadata import BatchMetadata, Json, json_flaw
-from txtopo.operations.session import Access, Claim, Site, open_site
+from txtopo.operations.session import Access, OperatorSession, VerbClaim, open_site
 from txtopo.runtime.journaling import from_json, to_json
 from txtopo.state.ledger import Ledger
 from txtopo.transactional_state.journal import JournalContents, put_batch, unfinished
@@ -42,7 +42,7 @@ class Step:
     """
 
     text: str
-    do: Callable[[Claim], None]
+    do: Callable[[VerbClaim], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Verb(Protocol):
         """What it was called with, by which it is known again."""
         ...
 
-    def look(self, site: Site) -> Work:
+    def look(self, site: OperatorSession) -> Work:
         """Find out what is to be done. Writes nothing.
 
         Raises:
@@ -124,7 +124,7 @@ class Plan:
                 )
             if not work.steps:
                 return
-            claim = Claim(site, 0) if work.ledgers is None else _claim(site, work)
+            claim = VerbClaim(site, 0) if work.ledgers is None else _claim(site, work)
             for at, step in enumerate(work.steps):
                 site.point(f"operator.before:{at}")
                 step.do(claim)
@@ -171,7 +171,7 @@ def _texts(work: Work) -> tuple[str, ...]:
     return (claims, *texts)
 
 
-def _claim(site: Site, work: Work) -> Claim:
+def _claim(site: OperatorSession, work: Work) -> VerbClaim:
     assert work.ledgers is not None
     claim = site.claim(work.ledgers, takes_over=work.takes_over)
     now = site.ledgers()
@@ -190,7 +190,7 @@ BEGINNING = BatchMetadata(None, {})
 """Where a source stands before txid 1."""
 
 
-def checked_metadata(site: Site, txid: int, value: Json) -> BatchMetadata:
+def checked_metadata(site: OperatorSession, txid: int, value: Json) -> BatchMetadata:
     """Return metadata that says where a batch ended; alone, or with its attempt as a node has it.
 
     Raises:

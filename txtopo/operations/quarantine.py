@@ -31,7 +31,7 @@ from txtopo.operations.plan import (
     planned,
     stored,
 )
-from txtopo.operations.session import Access, Claim, Site
+from txtopo.operations.session import Access, OperatorSession, VerbClaim
 from txtopo.runtime.journaling import from_json, to_json
 from txtopo.state.backend import Puts
 from txtopo.state.ledger import Ledger
@@ -82,7 +82,7 @@ class _Quarantine:
     arguments: dict[str, Json]
     name: str = "quarantine"
 
-    def look(self, site: Site) -> Work:
+    def look(self, site: OperatorSession) -> Work:
         contents = site.journal.read()
         begun = check_turn(self, contents)
         kept = site.state.get(batch_path(self.txid, QUARANTINE))
@@ -123,7 +123,7 @@ class _Quarantine:
         )
 
     def _check(
-        self, site: Site, contents: JournalContents, name: str, ledger: Ledger | None
+        self, site: OperatorSession, contents: JournalContents, name: str, ledger: Ledger | None
     ) -> None:
         held = 0 if ledger is None else ledger.txid
         if held not in (self.txid - 1, self.txid):
@@ -142,7 +142,7 @@ class _Quarantine:
                 state=name,
             )
 
-    def _end(self, site: Site, contents: JournalContents) -> BatchMetadata:
+    def _end(self, site: OperatorSession, contents: JournalContents) -> BatchMetadata:
         """Return where the batch ends.
 
         No later batch has to be planned anew when that is given: those of an opaque spout are cut
@@ -173,7 +173,7 @@ class _Quarantine:
         last = BEGINNING if before is None else from_json(self.txid - 1, before.metadata)
         return carried(last, given)
 
-    def _begin(self, contents: JournalContents, claim: Claim) -> None:
+    def _begin(self, contents: JournalContents, claim: VerbClaim) -> None:
         batch = contents.batches.get(self.txid)
         attempt = batch and batch.attempt
         kept: dict[str, Json] = {
@@ -190,8 +190,8 @@ class _Quarantine:
             steps.append(Put(batch_path(self.txid, QUARANTINE), kept))
         claim.write(*steps)
 
-    def _commit(self, name: str, claim: Claim) -> None:
+    def _commit(self, name: str, claim: VerbClaim) -> None:
         claim.commit(name, self.txid, Puts({}))
 
-    def _end_it(self, end: BatchMetadata, claim: Claim) -> None:
+    def _end_it(self, end: BatchMetadata, claim: VerbClaim) -> None:
         claim.write(stored(claim.attempt(self.txid), end), Put(CURRENT, {"current": self.txid + 1}))

@@ -23,7 +23,7 @@ from txtopo.config import Config
 from txtopo.errors import SchemaVersionError, StateUsageError, TxtopoError
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.operations.plan import Plan, Step, Work, checked_metadata, dropped, planned, stored
-from txtopo.operations.session import Access, Claim, Reading, Site, read
+from txtopo.operations.session import Access, OperatorSession, Reading, VerbClaim, read
 from txtopo.runtime.journaling import from_json
 from txtopo.state.ledger import Ledger
 from txtopo.transactional_state.nodes import (
@@ -81,7 +81,7 @@ class _RepairNode:
     arguments: dict[str, Json]
     name: str = "repair_node"
 
-    def look(self, site: Site) -> Work:
+    def look(self, site: OperatorSession) -> Work:
         known = self.path in (EPOCH, CURRENT) or self.path.startswith(f"{BATCHES}/")
         if not known:
             raise StateUsageError(
@@ -111,7 +111,7 @@ class _RepairNode:
             return self._current(reading, epoch)
         return self._batch(site, reading)
 
-    def _epoch(self, site: Site, reading: Reading) -> Work:
+    def _epoch(self, site: OperatorSession, reading: Reading) -> Work:
         highest = reading.known_epoch
         epoch = highest + EPOCH_ROOM
         if self.value is not None:
@@ -133,7 +133,7 @@ class _RepairNode:
         step = Step(f"set {EPOCH} to {epoch}{told}", lambda claim: claim.site.state.apply(writes))
         return Work([step])
 
-    def _ensemble(self, site: Site, reading: Reading) -> str:
+    def _ensemble(self, site: OperatorSession, reading: Reading) -> str:
         """Return the token that the ledgers name; empty if none does."""
         tokens = {
             each.ensemble
@@ -179,7 +179,7 @@ class _RepairNode:
         # Otherwise a replay was under way: then the txid is done again.
         return high + 1 if writers == {attempt} else high
 
-    def _batch(self, site: Site, reading: Reading) -> Work:
+    def _batch(self, site: OperatorSession, reading: Reading) -> Work:
         txid, current = txid_of(self.path), reading.current
         if current is None:
             raise self._unknown(f"{CURRENT} cannot be read either; put that back first")
@@ -222,9 +222,9 @@ class _RepairNode:
         )
 
 
-def _put(attempt: TransactionAttempt, metadata: BatchMetadata, claim: Claim) -> None:
+def _put(attempt: TransactionAttempt, metadata: BatchMetadata, claim: VerbClaim) -> None:
     claim.write(stored(attempt, metadata))
 
 
-def _drop(txids: list[int], claim: Claim) -> None:
+def _drop(txids: list[int], claim: VerbClaim) -> None:
     claim.write(*dropped(txids))

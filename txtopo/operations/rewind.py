@@ -51,7 +51,7 @@ from txtopo.operations.plan import (
     planned,
     stored,
 )
-from txtopo.operations.session import Access, Claim, Site, holder
+from txtopo.operations.session import Access, OperatorSession, VerbClaim, holder
 from txtopo.runtime.journaling import to_json
 from txtopo.state.backend import Key, Puts, StateBackend, Values
 from txtopo.state.ledger import RELEASED, Ledger, adopts
@@ -97,7 +97,7 @@ class _Rewind:
     arguments: dict[str, Json]
     name: str = "rewind"
 
-    def look(self, site: Site) -> Work:
+    def look(self, site: OperatorSession) -> Work:
         contents = site.journal.read()
         check_turn(self, contents)
         last = contents.current - 1
@@ -139,7 +139,9 @@ class _Rewind:
             ledgers,
         )
 
-    def _reason(self, site: Site, name: str, ledger: Ledger | None, last: int) -> str | None:
+    def _reason(
+        self, site: OperatorSession, name: str, ledger: Ledger | None, last: int
+    ) -> str | None:
         """Say why a state cannot be taken back; None if it can."""
         held = 0 if ledger is None else ledger.txid
         if held != last:
@@ -157,7 +159,7 @@ class _Rewind:
         except StateUsageError as error:
             return f"state {name!r} keeps txid {last - 1} only: {error}"
 
-    def _position(self, site: Site, contents: JournalContents) -> BatchMetadata:
+    def _position(self, site: OperatorSession, contents: JournalContents) -> BatchMetadata:
         if self.metadata is not None:
             return checked_metadata(site, self.txid, self.metadata)
         if self.txid == 0:
@@ -172,7 +174,7 @@ class _Rewind:
             )
         return checked_metadata(site, self.txid, batch.metadata)
 
-    def _restore(self, name: str, last: int, claim: Claim) -> None:
+    def _restore(self, name: str, last: int, claim: VerbClaim) -> None:
         rows = {} if self.txid == last - 1 else self._differences(claim.site.backends[name], last)
         claim.commit(name, last, Puts(rows))
 
@@ -190,7 +192,7 @@ class _Rewind:
         gone = [key for key, old in before.items() if old is not None and key not in wanted]
         return changes | dict.fromkeys(gone)
 
-    def _finish(self, contents: JournalContents, end: BatchMetadata, claim: Claim) -> None:
+    def _finish(self, contents: JournalContents, end: BatchMetadata, claim: VerbClaim) -> None:
         last = contents.current - 1
         claim.write(
             stored(claim.attempt(last), end),
@@ -233,7 +235,7 @@ class _Rebuild:
     arguments: dict[str, Json]
     name: str = "rebuild"
 
-    def look(self, site: Site) -> Work:
+    def look(self, site: OperatorSession) -> Work:
         contents = site.contents()
         check_turn(self, contents)
         ledgers = site.ledgers()
@@ -257,7 +259,7 @@ class _Rebuild:
         )
 
     def _batches(
-        self, site: Site, contents: JournalContents, low: int, high: int
+        self, site: OperatorSession, contents: JournalContents, low: int, high: int
     ) -> dict[int, BatchMetadata]:
         batches: dict[int, BatchMetadata] = {}
         if low:
@@ -270,7 +272,7 @@ class _Rebuild:
             batches[high] = BatchMetadata(planned_before, None)
         return batches
 
-    def _known(self, site: Site, contents: JournalContents, txid: int) -> BatchMetadata:
+    def _known(self, site: OperatorSession, contents: JournalContents, txid: int) -> BatchMetadata:
         if txid in self.given:
             return checked_metadata(site, txid, self.given[txid])
         if (batch := contents.batches.get(txid)) is not None:
@@ -284,7 +286,7 @@ class _Rebuild:
         )
 
 
-def _held(site: Site, ledgers: Mapping[str, Ledger | None]) -> tuple[int, int]:
+def _held(site: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> tuple[int, int]:
     """Return the lowest and the highest txid that states hold."""
     for name, ledger in ledgers.items():
         if ledger is None or ledger.topology == RELEASED:
@@ -313,7 +315,9 @@ def _held(site: Site, ledgers: Mapping[str, Ledger | None]) -> tuple[int, int]:
     return low, high
 
 
-def _fits(site: Site, contents: JournalContents, ledgers: Mapping[str, Ledger | None]) -> bool:
+def _fits(
+    site: OperatorSession, contents: JournalContents, ledgers: Mapping[str, Ledger | None]
+) -> bool:
     """Return whether a coordinator could go on from here."""
     mine = {name: each or Ledger(site.graph.id, 0) for name, each in ledgers.items()}
     if not all(site.may_claim(name, ledger) for name, ledger in mine.items()):
@@ -328,7 +332,7 @@ def _fits(site: Site, contents: JournalContents, ledgers: Mapping[str, Ledger | 
 
 
 def _write(
-    contents: JournalContents, current: int, batches: Mapping[int, BatchMetadata], claim: Claim
+    contents: JournalContents, current: int, batches: Mapping[int, BatchMetadata], claim: VerbClaim
 ) -> None:
     claim.write(
         Put(CURRENT, {"current": current}),

@@ -24,8 +24,7 @@ from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
 from txtopo.metadata import Json
 from txtopo.runtime.journaling import from_json
 from txtopo.state.backend import StateBackend, Writes
-from txtopo.state.ledger import RELEASED, Ledger, Owner, same_owner
-from txtopo.state.ledger import Claim as StateClaim
+from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner, same_owner
 from txtopo.state.plug_in import claim_state, commit_resolved
 from txtopo.topology.component import Role
 from txtopo.transactional_state.journal import Journal, JournalContents
@@ -75,7 +74,7 @@ class Access:
     point: Callable[[str], None] = field(default=_unmarked, repr=False)
 
 
-class Site:
+class OperatorSession:
     """What a verb looks at and works on; made by :func:`open_site`."""
 
     def __init__(
@@ -166,7 +165,7 @@ class Site:
         finally:
             leadership.release()
 
-    def claim(self, ledgers: Mapping[str, Ledger | None], *, takes_over: bool = False) -> Claim:
+    def claim(self, ledgers: Mapping[str, Ledger | None], *, takes_over: bool = False) -> VerbClaim:
         """Claim an epoch above all that are known, in ZooKeeper and then in these ledgers.
 
         Args:
@@ -190,13 +189,13 @@ class Site:
             backend = self.backends[name]
             backend.create()
             replaces = ledger if takes_over else None
-            claim_state(backend, StateClaim(self.owners[name], epoch, token, replaces), name)
+            claim_state(backend, Claim(self.owners[name], epoch, token, replaces), name)
             self.point(f"operator.claimed:{name}")
-        return Claim(self, epoch)
+        return VerbClaim(self, epoch)
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class VerbClaim:
     """The right to write, until a later epoch is claimed.
 
     Attributes:
@@ -204,7 +203,7 @@ class Claim:
         epoch: The epoch of the verb.
     """
 
-    site: Site
+    site: OperatorSession
     epoch: int
 
     def attempt(self, txid: int) -> TransactionAttempt:
@@ -228,7 +227,7 @@ def holder(ledger: Ledger) -> str:
 
 
 @contextmanager
-def open_site(topology: Topology, config: Config, access: Access) -> Iterator[Site]:
+def open_site(topology: Topology, config: Config, access: Access) -> Iterator[OperatorSession]:
     """Open what a verb needs, and close it.
 
     Raises:
@@ -251,7 +250,7 @@ def open_site(topology: Topology, config: Config, access: Access) -> Iterator[Si
                 backend = declared.open()
                 stack.callback(backend.close)
                 backends[f"{component.id}.{name}"] = backend
-        yield Site(graph, config, access, state, backends)
+        yield OperatorSession(graph, config, access, state, backends)
 
 
 T = TypeVar("T")
@@ -311,7 +310,7 @@ class Reading:
         return max(epochs)
 
 
-def read(site: Site) -> Reading:
+def read(site: OperatorSession) -> Reading:
     """Read all nodes and ledgers.
 
     Raises:
@@ -329,14 +328,14 @@ def read(site: Site) -> Reading:
     return Reading(nodes, ledgers)
 
 
-def _epoch(site: Site) -> Node | None:
+def _epoch(site: OperatorSession) -> Node | None:
     node = site.state.get(EPOCH)
     if node is not None:
         epoch_of(node)
     return node
 
 
-def _current(site: Site) -> Node | None:
+def _current(site: OperatorSession) -> Node | None:
     node = site.state.get(CURRENT)
     if node is not None:
         current_of(node)
@@ -344,7 +343,7 @@ def _current(site: Site) -> Node | None:
     return node
 
 
-def _batch(site: Site, path: str) -> Node | None:
+def _batch(site: OperatorSession, path: str) -> Node | None:
     txid, node = txid_of(path), site.state.get(path)
     if path.startswith(BATCHES):
         from_json(txid, batch_of(path, txid, node).metadata)
@@ -353,7 +352,7 @@ def _batch(site: Site, path: str) -> Node | None:
     return node
 
 
-def _ledger(site: Site, name: str) -> Ledger | None:
+def _ledger(site: OperatorSession, name: str) -> Ledger | None:
     with site.backends[name].snapshot() as snapshot:
         return snapshot.ledger
 

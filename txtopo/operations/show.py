@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from txtopo.config import Config
 from txtopo.errors import InfrastructureError, PromiseError, TxtopoError
 from txtopo.metadata import Json
-from txtopo.operations.session import Access, Reading, Site, open_site, read
+from txtopo.operations.session import Access, OperatorSession, Reading, open_site, read
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.journaling import from_json
 from txtopo.state.ledger import RELEASED, Ledger, adopts, same_owner
@@ -118,7 +118,7 @@ def show(topology: Topology, config: Config = Config(), *, access: Access = Acce
         )
 
 
-def _lag(site: Site, reading: Reading) -> Mapping[str, int] | Exception:
+def _lag(site: OperatorSession, reading: Reading) -> Mapping[str, int] | Exception:
     last = (reading.current or 1) - 1
     value = reading.values(BATCHES).get(last)
     if value is None:
@@ -192,7 +192,7 @@ def verify(
         return [*findings, *(_rows(site, reading) if rows else ())]
 
 
-def _nodes(site: Site, reading: Reading) -> Iterator[Finding]:
+def _nodes(site: OperatorSession, reading: Reading) -> Iterator[Finding]:
     for path, node in reading.nodes.items():
         if isinstance(node, TxtopoError):
             yield Finding(path, str(node), f"call repair_node({path!r})")
@@ -216,7 +216,7 @@ def _nodes(site: Site, reading: Reading) -> Iterator[Finding]:
             )
 
 
-def _batches(site: Site, reading: Reading) -> Iterator[Finding]:
+def _batches(site: OperatorSession, reading: Reading) -> Iterator[Finding]:
     current = reading.current
     if current is None:
         return
@@ -234,7 +234,7 @@ def _batches(site: Site, reading: Reading) -> Iterator[Finding]:
         )
 
 
-def _ledgers(site: Site, reading: Reading) -> Iterator[Finding]:
+def _ledgers(site: OperatorSession, reading: Reading) -> Iterator[Finding]:
     for name, ledger in reading.ledgers.items():
         if isinstance(ledger, InfrastructureError):
             yield Finding(name, f"its store cannot be reached: {ledger}", WAIT)
@@ -244,7 +244,9 @@ def _ledgers(site: Site, reading: Reading) -> Iterator[Finding]:
             yield from _ledger(site, reading, name, ledger or Ledger(site.graph.id, 0))
 
 
-def _ledger(site: Site, reading: Reading, name: str, ledger: Ledger) -> Iterator[Finding]:
+def _ledger(
+    site: OperatorSession, reading: Reading, name: str, ledger: Ledger
+) -> Iterator[Finding]:
     if ledger.topology == RELEASED:
         yield Finding(name, "was released by the topology that had it", "call rebuild")
         return
@@ -283,7 +285,7 @@ def _ledger(site: Site, reading: Reading, name: str, ledger: Ledger) -> Iterator
         yield Finding(name, str(error), "restore the newer side, or call rebuild")
 
 
-def _rows(site: Site, reading: Reading) -> Iterator[Finding]:
+def _rows(site: OperatorSession, reading: Reading) -> Iterator[Finding]:
     for name, ledger in reading.ledgers.items():
         if isinstance(ledger, TxtopoError):
             continue

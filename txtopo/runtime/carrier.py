@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Processed:
+class ProcessedRun:
     """What a processed run left behind.
 
     Attributes:
@@ -74,7 +74,7 @@ class Carrier(Protocol):
         """Take the program; called once, before anything runs."""
         ...
 
-    def process(self, run: Run) -> Processed:
+    def process(self, run: Run) -> ProcessedRun:
         """Run the processing phase of a run and wait for it.
 
         Raises:
@@ -83,7 +83,7 @@ class Carrier(Protocol):
         """
         ...
 
-    def commit(self, processed: Processed, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(self, processed: ProcessedRun, attempt: TransactionAttempt) -> list[bytes]:
         """Run the commit phase of one attempt of a processed run in tasks, and wait for it.
 
         Returns:
@@ -91,7 +91,7 @@ class Carrier(Protocol):
         """
         ...
 
-    def release(self, processed: Processed) -> None:
+    def release(self, processed: ProcessedRun) -> None:
         """Forget a processed run; harmless twice."""
         ...
 
@@ -108,7 +108,7 @@ class FrameCarrier(Carrier, Protocol):
     """A carrier that computes plans of Spark's as well."""
 
     def committing(
-        self, processed: Processed, attempt: TransactionAttempt
+        self, processed: ProcessedRun, attempt: TransactionAttempt
     ) -> AbstractContextManager[None]:
         """Label what Spark does in this thread as the commit of an attempt, to be cancelled so.
 
@@ -162,20 +162,20 @@ class LocalCarrier:
         """Take the program."""
         self._program = program
 
-    def process(self, run: Run) -> Processed:
+    def process(self, run: Run) -> ProcessedRun:
         """Run the processing phase of a run."""
         by_address = self._chain("processing", run, {}, run.tag)
-        return Processed(run, list(by_address.pop(DRIVER, [])), kept=by_address)
+        return ProcessedRun(run, list(by_address.pop(DRIVER, [])), kept=by_address)
 
-    def process_frame(self, run: Run, frame: DataFrame) -> Processed:
+    def process_frame(self, run: Run, frame: DataFrame) -> ProcessedRun:
         """Run the processing phase on a frame, whose rows come here and go round the slots."""
         assert self._program is not None
         batches, slots = frame.toArrow().to_batches(), self._program.slots
         rows = [batches[slot::slots] for slot in range(slots)]
         by_address = self._chain("processing", run, {}, run.tag, rows)
-        return Processed(run, list(by_address.pop(DRIVER, [])), kept=by_address)
+        return ProcessedRun(run, list(by_address.pop(DRIVER, [])), kept=by_address)
 
-    def commit(self, processed: Processed, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(self, processed: ProcessedRun, attempt: TransactionAttempt) -> list[bytes]:
         """Run the commit phase of one attempt of a processed run."""
         assert self._program is not None
         assert isinstance(processed.kept, dict)
@@ -185,7 +185,7 @@ class LocalCarrier:
         records = self._chain("commit", run.only(attempt), cut, run.commit_tag(attempt))
         return list(records.get(DRIVER, []))
 
-    def release(self, processed: Processed) -> None:
+    def release(self, processed: ProcessedRun) -> None:
         """Forget a processed run."""
         processed.kept = {}
 

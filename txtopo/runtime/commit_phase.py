@@ -40,7 +40,7 @@ from txtopo.state.transaction import StateHandle
 
 if TYPE_CHECKING:
     from txtopo.runtime.carrier import FrameCarrier
-    from txtopo.runtime.run_context import CommitParts
+    from txtopo.runtime.run_context import CommitContext
     from txtopo.runtime.takeover import StateName
     from txtopo.state.registry import State
 
@@ -70,7 +70,7 @@ class CommitPhase:
     After a timeout two calls may overlap; the ledgers then refuse the older attempt.
     """
 
-    def __init__(self, parts: CommitParts, backends: Mapping[StateName, StateBackend]) -> None:
+    def __init__(self, parts: CommitContext, backends: Mapping[StateName, StateBackend]) -> None:
         self._parts = parts
         self._backends = backends
 
@@ -189,7 +189,7 @@ class FrameOutcome:
 
 
 def run_frame_committers(
-    parts: CommitParts, frames: Frames, attempt: TransactionAttempt
+    parts: CommitContext, frames: Frames, attempt: TransactionAttempt
 ) -> FrameOutcome:
     """Call ``commit`` of each DataFrame committer, in this thread.
 
@@ -213,7 +213,7 @@ def run_frame_committers(
 
 
 def _commit(
-    parts: CommitParts, id: str, frame: Any, attempt: TransactionAttempt
+    parts: CommitContext, id: str, frame: Any, attempt: TransactionAttempt
 ) -> dict[StateName, FrameWrites]:
     states = parts.graph.components[id].states
     handles: dict[str, FrameStateHandle] = {}

@@ -18,7 +18,7 @@ from txtopo.errors import CoordinatorUnavailable, FencedError, InfrastructureErr
 from txtopo.metadata import Json
 from txtopo.retries import warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase
-from txtopo.runtime.handle import Waiters
+from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.progress import (
     Leading,
     Listeners,
@@ -28,9 +28,9 @@ from txtopo.runtime.progress import (
     Stopped,
     TopologyListener,
 )
-from txtopo.runtime.run_context import Parts, close_parts, close_spout
+from txtopo.runtime.run_context import RunContext, close_parts, close_spout
 from txtopo.runtime.takeover import Takeover, take_over
-from txtopo.runtime.term import Hooks, Term
+from txtopo.runtime.term import Hooks, LeaderTerm
 from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.store import Leadership
 
@@ -53,7 +53,7 @@ class TopologyDriver:
     """
 
     def __init__(
-        self, parts: Parts, candidate: Json, listeners: Sequence[TopologyListener]
+        self, parts: RunContext, candidate: Json, listeners: Sequence[TopologyListener]
     ) -> None:
         self.ended: Future[Exception | None] = Future()
         self.status = "starting"
@@ -64,12 +64,12 @@ class TopologyDriver:
         self._meter = ProgressMeter(parts.scheduler.now())
         self._journal = Journal(parts.transactional_state)
         self._leadership: Leadership | None = None
-        self._term: Term | None = None
+        self._term: LeaderTerm | None = None
         self._terms = self._lost_term = self._failures = self._began_at = 0
         self._ending = False
         self._active = True
         self._stopping = False
-        self._waiters = Waiters()
+        self._waiters = IdleWaiters()
 
     # ------------------------------------------------------------ what the handle asks for
 
@@ -201,7 +201,7 @@ class TopologyDriver:
         coordinator = taken.coordinator
         phase = CommitPhase(self._parts, taken.backends)
         hooks = Hooks(self._tell, self._after_event, self._end_term)
-        self._term = Term(self._parts, taken.journal, coordinator, phase, self._meter, hooks)
+        self._term = LeaderTerm(self._parts, taken.journal, coordinator, phase, self._meter, hooks)
         self._began_at = coordinator.current
         self._waiters.begin()
         self._tell(

@@ -306,7 +306,7 @@ class _Waiter:
     asks_before: int
 
 
-class Waiters:
+class IdleWaiters:
     """Resolves futures when a term, or an at-least-once run, is at rest. Used on the loop only.
 
     What was available when the waiting began must have been seen, so the spout has to be asked once

@@ -26,8 +26,7 @@ from txtopo.errors import (
     RunLostError,
     TxtopoError,
 )
-from txtopo.runtime.carrier import Carrier
-from txtopo.runtime.carrier import Processed as ProcessedRun
+from txtopo.runtime.carrier import Carrier, ProcessedRun
 from txtopo.runtime.journaling import check_size
 from txtopo.stages.outcome import BatchOutcome, RunOutcome, frames_alone, judge
 from txtopo.stages.program import Program, Run

@@ -14,13 +14,13 @@ from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.nodes import STEP_BYTES_MAX, StoredBatch
 
 if TYPE_CHECKING:
-    from txtopo.runtime.run_context import Parts
+    from txtopo.runtime.run_context import RunContext
 
 METADATA_BYTES_MAX = STEP_BYTES_MAX - 4096
 """What a step has room for besides its path, the attempt and the check of the epoch."""
 
 
-def store_action(parts: Parts, journal: Journal, action: StoreBatches | Advance) -> None:
+def store_action(parts: RunContext, journal: Journal, action: StoreBatches | Advance) -> None:
     """Make what the coordinator asks for durable, in one write."""
     match action:
         case StoreBatches():
@@ -39,7 +39,7 @@ def store_action(parts: Parts, journal: Journal, action: StoreBatches | Advance)
             _clean_up(parts, action.current)
 
 
-def _clean_up(parts: Parts, current: int) -> None:
+def _clean_up(parts: RunContext, current: int) -> None:
     """Tell the spout what is done; it is told again with the next txid, so errors may pass."""
     parts.scheduler.point("P10.before")
     try:

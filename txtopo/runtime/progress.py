@@ -334,7 +334,7 @@ class ProgressMeter:
         )
 
 
-class Notices:
+class ProgressReporter:
     """What the listeners of one term are told. Events of abandoned attempts are passed over."""
 
     def __init__(

@@ -14,7 +14,7 @@ from functools import partial
 from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import RunLostError
-from txtopo.runtime.carrier import Processed
+from txtopo.runtime.carrier import ProcessedRun
 from txtopo.runtime.resident.jobs import Jobs
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stage_slots import Level, StageSlots
@@ -70,12 +70,12 @@ class ResidentCarrier:
         started.result()
         self._program = program
 
-    def process(self, run: Run) -> Processed:
+    def process(self, run: Run) -> ProcessedRun:
         """Take a run through the levels of the processing phase."""
         by_address = self._chain("processing", run, {}, run.tag)
-        return Processed(run, by_address.pop(DRIVER, []), kept=by_address)
+        return ProcessedRun(run, by_address.pop(DRIVER, []), kept=by_address)
 
-    def commit(self, processed: Processed, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(self, processed: ProcessedRun, attempt: TransactionAttempt) -> list[bytes]:
         """Take one attempt of a processed run through the levels of the commit phase."""
         assert isinstance(processed.kept, dict), "the run was released"
         assert self._program is not None
@@ -85,7 +85,7 @@ class ResidentCarrier:
         records = self._chain("commit", run.only(attempt), cut, run.commit_tag(attempt))
         return records.get(DRIVER, [])
 
-    def release(self, processed: Processed) -> None:
+    def release(self, processed: ProcessedRun) -> None:
         """Forget the cut of a processed run."""
         processed.kept = None
 

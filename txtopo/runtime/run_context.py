@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class RunContext:
     """What a run is made of.
 
     Attributes:
@@ -64,7 +64,7 @@ class CommittingSpout(Protocol):
         ...
 
 
-class CommitParts(Protocol):
+class CommitContext(Protocol):
     """What commits need of the parts, with a coordinator or without one."""
 
     @property
@@ -100,7 +100,7 @@ logger = logging.getLogger("txtopo")
 
 
 def close_parts(
-    parts: Parts, leadership: Leadership | None, release_states: Callable[[], None] | None
+    parts: RunContext, leadership: Leadership | None, release_states: Callable[[], None] | None
 ) -> None:
     """Let go of everything but the spout; the place in the election first: others wait for it."""
     steps: list[Callable[[], None]] = [] if leadership is None else [leadership.release]
@@ -114,7 +114,7 @@ def close_parts(
             logger.warning("topology %s: could not close", parts.graph.id, exc_info=True)
 
 
-def close_spout(parts: Parts) -> None:
+def close_spout(parts: RunContext) -> None:
     """Close the user's parts of the spout."""
     try:
         parts.planner.close()

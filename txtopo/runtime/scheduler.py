@@ -94,7 +94,7 @@ class Scheduler(Protocol):
         ...
 
 
-class Lane(Protocol):
+class SerialExecutor(Protocol):
     """A thread of its own for works that must all run on the same one, in order."""
 
     def submit(self, work: Callable[[], T], done: Done) -> None:
@@ -109,7 +109,7 @@ class Lane(Protocol):
 class LaneScheduler(Scheduler, Protocol):
     """A scheduler for at-least-once topologies, whose tasks live long."""
 
-    def lane(self, name: str) -> Lane:
+    def lane(self, name: str) -> SerialExecutor:
         """Return a new lane; from the loop only."""
         ...
 
@@ -162,11 +162,11 @@ class ThreadScheduler:
         """
         self._workers.run(self._lasting(work, done))
 
-    def lane(self, name: str) -> Lane:
+    def lane(self, name: str) -> SerialExecutor:
         """Return a thread that serves one lane."""
         return ThreadLane(f"{self._name}-{name}", self._errand, self._own)
 
-    def lasting_lane(self, name: str) -> Lane:
+    def lasting_lane(self, name: str) -> SerialExecutor:
         """Return a thread for works that last as long as the run, see :meth:`submit_lasting`."""
         return ThreadLane(f"{self._name}-{name}", self._lasting, self._own)
 

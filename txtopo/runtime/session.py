@@ -169,7 +169,7 @@ NEEDED = ("txtopo", "pyarrow")
 Answer = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
-class Finding(NamedTuple):
+class ExecutorFinding(NamedTuple):
     """What a worker of one executor said.
 
     Attributes:
@@ -206,17 +206,17 @@ def is_remote(master: str) -> bool:
     return not master.startswith("local") or master.startswith("local-cluster")
 
 
-def ask_executors(context: SparkContext, modules: Sequence[str]) -> list[Finding]:
+def ask_executors(context: SparkContext, modules: Sequence[str]) -> list[ExecutorFinding]:
     """Run the job."""
     tasks = context.defaultParallelism
     try:
         found = context.parallelize(range(tasks), tasks).mapPartitions(_probe(modules)).collect()
     except Exception as error:
         raise failure_of_job(error, "txtopo:probe") from error
-    return [Finding(*each) for each in found]
+    return [ExecutorFinding(*each) for each in found]
 
 
-def check_findings(findings: Iterable[Finding]) -> None:
+def check_findings(findings: Iterable[ExecutorFinding]) -> None:
     """Say what is missing where, and what to do about it.
 
     Raises:

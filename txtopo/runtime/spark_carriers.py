@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.runtime.carrier import Processed
+from txtopo.runtime.carrier import ProcessedRun
 from txtopo.runtime.frames import RECORD, FrameFailed, Frames
 from txtopo.runtime.spark_jobs import ClassicLabels, ConnectLabels, Labels, SparkJobs
 from txtopo.runtime.stage_task import PackedProgram, StageTask
@@ -72,7 +72,7 @@ class RddCarrier:
         # Made once, since it takes Spark 4 ms.
         self._empty: RDD[Record] = self._context.parallelize([], program.slots)
 
-    def process(self, run: Run) -> Processed:
+    def process(self, run: Run) -> ProcessedRun:
         """Run one job over all levels of the processing phase."""
         with self._jobs.labelled(run, "processing"):
             records = self._stage(self._empty, StageTask("processing", run, 0))
@@ -80,12 +80,12 @@ class RddCarrier:
                 shuffled = records.partitionBy(self._program.slots, _identity)
                 records = self._stage(shuffled, StageTask("processing", run, level))
             if self._program.commit_in_driver:
-                return Processed(run, records.mapPartitions(_rdd_payloads).collect())
+                return ProcessedRun(run, records.mapPartitions(_rdd_payloads).collect())
             addresses = 1 + len(run.attempts) * self._program.slots
             cut = records.partitionBy(addresses, _identity)
-            return Processed(run, self._context.runJob(cut, _rdd_payloads, [0]), kept=cut)
+            return ProcessedRun(run, self._context.runJob(cut, _rdd_payloads, [0]), kept=cut)
 
-    def commit(self, processed: Processed, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(self, processed: ProcessedRun, attempt: TransactionAttempt) -> list[bytes]:
         """Run one job per level of the commit phase."""
         run, slots, cut = processed.run, self._program.slots, processed.kept
         assert cut is not None, "the run was released"
@@ -99,7 +99,7 @@ class RddCarrier:
                 records = self._stage(spread, StageTask("commit", part, level)).collect()
         return [payload for _, payload in records]
 
-    def release(self, processed: Processed) -> None:
+    def release(self, processed: ProcessedRun) -> None:
         """Drop the shuffle; Spark deletes its files once the driver's garbage is collected."""
         processed.kept = None
 
@@ -189,7 +189,7 @@ class DataFrameCarrier:
             labels = ClassicLabels(self._session.sparkContext)
         self._jobs = SparkJobs(labels, program.topology_id)
 
-    def process(self, run: Run) -> Processed:
+    def process(self, run: Run) -> ProcessedRun:
         """Run one query over all levels of the processing phase."""
         slots = self._program.slots
         with self._jobs.labelled(run, "processing"):
@@ -197,18 +197,18 @@ class DataFrameCarrier:
                 return self._process_frames(run)
             start = self._session.range(0, slots, 1, slots).selectExpr("int(id) as address")
             kept = self._query(start, "processing", run, range(len(self._program.processing)))
-        return Processed(run, kept.pop(_DRIVER, []), kept=kept)
+        return ProcessedRun(run, kept.pop(_DRIVER, []), kept=kept)
 
-    def process_frame(self, run: Run, frame: DataFrame) -> Processed:
+    def process_frame(self, run: Run, frame: DataFrame) -> ProcessedRun:
         """Run one query over a frame whose rows are what the stream spout emits."""
         with self._jobs.labelled(run, "processing"):
             first = _first_stage(self._packed, StageTask("processing", run, 0))
             start = spread(frame, self._program.slots).mapInArrow(first, RECORD)
             levels = range(1, len(self._program.processing))
             kept = self._query(start, "processing", run, levels)
-        return Processed(run, kept.pop(_DRIVER, []), kept=kept)
+        return ProcessedRun(run, kept.pop(_DRIVER, []), kept=kept)
 
-    def commit(self, processed: Processed, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(self, processed: ProcessedRun, attempt: TransactionAttempt) -> list[bytes]:
         """Run one query over all levels of the commit phase."""
         run, slots, cut = processed.run, self._program.slots, processed.kept
         assert isinstance(cut, dict), "the run was released"
@@ -220,12 +220,12 @@ class DataFrameCarrier:
         return records.get(_DRIVER, [])
 
     @contextmanager
-    def committing(self, processed: Processed, attempt: TransactionAttempt) -> Iterator[None]:
+    def committing(self, processed: ProcessedRun, attempt: TransactionAttempt) -> Iterator[None]:
         """Label the jobs of DataFrame committers and of what writes their frames."""
         with self._jobs.labelled(processed.run.only(attempt), "commit"):
             yield
 
-    def release(self, processed: Processed) -> None:
+    def release(self, processed: ProcessedRun) -> None:
         """Drop the cut, and what waits in Spark's cache."""
         processed.kept = None
         if processed.frames is not None:
@@ -239,7 +239,7 @@ class DataFrameCarrier:
         """Cancel everything."""
         self._jobs.cancel_all()
 
-    def _process_frames(self, run: Run) -> Processed:
+    def _process_frames(self, run: Run) -> ProcessedRun:
         """Make and compute the plans of the only batch of a run, and emit what others read."""
         frames = Frames(self._session, self._program, run)
         kept: Cut = {}
@@ -253,11 +253,11 @@ class DataFrameCarrier:
             frames.compute()
         except FrameFailed as failed:
             frames.release()
-            return Processed(run, [], failure=failed.batch)
+            return ProcessedRun(run, [], failure=failed.batch)
         except BaseException:
             frames.release()
             raise
-        return Processed(run, kept.pop(_DRIVER, []), kept=kept, frames=frames)
+        return ProcessedRun(run, kept.pop(_DRIVER, []), kept=kept, frames=frames)
 
     def _query(self, frame: DataFrame, chain: Chain, run: Run, levels: range) -> Cut:
         """Run levels of a chain over a frame that is spread over the slots."""

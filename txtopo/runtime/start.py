@@ -17,7 +17,7 @@ from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.progress import BatchCommitted, TopologyListener
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
-from txtopo.runtime.run_context import Parts, close_backends, close_parts, close_spout
+from txtopo.runtime.run_context import RunContext, close_backends, close_parts, close_spout
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, is_classic, open_session, probe_executors
 from txtopo.runtime.takeover import StateName, open_states
@@ -118,7 +118,7 @@ def open_driver(
     check_states(graph, config, commit_in_driver=program.commit_in_driver)
     opened = open_state()
     try:
-        parts = Parts(
+        parts = RunContext(
             graph=graph,
             program=program,
             config=config,
@@ -134,7 +134,7 @@ def open_driver(
     return TopologyDriver(parts, candidate, listeners)
 
 
-def _prepare(parts: Parts) -> None:
+def _prepare(parts: RunContext) -> None:
     """Find what would fail at once while there is still a caller to tell."""
     backends: dict[StateName, StateBackend] = {}
     try:

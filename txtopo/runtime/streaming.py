@@ -177,7 +177,7 @@ class NoPlanner:
 
 @dataclass(frozen=True, slots=True)
 class StreamParts:
-    """What the commits of a query need; see :class:`~txtopo.runtime.run_context.CommitParts`."""
+    """What the commits of a query need; see :class:`~txtopo.runtime.run_context.CommitContext`."""
 
     graph: Graph
     program: Program

@@ -29,7 +29,7 @@ from txtopo.topology.graph import fingerprint
 
 if TYPE_CHECKING:
     from txtopo.metadata import Json
-    from txtopo.runtime.run_context import CommitParts, Parts
+    from txtopo.runtime.run_context import CommitContext, RunContext
     from txtopo.transactional_state.journal import Journal
 
 StateName = tuple[str, str]
@@ -53,7 +53,7 @@ class Takeover:
     adopted: int | None
 
 
-def take_over(parts: Parts, journal: Journal, candidate: Json) -> Takeover:
+def take_over(parts: RunContext, journal: Journal, candidate: Json) -> Takeover:
     """Claim everything, compare, and make the coordinator of this term. Blocks.
 
     Args:
@@ -92,7 +92,7 @@ def take_over(parts: Parts, journal: Journal, candidate: Json) -> Takeover:
 
 
 def _claim(
-    parts: Parts, epoch: int, ensemble: str, backends: Mapping[StateName, StateBackend]
+    parts: RunContext, epoch: int, ensemble: str, backends: Mapping[StateName, StateBackend]
 ) -> dict[str, Ledger]:
     ledgers = {}
     for (component, state), backend in backends.items():
@@ -132,7 +132,7 @@ def _renamed(
 
 
 def _coordinator(
-    parts: Parts, journal: Journal, epoch: int, ledgers: Mapping[str, Ledger]
+    parts: RunContext, journal: Journal, epoch: int, ledgers: Mapping[str, Ledger]
 ) -> tuple[Coordinator, int | None]:
     contents = journal.load()
     current, adopted = contents.current, None
@@ -153,7 +153,7 @@ def _coordinator(
     return Coordinator(settings, epoch=epoch, current=current, stored=metadata), adopted
 
 
-def open_states(parts: CommitParts) -> dict[StateName, StateBackend]:
+def open_states(parts: CommitContext) -> dict[StateName, StateBackend]:
     """Open a backend for each state of each committer, in topological order."""
     backends = {}
     for component in parts.graph.components.values():
@@ -164,11 +164,11 @@ def open_states(parts: CommitParts) -> dict[StateName, StateBackend]:
     return backends
 
 
-def _mark(parts: CommitParts, state: str, step: str) -> None:
+def _mark(parts: CommitContext, state: str, step: str) -> None:
     parts.scheduler.point(f"{step}:{state}")
 
 
-def settings_of(parts: Parts) -> CoordinatorSettings:
+def settings_of(parts: RunContext) -> CoordinatorSettings:
     """Return what the coordinator has to know of the topology and its settings."""
     config, role = parts.config, parts.graph.spout.role
     return CoordinatorSettings(

@@ -47,9 +47,9 @@ from txtopo.retries import warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase, CommitReport
 from txtopo.runtime.jobs import Jobs, failure_of
 from txtopo.runtime.journaling import store_action
-from txtopo.runtime.progress import Change, Notices, ProcessingStarted
+from txtopo.runtime.progress import Change, ProcessingStarted, ProgressReporter
 from txtopo.runtime.retries import Retries
-from txtopo.runtime.run_context import Parts
+from txtopo.runtime.run_context import RunContext
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -74,7 +74,7 @@ class Hooks:
     end: Callable[[Exception | None], None]
 
 
-class Term:
+class LeaderTerm:
     """Feeds the coordinator with events and does what it asks for. Used on the loop only.
 
     Args:
@@ -88,7 +88,7 @@ class Term:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: RunContext,
         journal: Journal,
         coordinator: Coordinator,
         commit_phase: CommitPhase,
@@ -106,7 +106,7 @@ class Term:
         self._scheduler = parts.scheduler
         self._store = partial(store_action, parts, journal)
         self._commit_phase = commit_phase
-        self._notices = Notices(coordinator, meter, hooks.tell)
+        self._notices = ProgressReporter(coordinator, meter, hooks.tell)
         self._retries = Retries(parts.graph.id, coordinator, parts.config)
         self._after_event = hooks.after_event
         self._end = hooks.end

@@ -310,22 +310,22 @@ class QueueSpout(Spout):
             return error
         about = f"spout {self._id!r} queue {self._queue!r}; got {error!r:.200}"
         match meaning_of(error):
-            case Meaning.REFUSED:
+            case RabbitMeaning.REFUSED:
                 return AuthError(
                     f"RabbitMQ refuses {about}; look at user, password and vhost of the url, and "
                     "at the user's permissions"
                 )
-            case Meaning.GONE:
+            case RabbitMeaning.GONE:
                 return SourceDataLost(
                     f"spout {self._id!r} found no queue {self._queue!r}; got {error!r:.200}; "
                     "expected one that exists; declare it first"
                 )
-            case Meaning.LASTS:
+            case RabbitMeaning.LASTS:
                 return PromiseError(
                     f"RabbitMQ cannot serve {about}; expected a server of AMQP 0.9.1 that knows "
                     "what was asked; look at the url"
                 )
-            case Meaning.PASSES:
+            case RabbitMeaning.PASSES:
                 return InfrastructureError(
                     f"spout {self._id!r} has no connection to RabbitMQ for queue {self._queue!r}; "
                     f"got {error!r:.200}; what it had open comes again; it connects again by "
@@ -333,7 +333,7 @@ class QueueSpout(Spout):
                 )
 
 
-class Meaning(Enum):
+class RabbitMeaning(Enum):
     """What an error leads to."""
 
     PASSES = "passes"
@@ -347,24 +347,24 @@ class Meaning(Enum):
 
 
 CODES = {
-    311: Meaning.LASTS,  # content too large
-    312: Meaning.PASSES,  # no route
-    313: Meaning.PASSES,  # no consumers
-    320: Meaning.PASSES,  # connection forced: the server stops, or an operator closed it
-    402: Meaning.REFUSED,  # invalid path: no such vhost
-    403: Meaning.REFUSED,  # access refused
-    404: Meaning.GONE,  # not found
-    405: Meaning.PASSES,  # resource locked: another connection has the queue for itself
-    406: Meaning.PASSES,  # precondition failed: a message was not acked in time
-    501: Meaning.PASSES,  # frame error
-    502: Meaning.LASTS,  # syntax error
-    503: Meaning.LASTS,  # command invalid
-    504: Meaning.PASSES,  # channel error
-    505: Meaning.PASSES,  # unexpected frame
-    506: Meaning.PASSES,  # resource error
-    530: Meaning.REFUSED,  # not allowed: no such vhost, or none for this user
-    540: Meaning.LASTS,  # not implemented
-    541: Meaning.PASSES,  # internal error
+    311: RabbitMeaning.LASTS,  # content too large
+    312: RabbitMeaning.PASSES,  # no route
+    313: RabbitMeaning.PASSES,  # no consumers
+    320: RabbitMeaning.PASSES,  # connection forced: the server stops, or an operator closed it
+    402: RabbitMeaning.REFUSED,  # invalid path: no such vhost
+    403: RabbitMeaning.REFUSED,  # access refused
+    404: RabbitMeaning.GONE,  # not found
+    405: RabbitMeaning.PASSES,  # resource locked: another connection has the queue for itself
+    406: RabbitMeaning.PASSES,  # precondition failed: a message was not acked in time
+    501: RabbitMeaning.PASSES,  # frame error
+    502: RabbitMeaning.LASTS,  # syntax error
+    503: RabbitMeaning.LASTS,  # command invalid
+    504: RabbitMeaning.PASSES,  # channel error
+    505: RabbitMeaning.PASSES,  # unexpected frame
+    506: RabbitMeaning.PASSES,  # resource error
+    530: RabbitMeaning.REFUSED,  # not allowed: no such vhost, or none for this user
+    540: RabbitMeaning.LASTS,  # not implemented
+    541: RabbitMeaning.PASSES,  # internal error
 }
 """What the server says when it closes a channel or a connection."""
 
@@ -373,21 +373,21 @@ CODES = {
 _PASSING_TEXTS = ("is down", "inaccessible", "stopped by supervisor", "limit")
 
 CLASSES = {
-    "AuthenticationError": Meaning.REFUSED,
-    "BodyTooLongError": Meaning.LASTS,
-    "DuplicateConsumerTag": Meaning.LASTS,
-    "DuplicateGetOkCallback": Meaning.LASTS,
-    "IncompatibleProtocolError": Meaning.LASTS,
-    "InvalidChannelNumber": Meaning.LASTS,
-    "InvalidFieldTypeException": Meaning.LASTS,
-    "MethodNotImplemented": Meaning.LASTS,
-    "ProtocolVersionMismatch": Meaning.LASTS,
-    "ReentrancyError": Meaning.LASTS,
-    "ShortStringTooLong": Meaning.LASTS,
-    "UnsupportedAMQPFieldException": Meaning.LASTS,
+    "AuthenticationError": RabbitMeaning.REFUSED,
+    "BodyTooLongError": RabbitMeaning.LASTS,
+    "DuplicateConsumerTag": RabbitMeaning.LASTS,
+    "DuplicateGetOkCallback": RabbitMeaning.LASTS,
+    "IncompatibleProtocolError": RabbitMeaning.LASTS,
+    "InvalidChannelNumber": RabbitMeaning.LASTS,
+    "InvalidFieldTypeException": RabbitMeaning.LASTS,
+    "MethodNotImplemented": RabbitMeaning.LASTS,
+    "ProtocolVersionMismatch": RabbitMeaning.LASTS,
+    "ReentrancyError": RabbitMeaning.LASTS,
+    "ShortStringTooLong": RabbitMeaning.LASTS,
+    "UnsupportedAMQPFieldException": RabbitMeaning.LASTS,
     # Where the server did not say it, pika guesses so of lost connections too.
-    "ProbableAccessDeniedError": Meaning.PASSES,
-    "ProbableAuthenticationError": Meaning.PASSES,
+    "ProbableAccessDeniedError": RabbitMeaning.PASSES,
+    "ProbableAuthenticationError": RabbitMeaning.PASSES,
 } | dict.fromkeys(
     (
         *("AMQPChannelError", "AMQPConnectionError", "AMQPError", "AMQPHeartbeatTimeout"),
@@ -398,23 +398,23 @@ CLASSES = {
         *("NoFreeChannels", "ProtocolSyntaxError", "StreamLostError", "UnexpectedFrameError"),
         "UnroutableError",
     ),
-    Meaning.PASSES,
+    RabbitMeaning.PASSES,
 )
 """What each exception of pika means that has no code of the server's."""
 
 
-def meaning_of(error: Exception) -> Meaning:
+def meaning_of(error: Exception) -> RabbitMeaning:
     """Return what an exception of pika, or of the network, means."""
     from pika import exceptions
 
     if isinstance(error, ssl.SSLCertVerificationError):
-        return Meaning.REFUSED
+        return RabbitMeaning.REFUSED
     if isinstance(error, exceptions.ChannelClosed | exceptions.ConnectionClosed):
-        meaning = CODES.get(error.reply_code, Meaning.PASSES)
+        meaning = CODES.get(error.reply_code, RabbitMeaning.PASSES)
         passing = any(part in error.reply_text for part in _PASSING_TEXTS)
-        return Meaning.PASSES if passing else meaning
+        return RabbitMeaning.PASSES if passing else meaning
     probable = exceptions.ProbableAuthenticationError, exceptions.ProbableAccessDeniedError
     # A server that refuses says so before it hangs up.
     if isinstance(error, probable) and "ClosedByBroker" in str(error):
-        return Meaning.REFUSED
-    return CLASSES.get(type(error).__name__, Meaning.PASSES)
+        return RabbitMeaning.REFUSED
+    return CLASSES.get(type(error).__name__, RabbitMeaning.PASSES)

@@ -25,7 +25,7 @@ from txtopo.stages.aggregation import Aggregation
 from txtopo.stages.columns import conform, parts_of, to_batches
 from txtopo.stages.content import Digest
 from txtopo.stages.envelopes import Control, Envelope, Segment, open_envelope
-from txtopo.stages.mailboxes import Outbox, Site
+from txtopo.stages.mailboxes import Outbox, StageContext
 from txtopo.stages.program import PlannedComponent, PlannedEdge, Program
 from txtopo.stages.routing import EveryTask, OneTask, Route, Router, TaskEach, make_router
 
@@ -33,7 +33,7 @@ from txtopo.stages.routing import EveryTask, OneTask, Route, Router, TaskEach, m
 class Channel:
     """Where all emissions of a site go: tuples into the outbox, rows for aggregates combined."""
 
-    def __init__(self, site: Site, control: Control) -> None:
+    def __init__(self, site: StageContext, control: Control) -> None:
         self.site = site
         self.control = control
         self.outbox = Outbox(site)
@@ -155,7 +155,7 @@ class AggregateFailed(Exception):
 class Partials:
     """Combines the rows that one slot sends to aggregates, one attempt after the other."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: StageContext) -> None:
         self._site = site
         self._waiting: dict[tuple[int, int], _Waiting] = {}
 

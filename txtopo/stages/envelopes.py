@@ -72,7 +72,7 @@ class Envelope:
         start: Where the batch starts in it.
     """
 
-    maker: Maker
+    maker: Producer
     number: int
     to_slot: int
     edge: int
@@ -93,7 +93,7 @@ class Envelope:
 
 
 def seal(
-    maker: Maker,
+    maker: Producer,
     number: int,
     *,
     to_slot: int,
@@ -144,7 +144,7 @@ def open_envelope(record: bytes) -> Envelope:
     shares = array("q", record[start : start + 24 * count])
     values = iter(shares)
     return Envelope(
-        maker=Maker(_CHAINS[chain], level, slot, task_id),
+        maker=Producer(_CHAINS[chain], level, slot, task_id),
         number=number,
         to_slot=to_slot,
         edge=edge,
@@ -187,7 +187,7 @@ def _split(segments: Sequence[Segment], at: int) -> tuple[list[Segment], list[Se
 STAMP = 0x53
 
 
-class Maker(NamedTuple):
+class Producer(NamedTuple):
     """Who made an envelope or a stamp; a plain tuple, since every stamp carries many of them.
 
     Attributes:
@@ -252,7 +252,7 @@ class Control:
     failures: list[TaskFailure] = field(default_factory=list)
     cuts: dict[tuple[int, int], Json] = field(default_factory=dict)
     contents: dict[tuple[int, int], Json] = field(default_factory=dict)
-    consumed: set[Maker] = field(default_factory=set)
+    consumed: set[Producer] = field(default_factory=set)
     tuples: dict[tuple[int, str, str], int] = field(default_factory=dict)
     writes: list[WriteSet] = field(default_factory=list)
     kept: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -275,7 +275,7 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class StageManifest:
     """What a (level, slot) tells one address.
 
     Attributes:
@@ -288,7 +288,7 @@ class Stamp:
     """
 
     run: str
-    maker: Maker
+    maker: Producer
     promised: int
     failed_txid: int | None = None
     fault: tuple[bool, str] | None = None
@@ -299,12 +299,12 @@ class Stamp:
         return bytes((STAMP,)) + pack(self)
 
     @staticmethod
-    def open(record: bytes) -> Stamp:
+    def open(record: bytes) -> StageManifest:
         """Read a record that starts with ``STAMP``."""
-        return cast("Stamp", loads(record[1:]))
+        return cast("StageManifest", loads(record[1:]))
 
 
-def raise_fault(stamps: Iterable[Stamp]) -> None:
+def raise_fault(stamps: Iterable[StageManifest]) -> None:
     """Raise the fault that a stamp carries, if one does.
 
     Raises:
@@ -322,7 +322,7 @@ def fault_of(error: InfrastructureError) -> tuple[bool, str]:
     return isinstance(error, RecomputedError), str(error)
 
 
-def one_run_each(makers: Iterable[Maker]) -> dict[tuple[Chain, int, int], int]:
+def one_run_each(makers: Iterable[Producer]) -> dict[tuple[Chain, int, int], int]:
     """Return the task id of each (chain, level, slot).
 
     Raises:

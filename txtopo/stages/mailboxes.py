@@ -28,9 +28,9 @@ from txtopo.stages.envelopes import (
     EVERY_TASK,
     Control,
     Envelope,
-    Maker,
+    Producer,
     Segment,
-    Stamp,
+    StageManifest,
     one_run_each,
     open_envelope,
     pieces,
@@ -43,7 +43,7 @@ DRIVER = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class StageContext:
     """Where a stage function works.
 
     Attributes:
@@ -63,9 +63,9 @@ class Site:
     task_id: int
 
     @property
-    def maker(self) -> Maker:
+    def maker(self) -> Producer:
         """How this site signs what it makes."""
-        return Maker(self.chain, self.level, self.slot, self.task_id)
+        return Producer(self.chain, self.level, self.slot, self.task_id)
 
     @property
     def last(self) -> bool:
@@ -98,7 +98,7 @@ class Outbox:
     function takes them with :meth:`ready`.
     """
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: StageContext) -> None:
         self._site = site
         self._ready: list[tuple[int, bytes]] = []
         self._promised: Counter[int] = Counter()
@@ -172,7 +172,7 @@ class Outbox:
             carries = address == (DRIVER if site.last else 0)
             yield (
                 address,
-                Stamp(
+                StageManifest(
                     run=site.run.tag_of(site.chain),
                     maker=site.maker,
                     promised=self._promised[address],
@@ -268,7 +268,7 @@ class Records:
     """Envelopes and stamps, told apart."""
 
     envelopes: list[Envelope]
-    stamps: list[Stamp]
+    stamps: list[StageManifest]
 
     @classmethod
     def read(cls, records: Iterable[bytes]) -> Records:
@@ -278,10 +278,10 @@ class Records:
             if record[0] == ENVELOPE:
                 read.envelopes.append(open_envelope(record))
             else:
-                read.stamps.append(Stamp.open(record))
+                read.stamps.append(StageManifest.open(record))
         return read
 
-    def makers(self) -> set[Maker]:
+    def makers(self) -> set[Producer]:
         """Return everyone who made one of them."""
         return {stamp.maker for stamp in self.stamps} | {each.maker for each in self.envelopes}
 
@@ -334,7 +334,7 @@ def _lost(got: str, expected: str) -> RunLostError:
 class Inbox:
     """The checked envelopes of one site, by attempt and edge."""
 
-    def __init__(self, site: Site, records: Records) -> None:
+    def __init__(self, site: StageContext, records: Records) -> None:
         self._site = site
         self._by_edge: dict[tuple[int, int], list[Envelope]] = {}
         self._passing: dict[int, list[Envelope]] = {}
@@ -377,14 +377,14 @@ def _cut(edge: PlannedEdge, envelope: Envelope, tasks: list[int]) -> Iterator[tu
         start += segment.tuples
 
 
-def level_above(site: Site) -> Level:
+def level_above(site: StageContext) -> Level:
     """Return the level that sends to a site; what the commit phase begins with is the cut."""
     if site.level or site.chain == "processing":
         return site.chain, site.level - 1
     return "processing", len(site.program.levels_of("processing")) - 1
 
 
-def sender_at(site: Site) -> Callable[[Envelope], int]:
+def sender_at(site: StageContext) -> Callable[[Envelope], int]:
     """Return the rule which slot of the level before an envelope came from.
 
     Envelopes stay in the slot that made them until they are sent to the slot of their receiver.

@@ -17,7 +17,14 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConflictingWritesError, NonRepeatableBatch
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.stages.content import check_replay
-from txtopo.stages.envelopes import Control, Envelope, Maker, TaskFailure, one_run_each, raise_fault
+from txtopo.stages.envelopes import (
+    Control,
+    Envelope,
+    Producer,
+    TaskFailure,
+    one_run_each,
+    raise_fault,
+)
 from txtopo.stages.mailboxes import NOWHERE, Records
 from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.stages import run_stage
@@ -68,7 +75,7 @@ class BatchOutcome:
     partials: Mapping[str, tuple[bytes, ...]]
     tuples: Tuples
     bytes_by_stream: Mapping[str, int]
-    makers: frozenset[Maker]
+    makers: frozenset[Producer]
     kept_bytes_by_stream: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -172,7 +179,7 @@ def judge_commit(
 
 def _read(
     program: Program, chain: Chain, run: Run, records: Iterable[bytes]
-) -> tuple[Records, Control, frozenset[Maker]]:
+) -> tuple[Records, Control, frozenset[Producer]]:
     read = Records.read(records)
     raise_fault(read.stamps)
     last = (chain, len(program.levels_of(chain)) - 1)

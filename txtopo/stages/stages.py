@@ -28,7 +28,7 @@ from txtopo.errors import RecomputedError, RunLostError, StateUsageError
 from txtopo.metadata import BatchMetadata
 from txtopo.stages.emission import AggregateFailed, Channel, Emission
 from txtopo.stages.envelopes import Control, fault_of, raise_fault
-from txtopo.stages.mailboxes import Arrival, Inbox, Records, Site, level_above, sender_at
+from txtopo.stages.mailboxes import Arrival, Inbox, Records, StageContext, level_above, sender_at
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import Chain, PlannedComponent, Program, Run
 from txtopo.stages.tasks import SpoutTask, StateOpener, TaskStates, open_in_task, run_bolt
@@ -72,7 +72,7 @@ def run_stage(
     with ExitStack() as closing:
         if states is None:
             states = open_in_task(program, closing)
-        site = Site(program, chain, run, level, slot, task_id)
+        site = StageContext(program, chain, run, level, slot, task_id)
         yield from _Stage(site, states, rows).run(records)
 
 
@@ -80,7 +80,7 @@ class _Stage:
     """One call of a stage function."""
 
     def __init__(
-        self, site: Site, states: StateOpener, rows: Iterable[pa.RecordBatch] = ()
+        self, site: StageContext, states: StateOpener, rows: Iterable[pa.RecordBatch] = ()
     ) -> None:
         self._site = site
         self._rows = rows

@@ -17,7 +17,7 @@ from txtopo.errors import (
     shortened,
 )
 from txtopo.stages.envelopes import TaskFailure
-from txtopo.stages.mailboxes import Site
+from txtopo.stages.mailboxes import StageContext
 from txtopo.stages.pickling import dumps, loads
 
 PICKLED_BYTES_MAX = 100_000
@@ -28,7 +28,7 @@ _INSTALLED = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "txtopo", "zmq"
 
 
 def failure_of(
-    error: BaseException, site: Site, component: str, *, txid: int, task: int
+    error: BaseException, site: StageContext, component: str, *, txid: int, task: int
 ) -> TaskFailure:
     """Return an exception of a task as data."""
     note = (

@@ -38,7 +38,14 @@ from txtopo.state.ledger import (
     claimed,
     standing,
 )
-from txtopo.state.log import SEGMENTS_OF_A_TIER, Lane, is_exact, largest, limited_sums, span_to_fold
+from txtopo.state.log import (
+    SEGMENTS_OF_A_TIER,
+    BackgroundTask,
+    is_exact,
+    largest,
+    limited_sums,
+    span_to_fold,
+)
 from txtopo.state.map_backend import MapFactory, OpaqueMap, TransactionalMap, backing_map_factory
 from txtopo.state.plug_in import commit_resolved
 from txtopo.state.python_aggregates import CountDistinct, First, Last, TopN
@@ -62,6 +69,7 @@ from txtopo.tuples import Field, Fields
 __all__ = [
     "Aggregate",
     "BackendFactory",
+    "BackgroundTask",
     "BackingMap",
     "Claim",
     "Columns",
@@ -79,7 +87,6 @@ __all__ = [
     "FrameWrites",
     "Key",
     "LEDGER_SCHEMA",
-    "Lane",
     "Last",
     "Ledger",
     "MapFactory",

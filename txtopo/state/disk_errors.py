@@ -13,7 +13,7 @@ from enum import Enum
 from txtopo.errors import AuthError, InfrastructureError, PromiseError, TxtopoError
 
 
-class Meaning(Enum):
+class DiskMeaning(Enum):
     """What an error leads to."""
 
     PASSES = "passes"
@@ -26,23 +26,23 @@ class Meaning(Enum):
 
 
 ERRNOS = {
-    "EACCES": Meaning.REFUSED,
-    "EPERM": Meaning.REFUSED,
-    "EROFS": Meaning.REFUSED,
-    "EFBIG": Meaning.LASTS,
-    "EILSEQ": Meaning.LASTS,
-    "EINVAL": Meaning.LASTS,
-    "EIO": Meaning.LASTS,
-    "EISDIR": Meaning.LASTS,
-    "ELOOP": Meaning.LASTS,
-    "EMLINK": Meaning.LASTS,
-    "ENAMETOOLONG": Meaning.LASTS,
-    "ENODEV": Meaning.LASTS,
-    "ENOSYS": Meaning.LASTS,
-    "ENOTDIR": Meaning.LASTS,
-    "ENOTSUP": Meaning.LASTS,
-    "ENXIO": Meaning.LASTS,
-    "EUCLEAN": Meaning.LASTS,
+    "EACCES": DiskMeaning.REFUSED,
+    "EPERM": DiskMeaning.REFUSED,
+    "EROFS": DiskMeaning.REFUSED,
+    "EFBIG": DiskMeaning.LASTS,
+    "EILSEQ": DiskMeaning.LASTS,
+    "EINVAL": DiskMeaning.LASTS,
+    "EIO": DiskMeaning.LASTS,
+    "EISDIR": DiskMeaning.LASTS,
+    "ELOOP": DiskMeaning.LASTS,
+    "EMLINK": DiskMeaning.LASTS,
+    "ENAMETOOLONG": DiskMeaning.LASTS,
+    "ENODEV": DiskMeaning.LASTS,
+    "ENOSYS": DiskMeaning.LASTS,
+    "ENOTDIR": DiskMeaning.LASTS,
+    "ENOTSUP": DiskMeaning.LASTS,
+    "ENXIO": DiskMeaning.LASTS,
+    "EUCLEAN": DiskMeaning.LASTS,
 } | dict.fromkeys(
     (
         *("EAGAIN", "EBUSY", "ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "EDEADLK", "EDQUOT"),
@@ -50,27 +50,30 @@ ERRNOS = {
         *("ENFILE", "ENOBUFS", "ENOENT", "ENOLCK", "ENOMEM", "ENOSPC", "ENOTCONN", "EPIPE"),
         *("EREMOTEIO", "ESTALE", "ETIMEDOUT", "ETXTBSY"),
     ),
-    Meaning.PASSES,
+    DiskMeaning.PASSES,
 )
 """The meaning of errnos, by their names."""
 
 # Libraries in Rust, C++ and Java say it in the text.
 _IN_TEXT = re.compile(r"\(os error (\d+)\)|\bcode: (\d+), kind|\[errno (\d+)\]|\[Errno (\d+)\]")
 _WORDS = (
-    (re.compile(r"Permission denied|AccessDenied|AccessControlException"), Meaning.REFUSED),
-    (re.compile(r"Read-only file system"), Meaning.REFUSED),
+    (re.compile(r"Permission denied|AccessDenied|AccessControlException"), DiskMeaning.REFUSED),
+    (re.compile(r"Read-only file system"), DiskMeaning.REFUSED),
     # What object stores answer.
-    (re.compile(r"\b40[13] (?:Forbidden|Unauthorized)\b|HTTP status 40[13]\b"), Meaning.REFUSED),
-    (re.compile(r"Status Code: 40[13]\b|ACCESS_DENIED"), Meaning.REFUSED),
+    (
+        re.compile(r"\b40[13] (?:Forbidden|Unauthorized)\b|HTTP status 40[13]\b"),
+        DiskMeaning.REFUSED,
+    ),
+    (re.compile(r"Status Code: 40[13]\b|ACCESS_DENIED"), DiskMeaning.REFUSED),
     (
         re.compile(
             r"\b(?:InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|InvalidToken"
             r"|AuthenticationFailed|AuthorizationFailure)\b"
         ),
-        Meaning.REFUSED,
+        DiskMeaning.REFUSED,
     ),
-    (re.compile(r"\b(?:NoSuchBucket|NO_SUCH_BUCKET|ContainerNotFound)\b"), Meaning.LASTS),
-    (re.compile(r"Input/output error"), Meaning.LASTS),
+    (re.compile(r"\b(?:NoSuchBucket|NO_SUCH_BUCKET|ContainerNotFound)\b"), DiskMeaning.LASTS),
+    (re.compile(r"Input/output error"), DiskMeaning.LASTS),
 )
 
 
@@ -84,31 +87,31 @@ def number_in(text: str) -> int | None:
     return None if found is None else int(next(each for each in found.groups() if each))
 
 
-def meaning_of(number: int | None, text: str = "") -> Meaning:
+def meaning_of(number: int | None, text: str = "") -> DiskMeaning:
     """Return what an errno means, or where there is none, the words of a message."""
     if number is not None:
-        return ERRNOS.get(errno.errorcode.get(number, ""), Meaning.PASSES)
-    return next((each for words, each in _WORDS if words.search(text)), Meaning.PASSES)
+        return ERRNOS.get(errno.errorcode.get(number, ""), DiskMeaning.PASSES)
+    return next((each for words, each in _WORDS if words.search(text)), DiskMeaning.PASSES)
 
 
-def meaning_of_error(error: BaseException) -> Meaning:
+def meaning_of_error(error: BaseException) -> DiskMeaning:
     """Return what an ``OSError`` means, or what a library made of one."""
     number = error.errno if isinstance(error, OSError) else None
     text = str(error)
     if number is None and _CORRUPT.search(text):
-        return Meaning.LASTS
+        return DiskMeaning.LASTS
     return meaning_of(number_in(text) if number is None else number, text)
 
 
 def failure(doing: str, error: Exception) -> TxtopoError:
     """Return the error for something that could not be done to a file, such as ``read 'x'``."""
     match meaning_of_error(error):
-        case Meaning.REFUSED:
+        case DiskMeaning.REFUSED:
             return AuthError(
                 f"may not {doing}: {error}; check the rights to it, the credentials, and whether "
                 "its file system is read-only"
             )
-        case Meaning.LASTS:
+        case DiskMeaning.LASTS:
             return PromiseError(f"cannot {doing}, now or later: {error}; look at its disk or path")
-        case Meaning.PASSES:
+        case DiskMeaning.PASSES:
             return InfrastructureError(f"cannot {doing}: {error}")

@@ -37,7 +37,7 @@ _SEGMENTS_MAX = 4 * SEGMENTS_OF_A_TIER
 """More than three tiers have. Batches that are small and large in turn would never be a tier."""
 
 
-class Segment(Protocol):
+class LogSegment(Protocol):
     """Rows of a log that were written, or folded, together."""
 
     @property
@@ -56,7 +56,7 @@ class Segment(Protocol):
         ...
 
 
-def span_to_fold(segments: Sequence[Segment], txid: int) -> tuple[int, int] | None:
+def span_to_fold(segments: Sequence[LogSegment], txid: int) -> tuple[int, int] | None:
     """Return the first and last txid to be folded now, or None.
 
     Args:
@@ -64,7 +64,7 @@ def span_to_fold(segments: Sequence[Segment], txid: int) -> tuple[int, int] | No
         txid: The ledger's txid, which stays as it is, so that it can be undone.
     """
     older = [each for each in reversed(segments) if each.last_txid < txid]
-    newest: list[Segment] = []
+    newest: list[LogSegment] = []
     for segment in older:
         # A segment of a higher tier ends the tier of the newest ones.
         if newest and segment.rows > _HIGHER_TIER * max(each.rows for each in newest):
@@ -77,7 +77,7 @@ def span_to_fold(segments: Sequence[Segment], txid: int) -> tuple[int, int] | No
     return min(each.first_txid for each in newest), newest[0].last_txid
 
 
-def _whatever_is_newest(older: Sequence[Segment]) -> list[Segment]:
+def _whatever_is_newest(older: Sequence[LogSegment]) -> list[LogSegment]:
     """Return some segments where sizes that change all the time make no tiers."""
     newest = list(older[:SEGMENTS_OF_A_TIER])
     for segment in older[SEGMENTS_OF_A_TIER:]:
@@ -126,7 +126,7 @@ SKIPPED_MAX = 1024
 """After n failures in a row the next 2^n submissions are dropped, and at most so many."""
 
 
-class Lane:
+class BackgroundTask:
     """One thread for one piece of work at a time; what comes meanwhile is dropped.
 
     What fails is logged and dropped as well: readers see the same, and a later commit asks again,

@@ -63,12 +63,12 @@ class StateReader:
         packed = Columns(self._table.name, "key", self._table.key).pack(key)
         row = snapshot.rows([packed]).get(packed)
         values = None if row is None else row.visible()
-        return default if values is None else Shown(self._table).value(values)
+        return default if values is None else ReaderView(self._table).value(values)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Yield every key with its value, in no promised order."""
         snapshot = self._opened()
-        keys, shown = Columns(self._table.name, "key", self._table.key), Shown(self._table)
+        keys, shown = Columns(self._table.name, "key", self._table.key), ReaderView(self._table)
         for key, row in snapshot.items():
             seen = row.visible()
             if seen is not None:
@@ -125,7 +125,7 @@ class StateReader:
 _DIVISION = decimal.Context(prec=38)
 
 
-class Shown:
+class ReaderView:
     """The values of a state in the form in which users read them.
 
     Args:

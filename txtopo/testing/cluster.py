@@ -23,7 +23,7 @@ from txtopo.builders.at_least_once import ReliableTopology
 from txtopo.config import Config
 from txtopo.runtime.progress import ReliableProgress, TopologyListener
 from txtopo.runtime.reliable.start import Opened, start_local
-from txtopo.runtime.scheduler import Callback, Done, Lane, Timer
+from txtopo.runtime.scheduler import Callback, Done, SerialExecutor, Timer
 from txtopo.testing.simulation.clock import Timeline
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class VirtualTime:
         """Do a work somewhat later, then call *done*."""
         self.lane("").submit(work, done)
 
-    def lane(self, name: str) -> Lane:
+    def lane(self, name: str) -> SerialExecutor:
         """Return a lane, whose works are done one after the other."""
         return _VirtualLane(self)
 

@@ -10,8 +10,8 @@ from txtopo.builders.transactional import Topology
 from txtopo.config import Config
 from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError, TopologyError
 from txtopo.testing.checkers import Evidence
-from txtopo.testing.simulation.campaign import Report, Verdict, quiet, verdict
-from txtopo.testing.simulation.clock import Baton
+from txtopo.testing.simulation.campaign import CampaignReport, Verdict, quiet, verdict
+from txtopo.testing.simulation.clock import ThreadHandoff
 from txtopo.testing.simulation.history import Record
 from txtopo.testing.simulation.scenario import CHAOS_S, Scenario
 from txtopo.testing.simulation.topologies import Oracle, Rows
@@ -36,7 +36,7 @@ def simulate(
     outside: Mapping[str, Callable[[], Mapping[Any, Any]]] | None = None,
     before_each: Callable[[], object] = lambda: None,
     trace: Callable[[str], None] | None = None,
-) -> Report:
+) -> CampaignReport:
     """Run a topology from many seeds; each crashes, delays, repeats and loses other things.
 
     Stores and ZooKeeper are simulated, the states that the topology names are not touched. Each
@@ -63,7 +63,7 @@ def simulate(
     """
     outside = outside or {}
     _check(topology, oracle, outside)
-    report, baton = Report(), Baton()
+    report, baton = CampaignReport(), ThreadHandoff()
     for seed in range(first, first + seeds):
         before_each()
         judged = _run(topology, oracle, seed, config, records, outside, baton)
@@ -91,7 +91,7 @@ def _run(
     config: Config | None,
     records: Sequence[Record] | None,
     outside: Mapping[str, Callable[[], Mapping[Any, Any]]],
-    baton: Baton,
+    baton: ThreadHandoff,
 ) -> Verdict:
     scenario = Scenario.drawn(seed)
     given = scenario.config()

@@ -22,7 +22,7 @@ from txtopo.state.row_backend import Contents
 from txtopo.testing.checkers import Evidence
 from txtopo.testing.checkers.evidence import Source, current_of, epoch_of, stored_attempt, visible
 from txtopo.testing.simulation.campaign import quiet, verdict
-from txtopo.testing.simulation.clock import Baton
+from txtopo.testing.simulation.clock import ThreadHandoff
 from txtopo.testing.simulation.faults import Chaos, Faults
 from txtopo.testing.simulation.outside import SimulatedStore
 from txtopo.testing.simulation.source import SimulatedSource, record
@@ -105,7 +105,7 @@ class SteadyStore(SimulatedStore):
 class CrashWorld(World):
     """A world in which one cell happens."""
 
-    def __init__(self, cell: Cell, stores: CellStores, baton: Baton) -> None:
+    def __init__(self, cell: Cell, stores: CellStores, baton: ThreadHandoff) -> None:
         seed = zlib.crc32(str(cell).encode())
         super().__init__(seed, FAULTS, CONFIG, 1, baton)
         self.cell = cell
@@ -143,7 +143,7 @@ class CrashWorld(World):
         )
 
 
-def run_cell(cell: Cell, stores: CellStores, baton: Baton) -> list[str]:
+def run_cell(cell: Cell, stores: CellStores, baton: ThreadHandoff) -> list[str]:
     """Run a cell; return what is wrong, which is nothing if all is well."""
     world = CrashWorld(cell, stores, baton)
     shape = Shape(

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.queues import SimpleQueue
 
-from txtopo.testing.simulation.clock import Baton
+from txtopo.testing.simulation.clock import ThreadHandoff
 
 
 @contextmanager
-def baton_on_one_core() -> Iterator[Baton]:
+def baton_on_one_core() -> Iterator[ThreadHandoff]:
     """Give a baton whose threads, and the caller, stay on one core."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
-    baton = Baton()
+    baton = ThreadHandoff()
     try:
         yield baton
     finally:

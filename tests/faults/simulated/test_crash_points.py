@@ -14,7 +14,7 @@ from tests.faults.simulated.crash_cells import POINTS, Cell, cells
 from tests.faults.simulated.crash_run import run_cell
 from tests.faults.simulated.one_core import baton_on_one_core
 from tests.harness.servers.postgresql import PostgresServer
-from txtopo.testing.simulation.clock import Baton
+from txtopo.testing.simulation.clock import ThreadHandoff
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
@@ -38,7 +38,7 @@ def _runs() -> Iterator[object]:
 
 
 @pytest.fixture(scope="module")
-def baton() -> Iterator[Baton]:
+def baton() -> Iterator[ThreadHandoff]:
     with baton_on_one_core() as baton:
         yield baton
 
@@ -79,7 +79,7 @@ def stores(
 @pytest.mark.parametrize(("cell", "stores"), list(_runs()), indirect=["stores"])
 @pytest.mark.row(7, 13, 22, 31, 42, 43, 46, 48, 49)
 def test_a_process_that_dies_anywhere_loses_and_doubles_nothing(
-    cell: Cell, stores: StoreKind, baton: Baton
+    cell: Cell, stores: StoreKind, baton: ThreadHandoff
 ) -> None:
     assert run_cell(cell, stores.stores(), baton) == []
 

@@ -25,7 +25,7 @@ from txtopo.state.backend import StateKind
 from txtopo.testing.checkers import Evidence
 from txtopo.testing.checkers.evidence import Source, epoch_of, visible
 from txtopo.testing.simulation.campaign import quiet, verdict
-from txtopo.testing.simulation.clock import Baton
+from txtopo.testing.simulation.clock import ThreadHandoff
 from txtopo.testing.simulation.faults import Chaos, Faults
 from txtopo.testing.simulation.history import StoreWrite
 from txtopo.testing.simulation.outside import SimulatedEnsemble
@@ -147,7 +147,7 @@ class TwoCuts(SimulatedSource):
 class OrderedWorld(World):
     """A world of two coordinators in one order."""
 
-    def __init__(self, order: Order, baton: Baton) -> None:
+    def __init__(self, order: Order, baton: ThreadHandoff) -> None:
         super().__init__(0, Faults(), CONFIG, 1, baton)
         self.ordered = OrderedChaos(self, order)
         self.chaos = self.ordered
@@ -184,7 +184,7 @@ class OrderedWorld(World):
         self.timeline.after(HELD_S, process.wake)
 
 
-def run_order(order: Order, baton: Baton) -> Outcome:
+def run_order(order: Order, baton: ThreadHandoff) -> Outcome:
     """Run two coordinators in one order, and judge what they did."""
     world = OrderedWorld(order, baton)
     shape = Shape(order.kind, order.kind, ("balances",), relay=False, parallelism=1)
@@ -218,7 +218,7 @@ def _outcome(world: OrderedWorld, wrong: list[str]) -> Outcome:
     )
 
 
-def _wrong_apart(world: OrderedWorld, order: Order, baton: Baton) -> Iterator[str]:
+def _wrong_apart(world: OrderedWorld, order: Order, baton: ThreadHandoff) -> Iterator[str]:
     """Yield what is wrong if the two have a ZooKeeper each.
 
     Both count alike, so their attempts have the same names, and the checkers mix them up. What can
@@ -252,7 +252,7 @@ def _is_refusal(error: Exception | None) -> bool:
     return isinstance(error, ForeignEnsembleError)
 
 
-def _alone(kind: StateKind, baton: Baton) -> Rows:
+def _alone(kind: StateKind, baton: ThreadHandoff) -> Rows:
     """Return what the state holds when one coordinator does all of it."""
     world = OrderedWorld(Order(kind, None, None), baton)
     shape = Shape(kind, kind, ("balances",), relay=False, parallelism=1)
@@ -282,7 +282,7 @@ def _ends(world: OrderedWorld) -> Iterator[str]:
 
 
 def orders(
-    kind: StateKind, baton: Baton, *, part: int = 0, parts: int = 1, apart: bool = False
+    kind: StateKind, baton: ThreadHandoff, *, part: int = 0, parts: int = 1, apart: bool = False
 ) -> Iterator[Order]:
     """Yield every order of a kind, or every *parts*-th of A's points with all of B's."""
     alone = run_order(Order(kind, None, None), baton)

@@ -13,7 +13,7 @@ from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
-from txtopo.runtime.run_context import Parts
+from txtopo.runtime.run_context import RunContext
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.takeover import StateName, open_states
 from txtopo.spouts import MemoryTransactionalSpout
@@ -26,7 +26,7 @@ from txtopo.transactional_state.memory import MemoryTransactionalState
 EPOCH = 1
 
 
-def parts_with_two_states(state: State) -> Parts:
+def parts_with_two_states(state: State) -> RunContext:
     rows = [[amount] for amount in range(BATCHES * ROWS)]
     spout = MemoryTransactionalSpout({0: rows}, Fields("amount long"), ROWS)
     builder = TransactionalTopologyBuilder("totals", "spout", spout)
@@ -34,7 +34,7 @@ def parts_with_two_states(state: State) -> Parts:
     declarer.with_state("totals", state).with_state("others", state)
     graph = builder.build_topology().graph
     config = Config(carrier="local", zookeeper="memory")
-    return Parts(
+    return RunContext(
         graph=graph,
         program=compile_program(graph, config, 1),
         config=config,
@@ -45,7 +45,7 @@ def parts_with_two_states(state: State) -> Parts:
     )
 
 
-def processed(parts: Parts) -> BatchResult:
+def processed(parts: RunContext) -> BatchResult:
     attempt = TransactionAttempt(1, 0, EPOCH)
     run = Run("run", (attempt,), (BatchMetadata(1, None),), None)
     parts.carrier.start(parts.program)
@@ -54,7 +54,7 @@ def processed(parts: Parts) -> BatchResult:
     return BatchResult(attempt, batch, done, 0.0)
 
 
-def claimed(parts: Parts) -> dict[StateName, StateBackend]:
+def claimed(parts: RunContext) -> dict[StateName, StateBackend]:
     backends = open_states(parts)
     for backend in backends.values():
         backend.claim(claim_of(parts.graph.id, EPOCH))

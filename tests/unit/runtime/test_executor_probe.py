@@ -10,7 +10,14 @@ import pyspark
 import pytest
 
 from txtopo.errors import ConfigError
-from txtopo.runtime.session import NEEDED, Finding, _probe, ask_executors, check_findings, is_remote
+from txtopo.runtime.session import (
+    NEEDED,
+    ExecutorFinding,
+    _probe,
+    ask_executors,
+    check_findings,
+    is_remote,
+)
 from txtopo.spouts import DataSourceSpout, FilesTransactionalSpout
 from txtopo.stages.pickling import dumps
 
@@ -18,8 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def finding(executor: str, *missing: str) -> Finding:
-    return Finding(executor, "python3", tuple((name, "ModuleNotFoundError") for name in missing))
+def finding(executor: str, *missing: str) -> ExecutorFinding:
+    return ExecutorFinding(
+        executor, "python3", tuple((name, "ModuleNotFoundError") for name in missing)
+    )
 
 
 def test_what_is_missing_is_told_with_what_to_ship() -> None:

@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from txtopo.spouts.rabbitmq import CLASSES, CODES, Meaning, meaning_of
+from txtopo.spouts.rabbitmq import CLASSES, CODES, RabbitMeaning, meaning_of
 
 exceptions = pytest.importorskip("pika.exceptions")
 spec = pytest.importorskip("pika.spec")
@@ -32,24 +32,29 @@ def test_what_the_server_says_is_sorted_by_its_code(code: int) -> None:
 @pytest.mark.parametrize(
     ("error", "meaning"),
     [
-        (exceptions.ChannelClosedByBroker(403, "ACCESS_REFUSED"), Meaning.REFUSED),
-        (exceptions.ChannelClosedByBroker(404, "NOT_FOUND - no queue 'q'"), Meaning.GONE),
+        (exceptions.ChannelClosedByBroker(403, "ACCESS_REFUSED"), RabbitMeaning.REFUSED),
+        (exceptions.ChannelClosedByBroker(404, "NOT_FOUND - no queue 'q'"), RabbitMeaning.GONE),
         (
             exceptions.ChannelClosedByBroker(404, "home node 'b' of queue is down or inaccessible"),
-            Meaning.PASSES,
+            RabbitMeaning.PASSES,
         ),
-        (exceptions.ConnectionClosedByBroker(530, "vhost 'a' not found"), Meaning.REFUSED),
-        (exceptions.ConnectionClosedByBroker(530, "vhost 'a' is down"), Meaning.PASSES),
-        (exceptions.ConnectionClosedByBroker(530, "connection limit (1)"), Meaning.PASSES),
-        (exceptions.ConnectionClosedByBroker(320, "shutdown"), Meaning.PASSES),
-        (exceptions.ProbableAuthenticationError("lost"), Meaning.PASSES),
-        (exceptions.ProbableAuthenticationError("ConnectionClosedByBroker: 403"), Meaning.REFUSED),
-        (exceptions.AuthenticationError("PLAIN"), Meaning.REFUSED),
-        (exceptions.IncompatibleProtocolError(), Meaning.LASTS),
-        (exceptions.StreamLostError("reset"), Meaning.PASSES),
-        (ConnectionRefusedError(111, "no"), Meaning.PASSES),
-        (ssl.SSLCertVerificationError(1, "self-signed"), Meaning.REFUSED),
+        (exceptions.ConnectionClosedByBroker(530, "vhost 'a' not found"), RabbitMeaning.REFUSED),
+        (exceptions.ConnectionClosedByBroker(530, "vhost 'a' is down"), RabbitMeaning.PASSES),
+        (exceptions.ConnectionClosedByBroker(530, "connection limit (1)"), RabbitMeaning.PASSES),
+        (exceptions.ConnectionClosedByBroker(320, "shutdown"), RabbitMeaning.PASSES),
+        (exceptions.ProbableAuthenticationError("lost"), RabbitMeaning.PASSES),
+        (
+            exceptions.ProbableAuthenticationError("ConnectionClosedByBroker: 403"),
+            RabbitMeaning.REFUSED,
+        ),
+        (exceptions.AuthenticationError("PLAIN"), RabbitMeaning.REFUSED),
+        (exceptions.IncompatibleProtocolError(), RabbitMeaning.LASTS),
+        (exceptions.StreamLostError("reset"), RabbitMeaning.PASSES),
+        (ConnectionRefusedError(111, "no"), RabbitMeaning.PASSES),
+        (ssl.SSLCertVerificationError(1, "self-signed"), RabbitMeaning.REFUSED),
     ],
 )
-def test_what_is_known_to_pass_or_to_last_is_sorted_so(error: Exception, meaning: Meaning) -> None:
+def test_what_is_known_to_pass_or_to_last_is_sorted_so(
+    error: Exception, meaning: RabbitMeaning
+) -> None:
     assert meaning_of(error) is meaning

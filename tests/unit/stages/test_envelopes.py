@@ -18,14 +18,14 @@ from tests.unit.stages.running import (
     shuffled,
     spout,
 )
-from txtopo.stages.envelopes import CHUNK_BYTES_MAX, Maker, Segment, open_envelope, pieces, seal
+from txtopo.stages.envelopes import CHUNK_BYTES_MAX, Producer, Segment, open_envelope, pieces, seal
 from txtopo.topology.component import Role
 
 BATCH = pa.record_batch([pa.array(["a", "b", None]), pa.array([1, 2, 3])], names=["w", "n"])
 
 
 def test_an_envelope_is_opened_as_it_was_sealed() -> None:
-    maker = Maker("commit", 3, 49, 2**40)
+    maker = Producer("commit", 3, 49, 2**40)
     segments = (Segment(0, -1, 1), Segment(7, 50, 2))
 
     record = seal(maker, 9, to_slot=4, edge=5, identity=(6, 7, 8), segments=segments, batch=BATCH)

@@ -9,12 +9,12 @@ import pytest
 
 from tests.unit.stages.running import RowsSpout, Topology, run_of, spout
 from txtopo.errors import TopologyError
-from txtopo.stages.mailboxes import Site
+from txtopo.stages.mailboxes import StageContext
 from txtopo.stages.pickling import dumps, loads
 from txtopo.stages.user_errors import error_of, failure_of
 
 
-def test_23_a_missing_module_says_what_to_ship_and_how(site: Site) -> None:
+def test_23_a_missing_module_says_what_to_ship_and_how(site: StageContext) -> None:
     pickled = pickled_object_of_a_module_that_is_gone()
     with pytest.raises(ModuleNotFoundError) as missing:
         loads(pickled)
@@ -38,6 +38,6 @@ def pickled_object_of_a_module_that_is_gone() -> bytes:
 
 
 @pytest.fixture
-def site() -> Site:
+def site() -> StageContext:
     topology = Topology(spout(RowsSpout([[]], "n long")))
-    return Site(topology.program, "processing", run_of(1), 0, 0, 1)
+    return StageContext(topology.program, "processing", run_of(1), 0, 0, 1)

@@ -20,7 +20,7 @@ from tests.unit.stages.running import (
 )
 from txtopo.errors import RecomputedError, RunLostError
 from txtopo.groupings import FieldsGrouping
-from txtopo.stages.envelopes import ENVELOPE, STAMP, Stamp
+from txtopo.stages.envelopes import ENVELOPE, STAMP, StageManifest
 from txtopo.stages.outcome import RunOutcome, judge, judge_commit
 from txtopo.stages.program import Run
 from txtopo.stages.stages import run_stage
@@ -203,7 +203,7 @@ def test_what_the_commit_of_one_txid_sent_does_not_stand_for_that_of_another() -
     assert judge_commit(whole.program, second, only, records).failure is None
 
     for stamp in [record for record in records if record[0] == STAMP]:
-        slot = Stamp.open(stamp).maker.slot
-        stale = [r for r in earlier if r[0] == STAMP and Stamp.open(r).maker.slot == slot]
+        slot = StageManifest.open(stamp).maker.slot
+        stale = [r for r in earlier if r[0] == STAMP and StageManifest.open(r).maker.slot == slot]
         with pytest.raises(RunLostError, match="what arrived is not what was sent"):
             judge_commit(whole.program, second, only, [r for r in records if r != stamp] + stale)

@@ -7,12 +7,12 @@ import errno
 import pytest
 
 from txtopo.errors import AuthError, InfrastructureError, PromiseError, TxtopoError
-from txtopo.state.disk_errors import ERRNOS, Meaning, failure, meaning_of_error
+from txtopo.state.disk_errors import ERRNOS, DiskMeaning, failure, meaning_of_error
 
-KINDS: dict[Meaning, type[TxtopoError]] = {
-    Meaning.PASSES: InfrastructureError,
-    Meaning.REFUSED: AuthError,
-    Meaning.LASTS: PromiseError,
+KINDS: dict[DiskMeaning, type[TxtopoError]] = {
+    DiskMeaning.PASSES: InfrastructureError,
+    DiskMeaning.REFUSED: AuthError,
+    DiskMeaning.LASTS: PromiseError,
 }
 
 
@@ -33,17 +33,17 @@ def test_an_errno_becomes_what_the_table_says_wherever_it_stands(name: str) -> N
 @pytest.mark.parametrize(
     ("error", "meaning"),
     [
-        (OSError("No space left on device (os error 28)"), Meaning.PASSES),
-        (OSError("Read-only file system (os error 30)"), Meaning.REFUSED),
-        (PermissionError(13, "Permission denied"), Meaning.REFUSED),
-        (OSError("Server returned non-2xx status code: 403 Forbidden: no"), Meaning.REFUSED),
-        (OSError("AWS Error ACCESS_DENIED during HeadObject"), Meaning.REFUSED),
-        (OSError("503 Service Unavailable: SlowDown"), Meaning.PASSES),
-        (OSError("<Code>NoSuchBucket</Code>"), Meaning.LASTS),
-        (OSError("Couldn't deserialize thrift: TProtocolException"), Meaning.LASTS),
-        (OSError("of next year"), Meaning.PASSES),
-        (OSError(99_999, "of next year"), Meaning.PASSES),
+        (OSError("No space left on device (os error 28)"), DiskMeaning.PASSES),
+        (OSError("Read-only file system (os error 30)"), DiskMeaning.REFUSED),
+        (PermissionError(13, "Permission denied"), DiskMeaning.REFUSED),
+        (OSError("Server returned non-2xx status code: 403 Forbidden: no"), DiskMeaning.REFUSED),
+        (OSError("AWS Error ACCESS_DENIED during HeadObject"), DiskMeaning.REFUSED),
+        (OSError("503 Service Unavailable: SlowDown"), DiskMeaning.PASSES),
+        (OSError("<Code>NoSuchBucket</Code>"), DiskMeaning.LASTS),
+        (OSError("Couldn't deserialize thrift: TProtocolException"), DiskMeaning.LASTS),
+        (OSError("of next year"), DiskMeaning.PASSES),
+        (OSError(99_999, "of next year"), DiskMeaning.PASSES),
     ],
 )
-def test_words_decide_where_there_is_no_number(error: Exception, meaning: Meaning) -> None:
+def test_words_decide_where_there_is_no_number(error: Exception, meaning: DiskMeaning) -> None:
     assert meaning_of_error(error) is meaning

@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 
-from txtopo.state import Lane
+from txtopo.state import BackgroundTask
 
 
 def test_what_fails_is_logged_whatever_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    lane = Lane("the log of state 'counts'")
+    lane = BackgroundTask("the log of state 'counts'")
 
     def fails() -> None:
         raise TypeError("not a number")
@@ -27,7 +27,7 @@ def test_what_fails_is_logged_whatever_it_is(caplog: pytest.LogCaptureFixture) -
 
 
 def test_what_keeps_failing_is_tried_more_and_more_seldom(caplog: pytest.LogCaptureFixture) -> None:
-    lane = Lane("the log of state 'counts'")
+    lane = BackgroundTask("the log of state 'counts'")
     tries: list[int] = []
 
     def fails(at: int) -> None:
@@ -46,7 +46,7 @@ def test_what_keeps_failing_is_tried_more_and_more_seldom(caplog: pytest.LogCapt
 
 def test_a_lane_that_is_closed_takes_nothing_more() -> None:
     done: list[int] = []
-    lane = Lane("the table")
+    lane = BackgroundTask("the table")
     lane.submit(lambda: done.append(1))
     lane.close()
     lane.submit(lambda: done.append(2))

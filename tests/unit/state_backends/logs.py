@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from state_backends.sql.backend import SqlBackend
 from state_backends.sql.log import LogDialect, LogFolder
-from txtopo.state import Count, Fields, Lane, State, Sum, open_state
+from txtopo.state import BackgroundTask, Count, Fields, State, Sum, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 KEY = Fields("key string")
@@ -36,7 +36,7 @@ def folder_of(store: StateDriver) -> LogFolder:
     return dialect_of(store).folder
 
 
-def fold_under_way(lane: Lane) -> None:
+def fold_under_way(lane: BackgroundTask) -> None:
     """Wait for the fold that the last commits began."""
     assert lane._running is not None
     lane._running.result()

@@ -21,7 +21,7 @@ from state_backends.sql import creation
 from state_backends.sql.names import (
     LEDGER,
     STAGE,
-    Names,
+    SqlNames,
     mariadb_names,
     postgresql_names,
     sqlite_names,
@@ -203,7 +203,7 @@ class TestCatalogue:
         found = store.found()
         driver.backend.close()
 
-        names: Names = store.names_of(state.layout())
+        names: SqlNames = store.names_of(state.layout())
         wanted = {LEDGER, *names.reserved()}
         if "postgresql" in store.url:
             wanted |= {f"{LEDGER}_pkey"} | ({STAGE, "counts_pkey"} if mode == "table" else set())

@@ -17,7 +17,7 @@ from state_backends.sql.failures import (
     TEXTS,
     Contended,
     Duplicate,
-    Meaning,
+    SqlMeaning,
     meaning_of,
     state_of,
     stuck,
@@ -40,16 +40,16 @@ from txtopo.testing.conformance.driver import StateDriver
 psycopg_errors = pytest.importorskip("psycopg.errors")
 pymysql = pytest.importorskip("pymysql")
 
-KINDS: dict[Meaning, type[TxtopoError]] = {
-    Meaning.PASSES: StoreUnavailable,
-    Meaning.READ_ONLY: StoreUnavailable,
-    Meaning.CONTENDED: Contended,
-    Meaning.DUPLICATE: Duplicate,
-    Meaning.VALUE: ValueRefusedError,
-    Meaning.DRIFT: SchemaDrift,
-    Meaning.REFUSED: AuthError,
-    Meaning.DAMAGED: StoreDamagedError,
-    Meaning.LASTS: PromiseError,
+KINDS: dict[SqlMeaning, type[TxtopoError]] = {
+    SqlMeaning.PASSES: StoreUnavailable,
+    SqlMeaning.READ_ONLY: StoreUnavailable,
+    SqlMeaning.CONTENDED: Contended,
+    SqlMeaning.DUPLICATE: Duplicate,
+    SqlMeaning.VALUE: ValueRefusedError,
+    SqlMeaning.DRIFT: SchemaDrift,
+    SqlMeaning.REFUSED: AuthError,
+    SqlMeaning.DAMAGED: StoreDamagedError,
+    SqlMeaning.LASTS: PromiseError,
 }
 STATES = sorted(each for each in psycopg_errors._sqlcodes if len(each) == 5 and each[0] != "_")
 
@@ -135,7 +135,7 @@ def test_words_decide_where_there_is_no_code(text: str) -> None:
     error = sa.exc.OperationalError("SELECT", None, RuntimeError(f"so: {text} here"))
 
     assert type(translated(error, "state 's'")) is KINDS[TEXTS[text]]
-    assert meaning_of(Said("08006"), text) is Meaning.PASSES
+    assert meaning_of(Said("08006"), text) is SqlMeaning.PASSES
 
 
 @pytest.mark.parametrize("number", sorted(_STATES))

@@ -11,12 +11,12 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
 from txtopo.errors import AuthError, CoordinatorUnavailable, PromiseError
-from txtopo.transactional_state.zookeeper.access import Access
+from txtopo.transactional_state.zookeeper.access import ZooKeeperAccess
 from txtopo.transactional_state.zookeeper.election import Election
 from txtopo.transactional_state.zookeeper.session import (
     MEANINGS,
-    Meaning,
     OutcomeUnknown,
+    ZooKeeperMeaning,
     ZooKeeperSession,
     meaning_of,
 )
@@ -37,7 +37,9 @@ def test_the_table_has_each_error_of_the_client_and_no_other() -> None:
 @pytest.fixture(scope="module")
 def session() -> ZooKeeperSession:
     """One that never connects."""
-    session = ZooKeeperSession("127.0.0.1:1", Access(None, None, None), session_timeout_s=1.0)
+    session = ZooKeeperSession(
+        "127.0.0.1:1", ZooKeeperAccess(None, None, None), session_timeout_s=1.0
+    )
     session.close()
     return session
 
@@ -46,11 +48,11 @@ def session() -> ZooKeeperSession:
 def test_an_error_becomes_what_the_table_says(session: ZooKeeperSession, name: str) -> None:
     error = KINDS[name]()
     expected = {
-        Meaning.ANSWER: KINDS[name],
-        Meaning.LOST: OutcomeUnknown,
-        Meaning.EXPIRED: CoordinatorUnavailable,
-        Meaning.REFUSED: AuthError,
-        Meaning.LASTS: PromiseError,
+        ZooKeeperMeaning.ANSWER: KINDS[name],
+        ZooKeeperMeaning.LOST: OutcomeUnknown,
+        ZooKeeperMeaning.EXPIRED: CoordinatorUnavailable,
+        ZooKeeperMeaning.REFUSED: AuthError,
+        ZooKeeperMeaning.LASTS: PromiseError,
     }
 
     assert type(session.named("/path", error)) is expected[MEANINGS[name]]
@@ -59,21 +61,23 @@ def test_an_error_becomes_what_the_table_says(session: ZooKeeperSession, name: s
 @pytest.mark.parametrize(
     ("name", "meaning"),
     [
-        ("OperationTimeoutError", Meaning.LOST),
-        ("ThrottledOpError", Meaning.LOST),
-        ("NotReadOnlyCallError", Meaning.LOST),
-        ("NoAuthError", Meaning.REFUSED),
-        ("QuotaExceededError", Meaning.LASTS),
+        ("OperationTimeoutError", ZooKeeperMeaning.LOST),
+        ("ThrottledOpError", ZooKeeperMeaning.LOST),
+        ("NotReadOnlyCallError", ZooKeeperMeaning.LOST),
+        ("NoAuthError", ZooKeeperMeaning.REFUSED),
+        ("QuotaExceededError", ZooKeeperMeaning.LASTS),
     ],
 )
-def test_what_is_known_to_pass_or_to_last_is_sorted_so(name: str, meaning: Meaning) -> None:
+def test_what_is_known_to_pass_or_to_last_is_sorted_so(
+    name: str, meaning: ZooKeeperMeaning
+) -> None:
     assert meaning_of(KINDS[name]()) is meaning
 
 
 def test_a_class_of_next_year_is_taken_for_a_lost_answer() -> None:
     new = type("NewError", (exceptions.ZookeeperError,), {})
 
-    assert meaning_of(new()) is Meaning.LOST
+    assert meaning_of(new()) is ZooKeeperMeaning.LOST
 
 
 class Lossy(ZooKeeperSession):
@@ -85,7 +89,7 @@ class Lossy(ZooKeeperSession):
 
 def test_an_election_whose_answers_are_lost_does_not_say_that_another_leads() -> None:
     """The run would stand by for ever, without a word."""
-    lossy = Lossy("127.0.0.1:1", Access(None, None, None), session_timeout_s=1.0)
+    lossy = Lossy("127.0.0.1:1", ZooKeeperAccess(None, None, None), session_timeout_s=1.0)
 
     with pytest.raises(OutcomeUnknown):
         Election(lossy, "/queue").lead({}, timeout_s=0.1, on_lost=lambda: None)
@@ -93,7 +97,9 @@ def test_an_election_whose_answers_are_lost_does_not_say_that_another_leads() ->
 
 
 def test_a_lost_connection_is_told_once_each_time(caplog: pytest.LogCaptureFixture) -> None:
-    session = ZooKeeperSession("127.0.0.1:1", Access(None, None, None), session_timeout_s=1.0)
+    session = ZooKeeperSession(
+        "127.0.0.1:1", ZooKeeperAccess(None, None, None), session_timeout_s=1.0
+    )
     for state in (KazooState.SUSPENDED, KazooState.SUSPENDED, KazooState.CONNECTED):
         session._changed(state)
     session._changed(KazooState.SUSPENDED)

@@ -21,7 +21,7 @@ from txtopo.errors import (
     SchemaVersionError,
 )
 from txtopo.transactional_state import Journal, Node, Put, StoredBatch
-from txtopo.transactional_state.zookeeper.access import Access
+from txtopo.transactional_state.zookeeper.access import ZooKeeperAccess
 from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
 pytestmark = pytest.mark.service("zookeeper")
@@ -195,7 +195,7 @@ def test_with_credentials_each_node_belongs_to_its_creator(
 def test_open_nodes_off_the_loopback_are_warned_about(
     caplog: pytest.LogCaptureFixture, hosts: str, digest: str | None, warns: bool
 ) -> None:
-    Access(digest).warn_if_open(hosts)
+    ZooKeeperAccess(digest).warn_if_open(hosts)
 
     assert ("anyone who reaches" in caplog.text) is warns
 

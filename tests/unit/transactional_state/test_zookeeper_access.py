@@ -23,7 +23,7 @@ from txtopo.errors import AuthError, ConfigError, CoordinatorUnavailable
 from txtopo.runtime.start import start_topology
 from txtopo.transactional_state import TransactionalState, open_transactional_state
 from txtopo.transactional_state.zookeeper import diagnosis
-from txtopo.transactional_state.zookeeper.access import Access
+from txtopo.transactional_state.zookeeper.access import ZooKeeperAccess
 
 pytestmark = pytest.mark.service("zookeeper")
 
@@ -236,8 +236,8 @@ def test_a_password_that_travels_without_tls_is_warned_about(
     caplog: pytest.LogCaptureFixture, hosts: str, warns: bool
 ) -> None:
     with caplog.at_level(logging.WARNING, "txtopo"):
-        Access("owner:secret").warn_if_open(hosts)
-        Access("owner:secret", tls={}).warn_if_open(hosts)
+        ZooKeeperAccess("owner:secret").warn_if_open(hosts)
+        ZooKeeperAccess("owner:secret", tls={}).warn_if_open(hosts)
 
     said = [each.getMessage() for each in caplog.records if "travels" in each.getMessage()]
     assert len(said) == warns

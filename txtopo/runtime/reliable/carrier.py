@@ -43,8 +43,8 @@ from functools import partial
 from typing import Protocol
 
 from txtopo.collector import BEAT_S, Pulse
-from txtopo.runtime.scheduler import Lane, LaneScheduler, Timer, this_thread
-from txtopo.stages.anchoring.envelope import Report
+from txtopo.runtime.scheduler import LaneScheduler, SerialExecutor, Timer, this_thread
+from txtopo.stages.anchoring.envelope import SlotReport
 from txtopo.stages.anchoring.sending import Sealed
 from txtopo.stages.anchoring.slot import Outcome, Slot
 from txtopo.stages.program import Program
@@ -57,7 +57,7 @@ class SlotListener(Protocol):
         """Take note that a slot has come to life; its bolts are prepared."""
         ...
 
-    def slot_reported(self, slot: int, report: Report) -> None:
+    def slot_reported(self, slot: int, report: SlotReport) -> None:
         """Take in a report."""
         ...
 
@@ -107,7 +107,7 @@ class _Life:
     """
 
     slot: Slot
-    lane: Lane
+    lane: SerialExecutor
     number: int
     pulse: Pulse
     worked_s: float = 0.0
@@ -156,7 +156,7 @@ class LocalSlots:
         self._stopping = True
         waiting = set(self._lives)
 
-        def cleaned(slot: int, future: Future[Report]) -> None:
+        def cleaned(slot: int, future: Future[SlotReport]) -> None:
             waiting.discard(slot)
             if future.exception() is None:
                 self._listener.slot_reported(slot, future.result())
@@ -182,7 +182,7 @@ class LocalSlots:
         self._lives[slot] = life
         life.lane.submit(made.prepare, partial(self._prepared, slot, life))
 
-    def _prepared(self, slot: int, life: _Life, future: Future[Report]) -> None:
+    def _prepared(self, slot: int, life: _Life, future: Future[SlotReport]) -> None:
         if self._gone(slot, life):
             return
         report = future.result()

@@ -27,7 +27,7 @@ from txtopo.acking import EndedTrees, PendingTrees
 from txtopo.config import Config
 from txtopo.errors import FailedException
 from txtopo.retries import warn_of_retry
-from txtopo.runtime.handle import Waiters
+from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.progress import (
     ErrorReported,
     Listeners,
@@ -41,10 +41,10 @@ from txtopo.runtime.progress import (
 )
 from txtopo.runtime.reliable.carrier import SlotCarrier
 from txtopo.runtime.reliable.credit import Credit
-from txtopo.runtime.scheduler import Lane, LaneScheduler, Timer
-from txtopo.stages.anchoring.envelope import Complaint, Count, Report
+from txtopo.runtime.scheduler import LaneScheduler, SerialExecutor, Timer
+from txtopo.stages.anchoring.envelope import Complaint, Count, SlotReport
 from txtopo.stages.anchoring.sending import sent
-from txtopo.stages.anchoring.spout_task import Ends, Room, SpoutTask, Turn
+from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room, Turn
 from txtopo.stages.program import Program
 
 # Spouts wait while a slot has as many tuples to consume: some tenths of a second. Of slow bolts it
@@ -86,8 +86,8 @@ class ReliableDriver:
         self._backlog = [0] * self.slots
         self._credit = Credit(self.slots, self._config.message_timeout_s, BACKLOG_TUPLES_MAX)
         self._awaited = set(range(self.slots))
-        self._lanes: list[SpoutLane] = []
-        self._waiters = Waiters()
+        self._lanes: list[SpoutRunner] = []
+        self._waiters = IdleWaiters()
         self._failures: Counter[tuple[str, int, str]] = Counter()
         self._unsaid: set[tuple[str, int, str]] = set()
         self._active = active
@@ -185,7 +185,7 @@ class ReliableDriver:
         self._awaited.discard(slot)
         self._go_on()
 
-    def slot_reported(self, slot: int, report: Report) -> None:
+    def slot_reported(self, slot: int, report: SlotReport) -> None:
         """Take in a report; of one that comes while the run stops, only what went wrong."""
         if self._stopping:
             self._complain(report.complaints)
@@ -231,10 +231,10 @@ class ReliableDriver:
         self._scheduler.call_later(self._config.message_timeout_s, self._rotate)
         self._scheduler.call_later(PROGRESS_S, self._show)
 
-    def _lane(self, owner: int) -> SpoutLane:
+    def _lane(self, owner: int) -> SpoutRunner:
         component, task = self._owners[owner]
         scheduler = self._scheduler
-        made = SpoutTask(
+        made = ReliableSpoutTask(
             self._program,
             component,
             task,
@@ -243,9 +243,9 @@ class ReliableDriver:
             now=scheduler.now,
         )
         pause_max_s = self._config.poll_interval_s
-        return SpoutLane(owner, made, scheduler, pause_max_s, self._turned, self._crashed)
+        return SpoutRunner(owner, made, scheduler, pause_max_s, self._turned, self._crashed)
 
-    def _turned(self, lane: SpoutLane, turn: Turn) -> None:
+    def _turned(self, lane: SpoutRunner, turn: Turn) -> None:
         if self._stopping:
             return
         self.meter.count(turn.counts)
@@ -354,12 +354,12 @@ class ReliableDriver:
 # Config.poll_interval_s, so that an idle run costs next to nothing.
 PAUSE_S = 0.001
 
-Made = Callable[["SpoutLane", Turn], None]
+Made = Callable[["SpoutRunner", Turn], None]
 
 Failed = Callable[[BaseException], None]
 
 
-class SpoutLane:
+class SpoutRunner:
     """Gives one spout task its turns, one at a time, all on one thread. Used on the loop.
 
     Args:
@@ -374,7 +374,7 @@ class SpoutLane:
     def __init__(
         self,
         owner: int,
-        task: SpoutTask,
+        task: ReliableSpoutTask,
         scheduler: LaneScheduler,
         pause_max_s: float,
         made: Made,
@@ -389,7 +389,7 @@ class SpoutLane:
         self.busy = True
         self._task = task
         self._scheduler = scheduler
-        self._lane: Lane = scheduler.lane("-".join(map(str, task.name)))
+        self._lane: SerialExecutor = scheduler.lane("-".join(map(str, task.name)))
         self._pause_max_s = pause_max_s
         self._made = made
         self._failed = failed

@@ -9,7 +9,7 @@ import os
 import struct
 from dataclasses import dataclass, replace
 
-from txtopo.stages.anchoring.envelope import Complaint, Report
+from txtopo.stages.anchoring.envelope import Complaint, SlotReport
 from txtopo.stages.pickling import loads, pack
 from txtopo.stages.user_errors import pickled_error, traceback_of, unpickled_error
 
@@ -43,7 +43,7 @@ class Said:
         consumed: Tuples by the life of their sender.
     """
 
-    report: Report
+    report: SlotReport
     sent: Sent
     consumed: dict[int, int]
 

@@ -27,7 +27,7 @@ from txtopo.runtime.resident.messages import Said
 from txtopo.runtime.resident.peers import Peers
 from txtopo.runtime.resident.sockets import Keys, listening
 from txtopo.runtime.scheduler import Beat, this_thread
-from txtopo.stages.anchoring.envelope import Report, tuples_in
+from txtopo.stages.anchoring.envelope import SlotReport, tuples_in
 from txtopo.stages.anchoring.slot import Outcome, Slot
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import Program
@@ -196,7 +196,7 @@ class SlotHost:
     def _send(self, part: Outcome) -> None:
         self._tell(part.report, self._peers.send(part.sealed))
 
-    def _tell(self, report: Report, sent: messages.Sent) -> None:
+    def _tell(self, report: SlotReport, sent: messages.Sent) -> None:
         said = Said(report, sent, self._consumed(report.consumed))
         self._link.say(messages.REPORT, messages.pack_said(said))
 
@@ -212,7 +212,7 @@ class SlotHost:
                 self._consuming.appendleft((sender, rest - now))
         return dict(consumed)
 
-    def _part(self, report: Report) -> None:
+    def _part(self, report: SlotReport) -> None:
         if self._link.over:
             self._link.part(messages.pack_said(Said(report, {}, {})))
 

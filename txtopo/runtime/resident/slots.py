@@ -13,7 +13,7 @@ from txtopo.runtime.resident.jobs import Jobs
 from txtopo.runtime.resident.lives import Lives, Place
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.scheduler import ThreadScheduler
-from txtopo.stages.anchoring.envelope import Complaint, Report
+from txtopo.stages.anchoring.envelope import Complaint, SlotReport
 from txtopo.stages.anchoring.sending import Sealed
 from txtopo.stages.pickling import pack
 from txtopo.stages.program import Program
@@ -86,12 +86,12 @@ class ResidentSlots:
         self._listener.slot_lost(place.slot, str(error))
         for each in self.places:
             if lost[each.life]:
-                self._listener.slot_reported(each.slot, Report(consumed=lost[each.life]))
+                self._listener.slot_reported(each.slot, SlotReport(consumed=lost[each.life]))
 
     def slot_failed(self, place: Place, error: Exception) -> None:
         """End the run."""
         complaint = Complaint("slot", place.slot, error)
-        self._listener.slot_reported(place.slot, Report(crash=complaint))
+        self._listener.slot_reported(place.slot, SlotReport(crash=complaint))
 
     def slots_moved(self) -> None:
         """Tell all tasks where the others are."""

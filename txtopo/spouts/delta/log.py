@@ -41,7 +41,7 @@ CHANGE_TYPE = "_change_type"
 """The column of a file of change data that says what became of a row."""
 
 
-class Change(Enum):
+class RowChange(Enum):
     """What a file says of its rows."""
 
     CAME = "came"
@@ -63,7 +63,7 @@ class ChangedFile:
     path: str
     bytes: int
     partition: Mapping[str, str | None]
-    change: Change = Change.CAME
+    change: RowChange = RowChange.CAME
 
 
 @dataclass(slots=True)
@@ -122,11 +122,11 @@ class DeltaLog:
             told = [each["cdc"] for each in actions if "cdc" in each]
             if told:
                 self._check(version, [each for each in actions if "metaData" in each])
-                return tuple(_file(each, Change.BY_ROW) for each in told)
+                return tuple(_file(each, RowChange.BY_ROW) for each in told)
         self._check(version, actions)
         files = []
         for action in actions:
-            for name, change in (("remove", Change.WENT), ("add", Change.CAME)):
+            for name, change in (("remove", RowChange.WENT), ("add", RowChange.CAME)):
                 found = action.get(name)
                 if found is not None and found.get("dataChange", True):
                     files.append(_file(found, change))
@@ -166,7 +166,7 @@ class DeltaLog:
         return None
 
 
-def _file(found: Mapping[str, Any], change: Change) -> ChangedFile:
+def _file(found: Mapping[str, Any], change: RowChange) -> ChangedFile:
     partition = found.get("partitionValues") or {}
     return ChangedFile(unquote(found["path"]), found.get("size") or 0, partition, change)
 

@@ -21,11 +21,11 @@ from txtopo.metadata import Json
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.delta.log import (
     CHANGE_TYPE,
-    Change,
     ChangedFile,
     DeltaCoordinator,
     DeltaLimits,
     DeltaLog,
+    RowChange,
     files_between,
     positions,
 )
@@ -211,7 +211,7 @@ class DeltaEmitter(TransactionalEmitter):
         except OSError as error:
             raise failure(f"read {file.path!r}", error) from error
         wanted = [*self._schema.names]
-        if file.change is Change.BY_ROW:
+        if file.change is RowChange.BY_ROW:
             wanted.append(CHANGE_TYPE)
         try:
             with opened, pq.ParquetFile(opened) as parquet:
@@ -273,9 +273,9 @@ def _went(table: pa.Table, file: ChangedFile) -> pa.ChunkedArray | pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if file.change is Change.BY_ROW:
+    if file.change is RowChange.BY_ROW:
         return pc.is_in(table.column(CHANGE_TYPE), pa.array(_WENT))
-    return pa.repeat(file.change is Change.WENT, table.num_rows)
+    return pa.repeat(file.change is RowChange.WENT, table.num_rows)
 
 
 # A user's session may pass over such files in silence, which would lose rows.
@@ -334,7 +334,7 @@ class _Read:
         partition, change = files[0].partition, files[0].change
         stored = [f for f in self._fields if f.name not in partition and f.name != self._changes]
         schema = _ddl(stored)
-        if change is Change.BY_ROW:
+        if change is RowChange.BY_ROW:
             schema += f"{', ' if stored else ''}`{CHANGE_TYPE}` string"
         paths = [_escaped(f"{self._log.uri.rstrip('/')}/{file.path}") for file in files]
         try:
@@ -349,12 +349,12 @@ class _Read:
             ) from error
         return frame.selectExpr(*self._columns(partition, change))
 
-    def _columns(self, partition: Mapping[str, str | None], change: Change) -> list[str]:
+    def _columns(self, partition: Mapping[str, str | None], change: RowChange) -> list[str]:
         columns = []
         for field in self._fields:
             if field.name == self._changes:
-                value = str(change is Change.WENT).lower()
-                if change is Change.BY_ROW:
+                value = str(change is RowChange.WENT).lower()
+                if change is RowChange.BY_ROW:
                     value = f"`{CHANGE_TYPE}` IN ('delete', 'update_preimage')"
             elif field.name in partition:
                 value = f"CAST({_literal(partition[field.name])} AS {_type(field.type)})"

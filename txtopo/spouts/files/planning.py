@@ -68,7 +68,7 @@ class Limits:
                 )
 
 
-class Taken(NamedTuple):
+class TakenLines(NamedTuple):
     """A part of a file that goes into a batch.
 
     Attributes:
@@ -180,19 +180,19 @@ class FilesCoordinator(TransactionalCoordinator):
             return True
         return rows is None and (size is None or file.size <= size)
 
-    def _take(self, file: SourceFile, start: int, rows: int | None, size: int | None) -> Taken:
+    def _take(self, file: SourceFile, start: int, rows: int | None, size: int | None) -> TakenLines:
         if self._format.compression(file.name):
             # Its rows are not counted, so it fills up a batch of counted rows.
-            return Taken(FileRange(file, 0, None), None, rows or 0)
+            return TakenLines(FileRange(file, 0, None), None, rows or 0)
         if self._format.lines:
             return self._take_lines(file, start, rows, size)
         if rows is None and size is None:
-            return Taken(FileRange(file, 0, None), None)
+            return TakenLines(FileRange(file, 0, None), None)
         return self._take_parquet(file, start, rows, size)
 
     def _take_lines(
         self, file: SourceFile, start: int, rows: int | None, size: int | None
-    ) -> Taken:
+    ) -> TakenLines:
         end, counted = file.size, 0
         if rows is not None and file.size:
             header = int(self._format.name == "csv" and self._format.header and start == 0)
@@ -200,16 +200,16 @@ class FilesCoordinator(TransactionalCoordinator):
             counted -= header
         if size is not None:
             end = min(end, start + size)
-        return Taken(FileRange(file, start, end), end if end < file.size else None, counted)
+        return TakenLines(FileRange(file, start, end), end if end < file.size else None, counted)
 
     def _take_parquet(
         self, file: SourceFile, start: int, rows: int | None, size: int | None
-    ) -> Taken:
+    ) -> TakenLines:
         total = parquet_rows(self._source, file)
         end = total if rows is None else min(total, start + rows)
         if size is not None:
             end = min(end, start + max(1, size * total // max(file.size, 1)))
-        return Taken(FileRange(file, start, end), end if end < total else None, end - start)
+        return TakenLines(FileRange(file, start, end), end if end < total else None, end - start)
 
     def _count(self, file: SourceFile, start: int, rows: int) -> tuple[int, int]:
         try:
@@ -218,7 +218,7 @@ class FilesCoordinator(TransactionalCoordinator):
         except OSError as error:
             raise failure(f"read {file.name!r}", error) from error
 
-    def _bytes(self, taken: Taken) -> int:
+    def _bytes(self, taken: TakenLines) -> int:
         each = taken.range
         if each.end is None or self._format.lines:
             return each.weight

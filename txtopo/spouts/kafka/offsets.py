@@ -66,13 +66,13 @@ class Look:
     """
 
     topics: Mapping[str, Topic]
-    bounds: Mapping[Place, Range]
+    bounds: Mapping[PartitionPosition, Range]
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[PartitionPosition]:
         """All partitions, also those without a leader."""
         return [
-            Place(name, partition)
+            PartitionPosition(name, partition)
             for name, topic in sorted(self.topics.items())
             for partition in range(topic.partitions)
         ]
@@ -89,7 +89,7 @@ class Offsets:
         self._connection = connection
         self._names, self._pattern = _checked(topics)
 
-    def look(self, places: Iterable[Place] | None = None) -> Look:
+    def look(self, places: Iterable[PartitionPosition] | None = None) -> Look:
         """Look at all partitions; with *places*, find the bounds of those only.
 
         Raises:
@@ -138,7 +138,7 @@ class Offsets:
             missing = self._unseen(self.topics())
         return missing
 
-    def bounds(self, places: Sequence[Place]) -> dict[Place, Range]:
+    def bounds(self, places: Sequence[PartitionPosition]) -> dict[PartitionPosition, Range]:
         """Return the first offset and the end of each partition that has a leader."""
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
@@ -152,8 +152,8 @@ class Offsets:
         return {p: Range(first[p], end[p]) for p in places if p in first and p in end}
 
     def starts(
-        self, start: Start, look: Look, places: Sequence[Place], *, first: bool
-    ) -> dict[Place, int]:
+        self, start: Start, look: Look, places: Sequence[PartitionPosition], *, first: bool
+    ) -> dict[PartitionPosition, int]:
         """Return where *places*, of which no batch had any, start.
 
         What is added later is read from its beginning: its records came after the start. Those
@@ -177,7 +177,9 @@ class Offsets:
             )
         return starts
 
-    def _starts(self, start: Start, look: Look, places: Sequence[Place]) -> dict[Place, int]:
+    def _starts(
+        self, start: Start, look: Look, places: Sequence[PartitionPosition]
+    ) -> dict[PartitionPosition, int]:
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
         known = [place for place in places if place in look.bounds]
@@ -193,7 +195,9 @@ class Offsets:
             for place in known
         }
 
-    def _ask(self, places: Sequence[Place], what: OffsetSpec) -> dict[Place, Any]:
+    def _ask(
+        self, places: Sequence[PartitionPosition], what: OffsetSpec
+    ) -> dict[PartitionPosition, Any]:
         from confluent_kafka import IsolationLevel, TopicPartition
 
         if not places:
@@ -205,9 +209,9 @@ class Offsets:
                 isolation_level=IsolationLevel[level],
                 request_timeout=self._connection.timeout_s,
             )
-        return {Place(at.topic, at.partition): answer for at, answer in asked.items()}
+        return {PartitionPosition(at.topic, at.partition): answer for at, answer in asked.items()}
 
-    def _answers(self, asked: Mapping[Place, Any]) -> dict[Place, int]:
+    def _answers(self, asked: Mapping[PartitionPosition, Any]) -> dict[PartitionPosition, int]:
         """Return the offsets; a partition that is down alone is left out, all of them are not."""
         from confluent_kafka import KafkaException
 
@@ -272,7 +276,7 @@ def _checked(topics: Topics) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
 METADATA_VERSION = 1
 
 
-class Place(NamedTuple):
+class PartitionPosition(NamedTuple):
     """A partition of a topic."""
 
     topic: str
@@ -292,7 +296,7 @@ class Range(NamedTuple):
 class Lost(NamedTuple):
     """Offsets that were gone before they could be read; *end* None: all that the topic had."""
 
-    place: Place
+    place: PartitionPosition
     start: int
     end: int | None
 
@@ -308,7 +312,7 @@ class Positions:
     """
 
     ids: Mapping[str, str] = field(default_factory=dict)
-    ranges: Mapping[Place, Range] = field(default_factory=dict)
+    ranges: Mapping[PartitionPosition, Range] = field(default_factory=dict)
     lost: tuple[Lost, ...] = ()
 
     def to_json(self) -> Json:
@@ -342,7 +346,7 @@ def from_json(metadata: Json) -> Positions:
             f"{METADATA_VERSION}; upgrade this txtopo"
         )
     ids: dict[str, str] = {}
-    ranges: dict[Place, Range] = {}
+    ranges: dict[PartitionPosition, Range] = {}
     topics = metadata["topics"]
     assert isinstance(topics, dict)
     for name, topic in topics.items():
@@ -352,7 +356,7 @@ def from_json(metadata: Json) -> Positions:
         assert isinstance(stored, dict)
         for partition, each in stored.items():
             start, end = _numbers(each)
-            ranges[Place(name, int(partition))] = Range(start, end)
+            ranges[PartitionPosition(name, int(partition))] = Range(start, end)
     lost = metadata.get("lost") or []
     assert isinstance(lost, list)
     return Positions(ids, ranges, tuple(_lost(each) for each in lost))
@@ -364,7 +368,7 @@ def _lost(stored: Json) -> Lost:
     assert isinstance(topic, str)
     end = None if numbers[-1] is None else _numbers(numbers)[-1]
     partition, start = _numbers(numbers[:2])
-    return Lost(Place(topic, partition), start, end)
+    return Lost(PartitionPosition(topic, partition), start, end)
 
 
 def _numbers(stored: Json) -> list[int]:
@@ -474,7 +478,7 @@ class LossCheck:
                 raise cut_short(place, each.end, bounds.end)
 
     @staticmethod
-    def range(place: Place, start: int, bounds: Range) -> None:
+    def range(place: PartitionPosition, start: int, bounds: Range) -> None:
         """Check that offset *start* can still be read.
 
         Raises:
@@ -504,7 +508,7 @@ def losses(positions: Positions, look: Look) -> list[Lost]:
     return gone
 
 
-def unseen(positions: Positions, look: Look) -> dict[Place, Range]:
+def unseen(positions: Positions, look: Look) -> dict[PartitionPosition, Range]:
     """Return an empty range at the end of each partition that *look* does not show.
 
     One broker of a cluster may know of less than another did before. A position that were
@@ -522,7 +526,7 @@ def unseen(positions: Positions, look: Look) -> dict[Place, Range]:
     }
 
 
-def cut_short(place: Place, wanted: int, end: int) -> OffsetRegression:
+def cut_short(place: PartitionPosition, wanted: int, end: int) -> OffsetRegression:
     """Return the error for a log that ends before what is wanted next."""
     return OffsetRegression(
         f"partition {place.partition} of topic {place.topic!r} ends at offset {end}, but offset "
@@ -535,7 +539,7 @@ def cut_short(place: Place, wanted: int, end: int) -> OffsetRegression:
     )
 
 
-def deleted(place: Place, wanted: int, available: int) -> SourceDataLost:
+def deleted(place: PartitionPosition, wanted: int, available: int) -> SourceDataLost:
     """Return the error for records that were deleted before they were read."""
     return SourceDataLost(
         f"records of partition {place.partition} of topic {place.topic!r} were deleted before they "

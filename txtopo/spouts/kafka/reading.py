@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import ConfigError, EmitError, InfrastructureError, OffsetRegression, TxtopoError
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
-from txtopo.spouts.kafka.offsets import Place, Range, deleted
+from txtopo.spouts.kafka.offsets import PartitionPosition, Range, deleted
 from txtopo.spouts.values import Read, first_bad, fitted_column, objects
 from txtopo.tuples import Fields
 
@@ -55,8 +55,8 @@ GOES_ON_IDLE_S = 0.1
 
 
 def read_ranges(
-    connection: Connection, ranges: Mapping[Place, Range]
-) -> dict[Place, list[Message]]:
+    connection: Connection, ranges: Mapping[PartitionPosition, Range]
+) -> dict[PartitionPosition, list[Message]]:
     """Read the records of ranges, all partitions at once.
 
     Returns:
@@ -76,25 +76,27 @@ def read_ranges(
 
 
 class _Reading:
-    def __init__(self, connection: Connection, lent: Lent, wanted: Mapping[Place, Range]) -> None:
+    def __init__(
+        self, connection: Connection, lent: Lent, wanted: Mapping[PartitionPosition, Range]
+    ) -> None:
         self._connection = connection
         self._lent = lent
         self._consumer = lent.consumer
         self._heard = lent.heard
         self._wanted = wanted
         self._next = {place: each.start for place, each in wanted.items()}
-        self._records: dict[Place, list[Message]] = {place: [] for place in wanted}
-        self._ahead: dict[Place, list[Message]] = {}
-        self._short: dict[Place, int] = {}
+        self._records: dict[PartitionPosition, list[Message]] = {place: [] for place in wanted}
+        self._ahead: dict[PartitionPosition, list[Message]] = {}
+        self._short: dict[PartitionPosition, int] = {}
         topics = {place.topic for place in wanted}
         self._key = _PARTITION if len(topics) == 1 else _where
         self._goes_on = lent.stands == self._next
         # What is next to come from the consumer; behind `_next` where more was fetched.
         self._fetched = dict(self._next)
-        self._paused: set[Place] = set()
+        self._paused: set[PartitionPosition] = set()
         self._lost = False
 
-    def all(self) -> dict[Place, list[Message]]:
+    def all(self) -> dict[PartitionPosition, list[Message]]:
         """Read until every range is finished."""
         self._begin()
         idle_s = 0.0
@@ -145,14 +147,14 @@ class _Reading:
         for _, records in groupby(got, self._key):
             stretch = list(records)
             first = stretch[0]
-            place = Place(str(first.topic()), int(first.partition() or 0))
+            place = PartitionPosition(str(first.topic()), int(first.partition() or 0))
             if not plain and any(map(_ERROR, stretch)):
                 moved |= sum(map(self._take_one, stretch)) > 0
             else:
                 moved |= self._take_stretch(place, stretch)
         return moved
 
-    def _take_stretch(self, place: Place, stretch: list[Message]) -> bool:
+    def _take_stretch(self, place: PartitionPosition, stretch: list[Message]) -> bool:
         """Take records of one partition that follow each other; none is taken twice."""
         if place not in self._wanted:
             return False
@@ -168,7 +170,7 @@ class _Reading:
             self._keep(place, stretch[cut:])
         return self._reached(place, fetched)
 
-    def _keep(self, place: Place, beyond: list[Message]) -> None:
+    def _keep(self, place: PartitionPosition, beyond: list[Message]) -> None:
         """Keep what was fetched beyond a range for the next reading, up to the size of a range."""
         kept = self._ahead.setdefault(place, [])
         kept += beyond
@@ -178,13 +180,13 @@ class _Reading:
             self._paused.add(place)
 
     def _take_one(self, message: Message) -> bool:
-        place = Place(str(message.topic()), int(message.partition() or 0))
+        place = PartitionPosition(str(message.topic()), int(message.partition() or 0))
         error = message.error()
         if error is None:
             return self._take_stretch(place, [message])
         return place in self._next and self._take_event(place, error, int(message.offset() or 0))
 
-    def _take_event(self, place: Place, error: KafkaError, offset: int) -> bool:
+    def _take_event(self, place: PartitionPosition, error: KafkaError, offset: int) -> bool:
         if error.name() == "_PARTITION_EOF":
             self._short[place] = offset
             self._fetched[place] = max(offset, self._fetched[place])
@@ -202,7 +204,7 @@ class _Reading:
         self._heard.append(error)
         return False
 
-    def _reached(self, place: Place, offset: int) -> bool:
+    def _reached(self, place: PartitionPosition, offset: int) -> bool:
         """Note how far a range is read; return whether that is news."""
         if place not in self._next:
             return False
@@ -229,7 +231,7 @@ class _Reading:
             partition=place.partition,
         )
 
-    def _beyond(self, place: Place, end: int) -> OffsetRegression:
+    def _beyond(self, place: PartitionPosition, end: int) -> OffsetRegression:
         wanted = self._wanted[place]
         return OffsetRegression(
             f"partition {place.partition} of topic {place.topic!r} ends at offset {end}, but a "
@@ -247,7 +249,7 @@ def _where(message: Message) -> Any:
     return message.topic(), message.partition()
 
 
-def _at(place: Place, offset: int) -> TopicPartition:
+def _at(place: PartitionPosition, offset: int) -> TopicPartition:
     from confluent_kafka import TopicPartition
 
     return TopicPartition(place.topic, place.partition, offset)
@@ -443,10 +445,10 @@ class Lent:
     consumer: Consumer
     heard: Heard
     topics: set[str] = field(default_factory=set)
-    stands: dict[Place, int] = field(default_factory=dict)
-    ahead: dict[Place, list[Message]] = field(default_factory=dict)
-    fetched: dict[Place, int] = field(default_factory=dict)
-    paused: set[Place] = field(default_factory=set)
+    stands: dict[PartitionPosition, int] = field(default_factory=dict)
+    ahead: dict[PartitionPosition, list[Message]] = field(default_factory=dict)
+    fetched: dict[PartitionPosition, int] = field(default_factory=dict)
+    paused: set[PartitionPosition] = field(default_factory=set)
 
     def meets(self, topics: Set[str]) -> bool:
         """Make the topics known to a consumer that has met others; False if it does not answer.

@@ -28,7 +28,7 @@ from txtopo.spouts.kafka.offsets import (
     LossCheck,
     Lost,
     Offsets,
-    Place,
+    PartitionPosition,
     Positions,
     Range,
     Start,
@@ -170,7 +170,7 @@ class _RangeEmitter(TransactionalEmitter):
 def emit_ranges(
     connection: Connection,
     columns: RecordColumns,
-    ranges: Mapping[Place, Range],
+    ranges: Mapping[PartitionPosition, Range],
     collector: BatchOutputCollector,
 ) -> None:
     """Read ranges and emit their records, partition by partition."""
@@ -301,7 +301,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         return _ShareEmitter(self._connection, self._records, self._cutting, context)
 
 
-def share_of(place: Place) -> int:
+def share_of(place: PartitionPosition) -> int:
     """Return the number of the spout's partition that a partition of Kafka belongs to."""
     return (zlib.crc32(place.topic.encode()) + place.partition) % SHARES
 
@@ -321,7 +321,7 @@ class _Cutting:
         return self.start == "earliest" or isinstance(self.start, Mapping)
 
     def cut(
-        self, before: Positions, look: Look, places: Sequence[Place], *, first: bool
+        self, before: Positions, look: Look, places: Sequence[PartitionPosition], *, first: bool
     ) -> Positions:
         """Return the batch of *places* after *before*.
 
@@ -348,7 +348,7 @@ class _Cutting:
         ids = {place.topic: (dict(before.ids) | now)[place.topic] for place in ranges}
         return Positions(ids, ranges, tuple(lost))
 
-    def _range(self, place: Place, start: int, bounds: Range | None) -> Range:
+    def _range(self, place: PartitionPosition, start: int, bounds: Range | None) -> Range:
         if bounds is None:
             return Range(start, start)
         LossCheck.range(place, start, bounds)
@@ -524,7 +524,7 @@ class KafkaCoordinator(TransactionalCoordinator):
         """Return how far each partition was behind its end at the last look."""
         return behind(self._look, from_json(metadata))
 
-    def _range(self, place: Place, start: int, bounds: Range | None) -> Range:
+    def _range(self, place: PartitionPosition, start: int, bounds: Range | None) -> Range:
         if bounds is None:
             return Range(start, start)
         self._check.range(place, start, bounds)

@@ -5,8 +5,9 @@
   knows nothing of what carries envelopes: ``work(envelopes)`` takes what came and runs the bolts
   until nothing is left that the slot sent to itself. What comes of it leaves in *parts*, some of
   them while the bolts still work: envelopes for other slots, and a *report* for the driver.
-* **The driver** hosts the spouts (:class:`~txtopo.stages.anchoring.spout_task.SpoutTask`, a lane
-  each, so that all calls of a task come on one thread), the ackers and the list of pending trees.
+* **The driver** hosts the spouts (:class:`~txtopo.stages.anchoring.spout_task.ReliableSpoutTask`,
+  a thread each, so that all calls of a task come on one thread), the ackers and the list of pending
+  trees.
 * **An envelope** (:mod:`~txtopo.stages.anchoring.envelope`) holds tuples of one edge of the
   topology for one slot: Arrow columns, in segments of (sending task, receiving task), and the
   *links* of the tuples as columns: root id and edge id, one link a tuple if there is nothing else

@@ -199,7 +199,7 @@ class Complaint:
 
 
 @dataclass(slots=True)
-class Report:
+class SlotReport:
     """What happened in a slot, for the driver. Picklable.
 
     Attributes:

@@ -182,7 +182,7 @@ class _Part(NamedTuple):
     start: int
 
 
-class Hanging:
+class AnchoredRows:
     """What some emitted rows hang on.
 
     A row whose anchors share a tree hangs on the first of them there: one edge is enough to keep

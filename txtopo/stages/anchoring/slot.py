@@ -40,8 +40,8 @@ from txtopo.collector import (
 )
 from txtopo.context import TaskContext
 from txtopo.errors import FailedException
-from txtopo.stages.anchoring.envelope import Complaint, Links, Report, TreeInputs, open_envelope
-from txtopo.stages.anchoring.sending import Hanging, Sealed, Sending, sent
+from txtopo.stages.anchoring.envelope import Complaint, Links, SlotReport, TreeInputs, open_envelope
+from txtopo.stages.anchoring.sending import AnchoredRows, Sealed, Sending, sent
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import PlannedComponent, Program
 from txtopo.stages.tasks import rows_of
@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
     """What came of a work, or of a part of it: send the envelopes first, then the report."""
 
     sealed: list[Sealed]
-    report: Report
+    report: SlotReport
 
 
 class Slot:
@@ -88,16 +88,16 @@ class Slot:
         self._leave = leave
         self._thread = thread
         self._working: int | None = None
-        self._outcome = Outcome([], Report())
+        self._outcome = Outcome([], SlotReport())
         self._waiting: deque[bytes] = deque()
         # Tuples from elsewhere: who executes some, how many others are done with, and were told.
         self._executing: BoltTask | None = None
         self._done = self._told = 0
         self._origins = [Origin(None, edge.source, edge.stream, edge.fields) for edge in edges]
 
-    def prepare(self) -> Report:
+    def prepare(self) -> SlotReport:
         """Make and prepare the tasks."""
-        report = Report()
+        report = SlotReport()
         for component in self._program.components.values():
             if component.role.spout:
                 continue
@@ -176,16 +176,16 @@ class Slot:
     def _part(self, done: int) -> Outcome:
         """Return what there is, and begin anew."""
         self._pulse.left()
-        outcome, self._outcome = self._outcome, Outcome([], Report())
+        outcome, self._outcome = self._outcome, Outcome([], SlotReport())
         outcome.report.sent = sent(outcome.sealed)
         outcome.report.consumed, self._told = done - self._told, done
         return outcome
 
-    def cleanup(self) -> Report:
+    def cleanup(self) -> SlotReport:
         """Let the bolts that were prepared release what they opened; errors are complaints."""
-        report = Report()
+        report = SlotReport()
         for task in self._tasks.values():
-            failed = Report()
+            failed = SlotReport()
             if not _try(task, failed, task.cleanup) and failed.crash is not None:
                 report.complaints.append(failed.crash)
         return report
@@ -217,7 +217,7 @@ class Slot:
         slot."""
         outcome, reports = self._outcome, []
         for task in self._tasks.values():
-            flushed: list[tuple[list[Sealed], Report]] = []
+            flushed: list[tuple[list[Sealed], SlotReport]] = []
             if not self._call(task, partial(_flush, task, flushed)):
                 return
             sealed, report = flushed[0]
@@ -234,7 +234,7 @@ class Slot:
 
     def _call(self, task: BoltTask, call: Callable[[], None]) -> bool:
         """Make a call of user code for the outcome, in which the first crash stays."""
-        failed = Report()
+        failed = SlotReport()
         if _try(task, failed, call):
             return True
         report = self._outcome.report
@@ -245,11 +245,11 @@ class Slot:
         return [task for (component, _), task in self._tasks.items() if component == id]
 
 
-def _flush(task: BoltTask, flushed: list[tuple[list[Sealed], Report]]) -> None:
+def _flush(task: BoltTask, flushed: list[tuple[list[Sealed], SlotReport]]) -> None:
     flushed.append(task.flush())
 
 
-def _try(task: BoltTask, report: Report, call: Callable[[], None]) -> bool:
+def _try(task: BoltTask, report: SlotReport, call: Callable[[], None]) -> bool:
     """Make a call of user code; what it raises becomes the report's crash."""
     try:
         call()
@@ -302,7 +302,7 @@ class BoltTask:
         self._rows = 0
         self.executed = 0
         """How many tuples of this call of ``execute`` are done with."""
-        self._report = Report()
+        self._report = SlotReport()
         self._bolt: Bolt | BasicBolt = loads(component.prototype)
 
     @property
@@ -343,7 +343,7 @@ class BoltTask:
         self._run(input_tuples([(self.tick_interval_s,)], TICK, 0, inputs), inputs, None)
         inputs.done[0] = 1
 
-    def flush(self) -> tuple[list[Sealed], Report]:
+    def flush(self) -> tuple[list[Sealed], SlotReport]:
         """Seal what was emitted, then answer for what was acked: in this order, since an ack holds
         the ids of all that was anchored to its input.
 
@@ -362,7 +362,7 @@ class BoltTask:
         report.complaints += [self.complaint(error) for error in collector.errors]
         for listed in (collector.answered, collector.failed, collector.renewed, collector.errors):
             listed.clear()
-        sealed, self._sealed, self._report = self._sealed, [], Report()
+        sealed, self._sealed, self._report = self._sealed, [], SlotReport()
         return sealed, report
 
     def complaint(self, error: Exception) -> Complaint:
@@ -433,13 +433,13 @@ class BoltTask:
         rows, marks, targets = emitted.rows, emitted.marks, emitted.targets
         emitted.rows, emitted.marks, emitted.targets = [], [], []
         direct = self._component.streams[stream].direct
-        hanging = Hanging(self._component.id, marks)
+        hanging = AnchoredRows(self._component.id, marks)
         sealed, made = self._sending.seal(stream, rows, targets if direct else None, hanging.links)
         hanging.hang(made)
         self._sealed += sealed
         self._report.counts["emitted", self._component.id] += len(rows)
 
-    def _acked(self, answered: Sequence[Inputs], report: Report) -> Xors:
+    def _acked(self, answered: Sequence[Inputs], report: SlotReport) -> Xors:
         told = [(inputs, inputs.take_acked()) for inputs in cast("list[TreeInputs]", answered)]
         told += [(inputs, inputs.rest(len(inputs.done))) for inputs in self._executed]
         self._executed.clear()

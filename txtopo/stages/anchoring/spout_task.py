@@ -74,7 +74,7 @@ class Turn:
     complaints: list[Complaint] = field(default_factory=list)
 
 
-class SpoutTask:
+class ReliableSpoutTask:
     """One task of a spout. All its methods are called on one thread.
 
     Args:

@@ -333,7 +333,7 @@ class Histories(Subject):
         for first in seeds[::_HISTORIES_OF_A_TABLE]:
             store, contents = drive(make(f"history{first}")), Contents()
             for at, seed in enumerate(seeds[first : first + _HISTORIES_OF_A_TABLE]):
-                history = History(store, drive, seed, contents, fenced=self.fenced)
+                history = RandomWrites(store, drive, seed, contents, fenced=self.fenced)
                 history.run(1 + at * TXIDS, commit)
                 store, contents = history.store, history.contents
             store.close()
@@ -384,7 +384,7 @@ class Draw(random.Random):
         self.keys = [f"{letter}{seed}" for letter in "abcde"]
 
 
-class History:
+class RandomWrites:
     """A handful of txids, each with one to three attempts that bring other batches.
 
     Between attempts the coordinator may die: its successor opens the store anew and claims it, and

@@ -39,7 +39,7 @@ from txtopo.testing.checkers import (
 )
 from txtopo.testing.checkers.evidence import Source
 from txtopo.testing.checkers.promises import TraceReplay
-from txtopo.testing.simulation.clock import Baton
+from txtopo.testing.simulation.clock import ThreadHandoff
 from txtopo.testing.simulation.faults import Faults
 from txtopo.testing.simulation.history import History
 from txtopo.testing.simulation.scenario import Scenario
@@ -86,7 +86,7 @@ class Simulator:
     """Runs one scenario after the other; keeps the threads between them."""
 
     def __init__(self) -> None:
-        self._baton = Baton()
+        self._baton = ThreadHandoff()
 
     def run(self, scenario: Scenario) -> Verdict:
         """Run a scenario and judge it."""
@@ -159,7 +159,7 @@ REPLAY_EVERY = 50
 
 
 @dataclass(slots=True)
-class Report:
+class CampaignReport:
     """What came of some seeds.
 
     Attributes:
@@ -180,7 +180,7 @@ class Report:
     fenced: int = 0
     failures: dict[int, list[str]] = field(default_factory=dict)
 
-    def add(self, other: Report) -> None:
+    def add(self, other: CampaignReport) -> None:
         """Take in what came of other seeds."""
         self.seeds += other.seeds
         self.txids += other.txids
@@ -225,8 +225,8 @@ def run_seeds(
     processes: int = 1,
     changes: Mapping[str, str] | None = None,
     without: tuple[str, ...] = (),
-    tell: Callable[[Report], None] = lambda report: None,
-) -> Report:
+    tell: Callable[[CampaignReport], None] = lambda report: None,
+) -> CampaignReport:
     """Run seeds from *first* on.
 
     Args:
@@ -237,7 +237,7 @@ def run_seeds(
         without: Kinds of faults that do not happen.
         tell: Told of the report now and then.
     """
-    report = Report()
+    report = CampaignReport()
     jobs = (
         (start, min(CHUNK_SEEDS, first + count - start), dict(changes or {}), without)
         for start in range(first, first + count, CHUNK_SEEDS)
@@ -263,7 +263,7 @@ def run_seeds(
 Job = tuple[int, int, dict[str, str], tuple[str, ...]]
 
 
-def _mapped(pool: ProcessPoolExecutor, jobs: Iterator[Job], ahead: int) -> Iterator[Report]:
+def _mapped(pool: ProcessPoolExecutor, jobs: Iterator[Job], ahead: int) -> Iterator[CampaignReport]:
     """Keep a few jobs in the pool at a time, and yield what comes of them in order."""
     waiting = [pool.submit(_chunk, job) for job in islice(jobs, ahead)]
     while waiting:
@@ -271,9 +271,9 @@ def _mapped(pool: ProcessPoolExecutor, jobs: Iterator[Job], ahead: int) -> Itera
         waiting += [pool.submit(_chunk, job) for job in islice(jobs, 1)]
 
 
-def _chunk(job: Job) -> Report:
+def _chunk(job: Job) -> CampaignReport:
     first, count, changes, without = job
-    simulator, report = Simulator(), Report()
+    simulator, report = Simulator(), CampaignReport()
     started_s = time.perf_counter()
     for seed in range(first, first + count):
         scenario = Scenario.drawn(seed).changed(changes, without)

@@ -43,7 +43,7 @@ class Work:
         self._crash = False
 
 
-class Baton:
+class ThreadHandoff:
     """Hands the baton from the simulator to one work and back. Used by one simulator."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ def _taken() -> threading.Lock:
     return lock
 
 
-class Owner(Protocol):
+class ThreadOwner(Protocol):
     """Whom an event belongs to."""
 
     def takes(self, event: Event) -> bool:
@@ -148,7 +148,7 @@ class Event:
     due_s: float
     order: int
     callback: Callable[[], None] = field(compare=False)
-    owner: Owner | None = field(compare=False, default=None)
+    owner: ThreadOwner | None = field(compare=False, default=None)
     cancelled: bool = field(compare=False, default=False)
 
     def cancel(self) -> None:
@@ -166,7 +166,7 @@ class Timeline:
         self._order = 0
 
     def after(
-        self, delay_s: float, callback: Callable[[], None], owner: Owner | None = None
+        self, delay_s: float, callback: Callable[[], None], owner: ThreadOwner | None = None
     ) -> Event:
         """Have *callback* called after a delay."""
         self._order += 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from txtopo.errors import ConfigError
-from txtopo.testing.simulation.campaign import Report, Simulator, Verdict, run_seeds, shrink
+from txtopo.testing.simulation.campaign import CampaignReport, Simulator, Verdict, run_seeds, shrink
 from txtopo.testing.simulation.scenario import Scenario
 
 SHOWN_FAILURES_MAX = 10
@@ -98,7 +98,7 @@ def _split(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _progress(report: Report) -> None:
+def _progress(report: CampaignReport) -> None:
     click.echo(
         f"\r{report.seeds:,} seeds, {report.txids:,} txids, {len(report.failures)} failed",
         nl=False,
@@ -106,7 +106,7 @@ def _progress(report: Report) -> None:
     )
 
 
-def _page(command: str, text: str, done: Report) -> str:
+def _page(command: str, text: str, done: CampaignReport) -> str:
     verdict = "No promise was broken." if not done.failures else "Promises were broken."
     return (
         "# Simulation\n\n"

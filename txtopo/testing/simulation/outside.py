@@ -27,7 +27,7 @@ from txtopo.errors import (
     StoreUnavailable,
     UnknownOutcomeError,
 )
-from txtopo.runtime.carrier import LocalCarrier, Processed, Stage
+from txtopo.runtime.carrier import LocalCarrier, ProcessedRun, Stage
 from txtopo.stages.program import Run
 from txtopo.state.backend import Key, StateTable
 from txtopo.state.ledger import Ledger
@@ -228,13 +228,13 @@ class SimulatedCarrier(LocalCarrier):
         self._recomputed = itertools.count(1_000_000)
         self._earlier: deque[tuple[int, bytes]] = deque(maxlen=EARLIER_RECORDS_MAX)
 
-    def process(self, run: Run) -> Processed:
+    def process(self, run: Run) -> ProcessedRun:
         """Run the processing phase of a run, unless the job gets lost."""
         self._process.checkpoint("job")
         self._may_get_lost(run.tag)
         return super().process(run)
 
-    def commit(self, processed: Processed, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(self, processed: ProcessedRun, attempt: TransactionAttempt) -> list[bytes]:
         """Run the commit phase of one attempt, unless the job gets lost."""
         self._process.checkpoint("commit job")
         self._may_get_lost(processed.run.tag)

@@ -36,7 +36,7 @@ from txtopo.spouts.spout import (
     TransactionalSpout,
 )
 from txtopo.testing.simulation.faults import AWAY_S
-from txtopo.testing.simulation.history import Emission
+from txtopo.testing.simulation.history import EmittedBatch
 from txtopo.topology.component import Role
 from txtopo.tuples import DEFAULT_STREAM, Fields
 
@@ -378,7 +378,7 @@ def _range(metadata: Json) -> tuple[int, int]:
 worlds: WeakValueDictionary[int, World] = WeakValueDictionary()
 
 
-class TappedSpout:
+class RecordingSpout:
     """A spout of any kind, and the world that it is in."""
 
     def __init__(self, world: World, spout: Any, role: Role) -> None:
@@ -395,10 +395,10 @@ class TappedSpout:
     def emitter(self, config: Config, context: TaskContext) -> Any:
         """Make an emitting part."""
         inside = self._spout.emitter(config, context)
-        return TappedEmitter(worlds[self._world_number], inside, context.task_index)
+        return RecordingEmitter(worlds[self._world_number], inside, context.task_index)
 
 
-class TappedEmitter:
+class RecordingEmitter:
     """An emitter of any kind; has the optional methods that the one inside has."""
 
     def __init__(self, world: World, emitter: Any, task: int) -> None:
@@ -411,7 +411,7 @@ class TappedEmitter:
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Json, collector: Any) -> None:
         """Emit a task's share of a batch."""
-        tapped = TappedCollector(collector)
+        tapped = RecordingCollector(collector)
         self._emitter.emit_batch(attempt, metadata, tapped)
         self._note(attempt, self._task, tapped, None)
 
@@ -419,7 +419,7 @@ class TappedEmitter:
         self, attempt: TransactionAttempt, collector: Any, partition: int, last_metadata: Json
     ) -> Json:
         """Emit a new batch of a partition."""
-        tapped = TappedCollector(collector)
+        tapped = RecordingCollector(collector)
         end: Json = self._emitter.emit_partition_batch_new(
             attempt, tapped, partition, last_metadata
         )
@@ -430,21 +430,21 @@ class TappedEmitter:
         self, attempt: TransactionAttempt, collector: Any, partition: int, metadata: Json
     ) -> Json:
         """Emit a batch of a partition, again (transactional) or anew (opaque)."""
-        tapped = TappedCollector(collector)
+        tapped = RecordingCollector(collector)
         end: Json = self._emitter.emit_partition_batch(attempt, tapped, partition, metadata)
         again = end is None and tapped.records
         self._note(attempt, partition, tapped, metadata if again else end)
         return end
 
     def _note(
-        self, attempt: TransactionAttempt, share: int, tapped: TappedCollector, end: Json
+        self, attempt: TransactionAttempt, share: int, tapped: RecordingCollector, end: Json
     ) -> None:
         world = self._world
-        emission = Emission(share, tuple(tapped.records), end)
+        emission = EmittedBatch(share, tuple(tapped.records), end)
         world.history.emitted(world.timeline.now_s, world.current.name, attempt, emission)
 
 
-class TappedCollector:
+class RecordingCollector:
     """A collector that notes the tuples of the default stream."""
 
     def __init__(self, collector: Any) -> None:

@@ -33,7 +33,14 @@ from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.progress import Change, Leading, TopologyListener
 from txtopo.runtime.start import open_driver
 from txtopo.state.backend import StateBackend, StateTable
-from txtopo.testing.simulation.clock import Baton, Crashed, Event, Timeline, VirtualScheduler, Work
+from txtopo.testing.simulation.clock import (
+    Crashed,
+    Event,
+    ThreadHandoff,
+    Timeline,
+    VirtualScheduler,
+    Work,
+)
 from txtopo.testing.simulation.faults import Chaos, Faults
 from txtopo.testing.simulation.history import History
 from txtopo.testing.simulation.outside import (
@@ -43,7 +50,7 @@ from txtopo.testing.simulation.outside import (
     SimulatedEnsemble,
     SimulatedStore,
 )
-from txtopo.testing.simulation.source import SimulatedSource, TappedSpout, worlds
+from txtopo.testing.simulation.source import RecordingSpout, SimulatedSource, worlds
 from txtopo.transactional_state.memory import MemoryTransactionalState
 
 LIVENESS_S = 300.0
@@ -82,7 +89,7 @@ class World:
     """Whose code runs now."""
 
     def __init__(
-        self, seed: int, faults: Faults, config: Config, coordinators: int, baton: Baton
+        self, seed: int, faults: Faults, config: Config, coordinators: int, baton: ThreadHandoff
     ) -> None:
         self.number = next(_numbers)
         self.baton = baton
@@ -117,7 +124,7 @@ class World:
                 assert store.world is self
             component = replace(component, states=states)
             if component.id == graph.spout.id:
-                tapped = TappedSpout(self, component.prototype, component.role)
+                tapped = RecordingSpout(self, component.prototype, component.role)
                 component = replace(component, prototype=tapped)
             components[component.id] = component
         spout = components[graph.spout.id]

@@ -27,7 +27,7 @@ _log = logging.getLogger("txtopo.transactional_state")
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ZooKeeperAccess:
     """Credentials and TLS. With credentials, nodes belong to their creator alone.
 
     Topologies with different users therefore need chroots of their own.

@@ -51,7 +51,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from txtopo.errors import AuthError, ConfigError, CoordinatorUnavailable, PromiseError
 from txtopo.retries import warn_of_retry
 from txtopo.transactional_state.nodes import INNER_NODE
-from txtopo.transactional_state.zookeeper.access import Access
+from txtopo.transactional_state.zookeeper.access import ZooKeeperAccess
 from txtopo.transactional_state.zookeeper.diagnosis import why_unreachable
 from txtopo.transactional_state.zookeeper.granted import warn_of_another_timeout
 
@@ -85,7 +85,7 @@ class ZooKeeperSession:
     def __init__(
         self,
         hosts: str,
-        access: Access,
+        access: ZooKeeperAccess,
         *,
         session_timeout_s: float,
         locate: Callable[[], str] | None = None,
@@ -225,23 +225,23 @@ class ZooKeeperSession:
     def named(self, path: str, error: Exception) -> Exception:
         """Return what an error of kazoo amounts to; see :mod:`.errors`."""
         match meaning_of(error):
-            case Meaning.ANSWER:
+            case ZooKeeperMeaning.ANSWER:
                 return error
-            case Meaning.REFUSED:
+            case ZooKeeperMeaning.REFUSED:
                 return self.refused(path)
-            case Meaning.EXPIRED:
+            case ZooKeeperMeaning.EXPIRED:
                 return CoordinatorUnavailable(
                     f"the session with zookeeper at {self._hosts} expired; whoever led must "
                     "contend again",
                     hosts=self._hosts,
                 )
-            case Meaning.LOST:
+            case ZooKeeperMeaning.LOST:
                 return OutcomeUnknown(
                     f"zookeeper at {self._hosts} did not answer about {path}; the connection was "
                     f"lost, or the server is too busy: {type(error).__name__}",
                     hosts=self._hosts,
                 )
-            case Meaning.LASTS:
+            case ZooKeeperMeaning.LASTS:
                 return PromiseError(
                     f"zookeeper at {self._hosts} refuses what was asked about {path}; got "
                     f"{type(error).__name__}: {error}; expected a server of 3.5 or later with room "
@@ -341,7 +341,7 @@ class _Logins:
         return dropped and self._lost < LOSSES_MAX
 
 
-class Meaning(Enum):
+class ZooKeeperMeaning(Enum):
     """What an error leads to."""
 
     ANSWER = "answer"
@@ -358,56 +358,56 @@ class Meaning(Enum):
 
 
 MEANINGS = {
-    "BadVersionError": Meaning.ANSWER,
-    "NoChildrenForEphemeralsError": Meaning.ANSWER,
-    "NoNodeError": Meaning.ANSWER,
-    "NoWatcherError": Meaning.ANSWER,
-    "NodeExistsError": Meaning.ANSWER,
-    "NotEmptyError": Meaning.ANSWER,
-    "RolledBackError": Meaning.ANSWER,
-    "RuntimeInconsistency": Meaning.ANSWER,
-    "CancelledError": Meaning.LOST,
-    "ConnectionClosedError": Meaning.LOST,
-    "ConnectionDropped": Meaning.LOST,
-    "ConnectionLoss": Meaning.LOST,
-    "DataInconsistency": Meaning.LOST,
-    "KazooException": Meaning.LOST,
-    "KazooTimeoutError": Meaning.LOST,
-    "LockTimeout": Meaning.LOST,
-    "NewConfigNoQuorumError": Meaning.LOST,
-    "NotReadOnlyCallError": Meaning.LOST,  # the server has lost its quorum, and only reads
-    "OperationTimeoutError": Meaning.LOST,
-    "ReconfigInProcessError": Meaning.LOST,
-    "RequestTimeoutError": Meaning.LOST,
-    "SessionMovedError": Meaning.LOST,
-    "SystemZookeeperError": Meaning.LOST,
-    "ThrottledOpError": Meaning.LOST,
-    "WriterNotClosedException": Meaning.LOST,
-    "ZookeeperError": Meaning.LOST,
-    "ZookeeperStoppedError": Meaning.LOST,
-    "SessionExpiredError": Meaning.EXPIRED,
-    "UnknownSessionError": Meaning.EXPIRED,
-    "AuthFailedError": Meaning.REFUSED,
-    "InvalidACLError": Meaning.REFUSED,
-    "NoAuthError": Meaning.REFUSED,
-    "SASLException": Meaning.REFUSED,
-    "SessionClosedRequireSaslError": Meaning.REFUSED,
-    "APIError": Meaning.LASTS,
-    "BadArgumentsError": Meaning.LASTS,
-    "ConfigurationError": Meaning.LASTS,
-    "EphemeralOnLocalSessionError": Meaning.LASTS,
-    "InvalidCallbackError": Meaning.LASTS,
-    "MarshallingError": Meaning.LASTS,
-    "QuotaExceededError": Meaning.LASTS,
-    "ReconfigDisabledError": Meaning.LASTS,
-    "UnimplementedError": Meaning.LASTS,
+    "BadVersionError": ZooKeeperMeaning.ANSWER,
+    "NoChildrenForEphemeralsError": ZooKeeperMeaning.ANSWER,
+    "NoNodeError": ZooKeeperMeaning.ANSWER,
+    "NoWatcherError": ZooKeeperMeaning.ANSWER,
+    "NodeExistsError": ZooKeeperMeaning.ANSWER,
+    "NotEmptyError": ZooKeeperMeaning.ANSWER,
+    "RolledBackError": ZooKeeperMeaning.ANSWER,
+    "RuntimeInconsistency": ZooKeeperMeaning.ANSWER,
+    "CancelledError": ZooKeeperMeaning.LOST,
+    "ConnectionClosedError": ZooKeeperMeaning.LOST,
+    "ConnectionDropped": ZooKeeperMeaning.LOST,
+    "ConnectionLoss": ZooKeeperMeaning.LOST,
+    "DataInconsistency": ZooKeeperMeaning.LOST,
+    "KazooException": ZooKeeperMeaning.LOST,
+    "KazooTimeoutError": ZooKeeperMeaning.LOST,
+    "LockTimeout": ZooKeeperMeaning.LOST,
+    "NewConfigNoQuorumError": ZooKeeperMeaning.LOST,
+    "NotReadOnlyCallError": ZooKeeperMeaning.LOST,  # the server has lost its quorum, and only reads
+    "OperationTimeoutError": ZooKeeperMeaning.LOST,
+    "ReconfigInProcessError": ZooKeeperMeaning.LOST,
+    "RequestTimeoutError": ZooKeeperMeaning.LOST,
+    "SessionMovedError": ZooKeeperMeaning.LOST,
+    "SystemZookeeperError": ZooKeeperMeaning.LOST,
+    "ThrottledOpError": ZooKeeperMeaning.LOST,
+    "WriterNotClosedException": ZooKeeperMeaning.LOST,
+    "ZookeeperError": ZooKeeperMeaning.LOST,
+    "ZookeeperStoppedError": ZooKeeperMeaning.LOST,
+    "SessionExpiredError": ZooKeeperMeaning.EXPIRED,
+    "UnknownSessionError": ZooKeeperMeaning.EXPIRED,
+    "AuthFailedError": ZooKeeperMeaning.REFUSED,
+    "InvalidACLError": ZooKeeperMeaning.REFUSED,
+    "NoAuthError": ZooKeeperMeaning.REFUSED,
+    "SASLException": ZooKeeperMeaning.REFUSED,
+    "SessionClosedRequireSaslError": ZooKeeperMeaning.REFUSED,
+    "APIError": ZooKeeperMeaning.LASTS,
+    "BadArgumentsError": ZooKeeperMeaning.LASTS,
+    "ConfigurationError": ZooKeeperMeaning.LASTS,
+    "EphemeralOnLocalSessionError": ZooKeeperMeaning.LASTS,
+    "InvalidCallbackError": ZooKeeperMeaning.LASTS,
+    "MarshallingError": ZooKeeperMeaning.LASTS,
+    "QuotaExceededError": ZooKeeperMeaning.LASTS,
+    "ReconfigDisabledError": ZooKeeperMeaning.LASTS,
+    "UnimplementedError": ZooKeeperMeaning.LASTS,
 }
 """The meaning of each error, by its class."""
 
 
-def meaning_of(error: BaseException) -> Meaning:
+def meaning_of(error: BaseException) -> ZooKeeperMeaning:
     """Return what an error means; of a class that is not known, what its base class means."""
     for kind in type(error).__mro__:
         if kind.__name__ in MEANINGS:
             return MEANINGS[kind.__name__]
-    return Meaning.LOST
+    return ZooKeeperMeaning.LOST

@@ -36,7 +36,7 @@ from txtopo.transactional_state.store import (
     TransactionalState,
     VersionConflict,
 )
-from txtopo.transactional_state.zookeeper.access import Access
+from txtopo.transactional_state.zookeeper.access import ZooKeeperAccess
 from txtopo.transactional_state.zookeeper.election import Election
 from txtopo.transactional_state.zookeeper.session import OutcomeUnknown, ZooKeeperSession
 
@@ -83,7 +83,7 @@ class ZooKeeperTransactionalState(TransactionalState):
     ) -> None:
         servers, chroot = split_chroot(hosts)
         self._root = f"{chroot}/{check_topology_id(topology_id)}"
-        access = Access(digest, sasl, tls)
+        access = ZooKeeperAccess(digest, sasl, tls)
         access.warn_if_open(servers)
         self._on_close = [on_close] if on_close else []
         self._session = ZooKeeperSession(

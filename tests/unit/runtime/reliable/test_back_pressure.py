@@ -8,7 +8,7 @@ from tests.unit.runtime.reliable.bolts import WORD, Count, Forward, rows
 from txtopo import Config, TopologyBuilder
 from txtopo.runtime.reliable import driver
 from txtopo.spouts import MemorySpout
-from txtopo.stages.anchoring.spout_task import Ends, Room, SpoutTask
+from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room
 from txtopo.stages.program import compile_program
 from txtopo.testing import SimulatedCluster
 
@@ -60,7 +60,9 @@ def test_a_turn_emits_no_more_than_there_is_room_for(room: int, emitted: int) ->
     builder = TopologyBuilder()
     builder.set_spout("words", MemorySpout(rows("a"), WORD, 10))
     program = compile_program(builder.build_topology().graph, Config(), 1)
-    spout = SpoutTask(program, program.components["words"], 0, 1, tracked=True, now=lambda: 0.0)
+    spout = ReliableSpoutTask(
+        program, program.components["words"], 0, 1, tracked=True, now=lambda: 0.0
+    )
     spout.open()
 
     turn = spout.turn(Ends(), active=True, room=Room(trees=room))
@@ -72,7 +74,9 @@ def test_a_spout_can_see_how_many_of_its_trees_are_pending() -> None:
     builder = TopologyBuilder()
     builder.set_spout("words", MemorySpout(rows("a"), WORD, 10))
     program = compile_program(builder.build_topology().graph, Config(), 1)
-    spout = SpoutTask(program, program.components["words"], 0, 1, tracked=True, now=lambda: 0.0)
+    spout = ReliableSpoutTask(
+        program, program.components["words"], 0, 1, tracked=True, now=lambda: 0.0
+    )
     spout.open()
 
     spout.turn(Ends(), active=True, room=Room(trees=5))

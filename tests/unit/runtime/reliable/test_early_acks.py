@@ -17,7 +17,7 @@ from txtopo.collector import BatchOutputCollector, Pulse
 from txtopo.runtime.reliable import carrier
 from txtopo.spouts import MemorySpout
 from txtopo.stages.anchoring.slot import Outcome, Slot
-from txtopo.stages.anchoring.spout_task import Ends, Room, SpoutTask
+from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room
 from txtopo.stages.program import Program, compile_program
 
 CONFIG = Config(message_timeout_s=10, slots=1)
@@ -177,7 +177,9 @@ def split_slot(pulse: Pulse, parts: list[Outcome], words: int) -> tuple[Acker, l
 
 
 def spout_records(program: Program, acker: Acker) -> list[bytes]:
-    spout = SpoutTask(program, program.components["words"], 0, 1, tracked=True, now=lambda: 0.0)
+    spout = ReliableSpoutTask(
+        program, program.components["words"], 0, 1, tracked=True, now=lambda: 0.0
+    )
     spout.open()
     turn = spout.turn(Ends(), active=True, room=Room())
     assert not len(acker.init(turn.begun).completed)

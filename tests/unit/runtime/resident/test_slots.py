@@ -24,7 +24,7 @@ from txtopo import (
 from txtopo.collector import BatchOutputCollector
 from txtopo.runtime.resident import messages
 from txtopo.runtime.resident.sockets import Keys, connected
-from txtopo.stages.anchoring.spout_task import Ends, Room, SpoutTask
+from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room
 from txtopo.stages.program import compile_program
 from txtopo.testing import FeederSpout, Shared
 
@@ -167,7 +167,9 @@ def test_an_envelope_for_another_life_is_not_worked_on() -> None:
     feeder, seen = FeederSpout(WORD), Seen()
     program = compile_program(noting(feeder, seen).graph, Config(), 1)
     feeder.feed(["a"])
-    spout = SpoutTask(program, program.components["words"], 0, 1, tracked=False, now=lambda: 0.0)
+    spout = ReliableSpoutTask(
+        program, program.components["words"], 0, 1, tracked=False, now=lambda: 0.0
+    )
     spout.open()
     record = spout.turn(Ends(), active=True, room=Room()).sealed[0].record
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

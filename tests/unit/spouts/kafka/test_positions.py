@@ -15,7 +15,7 @@ from txtopo.spouts.kafka.offsets import (
     Look,
     Lost,
     Offsets,
-    Place,
+    PartitionPosition,
     Positions,
     Range,
     Topic,
@@ -30,7 +30,7 @@ from txtopo.spouts.kafka.spouts import (
 from txtopo.spouts.spout import LastBatch
 
 pytest.importorskip("confluent_kafka")
-A, B = Place("orders", 0), Place("orders", 1)
+A, B = PartitionPosition("orders", 0), PartitionPosition("orders", 1)
 BEFORE = Positions({"orders": "id"}, {A: Range(0, 7), B: Range(2, 5)})
 
 
@@ -45,7 +45,7 @@ class Looks(Offsets):
         return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
 
 
-def shown(bounds: dict[Place, Range], id: str = "id") -> Look:
+def shown(bounds: dict[PartitionPosition, Range], id: str = "id") -> Look:
     names = {place.topic for place in bounds}
     return Look({n: Topic(id, sum(p.topic == n for p in bounds)) for n in names}, bounds)
 

@@ -10,14 +10,14 @@ from tests.harness.servers.kafka import KafkaBroker
 from tests.unit.spouts.kafka.logs import WAIT_S_MAX, Log, until
 from txtopo.kafka_connection import Connection
 from txtopo.spouts.kafka import reading
-from txtopo.spouts.kafka.offsets import Offsets, Place, Range
+from txtopo.spouts.kafka.offsets import Offsets, PartitionPosition, Range
 from txtopo.spouts.kafka.reading import lent_consumer
 
 pytestmark = pytest.mark.service("kafka")
-Records = dict[Place, list[tuple[int, bytes]]]
+Records = dict[PartitionPosition, list[tuple[int, bytes]]]
 
 
-def read(connection: Connection, ranges: dict[Place, Range]) -> Records:
+def read(connection: Connection, ranges: dict[PartitionPosition, Range]) -> Records:
     found = reading.read_ranges(connection, ranges)
     return {
         place: [(int(m.offset() or 0), bytes(m.value() or b"")) for m in found.get(place, [])]
@@ -25,7 +25,7 @@ def read(connection: Connection, ranges: dict[Place, Range]) -> Records:
     }
 
 
-def filled(kafka: KafkaBroker, chance: random.Random) -> tuple[Log, dict[Place, Range]]:
+def filled(kafka: KafkaBroker, chance: random.Random) -> tuple[Log, dict[PartitionPosition, Range]]:
     """Write to a topic in a mix of ways: markers and aborted records leave gaps."""
     log = Log(kafka, partitions=3)
     for write in range(8):
@@ -77,7 +77,7 @@ def test_a_range_of_nothing_but_a_marker_ends_though_its_end_was_told_before(
     """A consumer tells an end only once."""
     log = Log(kafka, partitions=1)
     log.transact(["a"], commit=True, partitions=1)
-    place = Place(log.name, 0)
+    place = PartitionPosition(log.name, 0)
     look = Offsets(Connection(kafka.servers), log.name).look
     until(lambda: look().bounds == {place: Range(0, 2)})
     connection = Connection(kafka.servers, {"client.id": "marker"}, timeout_s=WAIT_S_MAX)
