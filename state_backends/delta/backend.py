@@ -173,13 +173,13 @@ class DeltaBackend(StateBackend):
             assert held is not None
             if found is Standing.HELD:
                 return held
-            self.point("P5.after")
-            self.point("P6.before")
+            self.point("begin.after")
+            self.point("rows.before")
             ledger = held.written_by(attempt)
             properties = transaction(ledger, self._state.name)
             writes = self._combined(table, held, attempt.txid, writes, found)
-            self.point("P6.after")
-            self.point("P7.before")
+            self.point("rows.after")
+            self.point("write.before")
             with self._named_errors(writing=True):
                 self._writer.write(table, attempt.txid, writes, found, properties)
                 self._written(table, ledger)
@@ -195,14 +195,14 @@ class DeltaBackend(StateBackend):
                 return held
             if found is Standing.REDO and not self._layout.opaque:
                 return self._commit_once(attempt, Puts({}), newest=True)
-            self.point("P5.after")
-            self.point("P6.before")
+            self.point("begin.after")
+            self.point("rows.before")
             assert isinstance(self._writer, Merger), "the factory refuses frames in mode 'log'"
             merger = SparkMerger(self._layout, self._uri)
             ledger = held.written_by(attempt)
             tombstones = self._writer.tombstones or found is Standing.REDO
-            self.point("P6.after")
-            self.point("P7.before")
+            self.point("rows.after")
+            self.point("write.before")
             self._writer.tombstones = self._layout.opaque
             try:
                 merger.write(attempt.txid, writes, ledger, tombstones=tombstones)

@@ -118,13 +118,13 @@ class RedisBackend(StateBackend):
             if found is Standing.HELD:
                 pipe.multi()
                 return head.ledger
-            self.point("P5.after")
-            self.point("P6.before")
+            self.point("begin.after")
+            self.point("rows.before")
             ledger = head.ledger.written_by(attempt)
             filled = self._write_rows(pipe, attempt.txid, writes, found, head)
             pipe.set(self._names.head, RedisHead(self._columns, ledger, filled).text())
-            self.point("P6.after")
-            self.point("P7.before")
+            self.point("rows.after")
+            self.point("write.before")
             return ledger
 
         return self._write(body)

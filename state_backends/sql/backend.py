@@ -93,13 +93,13 @@ class SqlBackend(StateBackend):
             assert held is not None
             if found is Standing.HELD:
                 return held
-            self.point("P5.after")
-            self.point("P6.before")
+            self.point("begin.after")
+            self.point("rows.before")
             self._write_rows(connection, attempt.txid, writes, found)
-            self.point("P6.after")
+            self.point("rows.after")
             ledger = held.written_by(attempt)
             self._write_ledger(connection, ledger)
-            self.point("P7.before")
+            self.point("write.before")
             return ledger
 
         ledger = self._write(body)

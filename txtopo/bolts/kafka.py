@@ -260,8 +260,8 @@ class PublishedRecords(StateBackend):
             assert held is not None
             if found is Standing.HELD:
                 return held
-            self.point("P5.after")
-            self.point("P6.before")
+            self.point("begin.after")
+            self.point("rows.before")
             again = found is Standing.REDO
             ledger = held.written_by(attempt)
             self._write(ledger, () if again else [v for v in writes.rows.values() if v is not None])
@@ -355,8 +355,8 @@ class PublishedRecords(StateBackend):
             for key, value in records:
                 self._produce(key, value)
             producer.produce(self._ledgers.name, partition=0, **self._ledgers.record(ledger))
-            self.point("P6.after")
-            self.point("P7.before")
+            self.point("rows.after")
+            self.point("write.before")
         except KafkaException as error:
             # A transaction that a record has broken takes no more, and only says so: why, the
             # report of that record tells, which is on its way.

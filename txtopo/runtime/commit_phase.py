@@ -85,7 +85,7 @@ class CommitPhase:
             InfrastructureError: Try again.
             PromiseError: The run must stop.
         """
-        self._parts.scheduler.point("P4.after")
+        self._parts.scheduler.point("turn.after")
         attempt = result.attempt
         try:
             self._parts.planner.commit(attempt)
@@ -101,10 +101,10 @@ class CommitPhase:
             writes = frames.writes.get(name) or self._writes_of(name, result, outcome)
             if not wanted():
                 raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
-            backend.point("P5.before")
+            backend.point("begin.before")
             with self._labelled(result, writes):
                 commit_resolved(backend, attempt, writes)
-            backend.point("P7.after")
+            backend.point("write.after")
         return CommitReport(None, _tuples(result, outcome), *self._behind_and_lost(result))
 
     def close(self) -> None:

@@ -154,11 +154,11 @@ class Jobs:
         )
 
     def _process(self, run: Run) -> tuple[ProcessedRun, RunOutcome]:
-        self._scheduler.point("P3.before")
+        self._scheduler.point("process.before")
         processed = self._carrier.process(run)
         outcome = self._judged(run, processed)
         processed.records = []
-        self._scheduler.point("P3.after")
+        self._scheduler.point("process.after")
         return processed, outcome
 
     def _judged(self, run: Run, processed: ProcessedRun) -> RunOutcome:
@@ -183,7 +183,7 @@ class Jobs:
                 break
             taken.append(batch)
             self._results[batch.attempt] = BatchResult(batch.attempt, batch, processed, seconds)
-            self._scheduler.point("P4.before")
+            self._scheduler.point("turn.before")
         if taken:
             attempts = tuple(batch.attempt for batch in taken)
             self._tell(Processed(attempts, tuple(batch.metadata for batch in taken)))

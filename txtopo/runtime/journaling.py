@@ -24,24 +24,24 @@ def store_action(parts: RunContext, journal: Journal, action: StoreBatches | Adv
     """Make what the coordinator asks for durable, in one write."""
     match action:
         case StoreBatches():
-            parts.scheduler.point("P2.before")
+            parts.scheduler.point("store-metadata.before")
             journal.store_batches(
                 [
                     StoredBatch(attempt, to_json(metadata), metadata.content)
                     for attempt, metadata in zip(action.attempts, action.metadata, strict=True)
                 ]
             )
-            parts.scheduler.point("P2.after")
+            parts.scheduler.point("store-metadata.after")
         case Advance():
-            parts.scheduler.point("P9.before")
+            parts.scheduler.point("advance.before")
             journal.advance(action.current, drop_before=action.drop_before)
-            parts.scheduler.point("P9.after")
+            parts.scheduler.point("advance.after")
             _clean_up(parts, action.current)
 
 
 def _clean_up(parts: RunContext, current: int) -> None:
     """Tell the spout what is done; it is told again with the next txid, so errors may pass."""
-    parts.scheduler.point("P10.before")
+    parts.scheduler.point("cleanup.before")
     try:
         parts.planner.cleanup_before(current)
     except Exception as error:  # noqa: BLE001 - the spout's code; what is done is done all the same
@@ -53,7 +53,7 @@ def _clean_up(parts: RunContext, current: int) -> None:
             txid=current - 1,
             component=parts.program.spout_id,
         )
-    parts.scheduler.point("P10.after")
+    parts.scheduler.point("cleanup.after")
 
 
 def check_size(txid: int, metadata: BatchMetadata) -> None:

@@ -68,14 +68,14 @@ def take_over(parts: RunContext, journal: Journal, candidate: Json) -> Takeover:
         PromiseError: A store and ZooKeeper do not fit together; the run must stop.
     """
     point = parts.scheduler.point
-    point("P0.before-epoch")
+    point("claim.before-epoch")
     epoch = journal.claim_epoch(
         candidate,
         token=f"{parts.scheduler.seed():016x}",
         fingerprint=fingerprint(parts.graph),
         allow_change=parts.config.allow_change,
     )
-    point("P0.after-epoch")
+    point("claim.after-epoch")
     backends = open_states(parts)
     try:
         try:
@@ -111,7 +111,7 @@ def _claim(
                 "which fits ZooKeeper to the states",
                 state=name,
             ) from error
-        parts.scheduler.point(f"P0.claimed:{name}")
+        parts.scheduler.point(f"claim.claimed:{name}")
     return ledgers
 
 
@@ -141,7 +141,7 @@ def _coordinator(
         adopted = current
         journal.advance(current + 1, drop_before=current)
         current += 1
-        parts.scheduler.point("P0.adopted")
+        parts.scheduler.point("claim.adopted")
     # What was brought before may be another batch now, if that is meant.
     compares = parts.config.check_replays and not parts.config.allow_change
     metadata = {

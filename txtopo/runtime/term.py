@@ -252,9 +252,9 @@ class LeaderTerm:
                 self.handle(Failed(action.attempt, failure_of(error, spout)))
 
         def plan() -> Event:
-            self._scheduler.point("P1.before")
+            self._scheduler.point("plan.before")
             event = self._parts.planner.plan(action, pending)
-            self._scheduler.point("P1.after")
+            self._scheduler.point("plan.after")
             return event
 
         self._scheduler.submit(plan, done)

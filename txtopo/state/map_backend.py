@@ -162,13 +162,13 @@ class MapBackend(StateBackend):
         assert head.ledger is not None
         if found is Standing.HELD:
             return head.ledger
-        self.point("P5.after")
-        self.point("P6.before")
+        self.point("begin.after")
+        self.point("rows.before")
         ledger = head.ledger.written_by(attempt)
         if found is Standing.APPLY or self.table.kind == "opaque":
             head = self._write_rows(documents, head, attempt, writes)
-        self.point("P6.after")
-        self.point("P7.before")
+        self.point("rows.after")
+        self.point("write.before")
         try:
             documents.write_head(replace(head, ledger=ledger))
         except Overtaken:

@@ -227,7 +227,7 @@ def commit_resolved(
 def _read_back(
     backend: StateBackend, attempt: TransactionAttempt, lost: UnknownOutcomeError
 ) -> Ledger:
-    backend.point("P8.before")
+    backend.point("read-back.before")
     try:
         with backend.snapshot() as snapshot:
             ledger = snapshot.ledger
@@ -237,7 +237,7 @@ def _read_back(
             f"the ledger cannot be read either: {error}",
             attempt=attempt,
         ) from lost
-    backend.point("P8.after")
+    backend.point("read-back.after")
     if standing(ledger, attempt, backend.claimant) is Standing.HELD:
         assert ledger is not None
         return ledger

@@ -115,12 +115,12 @@ class RowBackend(StateBackend):
             assert held.ledger is not None
             if found is Standing.HELD:
                 return held.ledger
-            self.point("P5.after")
-            self.point("P6.before")
+            self.point("begin.after")
+            self.point("rows.before")
             ledger = held.ledger.written_by(attempt)
             changes = changed_rows(self.table, held.rows, attempt.txid, writes, found)
-            self.point("P6.after")
-            self.point("P7.before")
+            self.point("rows.after")
+            self.point("write.before")
             if self._replaced(held.ledger, ledger, changes):
                 return ledger
         raise self._contended()

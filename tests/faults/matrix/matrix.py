@@ -9,7 +9,7 @@ class Row(NamedTuple):
     """A fault.
 
     Attributes:
-        phase: Where a transaction stands: P0 (takeover) to P10 (clean-up).
+        phase: The durable step: P0 (claim) to P10 (cleanup), see ARCHITECTURE.md.
         place: What fails.
         fault: How.
         expected: What must come of it.

@@ -28,7 +28,7 @@ def test_a_batch_that_was_written_and_not_noted_counts_once(
     write(tmp_path, *FILES)
     process = [sys.executable, "-m", "tests.unit.runtime.stream_words", str(tmp_path)]
     done = subprocess.run(
-        [*process, f"P7.after:{state}", "2"], capture_output=True, text=True, check=False
+        [*process, f"write.after:{state}", "2"], capture_output=True, text=True, check=False
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert ledger(tmp_path, "count").txid == 2

@@ -14,10 +14,10 @@ from txtopo.state.backend import StateKind
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
 # Around the writes of the two states and of ZooKeeper, in the order of the protocol.
 POINTS = (
-    "P6.before:by-carrier-hour.by-carrier-hour",
-    "P7.after:by-carrier-hour.by-carrier-hour",
-    "P7.after:total.total",
-    "P9.after",
+    "rows.before:by-carrier-hour.by-carrier-hour",
+    "write.after:by-carrier-hour.by-carrier-hour",
+    "write.after:total.total",
+    "advance.after",
 )
 
 
@@ -35,5 +35,5 @@ def test_two_states_stay_exact_when_the_process_dies_between_their_writes(
         for times, point in enumerate(POINTS, start=1):
             dying.start("--die-at", f"{point}:{times}").die()
         # And in a takeover, between the claims of the two states.
-        dying.start("--die-at", "P0.claimed:by-carrier-hour.by-carrier-hour:1").die()
+        dying.start("--die-at", "claim.claimed:by-carrier-hour.by-carrier-hour:1").die()
         dying.finish_seen()

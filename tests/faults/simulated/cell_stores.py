@@ -128,7 +128,7 @@ class WatchedBackend(StateBackend):
 
     def _step(self, step: str) -> None:
         self.point(step)
-        if step == "P7.before" and self._store.world.chaos.happens("store_lost"):
+        if step == "write.before" and self._store.world.chaos.happens("store_lost"):
             raise UnknownOutcomeError("the connection was lost; the write was rolled back")
 
     def _note(self) -> None:

@@ -13,18 +13,25 @@ KINDS: tuple[StateKind, ...] = ("transactional", "opaque")
 COMMITTERS = ("balances", "aggregates")
 """One state gets puts and deletes, the second one, in a store of its own, gets partials merged."""
 
-TAKEOVER = ("P0.before-epoch", "P0.after-epoch", "P0.claimed", "P0.adopted")
+TAKEOVER = ("claim.before-epoch", "claim.after-epoch", "claim.claimed", "claim.adopted")
 BATCH = (
-    *("P1.before", "P1.after", "P2.before", "P2.after", "P3.before", "P3.after"),
-    *("P4.before", "P4.after"),
+    *(
+        "plan.before",
+        "plan.after",
+        "store-metadata.before",
+        "store-metadata.after",
+        "process.before",
+        "process.after",
+    ),
+    *("turn.before", "turn.after"),
 )
-COMMIT = ("P5.before", "P5.after", "P6.before", "P6.after", "P7.before", "P7.after")
-READ_BACK = ("P8.before", "P8.after")
-AFTERWARDS = ("P9.before", "P9.after", "P10.before", "P10.after")
+COMMIT = ("begin.before", "begin.after", "rows.before", "rows.after", "write.before", "write.after")
+READ_BACK = ("read-back.before", "read-back.after")
+AFTERWARDS = ("advance.before", "advance.after", "cleanup.before", "cleanup.after")
 POINTS = (*TAKEOVER, *BATCH, *COMMIT, *READ_BACK, *AFTERWARDS)
 """Every named point of the runtime, in the order in which a txid passes them."""
 
-RETRIED = ("P4.after", "P5.after", "P6.after", "P7.before", "P7.after")
+RETRIED = ("turn.after", "begin.after", "rows.after", "write.before", "write.after")
 
 Story = Literal["", "adopted", "undone", "landed", "lost", "retried"]
 """What came before: a first crash that leaves the txid in every store or in one of two, or a write
@@ -62,15 +69,15 @@ class Cell:
         """Where processes die: (name of a place, the how manieth time it is passed)."""
         if self.story == "adopted":
             # The first process claimed too; the one that dies is its successor.
-            again = 1 if self.point == "P0.adopted" else 2
-            return [("P9.before", self.txid), (self.place, again)]
+            again = 1 if self.point == "claim.adopted" else 2
+            return [("advance.before", self.txid), (self.place, again)]
         if self.story == "undone":
-            return [(self._at("P7.after", 0), self.txid), (self.place, 2)]
+            return [(self._at("write.after", 0), self.txid), (self.place, 2)]
         if self.story == "retried":
             # The attempt that was given up passed here too, but for the end of its last write.
-            again = not (self.point == "P7.after" and self.state == self.states - 1)
+            again = not (self.point == "write.after" and self.state == self.states - 1)
             return [(self.place, self.txid + again)]
-        if self.point.startswith("P2") and self.kind == "transactional":
+        if self.point.startswith("store-metadata.") and self.kind == "transactional":
             # Each txid passes there twice: with its plan, and with what it brought.
             return [(self.place, 2 * self.txid - 1)]
         return [(self.place, 1 if self.story else self.txid)]
@@ -79,9 +86,9 @@ class Cell:
     def lost_answer(self) -> tuple[str, int] | None:
         """At which passing of which place a write begins whose answer is lost."""
         if self.story in ("landed", "lost"):
-            return self._at("P7.before", self.state), self.txid
+            return self._at("write.before", self.state), self.txid
         if self.story == "retried":
-            return self._at("P7.before", self.states - 1), self.txid
+            return self._at("write.before", self.states - 1), self.txid
         return None
 
     def __str__(self) -> str:
@@ -104,14 +111,14 @@ def cells() -> Iterator[Cell]:
 
 def _cells(point: str, txid: int, kind: StateKind, states: int) -> Iterator[Cell]:
     each: list[int | None] = [None]
-    if point in COMMIT or point in READ_BACK or point == "P0.claimed":
+    if point in COMMIT or point in READ_BACK or point == "claim.claimed":
         each = [*range(states)]
     stories: list[Story] = [""]
     if point in READ_BACK:
         stories = ["landed", "lost"]
     elif point in TAKEOVER:
         stories = ["adopted"]
-        if states == 2 and point != "P0.adopted":
+        if states == 2 and point != "claim.adopted":
             stories += ["undone"]
     elif point in RETRIED:
         stories += ["retried"]

@@ -52,27 +52,27 @@ def stands(cell: Cell, death: Death) -> bool:
     """Whether a death was where the cell says, as ZooKeeper, stores and spout show."""
     txid, step = cell.txid, cell.point.partition(".")[0]
     held = [death.held(state) for state in range(cell.states)]
-    if step == "P0":
-        claims = {"P0.before-epoch": 0, "P0.after-epoch": 0, "P0.adopted": cell.states}
+    if step == "claim":
+        claims = {"claim.before-epoch": 0, "claim.after-epoch": 0, "claim.adopted": cell.states}
         count = claims[cell.point] if cell.state is None else cell.state + 1
         claimed = [death.claimed(state) for state in range(cell.states)]
         return (
-            death.epoch == (1 if cell.point == "P0.before-epoch" else 2)
+            death.epoch == (1 if cell.point == "claim.before-epoch" else 2)
             and claimed == [2] * count + [1] * (cell.states - count)
             and held == ([txid] * cell.states if cell.story == "adopted" else [txid, txid - 1])
-            and death.current == txid + (cell.point == "P0.adopted")
+            and death.current == txid + (cell.point == "claim.adopted")
         )
-    if step in ("P1", "P2", "P3") or cell.point == "P4.before":
+    if step in ("plan", "store-metadata", "process") or cell.point == "turn.before":
         return _stands_ahead(cell, death)
     if cell.story == "retried":
         return _stands_in_replay(cell, death)
     written = 0
     if cell.state is not None:
-        there = cell.point == "P7.after" or cell.story == "landed"
+        there = cell.point == "write.after" or cell.story == "landed"
         written = cell.state + there
-    elif step in ("P9", "P10"):
+    elif step in ("advance", "cleanup"):
         written = cell.states
-    advanced = step == "P10" or cell.point == "P9.after"
+    advanced = step == "cleanup" or cell.point == "advance.after"
     return (
         held == [txid] * written + [txid - 1] * (cell.states - written)
         and death.current == txid + advanced
@@ -82,11 +82,19 @@ def stands(cell: Cell, death: Death) -> bool:
 def _stands_ahead(cell: Cell, death: Death) -> bool:
     """The same for what is done ahead of the commits; an opaque spout plans as it emits."""
     txid, opaque = cell.txid, cell.kind == "opaque"
-    order = ["P1.before", "P1.after", "P2.before", "P2.after", "P3.before", "P3.after", "P4.before"]
+    order = [
+        "plan.before",
+        "plan.after",
+        "store-metadata.before",
+        "store-metadata.after",
+        "process.before",
+        "process.after",
+        "turn.before",
+    ]
     if opaque:
         order = [*order[:2], *order[4:], *order[2:4]]
     at = order.index(cell.point)
-    emitted, planned = at >= order.index("P3.after"), at >= order.index("P2.after")
+    emitted, planned = at >= order.index("process.after"), at >= order.index("store-metadata.after")
     return (
         (txid in death.emitted) == emitted
         and (txid in death.planned) == planned
@@ -97,7 +105,7 @@ def _stands_ahead(cell: Cell, death: Death) -> bool:
 
 def _stands_in_replay(cell: Cell, death: Death) -> bool:
     """The same for an attempt whose predecessor is in all stores."""
-    written = 0 if cell.state is None else cell.state + (cell.point == "P7.after")
+    written = 0 if cell.state is None else cell.state + (cell.point == "write.after")
     attempts = [1] * written + [0] * (cell.states - written)
     ledgers = [death.tables[name].ledger for name in COMMITTERS[: cell.states]]
     return (

@@ -22,11 +22,11 @@ CRASHES = """\
 A process dies at a named point of the real runtime (`Scheduler.point`) while txid 2, 3 or 4 is
 under way; another one is started on the same stores and ensemble and goes on to the end. Each point
 is tried with a transactional and an opaque spout and states of the same kind, with one state and
-with two in stores of their own, and a point of a state at each of them. A takeover that dies (P0)
+with two in stores of their own, and a point of a state at each of them. A takeover that dies
 is that of a successor, which finds the txid in all stores but not in ZooKeeper, or in one store of
-two. A read-back (P8) follows a lost answer, of a write that landed and of one that did not; where
+two. A read-back follows a lost answer, of a write that landed and of one that did not; where
 it fails too, all stores hold an attempt that was given up, and the one that replays it dies as well
-(P4 to P7). Each opaque attempt is cut anew. SQLite and PostgreSQL are real, with their own
+(turn to write). Each opaque attempt is cut anew. SQLite and PostgreSQL are real, with their own
 transactions; time and ZooKeeper are simulated.
 
 A cell is right if the process died where it should, as stores, ZooKeeper and spout show; if each
@@ -39,30 +39,30 @@ begun and, not knowing that it was deposed, tries more; after that B goes on. Ev
 is one order. B cuts what is left of the source otherwise than A. A write of A is refused by
 ZooKeeper (the version of the epoch's node) or by the store (its ledger)."""
 MEANINGS = {
-    "P0.before-epoch": "a new leader is about to claim the next epoch in ZooKeeper",
-    "P0.after-epoch": "it has claimed the epoch in ZooKeeper, and no state yet",
-    "P0.claimed": "it has claimed this state, and not those after it",
-    "P0.adopted": "it has advanced `current` over a txid that all states held",
-    "P1.before": "the spout is about to be asked for a batch",
-    "P1.after": "the batch is planned",
-    "P2.before": "the metadata of the batch is about to be stored in ZooKeeper",
-    "P2.after": "it is stored",
-    "P3.before": "the batch is about to be processed",
-    "P3.after": "it is processed",
-    "P4.before": "it begins to wait for its turn",
-    "P4.after": "its turn has come",
-    "P5.before": "a transaction of this state's store is about to begin",
-    "P5.after": "it has begun, and the ledger has let the attempt in",
-    "P6.before": "rows are about to be written",
-    "P6.after": "they are written, the ledger is not",
-    "P7.before": "the ledger is written too; the store has not made it durable",
-    "P7.after": "this state holds the txid, those after it do not",
-    "P8.before": "the answer of the store is lost; the ledger is about to be read back",
-    "P8.after": "the ledger was read",
-    "P9.before": "all states hold the txid, ZooKeeper does not know",
-    "P9.after": "`current` has advanced in ZooKeeper",
-    "P10.before": "the spout is about to be told",
-    "P10.after": "it was told",
+    "claim.before-epoch": "a new leader is about to claim the next epoch in ZooKeeper",
+    "claim.after-epoch": "it has claimed the epoch in ZooKeeper, and no state yet",
+    "claim.claimed": "it has claimed this state, and not those after it",
+    "claim.adopted": "it has advanced `current` over a txid that all states held",
+    "plan.before": "the spout is about to be asked for a batch",
+    "plan.after": "the batch is planned",
+    "store-metadata.before": "the metadata of the batch is about to be stored in ZooKeeper",
+    "store-metadata.after": "it is stored",
+    "process.before": "the batch is about to be processed",
+    "process.after": "it is processed",
+    "turn.before": "it begins to wait for its turn",
+    "turn.after": "its turn has come",
+    "begin.before": "a transaction of this state's store is about to begin",
+    "begin.after": "it has begun, and the ledger has let the attempt in",
+    "rows.before": "rows are about to be written",
+    "rows.after": "they are written, the ledger is not",
+    "write.before": "the ledger is written too; the store has not made it durable",
+    "write.after": "this state holds the txid, those after it do not",
+    "read-back.before": "the answer of the store is lost; the ledger is about to be read back",
+    "read-back.after": "the ledger was read",
+    "advance.before": "all states hold the txid, ZooKeeper does not know",
+    "advance.after": "`current` has advanced in ZooKeeper",
+    "cleanup.before": "the spout is about to be told",
+    "cleanup.after": "it was told",
 }
 """Where a process stands that dies at a point."""
 
@@ -149,7 +149,7 @@ def order_lines(sums: Mapping[StateKind, Interleavings]) -> Iterator[str]:
     yield "| kind | points of A | orders | right | refused by ZooKeeper | refused by the store |"
     yield "|---|---|---|---|---|---|"
     for kind, each in sums.items():
-        by_store = each.refused["P5.before"]
+        by_store = each.refused["begin.before"]
         by_zookeeper = each.refused.total() - by_store
         right = each.runs - len(each.wrong)
         columns = (each.points, each.runs, right, by_zookeeper, by_store)

@@ -132,7 +132,7 @@ def test_a_zombie_is_fenced_in_the_middle_of_its_transaction(kafka: KafkaBroker)
     successors = []
 
     def overtaken(step: str) -> None:
-        if step == "P7.before":
+        if step == "write.before":
             successors.append(opened(log, 2))
 
     zombie.point = overtaken
@@ -209,7 +209,7 @@ def test_who_only_looks_at_the_ledger_fences_nobody(kafka: KafkaBroker) -> None:
     backend, looks = opened(log, 1), []
 
     def look(step: str) -> None:
-        if step == "P7.before":
+        if step == "write.before":
             with sink.state.open().snapshot() as snapshot:
                 looks.append(snapshot.ledger)
 
@@ -228,7 +228,7 @@ def test_what_a_dead_coordinator_left_open_is_taken_back(kafka: KafkaBroker) -> 
     dead.commit(attempt(1), puts("a"))
 
     def dies(step: str) -> None:
-        if step == "P7.before":
+        if step == "write.before":
             dead._producer.flush(5)  # type: ignore[attr-defined]
             raise KeyboardInterrupt
 
@@ -249,7 +249,7 @@ def test_a_broker_that_dies_at_the_commit_leaves_each_txid_once(kafka: KafkaBrok
     log = Log(kafka, partitions=1)
     backend = opened(log, 1)
     backend.commit(attempt(1), puts("a"))
-    backend.point = lambda step: kafka.kill() if step == "P7.before" else None
+    backend.point = lambda step: kafka.kill() if step == "write.before" else None
     with pytest.raises(InfrastructureError):
         backend.commit(attempt(2), puts("b"))
     backend.point = lambda step: None

@@ -79,7 +79,7 @@ def test_a_query_that_fails_leaves_the_run_of_another_alone(
 ) -> None:
     """One function for two queries: the second one finds the tables taken, in between."""
     write(tmp_path, {"a": 1}, {"a": 2})
-    scheduler = Intruding("P5.before:total.total")
+    scheduler = Intruding("begin.before:total.total")
     function = ForeachBatch(words(tmp_path).graph, LOCAL, scheduler=scheduler)
     refused = []
 

@@ -113,5 +113,5 @@ class LogSumsSuite:
 
 def lost(step: str) -> None:
     """Lose the store after the rows and the ledger were written, before the commit."""
-    if step == "P7.before":
+    if step == "write.before":
         raise StoreUnavailable("lost")

@@ -74,7 +74,7 @@ class Stranger:
         assert self._row_locked.wait(LIMIT_S)
 
     def _on_point(self, step: str) -> None:
-        if step != "P6.before" or self._ledger_locked.is_set():
+        if step != "rows.before" or self._ledger_locked.is_set():
             return
         self._ledger_locked.set()
         end = time.monotonic() + LIMIT_S

@@ -79,7 +79,7 @@ def test_a_claim_between_a_commits_reading_and_its_write_refuses_it(
     claimed = threading.Event()
 
     def overtaken(step: str) -> None:
-        if step == "P7.before" and not claimed.is_set():
+        if step == "write.before" and not claimed.is_set():
             claimed.set()
             StateDriver(state, epoch=2)
 

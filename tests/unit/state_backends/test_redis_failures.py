@@ -110,7 +110,7 @@ def test_a_writer_in_between_is_seen(state: State, monkeypatch: pytest.MonkeyPat
     """The watch, not the reading before: the successor claims when the rows are computed."""
     old = StateDriver(state, epoch=1)
     old.backend.point = lambda name: (
-        None if name != "P7.before" else StateDriver(state, epoch=2).close()
+        None if name != "write.before" else StateDriver(state, epoch=2).close()
     )
 
     with pytest.raises(FencedError):

@@ -203,7 +203,7 @@ class Chaos:
         Returns:
             How long its work has to wait there; None if it may go on at once.
         """
-        times = ONCE_A_TERM_TIMES if place.startswith("P0") else 1
+        times = ONCE_A_TERM_TIMES if place.startswith("claim.") else 1
         if self.passes(place) or self.happens("crash", times):
             process.kill()
             return None
