@@ -59,7 +59,7 @@ INPUTS: dict[int, tuple[str, str]] = {
     45: ("metadata that no node has room for", "`BatchMetadataTooLarge`: txid and size"),
     46: ("an embedded server without directory, port or JVM", "`ConfigError`; another port"),
     47: ("a clock that jumps", "nothing: it is only shown"),
-    48: ("a session timeout that the server changes", "a line in the log: the granted one"),
+    48: ("a session timeout that the server changes", "nothing: the server's own limit holds"),
     49: ("a database that is down", "`StoreUnavailable`, at the start"),
     50: ("credentials that a database refuses", "`AuthError`, no password"),
     51: ("an unknown scheme or driver", "`TopologyError`: those known, and the way to more"),

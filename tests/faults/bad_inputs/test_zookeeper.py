@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,7 +22,6 @@ from txtopo import Config
 from txtopo.errors import AuthError, CoordinatorUnavailable
 from txtopo.runtime.start import start_topology
 from txtopo.transactional_state.zookeeper import diagnosis
-from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
 
 class Silent(BaseHTTPRequestHandler):
@@ -138,23 +136,3 @@ def test_a_server_without_a_quorum_is_not_written_to() -> None:
             f"{server.hosts} has no quorum: it is read-only or serves nobody; bring back the other",
             connect_timeout_s=2,
         )
-
-
-@bad_input(48)
-@pytest.mark.parametrize(("asked_s", "granted"), [(90, "60"), (0.5, "1"), (4, None)])
-def test_a_session_timeout_that_the_server_changes_is_logged(
-    zookeeper: ZooKeeperProcess,
-    caplog: pytest.LogCaptureFixture,
-    asked_s: float,
-    granted: str | None,
-) -> None:
-    """A server grants 2 of its ticks or more, here a second, up to a limit, here a minute."""
-    with caplog.at_level(logging.WARNING, "txtopo"):
-        ZooKeeperTransactionalState(zookeeper.hosts, "t", session_timeout_s=asked_s).close()
-
-    said = [each.getMessage() for each in caplog.records if "session_timeout_s" in each.msg]
-    if granted is None:
-        assert said == []
-    else:
-        assert len(said) == 1
-        assert f"session_timeout_s is {asked_s:g}, but zookeeper grants {granted} s;" in said[0]

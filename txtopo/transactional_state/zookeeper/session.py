@@ -53,7 +53,6 @@ from txtopo.retries import warn_of_retry
 from txtopo.transactional_state.nodes import INNER_NODE
 from txtopo.transactional_state.zookeeper.access import ZooKeeperAccess
 from txtopo.transactional_state.zookeeper.diagnosis import why_unreachable
-from txtopo.transactional_state.zookeeper.granted import warn_of_another_timeout
 
 SLICE_S = 0.1
 """How long one wait lasts before it is looked whether there is something to do."""
@@ -112,7 +111,6 @@ class ZooKeeperSession:
             raise ConfigError(
                 f"zookeeper hosts cannot be read; got {hosts!r}; expected 'host:port,host:port'"
             ) from error
-        warn_of_another_timeout(self._client, session_timeout_s)
         judge_logins(self._client)
         self._client.add_listener(self._changed)
         self._live = self._client.start_async()

@@ -57,7 +57,8 @@ class ZooKeeperTransactionalState(TransactionalState):
         digest: ``"user:password"``.
         sasl: kazoo's ``sasl_options``.
         tls: kazoo's TLS arguments.
-        session_timeout_s: A leader that is silent for longer is deposed.
+        session_timeout_s: A leader that is silent for longer is deposed. A server grants 2 to 20 of
+            its ticks and takes the nearest limit, without an error, for anything else.
         connect_timeout_s: How long the first connection is tried.
         locate: Called while there is no connection; says where the server is now.
         on_close: Called once when the session has ended.
