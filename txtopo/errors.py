@@ -180,15 +180,35 @@ class PlugInError(PromiseError):
 
 
 class TopologyChanged(PromiseError):
-    """The topology of an id has other components or states than before; ``changes`` says which."""
+    """The topology of an id has other components or states than before.
+
+    Attributes:
+        changes: Each difference, in words.
+    """
+
+    changes: tuple[str, ...]
 
 
 class OperationUnfinished(PromiseError):
-    """An operator's verb was begun and has not ended; call the same verb again."""
+    """An operator's verb was begun and has not ended; call the same verb again.
+
+    Attributes:
+        verb: Name of the verb.
+        arguments: What it was called with.
+    """
+
+    verb: str
+    arguments: dict[str, object]
 
 
 class CoordinatorActive(PromiseError):
-    """A coordinator leads, so an operator's verb must not run; stop its run first."""
+    """A coordinator leads, so an operator's verb must not run; stop its run first.
+
+    Attributes:
+        leader: The candidate that leads, with its host and process id.
+    """
+
+    leader: object
 
 
 class SourceDataLost(PromiseError):

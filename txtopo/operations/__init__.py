@@ -1,4 +1,4 @@
-"""Operators' verbs: for the states that faults leave behind. See ``docs/operations.md``."""
+"""The operator's verbs, which repair what faults leave behind. See ``docs/operations.md``."""
 
 from txtopo.operations.forget import forget
 from txtopo.operations.plan import Plan

@@ -1,11 +1,11 @@
-"""forget: lets go of a topology; its rows stay, and another topology may have its tables.
+"""The verb ``forget``, which gives up a topology or one of its states; no row is touched.
 
-A released ledger keeps its txid and epoch, so that rows keep their meaning and a coordinator that
-wakes up stays fenced. It names no owner and no ensemble any more. Whoever wants the tables says
-from where it goes on: with ``rebuild``. One state of a topology can be released alone.
+A released ledger keeps its txid and epoch. So its rows keep their meaning, and a coordinator that
+wakes up later is still refused. The ledger names no owner and no ensemble any more. The next owner
+of the tables calls ``rebuild`` and says where its source starts.
 
-Order: the note in ``/current``; the ledgers, one after the other; the batches; all other nodes in
-one write.
+Order of the writes: the verb into ``/current``; the ledgers, one after the other; deletion of the
+batches; deletion of all other nodes in one write.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 from txtopo.config import Config
 from txtopo.errors import StateUsageError
 from txtopo.metadata import Json
-from txtopo.operations.plan import Plan, Step, Work, check_turn, note, planned
+from txtopo.operations.plan import (
+    Plan,
+    VerbStep,
+    VerbSteps,
+    check_unfinished,
+    make_plan,
+    note_begun,
+)
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, holder
 from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner
 from txtopo.transactional_state.nodes import BATCHES, CURRENT, EPOCH, QUARANTINE
@@ -37,23 +44,23 @@ def forget(
     state: str | None = None,
     access: Access = Access(),
 ) -> Plan:
-    """Delete what ZooKeeper has of a topology, and release its states. No row is touched.
+    """Delete the nodes of a topology in ZooKeeper, and release its states. No row is touched.
 
     Args:
         topology: The topology, which must not run.
         config: As for ``start``.
-        state: Release only this one, named ``component.state`` as ``show`` does, and delete
-            nothing in ZooKeeper.
-        access: How ZooKeeper is reached.
+        state: Release only this state, given as ``component.state``, and delete nothing in
+            ZooKeeper.
+        access: How to reach ZooKeeper, if the ``Config`` is not enough.
 
     Raises:
         CoordinatorActive: A coordinator leads; stop it first.
-        CorruptNodeError: A node cannot be read; put it back with ``repair_node``.
+        CorruptNodeError: A node cannot be read; restore it with ``repair_node``.
         StateUsageError: The topology has no such state.
     """
     if state is not None:
-        return planned(_Release(state, {"state": state}), topology, config, access)
-    return planned(_Forget(), topology, config, access)
+        return make_plan(_Release(state, {"state": state}), topology, config, access)
+    return make_plan(_Forget(), topology, config, access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +69,19 @@ class _Release:
     arguments: dict[str, Json]
     name: str = "forget"
 
-    def look(self, site: OperatorSession) -> Work:
-        if self.state not in site.backends:
+    def look(self, session: OperatorSession) -> VerbSteps:
+        if self.state not in session.backends:
             raise StateUsageError(
-                f"topology {site.graph.id!r} has no state {self.state!r}; expected one of "
-                f"{', '.join(site.backends)}",
+                f"topology {session.graph.id!r} has no state {self.state!r}; expected one of "
+                f"{', '.join(session.backends)}",
                 state=self.state,
             )
-        check_turn(self, site.contents())
-        ledger = site.ledgers()[self.state]
-        if ledger is None or ledger.topology != site.graph.id:
-            return Work()
-        step = _release_step(site, self.state, ledger)
-        return Work([step], {self.state: ledger}, takes_over=True)
+        check_unfinished(self, session.contents())
+        ledger = session.ledgers()[self.state]
+        if ledger is None or ledger.topology != session.graph.id:
+            return VerbSteps()
+        step = _release_step(session, self.state, ledger)
+        return VerbSteps([step], {self.state: ledger}, takes_over=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,50 +89,52 @@ class _Forget:
     arguments: dict[str, Json] = field(default_factory=dict)
     name: str = "forget"
 
-    def look(self, site: OperatorSession) -> Work:
-        known = site.known
-        contents = site.contents()
-        check_turn(self, contents)
+    def look(self, session: OperatorSession) -> VerbSteps:
+        known = session.known
+        contents = session.contents()
+        check_unfinished(self, contents)
         mine: dict[str, Ledger] = {
             name: ledger
-            for name, ledger in site.ledgers().items()
-            if ledger is not None and ledger.topology == site.graph.id
+            for name, ledger in session.ledgers().items()
+            if ledger is not None and ledger.topology == session.graph.id
         }
         if not known and not mine:
-            return Work()
+            return VerbSteps()
         children = [
             f"{parent}/{name}"
             for parent in (BATCHES, QUARANTINE)
-            for name in site.state.children(parent)
+            for name in session.state.children(parent)
         ]
         groups = [children[at : at + DELETES_MAX] for at in range(0, len(children), DELETES_MAX)]
-        return Work(
+        return VerbSteps(
             [
-                Step(
+                VerbStep(
                     f"note in {CURRENT} that the topology is being forgotten",
-                    lambda claim: claim.write(note(self, contents.current)),
+                    lambda claim: claim.write(note_begun(self, contents.current)),
                 ),
-                *(_release_step(site, name, ledger) for name, ledger in mine.items()),
+                *(_release_step(session, name, ledger) for name, ledger in mine.items()),
                 *(
-                    Step(f"delete {len(group)} nodes from {group[0]} on", partial(_delete, group))
+                    VerbStep(
+                        f"delete {len(group)} nodes from {group[0]} on", partial(_delete, group)
+                    )
                     for group in groups
                 ),
-                Step(f"delete {CURRENT} and {EPOCH}", _end),
+                VerbStep(f"delete {CURRENT} and {EPOCH}", _end),
             ],
             mine,
             takes_over=True,
         )
 
 
-def _release_step(site: OperatorSession, name: str, ledger: Ledger) -> Step:
+def _release_step(session: OperatorSession, name: str, ledger: Ledger) -> VerbStep:
     text = f"release state {name!r}, which keeps its rows and txid {ledger.txid}"
-    if not site.may_claim(name, ledger) and site.state.get(EPOCH) is not None:
+    if not session.may_claim(name, ledger) and session.state.get(EPOCH) is not None:
         text += f"; it is taken from {holder(ledger)}"
-    return Step(text, partial(_release, name))
+    return VerbStep(text, partial(_release, name))
 
 
 def _release(name: str, claim: VerbClaim) -> None:
-    claim.site.backends[name].claim(Claim(Owner(RELEASED), claim.epoch))
+    claim.session.backends[name].claim(Claim(Owner(RELEASED), claim.epoch))
 
 
 def _delete(paths: list[str], claim: VerbClaim) -> None:

@@ -1,14 +1,16 @@
-"""Plan: what a verb will do, told before it does it.
+"""Plan: the steps of a verb, shown to the operator before any of them is done.
 
-A verb that changes something returns a plan and has written nothing yet. ``print(plan)`` shows it,
-``plan.apply()`` does it. Then the verb looks again, under the lock: if it would do something else
-by now it refuses. Each step may be the last before the process is killed; the same verb with the
-same arguments then goes on, and a plan without steps says that nothing is left to do.
+A verb that changes something returns a plan and has written nothing yet. ``print(plan)`` shows its
+steps and ``plan.apply()`` does them. ``apply`` first looks again, while it leads, and refuses if
+the steps have changed. The process may be killed after any step: the same verb with the same
+arguments then goes on, and its plan has no steps once nothing is left to do.
 
-A verb that takes more than one step first notes itself in ``/current``. As long as the note stands
-no coordinator begins, and no other verb but ``repair_node``; the last step takes it away.
+A verb of more than one step first writes its name and arguments into ``/current``, and removes them
+with its last step. In between no coordinator starts, and ``repair_node`` is the only other verb
+that runs.
 
-Metadata of batches as operators give it: in the form in which ``show()`` prints it.
+The rest of this file is about the metadata that an operator passes in. It has the form in which
+``show()`` prints it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError
 from txtopo.metadata import BatchMetadata, Json, json_flaw
-from txtopo.operations.session import Access, OperatorSession, VerbClaim, open_site
+from txtopo.operations.session import Access, OperatorSession, VerbClaim, open_operator_session
 from txtopo.runtime.journaling import from_json, to_json
 from txtopo.state.ledger import Ledger
 from txtopo.transactional_state.journal import JournalContents, put_batch, unfinished
@@ -33,64 +35,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One step of a verb.
-
-    Attributes:
-        text: What it does.
-        do: Does it.
-    """
-
-    text: str
-    do: Callable[[VerbClaim], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What is to be done.
-
-    Attributes:
-        steps: In this order; none if all is as it should be.
-        ledgers: The states that have to be claimed, with what was read of them; None if the steps
-            claim what they need themselves.
-        takes_over: Claim them also from another owner or ensemble, if that is what was read.
-    """
-
-    steps: Sequence[Step] = ()
-    ledgers: Mapping[str, Ledger | None] | None = None
-    takes_over: bool = False
-
-
-class Verb(Protocol):
-    """One of the operator's verbs, with its arguments."""
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        ...
-
-    @property
-    def arguments(self) -> dict[str, Json]:
-        """What it was called with, by which it is known again."""
-        ...
-
-    def look(self, site: OperatorSession) -> Work:
-        """Find out what is to be done. Writes nothing.
-
-        Raises:
-            TxtopoError: The verb cannot help here; the message says what can.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
-    """What a verb will do; nothing of it is done before :meth:`apply`.
+    """The steps of a verb. None of them is done before :meth:`apply`.
 
     Attributes:
         verb: Name of the verb.
         topology_id: Id of the topology.
-        steps: What it will do, in order; empty if nothing is left to do.
+        steps: Description of each step, in order; empty if nothing is left to do.
     """
 
     verb: str
@@ -106,47 +57,99 @@ class Plan:
         return "\n".join([f"{head}:", *(f"{at}. {text}" for at, text in enumerate(self.steps, 1))])
 
     def apply(self) -> None:
-        """Do what the plan says.
+        """Do the steps.
 
         Raises:
             CoordinatorActive: A coordinator leads; stop it first. Nothing was written.
-            StateUsageError: Something has changed since; make a new plan. Nothing was written.
-            InfrastructureError: Something cannot be reached; make the same plan again later.
+            StateUsageError: The steps would be others by now; make a new plan. Nothing was written.
+            InfrastructureError: ZooKeeper or a store cannot be reached; make the plan again later.
+                Steps that were done stay done.
         """
-        with open_site(*self._open) as site, site.leading():
-            work = self._verb.look(site)
+        with open_operator_session(*self._open) as session, session.leading():
+            work = self._verb.look(session)
             texts = _texts(work)
             if texts != self.steps:
                 raise StateUsageError(
-                    f"what {self.verb} would do has changed since it was planned; got "
+                    f"the steps of {self.verb} have changed since the plan was made; got "
                     f"{list(texts)}; expected {list(self.steps)}; make a new plan and look at it",
                     steps=texts,
                 )
             if not work.steps:
                 return
-            claim = VerbClaim(site, 0) if work.ledgers is None else _claim(site, work)
+            claim = VerbClaim(session, 0) if work.ledgers is None else _claim(session, work)
             for at, step in enumerate(work.steps):
-                site.point(f"operator.before:{at}")
+                session.point(f"operator.before:{at}")
                 step.do(claim)
-                site.point(f"operator.after:{at}")
+                session.point(f"operator.after:{at}")
 
 
-def planned(verb: Verb, topology: Topology, config: Config, access: Access) -> Plan:
-    """Let a verb look, and return what it will do.
+def make_plan(verb: Verb, topology: Topology, config: Config, access: Access) -> Plan:
+    """Return the plan of a verb.
 
     Raises:
         CoordinatorActive: A coordinator leads; stop it first.
     """
-    with open_site(topology, config, access) as site, site.leading():
-        texts = _texts(verb.look(site))
+    with open_operator_session(topology, config, access) as session, session.leading():
+        texts = _texts(verb.look(session))
     return Plan(verb.name, topology.id, texts, verb, (topology, config, access))
 
 
-def check_turn(verb: Verb, contents: JournalContents) -> bool:
-    """Return whether this very verb was begun already.
+class Verb(Protocol):
+    """An operator's verb with its arguments."""
+
+    @property
+    def name(self) -> str:
+        """Name of the function."""
+        ...
+
+    @property
+    def arguments(self) -> dict[str, Json]:
+        """Its arguments, by which an unfinished call is recognised."""
+        ...
+
+    def look(self, session: OperatorSession) -> VerbSteps:
+        """Read what is there and return the steps that are left. Writes nothing.
+
+        Raises:
+            TxtopoError: The verb cannot help here; the message says what can.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class VerbSteps:
+    """The steps of a verb, and the states that it claims before the first one.
+
+    Attributes:
+        steps: The steps, in order; empty if nothing is left to do.
+        ledgers: The states to claim, with the ledger that was read of each. With an empty mapping
+            only ZooKeeper is claimed; with None nothing is, and the steps protect themselves.
+        takes_over: Claim a state even if its ledger names another owner or ensemble.
+    """
+
+    steps: Sequence[VerbStep] = ()
+    ledgers: Mapping[str, Ledger | None] | None = None
+    takes_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VerbStep:
+    """One step of a verb.
+
+    Attributes:
+        text: Description for the operator.
+        do: Does the step, with the epoch that the verb has claimed.
+    """
+
+    text: str
+    do: Callable[[VerbClaim], None]
+
+
+def check_unfinished(verb: Verb, contents: JournalContents) -> bool:
+    """Return whether this call of the verb was begun before and has not ended.
 
     Raises:
-        OperationUnfinished: Another one was, or the same with other arguments; finish that first.
+        OperationUnfinished: Another call is unfinished, of any verb; finish that one first.
     """
     operation = contents.operation
     if operation is None:
@@ -156,13 +159,13 @@ def check_turn(verb: Verb, contents: JournalContents) -> bool:
     return True
 
 
-def note(verb: Verb, current: int, **facts: Json) -> Put:
-    """Return the step that notes a verb as begun."""
+def note_begun(verb: Verb, current: int, **facts: Json) -> Put:
+    """Return the write that names a verb in ``/current`` as begun."""
     operation: dict[str, Json] = {"verb": verb.name, "arguments": verb.arguments, **facts}
     return Put(CURRENT, {"current": current, "operation": operation})
 
 
-def _texts(work: Work) -> tuple[str, ...]:
+def _texts(work: VerbSteps) -> tuple[str, ...]:
     texts = tuple(step.text for step in work.steps)
     if not texts or work.ledgers is None:
         return texts
@@ -171,10 +174,10 @@ def _texts(work: Work) -> tuple[str, ...]:
     return (claims, *texts)
 
 
-def _claim(site: OperatorSession, work: Work) -> VerbClaim:
+def _claim(session: OperatorSession, work: VerbSteps) -> VerbClaim:
     assert work.ledgers is not None
-    claim = site.claim(work.ledgers, takes_over=work.takes_over)
-    now = site.ledgers()
+    claim = session.claim(work.ledgers, takes_over=work.takes_over)
+    now = session.ledgers()
     for name, before in work.ledgers.items():
         after = now[name]
         if after is not None and (before or Ledger("", 0)).writer != after.writer:
@@ -187,14 +190,19 @@ def _claim(site: OperatorSession, work: Work) -> VerbClaim:
 
 
 BEGINNING = BatchMetadata(None, {})
-"""Where a source stands before txid 1."""
+"""The position of a source before txid 1."""
 
 
-def checked_metadata(site: OperatorSession, txid: int, value: Json) -> BatchMetadata:
-    """Return metadata that says where a batch ended; alone, or with its attempt as a node has it.
+def checked_metadata(session: OperatorSession, txid: int, value: Json) -> BatchMetadata:
+    """Return metadata that an operator gave, if it says where the batch ended.
+
+    Args:
+        session: The session.
+        txid: Txid of the batch, for errors.
+        value: The metadata, or a whole node with attempt and metadata, as ``show()`` has both.
 
     Raises:
-        StateUsageError: It does not.
+        StateUsageError: It cannot be read, or does not say where the batch ended.
     """
     if isinstance(value, dict) and {*value, "content"} == {"attempt", "metadata", "content"}:
         value = value["metadata"]
@@ -203,7 +211,7 @@ def checked_metadata(site: OperatorSession, txid: int, value: Json) -> BatchMeta
     cut = value.get("cut") if isinstance(value, dict) else None
     if flaw is None and keys == {"planned", "cut"} and isinstance(cut, dict | None):
         metadata = from_json(txid, value)
-        if metadata.cut is not None or not site.chained:
+        if metadata.cut is not None or not session.chained:
             return metadata
         flaw = "its cut is None, so it does not say where the batch ended in each partition"
     raise StateUsageError(
@@ -215,18 +223,18 @@ def checked_metadata(site: OperatorSession, txid: int, value: Json) -> BatchMeta
     )
 
 
-def carried(before: BatchMetadata | None, metadata: BatchMetadata) -> BatchMetadata:
-    """Return metadata in which partitions that are not named stand where they stood before."""
+def with_unnamed_partitions(before: BatchMetadata | None, metadata: BatchMetadata) -> BatchMetadata:
+    """Return *metadata*, with the position in *before* for each partition that it does not name."""
     if metadata.cut is None or before is None or before.cut is None:
         return metadata
     return BatchMetadata(metadata.planned, {**before.cut, **metadata.cut})
 
 
-def stored(attempt: TransactionAttempt, metadata: BatchMetadata) -> Put:
-    """Return the step that stores a batch."""
+def put_metadata(attempt: TransactionAttempt, metadata: BatchMetadata) -> Put:
+    """Return the write that stores the metadata of a batch."""
     return put_batch(StoredBatch(attempt, to_json(metadata), metadata.content))
 
 
-def dropped(txids: Iterable[int]) -> list[Delete]:
-    """Return the steps that delete batches."""
+def delete_batches(txids: Iterable[int]) -> list[Delete]:
+    """Return the writes that delete the metadata of batches."""
     return [Delete(batch_path(txid)) for txid in sorted(txids)]

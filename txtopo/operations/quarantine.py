@@ -1,13 +1,14 @@
-"""quarantine: takes a batch that cannot pass out of the order, without breaking the order.
+"""The verb ``quarantine``, which takes a batch that always fails out of the order of txids.
 
-The txid is committed as an empty batch: every ledger gets it, and rows that an earlier attempt left
-are taken back. The next batch starts where this one ended. For a transactional spout that is what
-was planned; for a spout whose emitters decide where a batch ends it is what was stored when the
-batch was processed, and if that never succeeded only its user can say it. What the batch was is
-kept in ``/quarantine/<txid>``.
+The txid is committed as an empty batch: every ledger gets it, and rows that an earlier attempt
+wrote are taken back. The next batch starts where this one ended. For a transactional spout the plan
+says where that is. If emitters decide where a batch ends, it was stored when the batch was
+processed; if no attempt came that far, the operator has to say it. The attempt and metadata of the
+batch are kept in ``/quarantine/<txid>``.
 
-Order: the note in ``/current`` together with ``/quarantine/<txid>``; the states, one after the
-other; the new ``current`` with the end of the batch, and the note away, in one write.
+Order of the writes: the verb into ``/current`` together with ``/quarantine/<txid>``; the states,
+one after the other; in one write the new ``current``, the end of the batch, and the removal of the
+verb.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from txtopo.metadata import BatchMetadata, Json
 from txtopo.operations.plan import (
     BEGINNING,
     Plan,
-    Step,
-    Work,
-    carried,
-    check_turn,
+    VerbStep,
+    VerbSteps,
+    check_unfinished,
     checked_metadata,
-    note,
-    planned,
-    stored,
+    make_plan,
+    note_begun,
+    put_metadata,
+    with_unnamed_partitions,
 )
 from txtopo.operations.session import Access, OperatorSession, VerbClaim
 from txtopo.runtime.journaling import from_json, to_json
@@ -54,24 +55,24 @@ def quarantine(
     reason: str = "",
     access: Access = Access(),
 ) -> Plan:
-    """Commit the batch that blocks a topology as an empty one, and keep what it was.
+    """Commit the batch that blocks a topology as an empty one, and keep its metadata.
 
     Args:
         topology: The topology, which must not run.
         txid: The lowest uncommitted txid: the one that ``PoisonBatchError`` names.
         config: As for ``start``.
         end: Where the batch ends, as ``{"planned": …, "cut": …}``; needed when the emitters of a
-            partitioned or opaque spout decide that and never got through with this batch. Of
-            partitions that it does not name nothing is skipped.
-        reason: Kept with the batch.
-        access: How ZooKeeper is reached.
+            partitioned or opaque spout decide that and no attempt was processed. In partitions
+            that it does not name nothing is skipped.
+        reason: A text that is kept with the batch.
+        access: How to reach ZooKeeper, if the ``Config`` is not enough.
 
     Raises:
-        StateUsageError: It cannot be done; the message says why.
+        StateUsageError: The batch cannot be taken out; the message says why.
         CoordinatorActive: A coordinator leads; stop it first.
     """
     arguments: dict[str, Json] = {"txid": txid, "end": end, "reason": reason}
-    return planned(_Quarantine(txid, end, reason, arguments), topology, config, access)
+    return make_plan(_Quarantine(txid, end, reason, arguments), topology, config, access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,12 @@ class _Quarantine:
     arguments: dict[str, Json]
     name: str = "quarantine"
 
-    def look(self, site: OperatorSession) -> Work:
-        contents = site.journal.read()
-        begun = check_turn(self, contents)
-        kept = site.state.get(batch_path(self.txid, QUARANTINE))
+    def look(self, session: OperatorSession) -> VerbSteps:
+        contents = session.journal.read()
+        begun = check_unfinished(self, contents)
+        kept = session.state.get(batch_path(self.txid, QUARANTINE))
         if kept is not None and not begun and self.txid < contents.current:
-            return Work()
+            return VerbSteps()
         if self.txid != contents.current:
             raise StateUsageError(
                 f"txid {self.txid} cannot be taken out; expected {contents.current}, the lowest "
@@ -95,25 +96,25 @@ class _Quarantine:
                 txid=self.txid,
                 current=contents.current,
             )
-        ledgers = site.ledgers()
+        ledgers = session.ledgers()
         for name, ledger in ledgers.items():
-            self._check(site, contents, name, ledger)
-        end = self._end(site, contents)
-        return Work(
+            self._check(session, contents, name, ledger)
+        end = self._end(session, contents)
+        return VerbSteps(
             [
-                Step(
+                VerbStep(
                     f"note in {CURRENT} that txid {self.txid} is being taken out, and keep what is "
                     f"known of it in {batch_path(self.txid, QUARANTINE)}",
                     partial(self._begin, contents),
                 ),
                 *(
-                    Step(
+                    VerbStep(
                         f"commit txid {self.txid} to state {name!r} as an empty batch",
                         partial(self._commit, name),
                     )
                     for name in ledgers
                 ),
-                Step(
+                VerbStep(
                     f"let txid {self.txid} end at {to_json(end)!r:.300}, go on at txid "
                     f"{self.txid + 1}",
                     partial(self._end_it, end),
@@ -123,7 +124,7 @@ class _Quarantine:
         )
 
     def _check(
-        self, site: OperatorSession, contents: JournalContents, name: str, ledger: Ledger | None
+        self, session: OperatorSession, contents: JournalContents, name: str, ledger: Ledger | None
     ) -> None:
         held = 0 if ledger is None else ledger.txid
         if held not in (self.txid - 1, self.txid):
@@ -134,7 +135,7 @@ class _Quarantine:
             )
         since = (contents.operation or {}).get("epoch")
         ours = ledger is not None and isinstance(since, int) and ledger.writer_epoch >= since
-        if held == self.txid and site.kind(name) == "transactional" and not ours:
+        if held == self.txid and session.kind(name) == "transactional" and not ours:
             raise StateUsageError(
                 f"state {name!r} holds txid {self.txid} already and is transactional: it keeps no "
                 "earlier values, so it cannot take the batch back; mend what stops the other "
@@ -142,15 +143,15 @@ class _Quarantine:
                 state=name,
             )
 
-    def _end(self, site: OperatorSession, contents: JournalContents) -> BatchMetadata:
+    def _end(self, session: OperatorSession, contents: JournalContents) -> BatchMetadata:
         """Return where the batch ends.
 
-        No later batch has to be planned anew when that is given: those of an opaque spout are cut
-        anew anyway, and one of a partitioned spout is not cut before this one is.
+        Later batches need no new plan when the operator gives the end: an opaque spout cuts them
+        again anyway, and a partitioned spout has not cut them before this one.
         """
         batch = contents.batches.get(self.txid)
         known = None if batch is None else from_json(self.txid, batch.metadata)
-        complete = known is not None and (known.cut is not None or not site.chained)
+        complete = known is not None and (known.cut is not None or not session.chained)
         if self.end is None:
             if known is not None and complete:
                 return known
@@ -162,8 +163,8 @@ class _Quarantine:
                 "behind the records that cannot be processed",
                 txid=self.txid,
             )
-        given = checked_metadata(site, self.txid, self.end)
-        if complete and site.repeatable and given != known:
+        given = checked_metadata(session, self.txid, self.end)
+        if complete and session.repeatable and given != known:
             raise StateUsageError(
                 f"txid {self.txid} of a transactional spout ends where it was planned to end; got "
                 f"end={self.end!r:.200}; expected none, or {known}",
@@ -171,7 +172,7 @@ class _Quarantine:
             )
         before = contents.batches.get(self.txid - 1)
         last = BEGINNING if before is None else from_json(self.txid - 1, before.metadata)
-        return carried(last, given)
+        return with_unnamed_partitions(last, given)
 
     def _begin(self, contents: JournalContents, claim: VerbClaim) -> None:
         batch = contents.batches.get(self.txid)
@@ -185,7 +186,7 @@ class _Quarantine:
             kept["content"] = batch.content
         begun = contents.operation
         since = claim.epoch if begun is None else begun["epoch"]
-        steps = [note(self, self.txid, epoch=since)]
+        steps = [note_begun(self, self.txid, epoch=since)]
         if begun is None:
             steps.append(Put(batch_path(self.txid, QUARANTINE), kept))
         claim.write(*steps)
@@ -194,4 +195,6 @@ class _Quarantine:
         claim.commit(name, self.txid, Puts({}))
 
     def _end_it(self, end: BatchMetadata, claim: VerbClaim) -> None:
-        claim.write(stored(claim.attempt(self.txid), end), Put(CURRENT, {"current": self.txid + 1}))
+        claim.write(
+            put_metadata(claim.attempt(self.txid), end), Put(CURRENT, {"current": self.txid + 1})
+        )

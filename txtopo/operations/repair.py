@@ -1,15 +1,15 @@
-"""repair_node: puts back one node of ZooKeeper that cannot be read, from what is known or given.
+"""The verb ``repair_node``, which restores one node of ZooKeeper that is lost or cannot be read.
 
-What is known:
+What can be derived from the rest:
 
 * ``/epoch``: any number above all that ledgers and batches name, if a ledger was ever claimed; with
-  the token of the ensemble that the ledgers name, by which they know the coordinator again.
-* ``/current``: follows from the ledgers and the batches, as a takeover would decide it.
-* ``/batches/<txid>`` that no state holds: it and the later ones may be planned anew. Of an opaque
-  spout also one that some state holds: it is undone and cut anew.
+  the token of the ensemble that the ledgers name, so that they accept the coordinator again.
+* ``/current``: it follows from the ledgers and the batches, as in a takeover.
+* ``/batches/<txid>`` that no state holds: this batch and the later ones may be planned again. For
+  an opaque spout this is true of a batch that some state holds as well: it is undone and cut again.
 
 Everything else has to be given, in the form in which ``show()`` prints it. A node that can be read
-is never written over.
+is never overwritten.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import SchemaVersionError, StateUsageError, TxtopoError
 from txtopo.metadata import BatchMetadata, Json
-from txtopo.operations.plan import Plan, Step, Work, checked_metadata, dropped, planned, stored
+from txtopo.operations.plan import (
+    Plan,
+    VerbStep,
+    VerbSteps,
+    checked_metadata,
+    delete_batches,
+    make_plan,
+    put_metadata,
+)
 from txtopo.operations.session import Access, OperatorSession, Reading, VerbClaim, read
 from txtopo.runtime.journaling import from_json
 from txtopo.state.ledger import Ledger
@@ -39,8 +47,7 @@ from txtopo.transactional_state.nodes import (
     epoch_of,
     txid_of,
 )
-from txtopo.transactional_state.store import CompareAndSet, Node, Put
-from txtopo.transactional_state.store import Step as Write
+from txtopo.transactional_state.store import CompareAndSet, Node, Put, Step
 
 if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology
@@ -54,22 +61,24 @@ def repair_node(
     value: Json = None,
     access: Access = Access(),
 ) -> Plan:
-    """Put back a node that is missing or cannot be read.
+    """Restore a node that is missing or cannot be read.
 
     Args:
         topology: The topology, which must not run.
-        path: As the error names it, below the topology: ``/epoch``, ``/current`` or
-            ``/batches/<txid as 20 digits>``. ``/epoch`` comes first, then ``/current``.
+        path: Its path below the topology, as the error names it: ``/epoch``, ``/current`` or
+            ``/batches/<txid as 20 digits>``. If several are lost, restore ``/epoch`` first, then
+            ``/current``.
         config: As for ``start``.
-        value: What it held, as ``show()`` or ZooKeeper had it; needed when it is not known.
-        access: How ZooKeeper is reached.
+        value: What the node held, as ``show()`` or a snapshot of ZooKeeper had it; needed when it
+            cannot be derived.
+        access: How to reach ZooKeeper, if the ``Config`` is not enough.
 
     Raises:
-        StateUsageError: The value is not known, or not possible; nothing was written.
+        StateUsageError: The value cannot be derived, or contradicts the rest; nothing was written.
         SchemaVersionError: A newer txtopo wrote the node; upgrade this one.
         CoordinatorActive: A coordinator leads; stop it first.
     """
-    return planned(
+    return make_plan(
         _RepairNode(path, value, {"path": path, "value": value}), topology, config, access
     )
 
@@ -81,19 +90,19 @@ class _RepairNode:
     arguments: dict[str, Json]
     name: str = "repair_node"
 
-    def look(self, site: OperatorSession) -> Work:
+    def look(self, session: OperatorSession) -> VerbSteps:
         known = self.path in (EPOCH, CURRENT) or self.path.startswith(f"{BATCHES}/")
         if not known:
             raise StateUsageError(
                 f"there is no node {self.path!r}; expected {EPOCH}, {CURRENT} or {BATCHES}/<txid>"
             )
-        reading = read(site)
+        reading = read(session)
         node = reading.nodes.get(self.path)
         if isinstance(node, SchemaVersionError):
             raise node
         if isinstance(node, Node):
             if self.value in (None, node.value):
-                return Work()
+                return VerbSteps()
             raise StateUsageError(
                 f"node {self.path} can be read and is not written over; got {self.value!r:.200}; "
                 f"it holds {node.value!r:.200}; expected no value; rewind and rebuild change what "
@@ -104,14 +113,14 @@ class _RepairNode:
         if errors:
             raise errors[0]
         if self.path == EPOCH:
-            return self._epoch(site, reading)
+            return self._epoch(session, reading)
         if not isinstance(epoch := reading.nodes[EPOCH], Node):
             raise self._unknown(f"{EPOCH} cannot be read either; put that back first")
         if self.path == CURRENT:
             return self._current(reading, epoch)
-        return self._batch(site, reading)
+        return self._batch(session, reading)
 
-    def _epoch(self, site: OperatorSession, reading: Reading) -> Work:
+    def _epoch(self, session: OperatorSession, reading: Reading) -> VerbSteps:
         highest = reading.known_epoch
         epoch = highest + EPOCH_ROOM
         if self.value is not None:
@@ -122,23 +131,25 @@ class _RepairNode:
             raise self._unknown("no ledger and no batch names an epoch")
         value: dict[str, Json] = {"epoch": epoch, "leader": None}
         given = ensemble_of(Node(self.value, 0))
-        token = given or self._ensemble(site, reading)
+        token = given or self._ensemble(session, reading)
         if token:
             value["ensemble"] = token
-        # Made anew it must not have a version that a coordinator of the lost node may hold.
+        # A coordinator of the lost node may still hold its version; the new node must be past it.
         rewrites = min(epoch, REWRITES_MAX) if reading.nodes[EPOCH] is None else 0
-        writes: list[Write] = [Put(EPOCH, value)] * (rewrites + 1)
+        writes: list[Step] = [Put(EPOCH, value)] * (rewrites + 1)
         source = "is given" if given else "the ledgers name"
-        told = f", as the ensemble {token!r} that {source}" if token else ""
-        step = Step(f"set {EPOCH} to {epoch}{told}", lambda claim: claim.site.state.apply(writes))
-        return Work([step])
+        as_ensemble = f", as the ensemble {token!r} that {source}" if token else ""
+        step = VerbStep(
+            f"set {EPOCH} to {epoch}{as_ensemble}", lambda claim: claim.session.state.apply(writes)
+        )
+        return VerbSteps([step])
 
-    def _ensemble(self, site: OperatorSession, reading: Reading) -> str:
-        """Return the token that the ledgers name; empty if none does."""
+    def _ensemble(self, session: OperatorSession, reading: Reading) -> str:
+        """Return the token of the ensemble that the ledgers name; empty if none names one."""
         tokens = {
             each.ensemble
             for each in reading.ledgers.values()
-            if isinstance(each, Ledger) and each.topology == site.graph.id and each.ensemble
+            if isinstance(each, Ledger) and each.topology == session.graph.id and each.ensemble
         }
         if len(tokens) > 1:
             raise self._unknown(
@@ -147,7 +158,7 @@ class _RepairNode:
             )
         return tokens.pop() if tokens else ""
 
-    def _current(self, reading: Reading, epoch: Node) -> Work:
+    def _current(self, reading: Reading, epoch: Node) -> VerbSteps:
         held = [each.txid for each in reading.ledgers.values() if isinstance(each, Ledger)]
         low, high = min(held, default=0), max(held, default=0)
         if self.value is not None:
@@ -157,12 +168,12 @@ class _RepairNode:
         else:
             current = self._current_of(reading, low, high)
         bumped = {**epoch.value, "epoch": epoch_of(epoch) + 1}  # type: ignore[dict-item]
-        writes: list[Write] = [
+        writes: list[Step] = [
             CompareAndSet(EPOCH, bumped, epoch.version),
             Put(CURRENT, {"current": current}),
         ]
         text = f"set {CURRENT} to {current}, and {EPOCH} to {epoch_of(epoch) + 1}"
-        return Work([Step(text, lambda claim: claim.site.state.apply(writes))])
+        return VerbSteps([VerbStep(text, lambda claim: claim.session.state.apply(writes))])
 
     def _current_of(self, reading: Reading, low: int, high: int) -> int:
         if not reading.ledgers:
@@ -176,10 +187,10 @@ class _RepairNode:
             raise self._unknown(f"the metadata of txid {high}, which the states hold, is missing")
         attempt = batch_of("", high, Node(value, 0)).attempt
         writers = {each.writer for each in reading.ledgers.values() if isinstance(each, Ledger)}
-        # Otherwise a replay was under way: then the txid is done again.
+        # Ledgers with another attempt mean that a replay had begun; the txid is done again.
         return high + 1 if writers == {attempt} else high
 
-    def _batch(self, site: OperatorSession, reading: Reading) -> Work:
+    def _batch(self, session: OperatorSession, reading: Reading) -> VerbSteps:
         txid, current = txid_of(self.path), reading.current
         if current is None:
             raise self._unknown(f"{CURRENT} cannot be read either; put that back first")
@@ -190,29 +201,31 @@ class _RepairNode:
             batch = batch_of(self.path, txid, Node(self.value, 0))
             metadata = from_json(txid, batch.metadata)
             if txid < current:
-                metadata = checked_metadata(site, txid, batch.metadata)
+                metadata = checked_metadata(session, txid, batch.metadata)
             metadata = replace(metadata, content=batch.content)
-            step = Step(
+            step = VerbStep(
                 f"set {self.path} to {self.value!r:.300}", partial(_put, batch.attempt, metadata)
             )
-            return Work([step], {})
+            return VerbSteps([step], {})
         if txid < current - 1:
             drops = [txid]
         elif txid >= current and txid > held:
             drops = [txid, *(later for later in there if later > txid)]
-        elif txid == current and not site.repeatable and txid - 1 in there:
+        elif txid == current and not session.repeatable and txid - 1 in there:
             before = batch_of("", txid - 1, Node(there[txid - 1], 0)).metadata
             partitions = from_json(txid - 1, before).planned
             attempt = TransactionAttempt(txid, 0, 0)
-            anew = partial(_put, attempt, BatchMetadata(partitions, None))
-            return Work([Step(f"let txid {txid} be undone and cut anew", anew)], {})
+            cut_again = partial(_put, attempt, BatchMetadata(partitions, None))
+            return VerbSteps([VerbStep(f"let txid {txid} be undone and cut again", cut_again)], {})
         else:
             raise self._unknown(f"only ZooKeeper had the metadata of txid {txid}, which is in use")
         if missing and drops == [txid]:
-            return Work()
+            return VerbSteps()
         paths = ", ".join(batch_path(each) for each in drops)
-        step = Step(f"delete {paths}, which will be planned anew if needed", partial(_drop, drops))
-        return Work([step], {})
+        step = VerbStep(
+            f"delete {paths}, which will be planned again if needed", partial(_drop, drops)
+        )
+        return VerbSteps([step], {})
 
     def _unknown(self, why: str) -> StateUsageError:
         return StateUsageError(
@@ -223,8 +236,8 @@ class _RepairNode:
 
 
 def _put(attempt: TransactionAttempt, metadata: BatchMetadata, claim: VerbClaim) -> None:
-    claim.write(stored(attempt, metadata))
+    claim.write(put_metadata(attempt, metadata))
 
 
 def _drop(txids: list[int], claim: VerbClaim) -> None:
-    claim.write(*dropped(txids))
+    claim.write(*delete_batches(txids))

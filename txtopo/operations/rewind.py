@@ -1,31 +1,26 @@
-"""rewind: takes the states and the source back to what they were after an earlier txid.
+"""The verbs ``rewind`` and ``rebuild``, which make states and source agree again.
 
-The numbers do not go back: a ledger never does, and other readers rely on that. The last txid, *t*,
-is written once more, as a batch that leaves the states as they were after the txid that is wanted;
-*t + 1* then starts where that one ended. So the records of the txids between come again, under new
-numbers.
+``rewind`` takes both back to what they were after an earlier txid. Txids themselves never go back:
+ledgers and readers rely on that. The last txid, *t*, is written once more, as a batch that leaves
+the states as they were after the wanted txid. Txid *t* + 1 then starts where the wanted one ended.
+So the records in between are read again, under new txids.
 
-* To *t - 1*: an opaque state takes back what *t* wrote, as it does for any redo.
-* Further: the store has to say what it held then (Delta, as far as its ``history_txids`` go).
+* To *t* - 1: an opaque state takes back what *t* wrote, as it does in every redo.
+* Further back: the store has to know what it held (Delta does, for ``history_txids`` txids).
 
-Where the source stood is in ZooKeeper for ``Config.history_txids`` txids before the last; for
-others it has to be given.
+ZooKeeper knows the position of the source for ``Config.history_txids`` txids before the last one;
+for others it has to be given. Order of the writes: the verb into ``/current``; the states, one
+after the other; in one write the new end of *t*, the deletion of batches after *t*, and the removal
+of the verb.
 
-Order: the note in ``/current``; the states, one after the other; the new end of *t*, what was
-planned after it away, and the note away, in one write.
-
-rebuild: makes ZooKeeper fit what the stores hold, whether it knows less or more than they do.
-
-The stores are the truth about what is committed: their ledgers say up to which txid. What they do
-not know is where the source stood then: a ledger has no metadata. So the metadata of that txid is
-taken from ZooKeeper if it is still there, else it has to be given: from a ``show()`` of that time
-or from the source. It is never guessed.
-
-A ledger names the ensemble that its epochs come from. Where that is another one, because the data
-of ZooKeeper was wiped or is another server's, the state is taken over; the plan says so.
-
-Order: the epoch in ZooKeeper, the epoch in the ledgers, then ``current`` and the batches in one
-write. Before that write a coordinator refuses to start, as it did before.
+``rebuild`` makes ZooKeeper fit the stores, whether it knows less or more than they do. The ledgers
+say up to which txid is committed, but have no metadata, so they do not say where the source was.
+The metadata of that txid is taken from ZooKeeper if it is still there. Otherwise it has to be
+given, from an earlier ``show()`` or from the source; it is never guessed. A ledger names the
+ensemble that its epochs come from. If that is another one, because ZooKeeper was wiped or replaced,
+the state is taken over and the plan says so. Order of the writes: the epoch in ZooKeeper; the epoch
+in the ledgers; in one write ``current`` and the batches. Before that last write a coordinator
+refuses to start.
 """
 
 from __future__ import annotations
@@ -42,14 +37,14 @@ from txtopo.metadata import BatchMetadata, Json
 from txtopo.operations.plan import (
     BEGINNING,
     Plan,
-    Step,
-    Work,
-    check_turn,
+    VerbStep,
+    VerbSteps,
+    check_unfinished,
     checked_metadata,
-    dropped,
-    note,
-    planned,
-    stored,
+    delete_batches,
+    make_plan,
+    note_begun,
+    put_metadata,
 )
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, holder
 from txtopo.runtime.journaling import to_json
@@ -71,23 +66,51 @@ def rewind(
     metadata: Json = None,
     access: Access = Access(),
 ) -> Plan:
-    """Take all states back to what they held after *txid*, and the source to where it ended.
+    """Take all states back to what they held after *txid*, and the source to where it was then.
 
     Args:
         topology: The topology, which must not run.
-        txid: Whose state is wanted again; 0 for the one before the first batch.
+        txid: The txid to go back to; 0 is before the first batch.
         config: As for ``start``.
-        metadata: Where the source stood after *txid*, as ``{"planned": …, "cut": …}``; needed when
+        metadata: Position of the source after *txid*, as ``{"planned": …, "cut": …}``; needed when
             ZooKeeper does not have it any more.
-        access: How ZooKeeper is reached.
+        access: How to reach ZooKeeper, if the ``Config`` is not enough.
 
     Raises:
-        StateUsageError: A store did not keep enough, or it is not known where the source stood;
+        StateUsageError: A store did not keep enough, or the position of the source is not known;
             nothing was written.
         CoordinatorActive: A coordinator leads; stop it first.
     """
     arguments: dict[str, Json] = {"txid": txid, "metadata": metadata}
-    return planned(_Rewind(txid, metadata, arguments), topology, config, access)
+    return make_plan(_Rewind(txid, metadata, arguments), topology, config, access)
+
+
+def rebuild(
+    topology: Topology,
+    config: Config = Config(),
+    *,
+    metadata: Mapping[int, Json] | None = None,
+    access: Access = Access(),
+) -> Plan:
+    """Set ``current`` and the source's position to what the ledgers of the states say.
+
+    Args:
+        topology: The topology, which must not run. It may be a new one, with states that another
+            topology has released (``forget``); its txids go on from theirs.
+        config: As for ``start``.
+        metadata: Metadata by txid, as ``{"planned": …, "cut": …}``: that of the txid that all
+            states hold, and that of the next one if some state holds it and the spout is
+            transactional. ``{"planned": None, "cut": {}}`` is the start of the source.
+        access: How to reach ZooKeeper, if the ``Config`` is not enough.
+
+    Raises:
+        StateUsageError: The position of the source is not known; nothing was written.
+        PromiseError: The ledgers contradict each other; nothing was written.
+        CoordinatorActive: A coordinator leads; stop it first.
+    """
+    given = dict(metadata or {})
+    arguments: dict[str, Json] = {"metadata": {str(txid): given[txid] for txid in sorted(given)}}
+    return make_plan(_Rebuild(given, arguments), topology, config, access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +120,9 @@ class _Rewind:
     arguments: dict[str, Json]
     name: str = "rewind"
 
-    def look(self, site: OperatorSession) -> Work:
-        contents = site.journal.read()
-        check_turn(self, contents)
+    def look(self, session: OperatorSession) -> VerbSteps:
+        contents = session.journal.read()
+        check_unfinished(self, contents)
         last = contents.current - 1
         if not 0 <= self.txid < last:
             raise StateUsageError(
@@ -108,11 +131,11 @@ class _Rewind:
                 txid=self.txid,
                 committed_txid=last,
             )
-        ledgers = site.ledgers()
+        ledgers = session.ledgers()
         reasons = [
             reason
             for name, ledger in ledgers.items()
-            if (reason := self._reason(site, name, ledger, last)) is not None
+            if (reason := self._reason(session, name, ledger, last)) is not None
         ]
         if reasons:
             raise StateUsageError(
@@ -120,17 +143,17 @@ class _Rewind:
                 "a backup of that txid, then call rebuild",
                 txid=self.txid,
             )
-        end = self._position(site, contents)
+        end = self._position(session, contents)
         undo = self.txid == last - 1
         how = f"undo txid {last} in" if undo else f"write what txid {self.txid} left into"
-        return Work(
+        return VerbSteps(
             [
-                Step(
+                VerbStep(
                     f"note in {CURRENT} that the states are being taken back",
-                    lambda claim: claim.write(note(self, contents.current)),
+                    lambda claim: claim.write(note_begun(self, contents.current)),
                 ),
-                *(Step(f"{how} state {n!r}", partial(self._restore, n, last)) for n in ledgers),
-                Step(
+                *(VerbStep(f"{how} state {n!r}", partial(self._restore, n, last)) for n in ledgers),
+                VerbStep(
                     f"let txid {last} end where txid {self.txid} ended, at {to_json(end)!r:.300}, "
                     f"and plan anew from txid {last + 1} on",
                     partial(self._finish, contents, end),
@@ -140,28 +163,28 @@ class _Rewind:
         )
 
     def _reason(
-        self, site: OperatorSession, name: str, ledger: Ledger | None, last: int
+        self, session: OperatorSession, name: str, ledger: Ledger | None, last: int
     ) -> str | None:
-        """Say why a state cannot be taken back; None if it can."""
+        """Return why a state cannot be taken back; None if it can."""
         held = 0 if ledger is None else ledger.txid
         if held != last:
             return (
                 f"state {name!r} holds txid {held}, not {last}; start the topology until it has "
                 "settled, or call verify"
             )
-        if site.kind(name) == "transactional":
+        if session.kind(name) == "transactional":
             return f"state {name!r} is transactional and keeps no earlier values"
         if self.txid == last - 1:
             return None
         try:
-            with site.backends[name].snapshot_of(self.txid):
+            with session.backends[name].snapshot_of(self.txid):
                 return None
         except StateUsageError as error:
             return f"state {name!r} keeps txid {last - 1} only: {error}"
 
-    def _position(self, site: OperatorSession, contents: JournalContents) -> BatchMetadata:
+    def _position(self, session: OperatorSession, contents: JournalContents) -> BatchMetadata:
         if self.metadata is not None:
-            return checked_metadata(site, self.txid, self.metadata)
+            return checked_metadata(session, self.txid, self.metadata)
         if self.txid == 0:
             return BEGINNING
         batch = contents.batches.get(self.txid)
@@ -172,14 +195,16 @@ class _Rewind:
                 "'cut': …}; Config.history_txids says how many are kept from now on",
                 txid=self.txid,
             )
-        return checked_metadata(site, self.txid, batch.metadata)
+        return checked_metadata(session, self.txid, batch.metadata)
 
     def _restore(self, name: str, last: int, claim: VerbClaim) -> None:
-        rows = {} if self.txid == last - 1 else self._differences(claim.site.backends[name], last)
+        rows = (
+            {} if self.txid == last - 1 else self._differences(claim.session.backends[name], last)
+        )
         claim.commit(name, last, Puts(rows))
 
     def _differences(self, backend: StateBackend, last: int) -> dict[Key, Values | None]:
-        """Return what makes the state before *last* the one that is wanted."""
+        """Return the writes that turn the state before *last* into the wanted one."""
         with backend.snapshot_of(self.txid) as then:
             wanted = {
                 key: values for key, row in then.items() if (values := row.visible()) is not None
@@ -195,38 +220,10 @@ class _Rewind:
     def _finish(self, contents: JournalContents, end: BatchMetadata, claim: VerbClaim) -> None:
         last = contents.current - 1
         claim.write(
-            stored(claim.attempt(last), end),
-            *dropped(txid for txid in contents.batches if txid > last),
+            put_metadata(claim.attempt(last), end),
+            *delete_batches(txid for txid in contents.batches if txid > last),
             Put(CURRENT, {"current": contents.current}),
         )
-
-
-def rebuild(
-    topology: Topology,
-    config: Config = Config(),
-    *,
-    metadata: Mapping[int, Json] | None = None,
-    access: Access = Access(),
-) -> Plan:
-    """Set ``current`` and the source's position to what the ledgers of the states say.
-
-    Args:
-        topology: The topology, which must not run. It may be a new one whose states another one
-            has released (``forget``): then the numbers go on.
-        config: As for ``start``.
-        metadata: By txid, as ``{"planned": …, "cut": …}``: of the txid that all states hold, and of
-            the next one if some state holds it and the spout is transactional.
-            ``{"planned": None, "cut": {}}`` begins at the start of the source.
-        access: How ZooKeeper is reached.
-
-    Raises:
-        StateUsageError: It is not known where the source stood; nothing was written.
-        PromiseError: The states do not fit together; nothing was written.
-        CoordinatorActive: A coordinator leads; stop it first.
-    """
-    given = dict(metadata or {})
-    arguments: dict[str, Json] = {"metadata": {str(txid): given[txid] for txid in sorted(given)}}
-    return planned(_Rebuild(given, arguments), topology, config, access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,48 +232,52 @@ class _Rebuild:
     arguments: dict[str, Json]
     name: str = "rebuild"
 
-    def look(self, site: OperatorSession) -> Work:
-        contents = site.contents()
-        check_turn(self, contents)
-        ledgers = site.ledgers()
-        low, high = _held(site, ledgers)
-        if _fits(site, contents, ledgers):
-            return Work()
+    def look(self, session: OperatorSession) -> VerbSteps:
+        contents = session.contents()
+        check_unfinished(self, contents)
+        ledgers = session.ledgers()
+        low, high = _held(session, ledgers)
+        if _fits(session, contents, ledgers):
+            return VerbSteps()
         current = high if high > low else low + 1
-        batches = self._batches(site, contents, low, high)
-        told = ", ".join(f"txid {txid}: {to_json(each)!r:.300}" for txid, each in batches.items())
+        batches = self._batches(session, contents, low, high)
+        with_metadata = ", ".join(
+            f"txid {txid}: {to_json(each)!r:.300}" for txid, each in batches.items()
+        )
         work = f"set {CURRENT} from {contents.current} to {current}, with the metadata of " + (
-            told or "no txid"
+            with_metadata or "no txid"
         )
         taken = "".join(
             f"; state {name!r} is taken over from {holder(each)}"
             for name, each in ledgers.items()
-            if each is not None and not site.may_claim(name, each)
+            if each is not None and not session.may_claim(name, each)
         )
         write = partial(_write, contents, current, batches)
-        return Work(
-            [Step(f"{work}; drop all other batches{taken}", write)], ledgers, takes_over=True
+        return VerbSteps(
+            [VerbStep(f"{work}; drop all other batches{taken}", write)], ledgers, takes_over=True
         )
 
     def _batches(
-        self, site: OperatorSession, contents: JournalContents, low: int, high: int
+        self, session: OperatorSession, contents: JournalContents, low: int, high: int
     ) -> dict[int, BatchMetadata]:
         batches: dict[int, BatchMetadata] = {}
         if low:
-            batches[low] = self._known(site, contents, low)
-        if high > low and site.repeatable:
-            batches[high] = self._known(site, contents, high)
+            batches[low] = self._known(session, contents, low)
+        if high > low and session.repeatable:
+            batches[high] = self._known(session, contents, high)
         elif high > low:
-            # It is undone and cut anew; what was planned is the number of partitions.
+            # The batch is undone and cut again. Its plan is the number of partitions.
             planned_before = batches[low].planned if low else 0
             batches[high] = BatchMetadata(planned_before, None)
         return batches
 
-    def _known(self, site: OperatorSession, contents: JournalContents, txid: int) -> BatchMetadata:
+    def _known(
+        self, session: OperatorSession, contents: JournalContents, txid: int
+    ) -> BatchMetadata:
         if txid in self.given:
-            return checked_metadata(site, txid, self.given[txid])
+            return checked_metadata(session, txid, self.given[txid])
         if (batch := contents.batches.get(txid)) is not None:
-            return checked_metadata(site, txid, batch.metadata)
+            return checked_metadata(session, txid, batch.metadata)
         raise StateUsageError(
             f"it is not known where the source stood after txid {txid}, which the states hold; "
             f"ZooKeeper has the metadata of {sorted(contents.batches)}; expected "
@@ -286,15 +287,15 @@ class _Rebuild:
         )
 
 
-def _held(site: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> tuple[int, int]:
-    """Return the lowest and the highest txid that states hold."""
+def _held(session: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> tuple[int, int]:
+    """Return the lowest and the highest txid that the ledgers hold."""
     for name, ledger in ledgers.items():
         if ledger is None or ledger.topology == RELEASED:
             continue
-        other = ledger.owner != site.owners[name] and ledger.owner in site.owners.values()
-        if ledger.topology != site.graph.id or other:
+        other = ledger.owner != session.owners[name] and ledger.owner in session.owners.values()
+        if ledger.topology != session.graph.id or other:
             raise ForeignStateError(
-                f"state {name!r} belongs to {ledger.owner}; got {site.owners[name]}; release it "
+                f"state {name!r} belongs to {ledger.owner}; got {session.owners[name]}; release it "
                 "with forget of that topology, or use another table",
                 state=name,
                 owner=ledger.topology,
@@ -302,7 +303,7 @@ def _held(site: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> tuple[
     held = {name: 0 if ledger is None else ledger.txid for name, ledger in ledgers.items()}
     if not held:
         raise StateUsageError(
-            f"topology {site.graph.id!r} has no state, so no ledger says what is committed; "
+            f"topology {session.graph.id!r} has no state, so no ledger says what is committed; "
             "expected one; put back single nodes with repair_node"
         )
     low, high = min(held.values()), max(held.values())
@@ -316,11 +317,11 @@ def _held(site: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> tuple[
 
 
 def _fits(
-    site: OperatorSession, contents: JournalContents, ledgers: Mapping[str, Ledger | None]
+    session: OperatorSession, contents: JournalContents, ledgers: Mapping[str, Ledger | None]
 ) -> bool:
-    """Return whether a coordinator could go on from here."""
-    mine = {name: each or Ledger(site.graph.id, 0) for name, each in ledgers.items()}
-    if not all(site.may_claim(name, ledger) for name, ledger in mine.items()):
+    """Return whether a coordinator could start as things are."""
+    mine = {name: each or Ledger(session.graph.id, 0) for name, each in ledgers.items()}
+    if not all(session.may_claim(name, ledger) for name, ledger in mine.items()):
         return False
     begins = contents.current == 1 or contents.current - 1 in contents.batches
     batch = contents.batches.get(contents.current)
@@ -336,7 +337,7 @@ def _write(
 ) -> None:
     claim.write(
         Put(CURRENT, {"current": current}),
-        # An attempt that no ledger holds: what states hold of a txid above is undone and redone.
-        *(stored(TransactionAttempt(txid, 0, 0), each) for txid, each in batches.items()),
-        *dropped(txid for txid in contents.batches if txid not in batches),
+        # No ledger holds attempt 0 of epoch 0, so a txid that a state has already is redone.
+        *(put_metadata(TransactionAttempt(txid, 0, 0), each) for txid, each in batches.items()),
+        *delete_batches(txid for txid in contents.batches if txid not in batches),
     )

@@ -1,13 +1,12 @@
-"""Site: the ZooKeeper and the stores of one topology, opened for one verb.
+"""OperatorSession: ZooKeeper and the stores of one topology, opened for one verb of an operator.
 
-A verb leads while it looks and while it works, so that no coordinator does. Leading elects and does
-not protect, so a verb that writes to stores claims an epoch of its own, as a coordinator does: one
-that wakes up later is refused by ZooKeeper and by every ledger.
+A verb holds the leadership while it reads and while it writes, so that no coordinator runs. An
+election alone does not protect the stores. So a verb that writes to them also claims an epoch, as a
+coordinator does: a coordinator that wakes up later is refused by ZooKeeper and by every ledger.
 
-What ZooKeeper and the stores say, node by node, also if some of it cannot be read.
-
-A coordinator stops at the first thing that it cannot read. Who looks after a fault wants to see the
-rest as well, so each error is kept in the place of what could not be read.
+:func:`read` collects what ZooKeeper and the stores hold, node by node. A coordinator stops at the
+first node that it cannot read. An operator wants to see the rest as well, so an error stands in the
+place of each value that could not be read.
 """
 
 from __future__ import annotations
@@ -51,31 +50,23 @@ if TYPE_CHECKING:
     from txtopo.topology.graph import Graph
     from txtopo.transactional_state.memory import MemoryEnsemble
 
-# A place in the queue of candidates is seen at once; a dead process of this machine is passed by.
+# Enough to see whether a live candidate is ahead in the queue. One whose process has ended on this
+# machine is skipped without waiting.
 LEAD_TIMEOUT_S = 0.5
 
 
-def _unmarked(name: str) -> None:
-    """Mark nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How ZooKeeper is reached where the ``Config`` alone does not say it.
+class OperatorSession:
+    """What a verb reads and writes; made by :func:`open_operator_session`.
 
     Attributes:
-        spark: The session whose JVM hosts the embedded server; ``zookeeper="embedded"`` needs it.
-        ensemble: What ``zookeeper="memory"`` uses.
-        point: Called at each durable step, for whoever kills processes on purpose.
+        graph: The topology.
+        config: How its runs are configured.
+        state: Its transactional state.
+        backends: Its states, as ``component.state``.
+        owners: The owner of each state, as its ledger has to name it.
+        point: Called with the name of each durable step.
+        journal: What the verb writes ZooKeeper with, once it has claimed an epoch.
     """
-
-    spark: object | None = None
-    ensemble: MemoryEnsemble | None = None
-    point: Callable[[str], None] = field(default=_unmarked, repr=False)
-
-
-class OperatorSession:
-    """What a verb looks at and works on; made by :func:`open_site`."""
 
     def __init__(
         self,
@@ -99,12 +90,12 @@ class OperatorSession:
 
     @property
     def chained(self) -> bool:
-        """Whether a batch starts where the emitters of its predecessor said that it ended."""
+        """Whether a batch starts where the emitters of the batch before it stopped."""
         return self.graph.spout.role is not Role.TRANSACTIONAL_SPOUT
 
     @property
     def repeatable(self) -> bool:
-        """Whether a replay brings the same batch."""
+        """Whether a replay has the same tuples as the first attempt."""
         return self.graph.spout.role is not Role.OPAQUE_SPOUT
 
     def kind(self, name: str) -> str:
@@ -114,15 +105,15 @@ class OperatorSession:
 
     @property
     def known(self) -> bool:
-        """Whether ZooKeeper knows the topology; its data may have been wiped."""
+        """Whether ZooKeeper has nodes of the topology; false when its data was wiped."""
         return self.state.get(EPOCH) is not None or self.state.get(CURRENT) is not None
 
     def contents(self) -> JournalContents:
-        """Read ZooKeeper; a topology that it does not know is at its beginning."""
+        """Read ZooKeeper; a topology without nodes starts at txid 1."""
         return self.journal.read() if self.known else JournalContents(1, {})
 
     def may_claim(self, name: str, ledger: Ledger) -> bool:
-        """Whether a coordinator of this ensemble may claim a state as it is."""
+        """Return whether a coordinator of this ensemble may claim a state with this ledger."""
         token = ensemble_of(self.state.get(EPOCH))
         return (
             ledger.topology == self.graph.id
@@ -144,10 +135,10 @@ class OperatorSession:
 
     @contextmanager
     def leading(self) -> Iterator[None]:
-        """Keep coordinators out.
+        """Lead while the ``with`` block runs, so that no coordinator does.
 
         Raises:
-            CoordinatorActive: One leads; stop it first.
+            CoordinatorActive: A coordinator leads; stop it first.
         """
         candidate = {**this_process(), "operator": True}
         leadership = self.state.lead(
@@ -166,11 +157,11 @@ class OperatorSession:
             leadership.release()
 
     def claim(self, ledgers: Mapping[str, Ledger | None], *, takes_over: bool = False) -> VerbClaim:
-        """Claim an epoch above all that are known, in ZooKeeper and then in these ledgers.
+        """Claim an epoch above every known one, in ZooKeeper and then in these ledgers.
 
         Args:
-            ledgers: What was read of the states that the verb writes to.
-            takes_over: Take them from the ensemble that they name, if it is another one.
+            ledgers: The states that the verb writes to, with the ledger that was read of each.
+            takes_over: Claim a state even if its ledger names another owner or ensemble.
 
         Raises:
             ForeignStateError: Another topology owns a state.
@@ -194,41 +185,11 @@ class OperatorSession:
         return VerbClaim(self, epoch)
 
 
-@dataclass(frozen=True, slots=True)
-class VerbClaim:
-    """The right to write, until a later epoch is claimed.
-
-    Attributes:
-        site: What is written to.
-        epoch: The epoch of the verb.
-    """
-
-    site: OperatorSession
-    epoch: int
-
-    def attempt(self, txid: int) -> TransactionAttempt:
-        """Return the attempt by which the verb writes a txid."""
-        return TransactionAttempt(txid, 0, self.epoch)
-
-    def write(self, *steps: Step) -> None:
-        """Write to ZooKeeper, all or nothing."""
-        self.site.journal.write(steps)
-
-    def commit(self, name: str, txid: int, writes: Writes) -> None:
-        """Give a state a txid; an earlier attempt of it is undone first."""
-        commit_resolved(self.site.backends[name], self.attempt(txid), writes)
-
-
-def holder(ledger: Ledger) -> str:
-    """Describe who holds a state, for a plan that takes it over."""
-    if ledger.topology == RELEASED:
-        return "nobody, since it was released"
-    return f"{ledger.owner}, with epochs of ensemble {ledger.ensemble!r}"
-
-
 @contextmanager
-def open_site(topology: Topology, config: Config, access: Access) -> Iterator[OperatorSession]:
-    """Open what a verb needs, and close it.
+def open_operator_session(
+    topology: Topology, config: Config, access: Access
+) -> Iterator[OperatorSession]:
+    """Open ZooKeeper and every state of the topology, and close them at the end.
 
     Raises:
         CoordinatorUnavailable: ZooKeeper cannot be reached.
@@ -253,23 +214,61 @@ def open_site(topology: Topology, config: Config, access: Access) -> Iterator[Op
         yield OperatorSession(graph, config, access, state, backends)
 
 
-T = TypeVar("T")
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach ZooKeeper where the ``Config`` is not enough.
+
+    Attributes:
+        spark: The session whose JVM hosts the embedded server; ``zookeeper="embedded"`` needs it.
+        ensemble: The ensemble of the run, for ``zookeeper="memory"``.
+        point: Called with the name of each durable step. Tests kill the process there.
+    """
+
+    spark: object | None = None
+    ensemble: MemoryEnsemble | None = None
+    point: Callable[[str], None] = field(default=lambda name: None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class VerbClaim:
+    """The epoch that a verb has claimed. It may write until a later epoch is claimed.
+
+    Attributes:
+        session: The session of the verb.
+        epoch: The claimed epoch; 0 for a verb that claims none itself.
+    """
+
+    session: OperatorSession
+    epoch: int
+
+    def attempt(self, txid: int) -> TransactionAttempt:
+        """Return the attempt under which the verb writes a txid."""
+        return TransactionAttempt(txid, 0, self.epoch)
+
+    def write(self, *steps: Step) -> None:
+        """Write to ZooKeeper, all or nothing."""
+        self.session.journal.write(steps)
+
+    def commit(self, name: str, txid: int, writes: Writes) -> None:
+        """Commit a txid to a state; the store undoes an earlier attempt of it first."""
+        commit_resolved(self.session.backends[name], self.attempt(txid), writes)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was found.
+    """What ZooKeeper and the stores hold, with an error in the place of what cannot be read.
 
     Attributes:
-        nodes: By path, the node, None for one that is missing, or why it cannot be read.
-        ledgers: By state, the ledger, None for one that nobody has claimed, or the error.
+        nodes: The node of each path; None if it is missing, an error if it cannot be read.
+        ledgers: The ledger of each state; None if nobody has claimed the state, an error if the
+            ledger cannot be read.
     """
 
     nodes: dict[str, Node | TxtopoError | None]
     ledgers: dict[str, Ledger | TxtopoError | None]
 
     def values(self, parent: str) -> dict[int, Json]:
-        """Return what the readable nodes below a path hold, by txid."""
+        """Return the values of the readable nodes below *parent*, by txid."""
         return {
             txid_of(path): node.value
             for path, node in self.nodes.items()
@@ -278,31 +277,31 @@ class Reading:
 
     @property
     def current(self) -> int | None:
-        """The lowest uncommitted txid; None if it is not known."""
+        """The lowest uncommitted txid; None if ``/current`` is missing or cannot be read."""
         node = self.nodes[CURRENT]
         return current_of(node) if isinstance(node, Node) else None
 
     @property
     def epoch(self) -> int | None:
-        """The newest epoch; None if it is not known."""
+        """The last claimed epoch; None if ``/epoch`` is missing or cannot be read."""
         node = self.nodes[EPOCH]
         return epoch_of(node) if isinstance(node, Node) else None
 
     @property
     def ensemble(self) -> str:
-        """The token of the ensemble; empty if it is not known."""
+        """The token of the ensemble; empty if ``/epoch`` does not name one."""
         node = self.nodes[EPOCH]
         return ensemble_of(node) if isinstance(node, Node) else ""
 
     @property
     def operation(self) -> dict[str, Json] | None:
-        """The verb that was begun and has not ended."""
+        """The unfinished verb that ``/current`` names; None if there is none."""
         node = self.nodes[CURRENT]
         return operation_of(node) if isinstance(node, Node) else None
 
     @property
     def known_epoch(self) -> int:
-        """The highest epoch that anything which can be read names; 0 for none."""
+        """The highest epoch that a readable node or ledger names; 0 if none does."""
         epochs = [self.epoch or 0]
         epochs += [each.epoch for each in self.ledgers.values() if isinstance(each, Ledger)]
         for txid, value in self.values(BATCHES).items():
@@ -310,41 +309,51 @@ class Reading:
         return max(epochs)
 
 
-def read(site: OperatorSession) -> Reading:
+def read(session: OperatorSession) -> Reading:
     """Read all nodes and ledgers.
 
     Raises:
         CoordinatorUnavailable: ZooKeeper cannot be reached.
     """
     nodes: dict[str, Node | TxtopoError | None] = {
-        EPOCH: _or_error(partial(_epoch, site)),
-        CURRENT: _or_error(partial(_current, site)),
+        EPOCH: _or_error(partial(_epoch, session)),
+        CURRENT: _or_error(partial(_current, session)),
     }
     for parent in (BATCHES, QUARANTINE):
-        for name in site.state.children(parent):
+        for name in session.state.children(parent):
             path = f"{parent}/{name}"
-            nodes[path] = _or_error(partial(_batch, site, path))
-    ledgers = {name: _or_error(partial(_ledger, site, name)) for name in site.backends}
+            nodes[path] = _or_error(partial(_batch, session, path))
+    ledgers = {name: _or_error(partial(_ledger, session, name)) for name in session.backends}
     return Reading(nodes, ledgers)
 
 
-def _epoch(site: OperatorSession) -> Node | None:
-    node = site.state.get(EPOCH)
+def holder(ledger: Ledger) -> str:
+    """Return the owner that a ledger names, as text for a plan that takes the state over."""
+    if ledger.topology == RELEASED:
+        return "nobody, since it was released"
+    return f"{ledger.owner}, with epochs of ensemble {ledger.ensemble!r}"
+
+
+T = TypeVar("T")
+
+
+def _epoch(session: OperatorSession) -> Node | None:
+    node = session.state.get(EPOCH)
     if node is not None:
         epoch_of(node)
     return node
 
 
-def _current(site: OperatorSession) -> Node | None:
-    node = site.state.get(CURRENT)
+def _current(session: OperatorSession) -> Node | None:
+    node = session.state.get(CURRENT)
     if node is not None:
         current_of(node)
         operation_of(node)
     return node
 
 
-def _batch(site: OperatorSession, path: str) -> Node | None:
-    txid, node = txid_of(path), site.state.get(path)
+def _batch(session: OperatorSession, path: str) -> Node | None:
+    txid, node = txid_of(path), session.state.get(path)
     if path.startswith(BATCHES):
         from_json(txid, batch_of(path, txid, node).metadata)
     elif node is None or not isinstance(node.value, dict):
@@ -352,13 +361,13 @@ def _batch(site: OperatorSession, path: str) -> Node | None:
     return node
 
 
-def _ledger(site: OperatorSession, name: str) -> Ledger | None:
-    with site.backends[name].snapshot() as snapshot:
+def _ledger(session: OperatorSession, name: str) -> Ledger | None:
+    with session.backends[name].snapshot() as snapshot:
         return snapshot.ledger
 
 
-def _or_error(read_it: Callable[[], T]) -> T | TxtopoError:
+def _or_error(read: Callable[[], T]) -> T | TxtopoError:
     try:
-        return read_it()
+        return read()
     except TxtopoError as error:
         return error

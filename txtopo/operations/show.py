@@ -1,10 +1,9 @@
-"""show: what ZooKeeper, every ledger and the spout say, side by side. Changes nothing.
+"""The verbs ``show`` and ``verify``, which read and change nothing.
 
-It takes no lock, so it may run beside a coordinator; then its parts are of different moments.
-
-verify: ZooKeeper against ledgers against tables. Changes nothing; each finding says what to do.
-
-It leads while it looks, so that what it compares is of one moment.
+``show`` returns what ZooKeeper, every ledger and the spout say. It takes no lock and may run beside
+a coordinator; then its parts are of different moments. ``verify`` compares ZooKeeper, ledgers and
+tables, and says for each finding what to do. It leads while it reads, so that what it compares is
+of one moment.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 from txtopo.config import Config
 from txtopo.errors import InfrastructureError, PromiseError, TxtopoError
 from txtopo.metadata import Json
-from txtopo.operations.session import Access, OperatorSession, Reading, open_site, read
+from txtopo.operations.session import Access, OperatorSession, Reading, open_operator_session, read
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.journaling import from_json
 from txtopo.state.ledger import RELEASED, Ledger, adopts, same_owner
@@ -38,23 +37,83 @@ if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology
 
 
+def show(topology: Topology, config: Config = Config(), *, access: Access = Access()) -> Overview:
+    """Return what ZooKeeper, the ledgers and the spout say. It may be called at any time.
+
+    Raises:
+        CoordinatorUnavailable: ZooKeeper cannot be reached.
+    """
+    with open_operator_session(topology, config, access) as session:
+        reading = read(session)
+        return Overview(
+            topology_id=topology.id,
+            leader=session.state.leader(),
+            epoch=reading.epoch,
+            ensemble=reading.ensemble,
+            current=reading.current,
+            operation=reading.operation,
+            batches=reading.values(BATCHES),
+            quarantined=reading.values(QUARANTINE),
+            states=reading.ledgers,
+            lag=_lag(session, reading),
+            unreadable={
+                path: error
+                for path, error in reading.nodes.items()
+                if isinstance(error, TxtopoError)
+            },
+        )
+
+
+def verify(
+    topology: Topology,
+    config: Config = Config(),
+    *,
+    rows: bool = True,
+    access: Access = Access(),
+) -> list[Finding]:
+    """Compare ZooKeeper, ledgers and tables.
+
+    Args:
+        topology: The topology, which must not run.
+        config: As for ``start``.
+        rows: Whether to read every row of every state as well.
+        access: How to reach ZooKeeper, if the ``Config`` is not enough.
+
+    Returns:
+        What is wrong; an empty list means that a coordinator can go on.
+
+    Raises:
+        CoordinatorActive: A coordinator leads; stop it first.
+        CoordinatorUnavailable: ZooKeeper cannot be reached.
+    """
+    with open_operator_session(topology, config, access) as session, session.leading():
+        reading = read(session)
+        findings = [
+            *_nodes(session, reading),
+            *_batches(session, reading),
+            *_ledgers(session, reading),
+        ]
+        return [*findings, *(_rows(session, reading) if rows else ())]
+
+
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What is known of a topology; ``print`` shows it.
+    """What :func:`show` found; ``print`` shows it.
 
     Attributes:
         topology_id: Id of the topology.
         leader: The candidate that leads, or None.
-        epoch: The newest epoch; None if there is none, or it cannot be read.
-        ensemble: The token by which ledgers know this ZooKeeper; empty if it has none yet.
-        current: The lowest uncommitted txid; None if there is none, or it cannot be read.
+        epoch: The last claimed epoch; None if its node is missing or cannot be read.
+        ensemble: The token by which ledgers name this ZooKeeper; empty if it has none yet.
+        current: The lowest uncommitted txid; None if its node is missing or cannot be read.
         operation: The operator's verb that was begun and has not ended, or None.
-        batches: What is stored of each batch, by txid. Keep it: ``repair_node``, ``rebuild`` and
-            ``rewind`` take it back.
-        quarantined: What is kept of batches that were taken out, by txid.
-        states: The ledger of each state, None if nobody has claimed it, or why it cannot be read.
-        lag: Records behind the last committed txid, by partition, or why the spout cannot say.
-        unreadable: Why a node cannot be read, by its path.
+        batches: The node of each stored batch, by txid. Keep it with your backups:
+            ``repair_node``, ``rebuild`` and ``rewind`` accept it.
+        quarantined: The node of each batch that ``quarantine`` took out, by txid.
+        states: The ledger of each state; None if nobody has claimed the state, an error if the
+            ledger cannot be read.
+        lag: Records after the last committed txid, by partition, or the error of the spout.
+        unreadable: The error of each node that cannot be read, by path.
     """
 
     topology_id: str
@@ -86,55 +145,48 @@ class Overview:
         lines += [
             f"  quarantined  {txid}: {json.dumps(each)}" for txid, each in self.quarantined.items()
         ]
-        lines += [f"  state        {name!r}: {_told(each)}" for name, each in self.states.items()]
+        lines += [
+            f"  state        {name!r}: {_ledger_text(each)}" for name, each in self.states.items()
+        ]
         lines.append(f"  lag          {self.lag if self.lag else 'not known, or none'}")
         return "\n".join(lines)
 
 
-def show(topology: Topology, config: Config = Config(), *, access: Access = Access()) -> Overview:
-    """Return what ZooKeeper, the ledgers and the spout say; may be called at any time.
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that :func:`verify` found wrong; ``print`` shows it.
 
-    Raises:
-        CoordinatorUnavailable: ZooKeeper cannot be reached.
+    Attributes:
+        where: Path of the node, or name of the state.
+        problem: What is wrong with it.
+        remedy: What to do about it.
     """
-    with open_site(topology, config, access) as site:
-        reading = read(site)
-        return Overview(
-            topology_id=topology.id,
-            leader=site.state.leader(),
-            epoch=reading.epoch,
-            ensemble=reading.ensemble,
-            current=reading.current,
-            operation=reading.operation,
-            batches=reading.values(BATCHES),
-            quarantined=reading.values(QUARANTINE),
-            states=reading.ledgers,
-            lag=_lag(site, reading),
-            unreadable={
-                path: error
-                for path, error in reading.nodes.items()
-                if isinstance(error, TxtopoError)
-            },
-        )
+
+    where: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}; {self.remedy}"
 
 
-def _lag(site: OperatorSession, reading: Reading) -> Mapping[str, int] | Exception:
+def _lag(session: OperatorSession, reading: Reading) -> Mapping[str, int] | Exception:
     last = (reading.current or 1) - 1
     value = reading.values(BATCHES).get(last)
     if value is None:
         return {}
     metadata = from_json(last, batch_of("", last, Node(value, 0)).metadata)
     try:
-        planner = BatchPlanner(site.graph.id, site.graph.spout, site.config)
+        planner = BatchPlanner(session.graph.id, session.graph.spout, session.config)
         try:
             return planner.lag(metadata)
         finally:
             planner.close()
-    except Exception as error:  # noqa: BLE001 - the spout's code; told, not raised
+    except Exception as error:  # noqa: BLE001 - the spout's code; its error is part of the answer
         return error
 
 
-def _told(ledger: Ledger | TxtopoError | None) -> str:
+def _ledger_text(ledger: Ledger | TxtopoError | None) -> str:
     if ledger is None:
         return "nobody has claimed it"
     if isinstance(ledger, TxtopoError):
@@ -146,53 +198,10 @@ def _told(ledger: Ledger | TxtopoError | None) -> str:
     return f"txid {ledger.txid} of {ledger.writer}, epoch {ledger.epoch}, belongs to {owner}"
 
 
-WAIT = "bring it back, then verify again"
+BRING_BACK = "bring it back, then verify again"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that is not as it should be.
-
-    Attributes:
-        where: The node or state.
-        what: What is wrong with it.
-        remedy: What to do.
-    """
-
-    where: str
-    what: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.what}; {self.remedy}"
-
-
-def verify(
-    topology: Topology,
-    config: Config = Config(),
-    *,
-    rows: bool = True,
-    access: Access = Access(),
-) -> list[Finding]:
-    """Compare ZooKeeper, ledgers and tables; an empty list means that they fit together.
-
-    Args:
-        topology: The topology, which must not run.
-        config: As for ``start``.
-        rows: Also read every row of every state.
-        access: How ZooKeeper is reached.
-
-    Raises:
-        CoordinatorActive: A coordinator leads; stop it first.
-        CoordinatorUnavailable: ZooKeeper cannot be reached.
-    """
-    with open_site(topology, config, access) as site, site.leading():
-        reading = read(site)
-        findings = [*_nodes(site, reading), *_batches(site, reading), *_ledgers(site, reading)]
-        return [*findings, *(_rows(site, reading) if rows else ())]
-
-
-def _nodes(site: OperatorSession, reading: Reading) -> Iterator[Finding]:
+def _nodes(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
     for path, node in reading.nodes.items():
         if isinstance(node, TxtopoError):
             yield Finding(path, str(node), f"call repair_node({path!r})")
@@ -208,7 +217,7 @@ def _nodes(site: OperatorSession, reading: Reading) -> Iterator[Finding]:
         )
     if isinstance(epoch, Node) and isinstance(epoch.value, dict):
         known = epoch.value.get("topology")
-        if isinstance(known, dict) and (parts := changed_parts(known, fingerprint(site.graph))):
+        if isinstance(known, dict) and (parts := changed_parts(known, fingerprint(session.graph))):
             yield Finding(
                 EPOCH,
                 f"the topology is another one: {'; '.join(parts)}",
@@ -216,7 +225,7 @@ def _nodes(site: OperatorSession, reading: Reading) -> Iterator[Finding]:
             )
 
 
-def _batches(site: OperatorSession, reading: Reading) -> Iterator[Finding]:
+def _batches(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
     current = reading.current
     if current is None:
         return
@@ -226,7 +235,7 @@ def _batches(site: OperatorSession, reading: Reading) -> Iterator[Finding]:
         if path not in reading.nodes:
             yield Finding(path, "is missing", f"call repair_node({path!r})")
     last = _stored(reading, current - 1)
-    if last is not None and site.chained and from_json(current - 1, last.metadata).cut is None:
+    if last is not None and session.chained and from_json(current - 1, last.metadata).cut is None:
         yield Finding(
             batch_path(current - 1),
             "does not say where its batch ended",
@@ -234,23 +243,23 @@ def _batches(site: OperatorSession, reading: Reading) -> Iterator[Finding]:
         )
 
 
-def _ledgers(site: OperatorSession, reading: Reading) -> Iterator[Finding]:
+def _ledgers(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
     for name, ledger in reading.ledgers.items():
         if isinstance(ledger, InfrastructureError):
-            yield Finding(name, f"its store cannot be reached: {ledger}", WAIT)
+            yield Finding(name, f"its store cannot be reached: {ledger}", BRING_BACK)
         elif isinstance(ledger, TxtopoError):
-            yield Finding(name, f"its ledger cannot be read: {ledger}", WAIT)
+            yield Finding(name, f"its ledger cannot be read: {ledger}", BRING_BACK)
         else:
-            yield from _ledger(site, reading, name, ledger or Ledger(site.graph.id, 0))
+            yield from _ledger(session, reading, name, ledger or Ledger(session.graph.id, 0))
 
 
 def _ledger(
-    site: OperatorSession, reading: Reading, name: str, ledger: Ledger
+    session: OperatorSession, reading: Reading, name: str, ledger: Ledger
 ) -> Iterator[Finding]:
     if ledger.topology == RELEASED:
         yield Finding(name, "was released by the topology that had it", "call rebuild")
         return
-    if not same_owner(ledger, site.owners[name]):
+    if not same_owner(ledger, session.owners[name]):
         yield Finding(
             name,
             f"belongs to {ledger.owner}",
@@ -285,11 +294,11 @@ def _ledger(
         yield Finding(name, str(error), "restore the newer side, or call rebuild")
 
 
-def _rows(site: OperatorSession, reading: Reading) -> Iterator[Finding]:
+def _rows(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
     for name, ledger in reading.ledgers.items():
         if isinstance(ledger, TxtopoError):
             continue
-        with site.backends[name].snapshot() as snapshot:
+        with session.backends[name].snapshot() as snapshot:
             held = snapshot.ledger.txid if snapshot.ledger is not None else 0
             beyond = [(key, row.txid) for key, row in snapshot.items() if (row.txid or 0) > held]
         if beyond:

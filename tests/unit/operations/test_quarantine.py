@@ -77,7 +77,7 @@ def test_other_verbs_wait_for_the_one_that_was_begun(memory: Make) -> None:
     with pytest.raises(OperationUnfinished, match="same arguments again"):
         quarantine(place.topology(), 3, place.config, reason="x", access=place.access())
     findings = verify(place.topology(), place.config, access=place.access())
-    assert any("quarantine was begun" in each.what for each in findings)
+    assert any("quarantine was begun" in each.problem for each in findings)
 
 
 @pytest.mark.parametrize("txid", [2, 4])

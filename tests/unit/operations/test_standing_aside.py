@@ -76,7 +76,7 @@ def test_a_plan_is_not_applied_to_what_has_changed_since(memory: Make) -> None:
     place.run()
     before = dict(place.ensemble.nodes)
 
-    with pytest.raises(StateUsageError, match="has changed since it was planned"):
+    with pytest.raises(StateUsageError, match="have changed since the plan was made"):
         plan.apply()
     assert place.ensemble.nodes == before
     assert place.held() == both(BATCHES, ALL)
@@ -118,7 +118,7 @@ def test_rows_beyond_the_ledger_are_found(memory: Make) -> None:
     (finding,) = verify(place.topology(), place.config, access=place.access())
 
     assert finding.where == "a.totals"
-    assert "rows are of later txids than its ledger, which holds 3" in finding.what
+    assert "rows are of later txids than its ledger, which holds 3" in finding.problem
     assert verify(place.topology(), place.config, rows=False, access=place.access()) == []
 
 
