@@ -1,4 +1,4 @@
-"""What survives the coordinator."""
+"""The transactional state: what survives the coordinator, in ZooKeeper or in memory."""
 
 from txtopo.transactional_state.journal import Journal, JournalContents
 from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState

@@ -1,23 +1,24 @@
-"""The ZooKeeper server inside PySpark's jars, hosted by the Spark driver's JVM.
+"""EmbeddedServer: the ZooKeeper server in PySpark's jars, hosted by the Spark driver's JVM.
 
-Several processes may name one directory. Whichever JVM holds the lock on it hosts the server and
-writes its port into a file there; the others are clients, and host it themselves, on the same
-directory and port, once the lock is free. The lock is taken by the JVM and not by Python, since a
-JVM outlives a killed Python by half a second and a second server on one directory would start
-without complaint.
+Several processes may use one directory. The JVM that holds the lock on it hosts the server and
+writes its port into a file there. The other processes are clients. Each of them hosts the server
+itself, on the same directory and port, once the lock is free. The JVM takes the lock and not
+Python, because a JVM lives on for half a second after its Python was killed, and a second server on
+one directory would start without an error.
 
-Within one JVM all users of a directory share one server. What they share is kept in the JVM's
-system properties. The lock file is opened once per JVM: POSIX drops a process's lock on a file as
-soon as the process closes any handle to it.
+Within one JVM all users of a directory share one server. They share it through the JVM's system
+properties. The lock file is opened once per JVM: POSIX drops a process's lock on a file as soon as
+the process closes any handle to that file.
 
-What ZooKeeper has acknowledged is on disk, unless ``-Dzookeeper.forceSync=no`` is set: then a power
-cut takes back that a txid is committed, or that an epoch was claimed, and nothing else would tell.
-Here that is refused. A client cannot see it of another server.
+What ZooKeeper has acknowledged is on disk, unless ``-Dzookeeper.forceSync=no`` is set. Then a power
+failure could take back a committed txid or a claimed epoch, and nothing would notice. The embedded
+server refuses to start with that setting. Of another server a client cannot see it.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,22 +31,22 @@ from txtopo.errors import ConfigError, CoordinatorUnavailable
 HOST = "127.0.0.1"
 
 TICK_MS = 500
-"""Sessions last 2 to 20 ticks: 1 to 10 s, so that a dead coordinator is replaced in seconds."""
+"""A session lasts 2 to 20 ticks, so 1 to 10 s: a dead coordinator is replaced in seconds."""
 
 CLIENTS_MAX = 200
-"""Connections from one address, which here is every connection."""
+"""Limit for one address. All connections come from the loopback address."""
 
 SNAPSHOTS_KEPT = 3
 PURGE_INTERVAL_H = 1
 START_WAITS_MAX = 200
-START_WAIT_MS = 50
+START_WAIT_S = 0.05
 
 _REGISTRY = "txtopo.zookeeper.servers"
-_TURN = "txtopo.zookeeper.turn"
+_MUTEX = "txtopo.zookeeper.turn"
 
 
 class EmbeddedServer:
-    """One user's hold on the server of a directory.
+    """One user of the server of a directory.
 
     Args:
         jvm: A py4j view of the driver's JVM: ``spark._jvm``.
@@ -67,7 +68,7 @@ class EmbeddedServer:
         self._attached = False
 
     def attach(self) -> str:
-        """Host the server unless another process does, and return its ``host:port``.
+        """Start to use the server and return its ``host:port``; host it if nobody does.
 
         Raises:
             ConfigError: The directory cannot be used.
@@ -76,7 +77,7 @@ class EmbeddedServer:
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._unusable(error) from error
-        with self._turn() as servers:
+        with self._servers() as servers:
             entry = servers.get(str(self._directory))
             if entry is None:
                 entry = self._jvm.java.util.HashMap()
@@ -91,11 +92,11 @@ class EmbeddedServer:
             raise
 
     def host_if_free(self) -> bool:
-        """Host the server if no other process does; return whether this JVM hosts it.
+        """Host the server if nobody does; return whether this JVM hosts it.
 
-        A standby calls it again and again while it has no connection.
+        A standby calls it repeatedly while it has no connection.
         """
-        with self._turn() as servers:
+        with self._servers() as servers:
             entry = servers.get(str(self._directory))
             if entry is None:
                 return False
@@ -108,7 +109,7 @@ class EmbeddedServer:
             return entry.get("server") is not None
 
     def locate(self) -> str:
-        """Host the server if no other process does, and return its ``host:port`` as of now."""
+        """Host the server if nobody does, and return its current ``host:port``."""
         try:
             self.host_if_free()
         except Py4JNetworkError as error:
@@ -119,12 +120,12 @@ class EmbeddedServer:
         return f"{HOST}:{self._recorded_port()}"
 
     def close(self) -> None:
-        """Let go; the last user in this JVM stops the server. Harmless twice."""
+        """Stop using the server; the last user in this JVM stops it. May be called twice."""
         if not self._attached:
             return
         self._attached = False
         try:
-            with self._turn() as servers:
+            with self._servers() as servers:
                 entry = servers.get(str(self._directory))
                 entry.put("users", entry.get("users") - 1)
                 if entry.get("users") == 0:
@@ -139,25 +140,25 @@ class EmbeddedServer:
             port = self._recorded_port()
             if port:
                 return f"{HOST}:{port}"
-            self._jvm.java.lang.Thread.sleep(START_WAIT_MS)
+            time.sleep(START_WAIT_S)
         raise ConfigError(
-            f"zookeeper_dir {self._directory} is locked by a process that does not say its port; "
+            f"zookeeper_dir {self._directory} is locked by a process that wrote no port into it; "
             "end that process, or name another directory"
         )
 
     @contextmanager
-    def _turn(self) -> Iterator[Any]:
-        """Yield the servers of this JVM, by directory, to one user at a time."""
+    def _servers(self) -> Iterator[Any]:
+        """Yield the servers of this JVM by directory, to one user at a time."""
         java = self._jvm.java
         shared = java.lang.System.getProperties()
-        shared.putIfAbsent(_TURN, java.util.concurrent.Semaphore(1))
+        shared.putIfAbsent(_MUTEX, java.util.concurrent.Semaphore(1))
         shared.putIfAbsent(_REGISTRY, java.util.HashMap())
-        turn = shared.get(_TURN)
-        turn.acquire()
+        mutex = shared.get(_MUTEX)
+        mutex.acquire()
         try:
             yield shared.get(_REGISTRY)
         finally:
-            turn.release()
+            mutex.release()
 
     def _lock(self, entry: Any) -> bool:
         if entry.get("file") is None:
@@ -196,15 +197,15 @@ class EmbeddedServer:
         self._record_port(factory.getLocalPort())
 
     def _quieten(self) -> None:
-        """Keep the traces out of Spark's log that the server writes when a client is killed."""
+        """Silence the server's stack traces about killed clients in Spark's log."""
         log4j = self._jvm.org.apache.logging.log4j
         try:
             log4j.core.config.Configurator.setLevel("org.apache.zookeeper", log4j.Level.ERROR)
         except (Py4JError, TypeError):
-            return  # this Spark logs in another way
+            return  # this Spark does not log with log4j 2
 
     def _listen(self, port: int) -> Any:
-        """Listen on the port that clients know; on another one if a stranger has taken it."""
+        """Listen on the port that clients know, or on a new one if another program has taken it."""
         for candidate in (port, 0):
             factory = self._jvm.org.apache.zookeeper.server.NIOServerCnxnFactory()
             try:
@@ -218,7 +219,7 @@ class EmbeddedServer:
         raise AssertionError("port 0 either binds or raises")
 
     def _stop(self, entry: Any) -> None:
-        """Stop the server before the lock is released, or two would write at once."""
+        """Stop the server, then release the lock; in the other order two servers could write."""
         if entry.get("server") is not None:
             entry.get("purge").shutdown()
             server = entry.get("server").getZooKeeperServer()
@@ -239,7 +240,7 @@ class EmbeddedServer:
         new.replace(self._directory / "port")
 
     def _unusable(self, error: Exception) -> ConfigError:
-        cause = getattr(error, "java_exception", error)
+        cause = error.java_exception if isinstance(error, Py4JJavaError) else error
         return ConfigError(
             f"zookeeper_dir {self._directory} cannot be used by the embedded server; got {cause}; "
             "name a directory that this user may write, or give 'host:port' of a running ZooKeeper",

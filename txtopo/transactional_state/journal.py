@@ -1,9 +1,9 @@
-"""Journal: what the coordinator stores, as steps on the transactional state.
+"""Journal: what one coordinator reads and writes in the transactional state.
 
-Which nodes there are and what they hold is in :mod:`txtopo.transactional_state.nodes`.
+:mod:`txtopo.transactional_state.nodes` says which nodes there are and what they hold.
 
-Order of durability: the metadata of a txid before its commit begins; ``current`` after its last
-committer has written; older metadata goes in the same step as ``current``.
+Order of durability: the metadata of a txid is stored before its commit begins. ``current`` advances
+after the last committer has written. Older metadata is deleted in the same write as ``current``.
 """
 
 from __future__ import annotations
@@ -44,38 +44,15 @@ from txtopo.transactional_state.store import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class JournalContents:
-    """What a coordinator finds when it starts.
-
-    Attributes:
-        current: The lowest txid that is not committed.
-        batches: What is stored, by txid.
-        operation: The operator's verb that was begun and has not ended, if any.
-    """
-
-    current: int
-    batches: dict[int, StoredBatch]
-    operation: dict[str, Json] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """An epoch, and the check of its node that goes with each of its writes."""
-
-    epoch: int
-    fence: Check
-
-
 class Journal:
-    """What one coordinator reads and writes in the transactional state.
+    """Reads and writes the nodes of one coordinator, with a check of its epoch in every write.
 
     Call :meth:`claim_epoch` first, then :meth:`load`. After ``CoordinatorUnavailable`` the same
-    call may be made again. Each term of leadership has a journal of its own: a write of an earlier
-    term that comes late then finds the epoch that it belongs to, and is refused.
+    call may be repeated. Each term of leadership has its own journal, so that a late write of an
+    earlier term still carries the epoch of that term and is refused.
 
     Args:
-        state: Where it is kept.
+        state: The transactional state.
         history_txids: How many txids before the last committed one keep their metadata.
 
     Attributes:
@@ -101,20 +78,21 @@ class Journal:
         """Become the coordinator that may write, and return its epoch.
 
         Args:
-            candidate: Who claims, shown to whoever is deposed by it.
-            token: A random text; the ensemble is known by it from now on if it has no token yet.
-            fingerprint: What the topology looks like, kept beside the epoch; None leaves what is
-                there.
-            allow_change: Take the fingerprint although another one is there.
-            above: An epoch that a ledger holds; the new one is larger.
+            candidate: The process that claims, named in the error of the coordinator that it
+                deposes.
+            token: A random text. It becomes the token of the ensemble if that has none yet.
+            fingerprint: Fingerprint of the topology, stored with the epoch; None keeps the stored
+                one.
+            allow_change: Whether to accept a fingerprint that differs from the stored one.
+            above: An epoch that a ledger holds; the new epoch is larger.
 
         Raises:
             FencedError: Another coordinator claimed at the same time; contend again.
-            CorruptNodeError: The epoch cannot be read; it is never started anew.
-            TopologyChanged: The fingerprint is another one; nothing was written.
+            CorruptNodeError: The epoch cannot be read. It never starts from 1 again.
+            TopologyChanged: The fingerprint differs from the stored one; nothing was written.
         """
         self._state.synchronize()
-        begun = self._state.get(CURRENT) is not None  # first: both are written at once
+        begun = self._state.get(CURRENT) is not None  # before /epoch: both are written at once
         node = self._state.get(EPOCH)
         if node is None and begun:
             raise corrupt(EPOCH, None)
@@ -127,7 +105,7 @@ class Journal:
         if (kept := known if fingerprint is None else fingerprint) is not None:
             value["topology"] = kept
         claim: list[Step] = [CompareAndSet(EPOCH, value, node.version if node else None)]
-        # A node made anew must not get a version that a coordinator of a lost one may hold.
+        # A coordinator of a lost node may still hold its version; a new node must be past it.
         rewrites = min(above, REWRITES_MAX) if node is None else 0
         claim.extend([Put(EPOCH, value)] * rewrites)
         if node is None:
@@ -141,7 +119,7 @@ class Journal:
         return epoch
 
     def confirm(self) -> None:
-        """Check that nobody else has claimed since; says nothing about a moment later.
+        """Check that nobody else has claimed an epoch until now.
 
         Raises:
             FencedError: Another coordinator has taken over.
@@ -153,14 +131,14 @@ class Journal:
             raise self._fenced(claim.epoch)
 
     def holder(self) -> Json:
-        """Return who claimed last, as ``{"epoch": …, "leader": candidate}``; None if nobody has."""
+        """Return ``{"epoch": …, "leader": candidate}`` of the last claim; None if there is none."""
         node = self._state.get(EPOCH)
         if node is None or not isinstance(node.value, dict):
             return None if node is None else node.value
         return {name: node.value.get(name) for name in ("epoch", "leader")}
 
     def load(self) -> JournalContents:
-        """Read what earlier coordinators stored, to go on from it.
+        """Read what earlier coordinators stored.
 
         Raises:
             CorruptNodeError: A node is missing or cannot be read.
@@ -172,7 +150,7 @@ class Journal:
         return contents
 
     def read(self) -> JournalContents:
-        """Read what is stored, also while an operator's verb has not ended.
+        """Read what is stored, even if an operator's verb has not ended.
 
         Raises:
             CorruptNodeError: A node is missing or cannot be read.
@@ -188,7 +166,7 @@ class Journal:
         return JournalContents(current, batches, operation_of(node))
 
     def write(self, steps: Sequence[Step]) -> None:
-        """Do the steps of an operator's verb, or none of them.
+        """Apply all steps of an operator's verb, or none.
 
         Raises:
             FencedError: A coordinator has taken over; nothing was written.
@@ -196,11 +174,11 @@ class Journal:
         self._apply(self._claimed(), steps)
 
     def store_batches(self, batches: Sequence[StoredBatch]) -> None:
-        """Make the metadata of batches durable, in order; one write unless they are large.
+        """Make the metadata of batches durable, in order. It takes one write unless they are large.
 
         Raises:
             FencedError: Another coordinator has taken over; nothing more was written.
-            BatchMetadataTooLarge: One batch alone does not fit.
+            BatchMetadataTooLarge: The metadata of a single batch does not fit into one write.
         """
         claim, stored = self._claimed(), self._stored
         for group in _groups([put_batch(batch) for batch in batches]):
@@ -208,7 +186,11 @@ class Journal:
         stored.update(batch.attempt.txid for batch in batches)
 
     def advance(self, current: int, drop_before: int) -> None:
-        """Say that all txids below *current* are committed, and forget those before *drop_before*.
+        """Store that all txids below *current* are committed, and delete old metadata.
+
+        Args:
+            current: The lowest txid that is not committed.
+            drop_before: Metadata of earlier txids is deleted, except for ``history_txids`` of them.
 
         Raises:
             FencedError: Another coordinator has taken over; nothing was written.
@@ -251,6 +233,29 @@ class Journal:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class JournalContents:
+    """What is stored for a coordinator that starts.
+
+    Attributes:
+        current: The lowest txid that is not committed.
+        batches: The stored batches, by txid.
+        operation: The operator's verb that was begun and has not ended, or None.
+    """
+
+    current: int
+    batches: dict[int, StoredBatch]
+    operation: dict[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A claimed epoch, with the check of ``/epoch`` that goes with each of its writes."""
+
+    epoch: int
+    fence: Check
+
+
 def put_batch(batch: StoredBatch) -> Put:
     """Return the step that stores a batch."""
     attempt = batch.attempt
@@ -264,7 +269,7 @@ def put_batch(batch: StoredBatch) -> Put:
 
 
 def unfinished(operation: dict[str, Json]) -> OperationUnfinished:
-    """Return the error for a verb that was begun and has not ended."""
+    """Return the error for an operator's verb that has not ended."""
     verb, arguments = operation.get("verb"), operation.get("arguments")
     return OperationUnfinished(
         f"an operator began {verb} with {arguments!r:.300} and it did not end, so the stores may "
@@ -289,12 +294,12 @@ def _check_unchanged(known: Json, fingerprint: dict[str, Json]) -> None:
 
 
 def _groups(puts: Sequence[Put]) -> Iterator[list[Step]]:
-    """Cut a run whose metadata does not fit into one packet; a crash in between leaves a prefix."""
+    """Split writes that do not fit into one packet; a crash in between leaves a prefix."""
     room = STEP_BYTES_MAX - 2 * STEP_OVERHEAD_BYTES
     group: list[Step] = []
     group_bytes = 0
     for put in puts:
-        # The id of the write is not known here; it takes less than the overhead allowed for.
+        # The id of the write is not known yet. It takes less than the overhead that is added.
         put_bytes = packet_bytes(put.path, encode(put.path, put.value, "")) + STEP_OVERHEAD_BYTES
         if group and group_bytes + put_bytes > room:
             yield group

@@ -1,16 +1,17 @@
-"""The transactional state in this process: the reference, and what the simulator runs on.
+"""MemoryTransactionalState: the transactional state in this process.
 
-Several clients over one :class:`MemoryEnsemble` are what several coordinators over one ZooKeeper
-ensemble are. Nothing survives the process.
+It is the reference implementation, and the simulator runs on it. Several clients of one
+:class:`MemoryEnsemble` are like several coordinators that use one ZooKeeper ensemble. Nothing
+survives the process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from queue import Empty, SimpleQueue
+from threading import Event, Lock
 
 from txtopo.errors import CoordinatorUnavailable, StateUsageError
 from txtopo.transactional_state.nodes import decode, encode_steps
@@ -31,10 +32,10 @@ Nodes = dict[str, tuple[bytes, int]]
 
 
 class MemoryEnsemble:
-    """What a ZooKeeper ensemble is to its clients, with the faults of one as data.
+    """Stands for a ZooKeeper ensemble. A test can order its faults.
 
     Attributes:
-        nodes: Path to (bytes, version), as ZooKeeper holds them.
+        nodes: Bytes and version of each node, by path.
         reachable: While false, every call raises ``CoordinatorUnavailable``.
     """
 
@@ -43,21 +44,17 @@ class MemoryEnsemble:
         self.reachable = True
         self._faults: list[bool] = []
         self._contenders: list[Contender] = []
-        self._turn: SimpleQueue[None] = SimpleQueue()
-        self._turn.put(None)
+        self._lock = Lock()
 
     def lose_next_answer(self, *, landed: bool) -> None:
-        """Make the next ``apply`` raise, after its write or instead of it."""
+        """Make the next ``apply`` raise: after its write if *landed*, else without writing."""
         self._faults.append(landed)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keep other threads out; all that a client does happens in here."""
-        self._turn.get()
-        try:
+        """Keep other threads out. Every call of a client happens inside."""
+        with self._lock:
             yield
-        finally:
-            self._turn.put(None)
 
     def check_reachable(self) -> None:
         """Raise ``CoordinatorUnavailable`` during an outage."""
@@ -65,7 +62,7 @@ class MemoryEnsemble:
             raise _unavailable()
 
     def write(self, nodes: Nodes) -> None:
-        """Make *nodes* the contents, unless a fault was ordered."""
+        """Replace the nodes, unless a fault was ordered."""
         if not self._faults:
             self.nodes = nodes
             return
@@ -74,22 +71,21 @@ class MemoryEnsemble:
         raise _unavailable()
 
     def contend(self, contender: Contender) -> bool:
-        """Put a contender into the queue of its topology; return whether it is first."""
+        """Add a candidate to the queue of its topology; return whether it is first."""
         if contender not in self._contenders:
             self._contenders.append(contender)
         return self.first(contender.topology_id) is contender
 
     def first(self, topology_id: str) -> Contender | None:
-        """Return who leads a topology."""
+        """Return the candidate that leads a topology, or None."""
         return next((c for c in self._contenders if c.topology_id == topology_id), None)
 
     def wait(self, contender: Contender, timeout_s: float) -> None:
-        """Wait until a contender's turn may have come, or the time is up."""
-        with suppress(Empty):
-            contender.wake.get(timeout=timeout_s)
+        """Wait until a candidate may have become the first, or the time is up."""
+        contender.wake.wait(timeout_s)
 
     def expire_leader(self, topology_id: str) -> None:
-        """Let the session of the leader expire; a fault to be ordered."""
+        """Let the session of the leader expire, as a fault."""
         with self.exclusive():
             leader = self.first(topology_id)
             if leader is not None:
@@ -99,12 +95,12 @@ class MemoryEnsemble:
             leader.on_lost()
 
     def withdraw(self, contender: Contender) -> None:
-        """Remove a contender; the next one wakes up."""
+        """Remove a candidate and wake the next one."""
         if contender in self._contenders:
             self._contenders.remove(contender)
         successor = self.first(contender.topology_id)
         if successor is not None:
-            successor.wake.put(None)
+            successor.wake.set()
 
 
 class MemoryTransactionalState(TransactionalState):
@@ -132,7 +128,7 @@ class MemoryTransactionalState(TransactionalState):
         return sorted({name.partition("/")[0] for name in below})
 
     def apply(self, steps: Sequence[Step]) -> None:
-        """Do all steps or none."""
+        """Apply all steps or none."""
         records = encode_steps(steps, next(self._writes))
         with self._call():
             nodes = dict(self.ensemble.nodes)
@@ -141,7 +137,7 @@ class MemoryTransactionalState(TransactionalState):
             self.ensemble.write(nodes)
 
     def synchronize(self) -> None:
-        """See what every earlier leader wrote; here that is always so."""
+        """Do nothing, except check that the ensemble answers: a client always sees all writes."""
         with self._call():
             pass
 
@@ -169,14 +165,14 @@ class MemoryTransactionalState(TransactionalState):
         return first.candidate if first else None
 
     def expire(self) -> None:
-        """Lose the session, as ZooKeeper's would expire; a fault to be ordered."""
+        """Let the session of this client expire, as a fault."""
         contender = self._contender
         self._withdraw()
         if contender is not None and contender.on_lost is not None and not contender.released:
             contender.on_lost()
 
     def close(self) -> None:
-        """End the session; harmless twice. A call that is still under way must not begin one."""
+        """End the session; may be called twice. Later calls raise ``CoordinatorUnavailable``."""
         self._closed = True
         self._withdraw()
 
@@ -211,11 +207,19 @@ class _MemoryLeadership(Leadership):
 
 @dataclass(eq=False, slots=True)
 class Contender:
-    """A place in the election of a topology."""
+    """A candidate in the election of a topology.
+
+    Attributes:
+        topology_id: Id of the topology.
+        candidate: What others see of it.
+        wake: Set when it may have become the first.
+        on_lost: Called when its leadership is lost; None until it leads.
+        released: Whether it has given up its place, or lost it.
+    """
 
     topology_id: str
     candidate: Json
-    wake: SimpleQueue[None] = field(default_factory=SimpleQueue)
+    wake: Event = field(default_factory=Event)
     on_lost: Callable[[], None] | None = None
     released: bool = False
 

@@ -1,29 +1,25 @@
-"""Which nodes the transactional state of a topology has, and what they hold.
+"""The nodes of a topology in the transactional state: paths, contents and format.
 
 ``/epoch``
-    ``{"epoch": n, "leader": candidate, "topology": fingerprint, "ensemble": token}``: who may
-    write, for which topology, and which ensemble this is: a random token, drawn once, which every
-    ledger names as well. Its version is the fence: every other write is one step with a check of
-    it, so a deposed coordinator writes nothing.
+    ``{"epoch": n, "leader": candidate, "topology": fingerprint, "ensemble": token}``: which
+    coordinator may write, for which topology, and which ensemble this is. The token is random,
+    drawn once, and every ledger names it. The version of this node is the fence: every other write
+    is checked against it, so a deposed coordinator writes nothing.
 ``/current``
-    ``{"current": txid}``: the lowest txid that is not committed. Written together with the first
-    epoch, so that its absence later is damage and never "nothing committed yet". While an
-    operator's verb is under way also ``"operation": {"verb": …, "arguments": …}``: no coordinator
-    begins before the verb has ended.
+    ``{"current": txid}``: the lowest txid that is not committed. It is written together with the
+    first epoch, so a missing node is damage and never means "nothing committed yet". While an
+    operator's verb is unfinished it also has ``"operation": {"verb": …, "arguments": …}``, and no
+    coordinator starts.
 ``/batches/<txid as 20 digits>``
     ``{"attempt": [epoch, attempt], "metadata": …}``: how to emit the batch of the txid again, and
-    which attempt that belongs to. Once it was processed perhaps also ``"content": {part: …}``:
-    what it brought, to compare replays with; a record without it is as good.
+    the attempt that the metadata belongs to. After processing it may also have
+    ``"content": {part: …}``, with which replays are compared.
 ``/quarantine/<txid as 20 digits>``
-    ``{"attempt": …, "metadata": …, "reason": text}``: the batch that an operator took out of the
-    order; its place was taken by an empty one.
+    ``{"attempt": …, "metadata": …, "reason": text}``: a batch that an operator took out of the
+    order. An empty batch was committed in its place.
 
-How a value becomes the bytes of a node: JSON with a schema version and the id of its write.
-
-The id of the write is what tells, after a connection was lost in the middle of a step, whether the
-step landed: a node that carries the id was written by that very step.
-
-Topology ids and chroots as paths of nodes.
+A node is JSON: the value, a schema version, and the id of the write. After a lost connection the id
+tells whether a write was done: then its nodes carry it.
 """
 
 from __future__ import annotations
@@ -44,9 +40,7 @@ from txtopo.errors import (
 from txtopo.metadata import json_flaw, shown
 from txtopo.transactional_state.store import CompareAndSet, Json, Node, Put, Step
 
-EPOCH_PATH = "/epoch"
-
-EPOCH = EPOCH_PATH
+EPOCH = "/epoch"
 
 CURRENT = "/current"
 
@@ -55,21 +49,21 @@ BATCHES = "/batches"
 QUARANTINE = "/quarantine"
 
 EPOCH_ROOM = 100
-"""How far an epoch that replaces a lost one is above those that are known: coordinators that
-claimed one in ZooKeeper and were stopped before they claimed a ledger have left no trace of it."""
+"""Distance between an epoch that replaces a lost one and the highest known epoch. A coordinator
+that claimed an epoch in ZooKeeper and ended before it claimed a ledger leaves no trace of it."""
 
 REWRITES_MAX = 1_000
-"""How many writes of one small node fit into one step."""
+"""How many writes of one small node fit into one request."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """How to emit the batch of a txid again.
+    """What a node below ``/batches`` holds: how to emit a batch again.
 
     Attributes:
         attempt: The attempt that the metadata belongs to.
-        metadata: What the spout needs.
-        content: What it brought, by part; None if that is not known.
+        metadata: What the spout needs to emit it.
+        content: Count and digest of its tuples, by part; None if not known.
     """
 
     attempt: TransactionAttempt
@@ -78,15 +72,15 @@ class StoredBatch:
 
 
 def batch_path(txid: int, parent: str = BATCHES) -> str:
-    """Return the path of a batch; 20 digits, so that names sort as numbers do."""
+    """Return the path of a batch, with 20 digits, so that names sort like numbers."""
     return f"{parent}/{txid:020d}"
 
 
 def txid_of(path: str) -> int:
-    """Return the txid of the path of a batch.
+    """Return the txid that the path of a batch ends with.
 
     Raises:
-        CorruptNodeError: The name is none of ours.
+        CorruptNodeError: It does not end with 20 digits.
     """
     name = path.rpartition("/")[2]
     if len(name) != 20 or not name.isascii() or not name.isdigit():
@@ -95,10 +89,10 @@ def txid_of(path: str) -> int:
 
 
 def epoch_of(node: Node) -> int:
-    """Return the epoch that ``/epoch`` holds.
+    """Return the epoch in the node ``/epoch``.
 
     Raises:
-        CorruptNodeError: It holds something else.
+        CorruptNodeError: The node has no valid epoch.
     """
     epoch = node.value.get("epoch") if isinstance(node.value, dict) else None
     if not is_count(epoch):
@@ -107,10 +101,10 @@ def epoch_of(node: Node) -> int:
 
 
 def ensemble_of(node: Node | None) -> str:
-    """Return the token that ``/epoch`` holds; empty if there is none.
+    """Return the token of the ensemble in the node ``/epoch``; empty if it has none.
 
     Raises:
-        CorruptNodeError: It holds something else.
+        CorruptNodeError: The token is not a string.
     """
     token = node.value.get("ensemble", "") if node and isinstance(node.value, dict) else ""
     if not isinstance(token, str):
@@ -119,10 +113,10 @@ def ensemble_of(node: Node | None) -> str:
 
 
 def current_of(node: Node | None) -> int:
-    """Return the txid that ``/current`` holds.
+    """Return the txid in the node ``/current``.
 
     Raises:
-        CorruptNodeError: It is missing, or holds something else.
+        CorruptNodeError: The node is missing, or has no valid txid.
     """
     current = node.value.get("current") if node and isinstance(node.value, dict) else None
     if not is_count(current):
@@ -131,10 +125,10 @@ def current_of(node: Node | None) -> int:
 
 
 def operation_of(node: Node | None) -> dict[str, Json] | None:
-    """Return the verb that ``/current`` says is under way.
+    """Return the operator's verb that ``/current`` names as unfinished, or None.
 
     Raises:
-        CorruptNodeError: It says something that cannot be read.
+        CorruptNodeError: It cannot be read.
     """
     operation = node.value.get("operation") if node and isinstance(node.value, dict) else None
     if operation is not None and not isinstance(operation, dict):
@@ -143,10 +137,10 @@ def operation_of(node: Node | None) -> dict[str, Json] | None:
 
 
 def batch_of(path: str, txid: int, node: Node | None) -> StoredBatch:
-    """Return the batch that a node holds.
+    """Return the batch in a node below ``/batches``.
 
     Raises:
-        CorruptNodeError: It is missing, or holds something else.
+        CorruptNodeError: The node is missing, or holds something else.
     """
     match node.value if node else None:
         case {"attempt": [int(epoch), int(attempt)], "metadata": metadata, **rest}:
@@ -157,7 +151,7 @@ def batch_of(path: str, txid: int, node: Node | None) -> StoredBatch:
 
 
 def changed_parts(known: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
-    """Return in words how one fingerprint differs from another."""
+    """Return the differences between two fingerprints, in words."""
     gone = [f"{name} is gone" for name in known if name not in now]
     new = [f"{name} is new" for name in now if name not in known]
     other = [
@@ -169,37 +163,37 @@ def changed_parts(known: Mapping[str, Json], now: Mapping[str, Json]) -> list[st
 
 
 def is_count(value: object) -> bool:
-    """Whether a value is a whole number of at least 1."""
+    """Return whether a value is an integer of at least 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 SCHEMA = 1
 
 EPOCH_SCHEMA = 2
-"""Of ``/epoch``, since it holds the ensemble's token: an earlier txtopo, which would claim an epoch
-and drop the token, refuses it instead."""
+"""Schema of ``/epoch`` since it has the token of the ensemble. An earlier txtopo would drop the
+token when it claims an epoch, so the higher schema makes it refuse."""
 
 STEP_BYTES_MAX = 900_000
-"""ZooKeeper closes the connection on a packet above 1 MiB (``jute.maxbuffer``), which a client
-cannot tell from a network fault and would retry for ever. The rest is room for ACLs."""
+"""ZooKeeper closes the connection when a packet is above 1 MiB (``jute.maxbuffer``). A client
+cannot tell that from a network fault and would retry for ever. The rest is for ACLs."""
 
 STEP_OVERHEAD_BYTES = 128
-"""What one operation takes in a packet besides its path and value: headers, ACL, flags."""
+"""Bytes of one operation in a packet besides path and value: headers, ACL, flags."""
 
 BEGIN_ANEW = "to begin anew from txid 1, call txtopo.operations.forget and drop its states' tables"
-"""What is left to a person when a node is lost for good."""
+"""The last resort when a node is lost for good."""
 
 INNER_NODE = json.dumps({"schema": SCHEMA}).encode()
-"""What a node holds that is only there to have children."""
+"""Bytes of a node that exists only to have children."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a node holds.
+    """A node, decoded.
 
     Attributes:
         value: The value.
-        write: Id of the step that wrote it.
+        write: Id of the write that it came with.
     """
 
     value: Json
@@ -220,17 +214,17 @@ def encode(path: str, value: Json, write: str) -> bytes:
             "the spout",
             path=path,
         )
-    schema = EPOCH_SCHEMA if path == EPOCH_PATH else SCHEMA
+    schema = EPOCH_SCHEMA if path == EPOCH else SCHEMA
     record = {"schema": schema, "write": write, "value": value}
     return json.dumps(record, separators=(",", ":")).encode()
 
 
 def decode(path: str, data: bytes) -> Record | None:
-    """Return what a node holds, or None for a node that only has children.
+    """Decode the bytes of a node; None for a node that exists only to have children.
 
     Raises:
-        CorruptNodeError: These bytes were not written by txtopo.
-        SchemaVersionError: They were written by a newer txtopo; upgrade this one.
+        CorruptNodeError: txtopo did not write these bytes.
+        SchemaVersionError: A newer txtopo wrote them; upgrade this one.
     """
     try:
         record = json.loads(data)
@@ -259,17 +253,17 @@ def corrupt(path: str, got: object) -> CorruptNodeError:
     return CorruptNodeError(
         f"node {path} of the transactional state cannot be read; got "
         f"{shown if len(shown) <= 80 else shown[:80] + '…'}; expected a record of txtopo; "
-        "it is not taken as empty; call txtopo.operations.repair_node, which puts back what is "
-        "known or what you give it",
+        "it is not treated as empty; call txtopo.operations.repair_node, which restores it from "
+        "the rest or from what you give it",
         path=path,
     )
 
 
 def encode_steps(steps: Sequence[Step], write: str) -> list[bytes]:
-    """Return the bytes that each step writes; empty for a step that writes none.
+    """Return the bytes that each step writes; empty for a step that writes no value.
 
     Raises:
-        BatchMetadataTooLarge: The steps do not fit into one packet.
+        BatchMetadataTooLarge: Together they do not fit into one packet.
         EmitError: A value is not JSON.
     """
     records = [
@@ -291,25 +285,25 @@ def encode_steps(steps: Sequence[Step], write: str) -> list[bytes]:
 
 
 def packet_bytes(path: str, data: bytes) -> int:
-    """Return how much of a packet an operation takes."""
+    """Return the size of one operation in a packet."""
     return len(path.encode()) + len(data) + STEP_OVERHEAD_BYTES
 
 
 ROOT = "/txtopo"
-"""Where topologies live when the hosts name no chroot."""
+"""The chroot if the hosts name none."""
 
 ID_CHARACTERS_MAX = 255
 
-# What ZooKeeper refuses in a path: control characters, surrogates, private use, specials; and what
-# is made of surrogates in UTF-16, in which it counts.
+# ZooKeeper refuses these in a path: control characters, surrogates, private use and specials; and
+# characters that are two surrogates in UTF-16, which it uses.
 _REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff/]")
 
 
 def check_topology_id(topology_id: str) -> str:
-    """Return the id if it can be the name of a node.
+    """Return *topology_id* if it can be the name of a node.
 
     Raises:
-        ConfigError: It cannot; choose another id.
+        ConfigError: It cannot be; choose another id.
     """
     refused = _REFUSED.search(topology_id)
     if (

@@ -1,4 +1,4 @@
-"""open_transactional_state: from a Config to the transactional state that it names."""
+"""open_transactional_state: opens the transactional state that a Config names."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def open_transactional_state(
     """Open the transactional state of a topology.
 
     Args:
-        config: Names where it is.
+        config: Says where it is.
         topology_id: Id of the topology.
-        jvm: ``spark._jvm`` of a classic Spark session; what ``"embedded"`` needs.
-        ensemble: What ``"memory"`` uses, to share it; by default one of its own.
+        jvm: ``spark._jvm`` of a classic Spark session; ``"embedded"`` needs it.
+        ensemble: The ensemble for ``"memory"``; by default a new one.
 
     Raises:
-        ConfigError: It cannot be opened as configured.
+        ConfigError: The configuration is wrong.
         CoordinatorUnavailable: ZooKeeper cannot be reached.
         AuthError: ZooKeeper refuses the credentials.
     """
@@ -37,7 +37,7 @@ def open_transactional_state(
         if ensemble is None:
             _log.warning(
                 "zookeeper='memory': the transactional state of %r ends with this process; "
-                "a state that outlives it will not fit to the next start",
+                "a state that outlives the process will not fit the next start",
                 topology_id,
             )
         return MemoryTransactionalState(topology_id, ensemble)
@@ -60,8 +60,9 @@ def _open_embedded(config: Config, topology_id: str, jvm: object | None) -> Tran
     from txtopo.transactional_state.embedded import EmbeddedServer
     from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
-    for name in ("zookeeper_sasl", "zookeeper_tls"):
-        if getattr(config, name) is not None:
+    refused = {"zookeeper_sasl": config.zookeeper_sasl, "zookeeper_tls": config.zookeeper_tls}
+    for name, value in refused.items():
+        if value is not None:
             raise ConfigError(
                 f"{name} is for a ZooKeeper of your own; got it with zookeeper='embedded', which "
                 "listens on the loopback interface only, without TLS and SASL; leave it out, use "

@@ -1,17 +1,17 @@
-"""TransactionalState: what survives the coordinator.
+"""TransactionalState: the store of what survives the coordinator, as an interface.
 
-A small tree of JSON values with versions. Everything that a step of the protocol changes is written
-by one :meth:`TransactionalState.apply`, all or nothing, together with a check of the epoch node's
-version: a deposed coordinator gets :class:`VersionConflict` and nothing of its step is written.
-Locks elect a leader but do not protect: only the version check does.
+It is a small tree of JSON values with versions. Everything that one step of the protocol changes is
+written by one :meth:`TransactionalState.apply`, all or nothing, together with a check of the
+version of the epoch node. The write of a deposed coordinator raises :class:`VersionConflict` and
+changes nothing. An election picks a leader but does not protect the data; only the version check
+does.
 
 Paths are relative to the topology and start with a slash, for instance ``/batches/7``.
 
-Candidates for the leadership: which process asks, and whether it is known to be dead.
-
-A killed coordinator leaves its place in the election to ZooKeeper's session timeout. On the machine
-where it ran its successor can see at once that it is gone, and need not wait. Being wrong would
-cost a change of leaders, never a wrong number: the epoch protects, not the election.
+A candidate for the leadership says which process it is (:func:`this_process`). The place of a
+killed coordinator in the election stays until ZooKeeper's session timeout. A successor on the same
+machine can see at once that the process has ended (:func:`is_gone`) and does not wait. A mistake
+there would change the leader and nothing else, since the epoch protects the data.
 """
 
 from __future__ import annotations
@@ -24,12 +24,79 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from txtopo.errors import TxtopoError
-from txtopo.metadata import Json as Json  # others take it from here
+from txtopo.metadata import Json as Json  # importers of this module use it
+
+
+class TransactionalState(ABC):
+    """The nodes of one topology, and the election of its coordinator.
+
+    The runtime calls it in the driver, one call at a time, from any thread. All calls block. When
+    :meth:`apply` returns, all of it is durable. :meth:`close` may never be called.
+
+    Raises:
+        CoordinatorUnavailable: From every call: the ensemble cannot be reached; try again.
+        AuthError: From every call: the credentials are refused.
+        CorruptNodeError: A node cannot be read. It is never treated as empty.
+    """
+
+    @abstractmethod
+    def get(self, path: str) -> Node | None:
+        """Read a node, or None if there is none."""
+
+    @abstractmethod
+    def children(self, path: str) -> list[str]:
+        """Return the names of the nodes below *path*, sorted; empty if there is no such node."""
+
+    @abstractmethod
+    def apply(self, steps: Sequence[Step]) -> None:
+        """Apply all steps or none.
+
+        Raises:
+            VersionConflict: A check failed; nothing was written.
+            BatchMetadataTooLarge: The steps do not fit into one request; nothing was written.
+            CoordinatorUnavailable: The steps may have been applied or not. Applying them again is
+                safe: the epoch is checked, and values do not depend on those before.
+        """
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Make sure that later reads see every write so far (ZooKeeper's ``sync``)."""
+
+    @abstractmethod
+    def lead(
+        self, candidate: Json, *, timeout_s: float, on_lost: Callable[[], None]
+    ) -> Leadership | None:
+        """Wait until this process leads.
+
+        Args:
+            candidate: What other candidates see of this process: host, process id.
+            timeout_s: How long to wait. A later call goes on waiting in the same place.
+            on_lost: Called once, from any thread, when the leadership may have been lost.
+
+        Returns:
+            The leadership, or None if another candidate still leads after *timeout_s*.
+        """
+
+    @abstractmethod
+    def leader(self) -> Json:
+        """Return the candidate that leads now, or None."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the session; may be called twice."""
+
+
+class Leadership(ABC):
+    """The leadership of one topology, until it is released or lost."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let the next candidate lead; does nothing if the leadership was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value with its version, which grows by one with each write."""
+    """A value with its version. Each write increases the version by one."""
 
     value: Json
     version: int
@@ -61,7 +128,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Do nothing, but fail the whole step unless the node has this version."""
+    """Change nothing, but refuse the whole write unless the node has this version."""
 
     path: str
     version: int
@@ -70,89 +137,25 @@ class Check:
 Step = Put | CompareAndSet | Delete | Check
 
 
-class Leadership(ABC):
-    """A place in the election of one topology's coordinator."""
-
-    @abstractmethod
-    def release(self) -> None:
-        """Let the next candidate lead; harmless when lost already."""
-
-
-class TransactionalState(ABC):
-    """What survives the coordinator of one topology.
-
-    Who calls it: the runtime, in the driver, one call at a time, from any thread; all calls block.
-    What must be durable: all of :meth:`apply`, when it returns.
-    Not guaranteed: that :meth:`close` is called.
-
-    Raises:
-        CoordinatorUnavailable: From every call: the ensemble cannot be reached; try again.
-        AuthError: From every call: the credentials are refused.
-        CorruptNodeError: A node cannot be read; never taken as empty.
-    """
-
-    @abstractmethod
-    def get(self, path: str) -> Node | None:
-        """Read a node, or None if there is none."""
-
-    @abstractmethod
-    def children(self, path: str) -> list[str]:
-        """Return the names of the nodes below *path*, sorted; empty if there is no such node."""
-
-    @abstractmethod
-    def apply(self, steps: Sequence[Step]) -> None:
-        """Do all steps or none.
-
-        Raises:
-            VersionConflict: A check failed; nothing was written.
-            BatchMetadataTooLarge: A value does not fit; nothing was written.
-            CoordinatorUnavailable: The outcome may be unknown; applying the same steps again is
-                safe, since the epoch is checked and values are absolute.
-        """
-
-    @abstractmethod
-    def synchronize(self) -> None:
-        """See at least what every earlier leader wrote (ZooKeeper ``sync``)."""
-
-    @abstractmethod
-    def lead(
-        self, candidate: Json, *, timeout_s: float, on_lost: Callable[[], None]
-    ) -> Leadership | None:
-        """Wait until this process leads.
-
-        Args:
-            candidate: Who asks, shown to others: host, process id.
-            timeout_s: Give up after so long; call again to go on waiting.
-            on_lost: Called once, from any thread, when the leadership may have been lost.
-
-        Returns:
-            The leadership, or None when the time is up.
-        """
-
-    @abstractmethod
-    def leader(self) -> Json:
-        """Return the candidate that leads now, or None."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End the session; harmless twice."""
-
-
 class VersionConflict(TxtopoError):
-    """A node has another version than a step expects; nothing of the step was written.
+    """A node has another version than a step expects; nothing was written.
 
-    Its ``path`` names the node. The journal turns it into ``FencedError``, which names the
-    successor.
+    The journal turns it into ``FencedError``, which names the successor.
+
+    Attributes:
+        path: Path of the node.
     """
+
+    path: str
 
 
 def this_process() -> dict[str, Json]:
-    """Return this process as a candidate; add to it what people should see."""
+    """Return what identifies this process as a candidate."""
     return {"host": socket.gethostname(), "machine": _machine(), "pid": os.getpid()}
 
 
 def is_gone(candidate: Json) -> bool:
-    """Whether a candidate ran on this machine and its process has ended."""
+    """Return whether a candidate ran on this machine and its process has ended."""
     if not isinstance(candidate, dict) or candidate.get("machine") != _machine():
         return False
     pid = candidate.get("pid")
@@ -163,12 +166,12 @@ def is_gone(candidate: Json) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        return False  # it belongs to another user, so it lives
+        return False  # it belongs to another user, so it exists
     return _is_zombie(pid)
 
 
 def _is_zombie(pid: int) -> bool:
-    """Whether a process has ended but its parent has not asked how."""
+    """Return whether a process has ended and its parent has not waited for it."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -177,7 +180,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _machine() -> str:
-    """Name this boot of this machine and its table of processes (a container has its own)."""
+    """Return an id of this boot of this machine and of its process ids, which a container has."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     try:
         return f"{boot.read_text().strip()}/{os.readlink('/proc/self/ns/pid')}"

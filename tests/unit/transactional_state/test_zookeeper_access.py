@@ -184,7 +184,7 @@ def test_verifying_is_left_out_only_when_told_and_not_without_a_word(
     hosts = f"{guarded.secure_hosts}/{uuid.uuid4().hex}"
     opened(hosts, zookeeper_tls={"verify_certs": False}).close()
 
-    assert "verify_certs=False: whoever can come between may pass for" in caplog.text
+    assert "verify_certs=False: a man in the middle could imitate" in caplog.text
 
 
 def test_a_port_for_tls_and_a_plain_one_are_told_apart(guarded: GuardedZooKeeper) -> None:
@@ -232,13 +232,13 @@ def test_what_the_embedded_server_does_not_have_is_not_left_out_silently(name: s
 
 
 @pytest.mark.parametrize(("hosts", "warns"), [("zk1:2181", True), ("127.0.0.1:2181", False)])
-def test_a_password_that_travels_without_tls_is_warned_about(
+def test_a_password_that_is_sent_without_tls_is_warned_about(
     caplog: pytest.LogCaptureFixture, hosts: str, warns: bool
 ) -> None:
     with caplog.at_level(logging.WARNING, "txtopo"):
         ZooKeeperAccess("owner:secret").warn_if_open(hosts)
         ZooKeeperAccess("owner:secret", tls={}).warn_if_open(hosts)
 
-    said = [each.getMessage() for each in caplog.records if "travels" in each.getMessage()]
+    said = [each.getMessage() for each in caplog.records if "plain text" in each.getMessage()]
     assert len(said) == warns
     assert "secret" not in caplog.text

@@ -1,12 +1,10 @@
-"""How a client proves who it is, and who may then read its nodes.
+"""ZooKeeperAccess: credentials, ACLs and TLS of the connections to ZooKeeper.
 
-TLS: the settings of a connection to ZooKeeper, checked before anything connects.
-
-kazoo reads the files of certificates each time that it connects, in a thread of its own: one that
-is missing would look like a server that does not answer, for ever. A certificate without its key
-it leaves out without a word. So a context is made once from the same settings, here; what cannot
-make one is said at once, and :mod:`~txtopo.transactional_state.zookeeper.diagnosis` shakes hands
-with it when no session comes about.
+kazoo reads the certificate files in a thread of its own whenever it connects. A missing file would
+look like a server that never answers, and a certificate without a key is ignored silently. So an
+SSL context is made here, once, from the same settings, and an error in them is raised at once.
+:mod:`~txtopo.transactional_state.zookeeper.diagnosis` uses it for a handshake when no session can
+be opened.
 """
 
 from __future__ import annotations
@@ -28,14 +26,15 @@ _log = logging.getLogger("txtopo.transactional_state")
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperAccess:
-    """Credentials and TLS. With credentials, nodes belong to their creator alone.
+    """Credentials and TLS settings.
 
-    Topologies with different users therefore need chroots of their own.
+    With credentials, only the user that created a node may use it. So topologies with different
+    users need different chroots.
 
     Attributes:
         digest: ``"user:password"``.
         sasl: kazoo's ``sasl_options``.
-        tls: kazoo's TLS arguments. Certificates and host names are verified unless it says not to.
+        tls: kazoo's TLS arguments. Certificates and host names are verified by default.
     """
 
     digest: str | None = field(default=None, repr=False)
@@ -51,14 +50,14 @@ class ZooKeeperAccess:
 
     @property
     def scheme(self) -> str:
-        """What is named in errors: ``digest``, ``sasl`` or ``world``."""
+        """The scheme of the credentials: ``digest``, ``sasl``, or ``world`` for none."""
         if self.digest is not None:
             return "digest"
         return "world" if self.sasl is None else "sasl"
 
     @property
     def acl(self) -> list[Any]:
-        """Who may use the nodes that are created."""
+        """The ACL of created nodes."""
         return list(OPEN_ACL_UNSAFE if self.scheme == "world" else CREATOR_ALL_ACL)
 
     def client_arguments(self) -> dict[str, Any]:
@@ -73,7 +72,7 @@ class ZooKeeperAccess:
         return arguments
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Return what each connection is made with; None without TLS.
+        """Return the SSL context of the connections; None without TLS.
 
         Raises:
             ConfigError: A setting or a file cannot be used.
@@ -81,20 +80,20 @@ class ZooKeeperAccess:
         return None if self.tls is None else context_of(complete(self.tls))
 
     def warn_if_open(self, hosts: str) -> None:
-        """Say it once when others may change the nodes, listen, or pass for the server."""
+        """Log a warning if others could change nodes, read the password or imitate the server."""
         if self.tls is not None:
             warn_if_unverified(complete(self.tls), hosts)
         if all(_is_loopback(host) for host in hosts.split(",")):
             return
         if self.scheme == "digest" and self.tls_context() is None:
             _log.warning(
-                "zookeeper_digest travels to %s as it is, so that whoever listens has the "
-                "password; set zookeeper_tls",
+                "zookeeper_digest is sent to %s as plain text, so others on the network can read "
+                "the password; set zookeeper_tls",
                 hosts,
             )
         if self.scheme == "world":
             _log.warning(
-                "anyone who reaches %s may change the transactional state there; "
+                "anyone who can connect to %s may change the transactional state there; "
                 "set zookeeper_digest or zookeeper_sasl",
                 hosts,
             )
@@ -129,7 +128,7 @@ _SWITCHES = ("use_ssl", "verify_certs", "check_hostname")
 
 
 def complete(settings: Mapping[str, str | bool]) -> dict[str, str | bool]:
-    """Return kazoo's arguments: certificates and host names are verified unless it says not to.
+    """Return kazoo's arguments, which verify certificates and host names by default.
 
     Raises:
         ConfigError: A setting is unknown, of another type, or contradicts another one.
@@ -159,7 +158,7 @@ def complete(settings: Mapping[str, str | bool]) -> dict[str, str | bool]:
 
 
 def context_of(arguments: Mapping[str, str | bool]) -> ssl.SSLContext | None:
-    """Return what kazoo makes of the arguments for each connection; None without TLS.
+    """Return the SSL context that kazoo makes of these arguments; None without TLS.
 
     Raises:
         ConfigError: A file cannot be used.
@@ -181,19 +180,19 @@ def context_of(arguments: Mapping[str, str | bool]) -> ssl.SSLContext | None:
             password = str(arguments.get("keyfile_password", ""))
             context.load_cert_chain(files["certfile"], files["keyfile"], password)
     except OSError as error:
-        shown = ", ".join(f"{name} {path!r}" for name, path in files.items())
+        given = ", ".join(f"{name} {path!r}" for name, path in files.items())
         raise ConfigError(
-            f"zookeeper_tls cannot be used: {error}; got {shown}; expected files in PEM that can "
+            f"zookeeper_tls cannot be used: {error}; got {given}; expected files in PEM that can "
             "be read, with the right keyfile_password"
         ) from error
     return context
 
 
 def warn_if_unverified(arguments: Mapping[str, str | bool], hosts: str) -> None:
-    """Say it once when anyone may stand in for the servers."""
+    """Log a warning if the certificates of the servers are not verified."""
     if arguments["use_ssl"] and not arguments["verify_certs"]:
         _log.warning(
-            "zookeeper_tls has verify_certs=False: whoever can come between may pass for %s; "
+            "zookeeper_tls has verify_certs=False: a man in the middle could imitate %s; "
             "give the 'ca' that signed its certificate instead",
             hosts,
         )

@@ -1,7 +1,7 @@
-"""Diagnosis: why no first connection to ZooKeeper came about, host by host.
+"""why_unreachable: explains, host by host, why no session with ZooKeeper could be opened.
 
-A client only notices that time goes by. A host that cannot be resolved, a port where nothing
-listens, a web server and an ensemble without a quorum look alike to it, but not to a person.
+To a client these all look like a timeout: a host name that cannot be resolved, a port where nothing
+listens, a web server, an ensemble without a quorum. The error tells them apart.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 ANSWER_S = 5.0
-"""How long a host may take, a connection and an answer each: a server that is busy is slow to shake
-hands, above all for the first time. All are asked at once, so the user waits no longer for many."""
+"""Limit for connecting to a host, and again for its answer. A busy server is slow in the handshake.
+All hosts are asked at the same time."""
 
 _QUESTION = b"srvr\n"
-"""ZooKeeper's four-letter word that is allowed by default; the newline is for others."""
+"""The only four-letter word that ZooKeeper answers by default; other servers wait for a newline."""
 
 _TLS_ALERT = b"\x15\x03"
-"""How a server answers that expects TLS, unless it hangs up, as zookeeper does."""
+"""First bytes of the answer of a TLS server; ZooKeeper closes the connection instead."""
 
 
 def why_unreachable(hosts: Sequence[tuple[str, int]], tls: ssl.SSLContext | None) -> str:
-    """Return what each host does with a connection, as parts of a sentence.
+    """Return what was found at each host, as text.
 
     Args:
         hosts: Host and port of each server.
-        tls: What connections are made with, if they are to be secure.
+        tls: The SSL context of the connections; None for plain text.
     """
 
-    def found(place: tuple[str, int]) -> str:
-        host, port = place
+    def found(address: tuple[str, int]) -> str:
+        host, port = address
         return f"{host}:{port} {_found(host, int(port), tls)}"
 
     with ThreadPoolExecutor(max(1, len(hosts))) as pool:

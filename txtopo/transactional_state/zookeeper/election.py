@@ -1,8 +1,9 @@
-"""Election: which candidate leads, by ephemeral nodes in a queue (ZooKeeper's lock recipe).
+"""Election: which candidate leads, by a queue of ephemeral nodes (ZooKeeper's lock recipe).
 
-It is kazoo's lock but for three things that a standby needs: no call outlasts its limit when the
-connection is down, a place in the queue is kept from one call to the next, and a leader whose
-process is known to be dead is not waited for. Like every lock it elects and does not protect.
+It differs from kazoo's lock in three ways that a standby needs. A call ends within its time limit
+even when the connection is down. A candidate keeps its place in the queue from one call to the
+next. A leader whose process is known to have ended is removed without waiting for its session. Like
+every lock it elects a leader and does not protect the data.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class Election:
     """The queue of candidates below one node.
 
     Args:
-        session: What ephemeral nodes belong to.
-        path: The node.
+        session: The session that owns the ephemeral nodes.
+        path: The node above them.
     """
 
     def __init__(self, session: ZooKeeperSession, path: str) -> None:
@@ -34,7 +35,7 @@ class Election:
     def lead(
         self, candidate: Json, *, timeout_s: float, on_lost: Callable[[], None]
     ) -> Leadership | None:
-        """Wait for the first place in the queue; None when the time is up."""
+        """Wait for the first place in the queue; return None after *timeout_s*."""
         patience = Patience(timeout_s)
         while True:
             generation = self._session.generation
@@ -48,13 +49,13 @@ class Election:
                 free = self._watch(ahead)
             except OutcomeUnknown:
                 if not patience.wait(self._session.event()):
-                    raise  # None would say that another leads
+                    raise  # None would mean that another candidate leads
                 continue
             if free is not None and not patience.wait_for(free):
                 return None
 
     def leader(self) -> Json:
-        """Return the candidate with the first place, or None."""
+        """Return the candidate in the first place, or None."""
         for name in self._queue():
             candidate = self._candidate(name)
             if candidate is not None:
@@ -62,7 +63,7 @@ class Election:
         return None
 
     def leave(self, name: str) -> None:
-        """Give up a place; what cannot be told to ZooKeeper ends with the session."""
+        """Give up a place. If ZooKeeper cannot be reached, the place ends with the session."""
         self._places += 1
         try:
             self._remove(name)
@@ -79,8 +80,8 @@ class Election:
         return leadership
 
     def _stand_in_queue(self, candidate: Json) -> tuple[str, str | None]:
-        """Take a place unless there is one; return it and the place right before it."""
-        # A new session must not take an ephemeral node for its own that its predecessor left.
+        """Join the queue unless in it; return the own place and the one right before it."""
+        # A new session must not mistake an ephemeral node of the session before for its own.
         token = f"{self._session.id}-{self._session.generation}-{self._places}-"
         queue = self._queue()
         if not any(name.startswith(token) for name in queue):
@@ -118,7 +119,7 @@ class Election:
         return record.value if record else None
 
     def _watch(self, name: str) -> Any:
-        """Return an event that is set when a place is free, or None if it is already."""
+        """Return an event that is set when a place becomes free, or None if it is free now."""
         path = f"{self._path}/{name}"
         event = self._session.event()
         found = self._session.read(
@@ -157,6 +158,6 @@ class _ZooKeeperLeadership(Leadership):
         try:
             on_lost = self._on_lost.pop()
         except IndexError:
-            return  # released, or told already
+            return  # released, or reported before
         self._session.watch_loss(self, None)
         on_lost()

@@ -1,29 +1,28 @@
-"""One session with ZooKeeper: it waits for a connection, asks, and names what went wrong.
+"""ZooKeeperSession: a kazoo client that waits with limits and gives its errors a meaning.
 
-kazoo connects again by itself, and makes a new session when the old one has expired. While the
-connection is down (SUSPENDED) nothing may be assumed: the session may live or not, and a question
-waits. Only LOST ends a leadership. kazoo queues requests without limit while it connects, so
-nothing is sent before it is connected and no answer is waited for without limit.
+**Connection.** kazoo reconnects by itself, and opens a new session when the old one has expired.
+While the connection is down (SUSPENDED) the session may still live, and a request waits. Only LOST
+ends a leadership. While it connects, kazoo queues requests without limit. So nothing is sent before
+there is a connection, and every answer is waited for with a limit.
 
-Login: which failure of a SASL login is the server's word, and which is only a lost connection.
+**Login.** A SASL login takes several messages on an open connection. kazoo 2.11 takes every failure
+in between for a refusal and gives up for good, even if the server was just stopped or lost its
+quorum. ZooKeeper 3.9 sends an error when it refuses; old servers close the connection. So:
 
-A login takes several messages on a connection that is open already. kazoo 2.11 takes whatever goes
-wrong in between for a refusal, and gives up for good: also a server that is stopped, or loses its
-quorum, at that moment. ZooKeeper 3.9 says so when it refuses; old servers hang up instead. So:
+* An error that the server sends is final, also after an earlier login succeeded: somebody changed
+  the password.
+* A lost connection is tried again. Before the first successful login only :data:`LOSSES_MAX` times
+  in a row; after that it counts as the refusal of an old server.
+* An error of the client's own library (a missing Kerberos ticket) is final before the first
+  successful login, and tried again afterwards.
 
-* What the server says is final, also after a login that went well: somebody changed the password.
-* A connection that is lost is tried again. Before the first login went well, only
-  :data:`LOSSES_MAX` times in a row: then it is the word of an older server.
-* What the client's own library cannot do (a Kerberos ticket that nobody issues) is final before
-  the first login went well, and tried again afterwards.
+A login that is tried again keeps its session, and a leader keeps its leadership while the session
+lives. kazoo has no public hook for this: :func:`judge_logins` replaces one private method of its
+connection, and tests log in to a real server.
 
-A login that is tried again keeps its session, and a leader its leadership while the session lives.
-
-What each error of kazoo means to a question: an answer, a lost one, or one that lasts.
-
-A test compares the table with the errors that the installed kazoo has. What is not in it, of a
-later version, is taken for a lost answer: the question may have been done or not, and whoever asked
-looks, and asks again.
+**Errors.** :data:`MEANINGS` says what each error of kazoo means for a request. A test compares the
+table with the installed kazoo. An error that is not in the table, of a later version, counts as a
+lost answer: the request may have been done or not, so the caller looks and asks again.
 """
 
 from __future__ import annotations
@@ -55,12 +54,13 @@ from txtopo.transactional_state.zookeeper.access import ZooKeeperAccess
 from txtopo.transactional_state.zookeeper.diagnosis import why_unreachable
 
 SLICE_S = 0.1
-"""How long one wait lasts before it is looked whether there is something to do."""
+"""Length of one wait. After each the state of the session is checked."""
 
 READS_MAX = 3
-"""How often a read is asked again that was lost with its connection."""
+"""How often a read is sent if its answer is lost with the connection."""
 
-# Quick to be back when a standby takes over an embedded server, and no burden on an ensemble.
+# Short, so that clients are back soon when a standby takes over an embedded server; long enough not
+# to burden an ensemble.
 _CONNECTION_RETRY = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
 
 # kazoo logs each refused connection as a warning and, at DEBUG, credentials.
@@ -70,15 +70,15 @@ _kazoo_log.setLevel(logging.ERROR)
 
 
 class OutcomeUnknown(CoordinatorUnavailable):
-    """The connection was lost between a question and its answer."""
+    """The connection was lost between a request and its answer."""
 
 
 class ZooKeeperSession:
-    """A kazoo client with limits.
+    """A kazoo client with limits on every wait.
 
     Attributes:
-        id: Distinct for each object, for names and for the ids of writes.
-        generation: Grows when ZooKeeper's session is lost; ephemeral nodes are gone then.
+        id: Unique for each object; part of the names of nodes and of the ids of writes.
+        generation: Grows when ZooKeeper's session is lost, and with it all ephemeral nodes.
     """
 
     def __init__(
@@ -119,8 +119,8 @@ class ZooKeeperSession:
         """Return once there is a connection.
 
         Raises:
-            CoordinatorUnavailable: There was none for so long; by default, for a session's time.
-            AuthError: The credentials were refused; no later try can help.
+            CoordinatorUnavailable: There was none for *timeout_s*, by default the session timeout.
+            AuthError: The credentials were refused; a retry cannot help.
         """
         limit_s = self._session_timeout_s if timeout_s is None else timeout_s
         patience = Patience(limit_s)
@@ -131,24 +131,24 @@ class ZooKeeperSession:
                 raise self._unreachable(limit_s, first=timeout_s is not None)
 
     def locate(self) -> None:
-        """Find out where the server is now, if there is no connection."""
+        """If there is no connection, find out where the server is now."""
         if self._locate is not None and not self._client.connected and not self._closed:
             self._hosts = self._locate()
             self._client.set_hosts(self._hosts)
 
     def ask(self, path: str, question: Callable[[KazooClient], Any]) -> Any:
-        """Ask once and return the answer.
+        """Send a request once and return the answer.
 
         Args:
-            path: What it is about, for errors.
-            question: Gets the client and returns kazoo's asynchronous result.
+            path: The node that it is about, for errors.
+            question: Takes the client and returns kazoo's asynchronous result.
 
         Raises:
-            OutcomeUnknown: It may have been done or not.
-            CoordinatorUnavailable: No connection, or the session expired.
+            OutcomeUnknown: The request may have been done or not.
+            CoordinatorUnavailable: There is no connection, or the session expired.
             AuthError: The credentials do not allow it.
-            PromiseError: The server refuses it, now or later.
-            KazooException: What it says of a node: that it is missing, or has another version.
+            PromiseError: The server refuses it, and always will.
+            KazooException: The answer is about a node: it is missing, or has another version.
         """
         self.wait_connected()
         try:
@@ -160,7 +160,7 @@ class ZooKeeperSession:
             raise named from error
 
     def read(self, path: str, question: Callable[[KazooClient], Any]) -> Any:
-        """Ask something that changes nothing; again if the answer was lost."""
+        """Send a request that may be repeated; repeat it if the answer was lost."""
         for _ in range(READS_MAX - 1):
             try:
                 return self.ask(path, question)
@@ -169,18 +169,18 @@ class ZooKeeperSession:
         return self.ask(path, question)
 
     def ensure(self, path: str) -> None:
-        """Create a node and those above it where they are missing, without values."""
+        """Create a node and the nodes above it if they are missing, without values."""
         if self.read(path, lambda client: client.exists_async(path)) is not None:
             return
         parent = path.rpartition("/")[0]
         if parent:
             self.ensure(parent)
-        # It exists when somebody else was faster, or the answer to our own request was lost.
+        # It exists if another client was faster, or if the answer to an earlier request was lost.
         with contextlib.suppress(NodeExistsError):
             self.read(path, lambda client: client.create_async(path, INNER_NODE))
 
     def watch_loss(self, key: object, lost: Callable[[], None] | None) -> None:
-        """Call *lost* from kazoo's thread when the session is lost; None takes it back."""
+        """Call *lost* from kazoo's thread when the session is lost; None removes the call."""
         if lost is None:
             self._on_loss.pop(id(key), None)
         else:
@@ -191,7 +191,7 @@ class ZooKeeperSession:
         return self._client.handler.event_object()
 
     def refused(self, path: str) -> AuthError:
-        """Return the error for credentials that are not good enough."""
+        """Return the error for credentials that do not allow access to a node."""
         return AuthError(
             f"zookeeper refuses access to {path}; scheme {self._access.scheme!r} at {self._hosts}; "
             "check zookeeper_digest or zookeeper_sasl, and the ACL of the node",
@@ -200,7 +200,7 @@ class ZooKeeperSession:
         )
 
     def close(self) -> None:
-        """End the session; harmless twice."""
+        """End the session; may be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -208,7 +208,7 @@ class ZooKeeperSession:
             self._client.stop()
             self._client.close()
         except (KazooException, OSError):
-            _kazoo_log.debug("the session could not be ended in order", exc_info=True)
+            _kazoo_log.debug("the session could not be closed", exc_info=True)
 
     def _unreachable(self, limit_s: float, *, first: bool) -> CoordinatorUnavailable:
         found = ""
@@ -221,7 +221,7 @@ class ZooKeeperSession:
         )
 
     def named(self, path: str, error: Exception) -> Exception:
-        """Return what an error of kazoo amounts to; see :mod:`.errors`."""
+        """Return the error to raise for an error of kazoo; see :data:`MEANINGS`."""
         match meaning_of(error):
             case ZooKeeperMeaning.ANSWER:
                 return error
@@ -241,7 +241,7 @@ class ZooKeeperSession:
                 )
             case ZooKeeperMeaning.LASTS:
                 return PromiseError(
-                    f"zookeeper at {self._hosts} refuses what was asked about {path}; got "
+                    f"zookeeper at {self._hosts} refuses a request about {path}; got "
                     f"{type(error).__name__}: {error}; expected a server of 3.5 or later with room "
                     "below the node's quota",
                     path=path,
@@ -269,7 +269,7 @@ class ZooKeeperSession:
             self._suspended = 0
         if state != KazooState.LOST or self._closed:
             return
-        # kazoo gives up for good only when it could not authenticate; CLOSED is how it ends then.
+        # kazoo gives up for good only when a login failed; it ends in the state CLOSED then.
         if self._client.client_state in (KeeperState.AUTH_FAILED, KeeperState.CLOSED):
             self._refused = True
         self.generation += 1
@@ -278,13 +278,13 @@ class ZooKeeperSession:
 
 
 class Patience:
-    """A limit on waiting, counted in slices, so that it needs no clock."""
+    """A limit on waiting, counted in slices of time instead of read from a clock."""
 
     def __init__(self, timeout_s: float) -> None:
         self._slices = math.ceil(timeout_s / SLICE_S)
 
     def wait(self, event: Any) -> bool:
-        """Wait a slice or until the event; False when the limit is used up."""
+        """Wait for the event for one slice; return False if the limit was used up before."""
         if self._slices <= 0:
             return False
         self._slices -= 1
@@ -292,7 +292,7 @@ class Patience:
         return True
 
     def wait_for(self, event: Any) -> bool:
-        """Wait until the event; False when the limit is used up."""
+        """Wait for the event; return False if the limit is used up."""
         while not event.is_set():
             if not self.wait(event):
                 return False
@@ -300,12 +300,12 @@ class Patience:
 
 
 LOSSES_MAX = 3
-"""So often in a row no server happens to stop just then. kazoo pauses after it was at all hosts:
-an ensemble of three that stops as a whole at that very moment is taken for one that refuses."""
+"""Servers hardly stop in the middle of a login this often in a row. kazoo pauses only after it has
+tried all hosts, so an ensemble of three that stops at that moment counts as one that refuses."""
 
 
 def judge_logins(client: KazooClient) -> None:
-    """Let *client* try a login again, or give up, by the rules of this file."""
+    """Make *client* retry a failed login, or give up, by the rules in this module's docstring."""
     connection = client._connection
     connection._authenticate_with_sasl = _Logins(connection._authenticate_with_sasl).log_in
 
@@ -317,7 +317,7 @@ class _Logins:
         self._lost = 0
 
     def log_in(self, host: str, timeout_s: float) -> None:
-        """Do what kazoo does; fail by what makes it try again, or by what makes it give up."""
+        """Log in; raise the error that makes kazoo try again, or the one that makes it give up."""
         try:
             self._authenticate(host, timeout_s)
         except SessionClosedRequireSaslError as error:
@@ -329,7 +329,7 @@ class _Logins:
         self._went_well, self._lost = True, 0
 
     def _may_try_again(self, error: Exception) -> bool:
-        # kazoo raises what the server said as it is, and all else from what went wrong.
+        # An error that the server sent has no cause; kazoo raises all others from their cause.
         if isinstance(error, AuthFailedError) and error.__cause__ is None:
             return False
         if self._went_well:
@@ -340,19 +340,19 @@ class _Logins:
 
 
 class ZooKeeperMeaning(Enum):
-    """What an error leads to."""
+    """What an error of kazoo means for a request."""
 
     ANSWER = "answer"
-    """What the server says of a node; whoever asked knows what to do."""
+    """An answer about a node, for the caller to handle."""
     LOST = "lost"
-    """No answer, so it may have been done or not: tried again."""
+    """No answer: the request may have been done or not. It is tried again."""
     EXPIRED = "expired"
-    """The session is over: whoever led contends again."""
+    """The session is over. A leader has to contend again."""
     REFUSED = "refused"
-    """The credentials are not good enough. An ACL may be changed while a run goes on, but to go on
-    trying would look like a run that works; a start is all it takes afterwards."""
+    """The credentials do not suffice. Somebody may mend the ACL, but a run that tried until then
+    would look as if it worked; it has to be started again."""
     LASTS = "lasts"
-    """The server will refuse it each time."""
+    """The server refuses the request, and always will."""
 
 
 MEANINGS = {
@@ -373,7 +373,7 @@ MEANINGS = {
     "KazooTimeoutError": ZooKeeperMeaning.LOST,
     "LockTimeout": ZooKeeperMeaning.LOST,
     "NewConfigNoQuorumError": ZooKeeperMeaning.LOST,
-    "NotReadOnlyCallError": ZooKeeperMeaning.LOST,  # the server has lost its quorum, and only reads
+    "NotReadOnlyCallError": ZooKeeperMeaning.LOST,  # the server has lost its quorum
     "OperationTimeoutError": ZooKeeperMeaning.LOST,
     "ReconfigInProcessError": ZooKeeperMeaning.LOST,
     "RequestTimeoutError": ZooKeeperMeaning.LOST,
@@ -400,11 +400,11 @@ MEANINGS = {
     "ReconfigDisabledError": ZooKeeperMeaning.LASTS,
     "UnimplementedError": ZooKeeperMeaning.LASTS,
 }
-"""The meaning of each error, by its class."""
+"""The meaning of each error, by the name of its class."""
 
 
 def meaning_of(error: BaseException) -> ZooKeeperMeaning:
-    """Return what an error means; of a class that is not known, what its base class means."""
+    """Return the meaning of an error: of its class, or else of the nearest base class."""
     for kind in type(error).__mro__:
         if kind.__name__ in MEANINGS:
             return MEANINGS[kind.__name__]

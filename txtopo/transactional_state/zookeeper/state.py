@@ -1,8 +1,8 @@
-"""ZooKeeperTransactionalState: what survives the coordinator, in ZooKeeper.
+"""ZooKeeperTransactionalState: the transactional state in ZooKeeper.
 
-One step is one ``multi``. When the connection is lost before its answer came, the nodes that it
-would have written are read again: one that carries the id of the write shows that the step landed;
-otherwise it is sent once more, which is safe since it is conditional on the epoch.
+One ``apply`` is one ``multi``. If the connection is lost before the answer, the nodes that it would
+have written are read. If one of them carries the id of the write, the write was done. Otherwise it
+is sent once more, which is safe because it is conditional on the epoch.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ from txtopo.transactional_state.zookeeper.election import Election
 from txtopo.transactional_state.zookeeper.session import OutcomeUnknown, ZooKeeperSession
 
 WRITES_MAX = 2
-"""How often a step is sent whose answer was lost with the connection."""
+"""How often a write is sent if its answer is lost with the connection."""
 
 
 class ZooKeeperTransactionalState(TransactionalState):
     """The transactional state of one topology below ``<chroot>/<topology id>``.
 
-    A leader's ``on_lost`` is called from kazoo's thread when its session has expired; it must not
-    block. While only the connection is down (SUSPENDED) calls wait for it, at most for a session's
-    time, and nothing is said.
+    The ``on_lost`` of a leader is called from kazoo's thread when its session has expired; it must
+    not block. It is not called while only the connection is down (SUSPENDED): calls wait for the
+    connection then, at most for the session timeout.
 
     Args:
-        hosts: ``"host:port,host:port/chroot"``; the chroot is created, ``/txtopo`` by default.
+        hosts: ``"host:port,host:port/chroot"``. The chroot is created; by default ``/txtopo``.
         topology_id: Id of the topology.
         digest: ``"user:password"``.
         sasl: kazoo's ``sasl_options``.
         tls: kazoo's TLS arguments.
         session_timeout_s: A leader that is silent for longer is deposed. A server grants 2 to 20 of
             its ticks and takes the nearest limit, without an error, for anything else.
-        connect_timeout_s: How long the first connection is tried.
-        locate: Called while there is no connection; says where the server is now.
-        on_close: Called once when the session has ended.
+        connect_timeout_s: Limit for the first connection.
+        locate: Called while there is no connection; returns the current ``host:port``.
+        on_close: Called once after the session has ended.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -92,7 +92,7 @@ class ZooKeeperTransactionalState(TransactionalState):
         )
         self._election = Election(self._session, f"{self._root}/leader")
         self._writes = (f"{self._session.id}-{number}" for number in count())
-        # Nodes that were seen to exist: what decides between create and set without a question.
+        # Nodes that are known to exist; saves a request to choose between create and set.
         self._known: set[str] = set()
         try:
             self._session.wait_connected(connect_timeout_s)
@@ -122,7 +122,7 @@ class ZooKeeperTransactionalState(TransactionalState):
             return []
 
     def apply(self, steps: Sequence[Step]) -> None:
-        """Do all steps or none."""
+        """Apply all steps or none."""
         write = next(self._writes)
         records = encode_steps(steps, write)
         for sent in range(WRITES_MAX):
@@ -144,13 +144,13 @@ class ZooKeeperTransactionalState(TransactionalState):
         )
 
     def synchronize(self) -> None:
-        """See at least what every earlier leader wrote."""
+        """Make sure that later reads see every write so far."""
         self._session.read(self._root, lambda client: client.sync_async(self._root))
 
     def lead(
         self, candidate: Json, *, timeout_s: float, on_lost: Callable[[], None]
     ) -> Leadership | None:
-        """Wait until this process leads; the time to connect again comes on top."""
+        """Wait until this process leads. Time to reconnect is not counted in *timeout_s*."""
         return self._election.lead(candidate, timeout_s=timeout_s, on_lost=on_lost)
 
     def leader(self) -> Json:
@@ -158,13 +158,13 @@ class ZooKeeperTransactionalState(TransactionalState):
         return self._election.leader()
 
     def close(self) -> None:
-        """End the session; harmless twice."""
+        """End the session; may be called twice."""
         self._session.close()
         if self._on_close:
             self._on_close.pop()()
 
     def _write(self, steps: Sequence[Step], records: Sequence[bytes]) -> None:
-        """Send one multi; again when a guess about which nodes exist was wrong."""
+        """Send a multi, and again if it was wrong about which nodes exist."""
         for _ in range(2 * len(steps) + 1):
             operations = [
                 (step, operation)
@@ -178,7 +178,8 @@ class ZooKeeperTransactionalState(TransactionalState):
             at, error = failed
             self._learn(operations[at][0], error)
         raise CoordinatorUnavailable(
-            f"nodes below {self._root} come and go; does another program write there?",
+            f"nodes below {self._root} are created and deleted meanwhile; does another program "
+            "write there?",
             path=self._root,
         )
 
@@ -201,7 +202,7 @@ class ZooKeeperTransactionalState(TransactionalState):
                 return None
 
     def _learn(self, step: Step, error: KazooException) -> None:
-        """Correct what is known about a node, or raise what the failure means."""
+        """Correct what is known about a node, or raise the error that the failure means."""
         if isinstance(error, NotEmptyError):
             raise StateUsageError(f"node {step.path} has children and cannot be deleted") from error
         creates = step.path not in self._known and isinstance(step, Put)
@@ -223,7 +224,7 @@ class ZooKeeperTransactionalState(TransactionalState):
             raise named from (error if named is not error else None)
 
     def _landed(self, steps: Sequence[Step], write: str) -> bool:
-        """Whether a node carries the id of the write; one that was overwritten since cannot."""
+        """Return whether a node carries the id of the write, and was not overwritten since."""
         self.synchronize()
         return any(
             self._written_by(self._root + step.path) == write
@@ -262,7 +263,7 @@ def _multi(operations: Sequence[tuple[Step, _Operation]], client: Any) -> Any:
 
 
 def _first_failure(results: Sequence[object]) -> tuple[int, KazooException] | None:
-    """Find the operation that failed; the others say that they were rolled back."""
+    """Return the operation that failed; the others report that they were rolled back."""
     for at, result in enumerate(results):
         if isinstance(result, KazooException) and not isinstance(
             result, RolledBackError | RuntimeInconsistency
