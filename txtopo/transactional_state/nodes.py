@@ -188,7 +188,7 @@ INNER_NODE = json.dumps({"schema": SCHEMA}).encode()
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class NodeRecord:
     """A node, decoded.
 
     Attributes:
@@ -219,7 +219,7 @@ def encode(path: str, value: Json, write: str) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode()
 
 
-def decode(path: str, data: bytes) -> Record | None:
+def decode(path: str, data: bytes) -> NodeRecord | None:
     """Decode the bytes of a node; None for a node that exists only to have children.
 
     Raises:
@@ -244,7 +244,7 @@ def decode(path: str, data: bytes) -> Record | None:
         return None
     if "value" not in record or not isinstance(record.get("write"), str):
         raise corrupt(path, data)
-    return Record(record["value"], record["write"])
+    return NodeRecord(record["value"], record["write"])
 
 
 def corrupt(path: str, got: object) -> CorruptNodeError:

@@ -14,7 +14,7 @@ from txtopo.errors import FencedError, StoreUnavailable
 from txtopo.state.row_backend import Contents
 from txtopo.testing.checkers import Evidence, TraceReplay
 from txtopo.testing.simulation.campaign import CHECKERS, Simulator
-from txtopo.testing.simulation.history import History, NodesWrite, RunEnded, StoreWrite
+from txtopo.testing.simulation.history import History, NodesWrite, RunEnding, StoreWrite
 from txtopo.testing.simulation.topologies import Shape
 from txtopo.transactional_state.nodes import encode
 
@@ -155,7 +155,7 @@ def be_stuck(evidence: Evidence) -> None:
 
 
 def end_for_no_reason(evidence: Evidence) -> None:
-    evidence.history.endings.append(RunEnded(1.0, "A.1", KeyError("no reason")))
+    evidence.history.endings.append(RunEnding(1.0, "A.1", KeyError("no reason")))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_nobody_objects_to_a_history_without_faults() -> None:
 def test_a_run_may_be_deposed_or_unable_to_start(error: Exception | None) -> None:
     evidence = copied()
 
-    evidence.history.endings.append(RunEnded(1.0, "A.1", error))
+    evidence.history.endings.append(RunEnding(1.0, "A.1", error))
 
     assert objections(evidence) == set()
 

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from txtopo.errors import CorruptNodeError, SchemaVersionError
-from txtopo.transactional_state.nodes import INNER_NODE, Record, decode, encode
+from txtopo.transactional_state.nodes import INNER_NODE, NodeRecord, decode, encode
 
 
 def test_a_record_names_the_write_that_made_it() -> None:
-    assert decode("/a", encode("/a", [1], "client-7")) == Record([1], "client-7")
+    assert decode("/a", encode("/a", [1], "client-7")) == NodeRecord([1], "client-7")
 
 
 def test_a_node_that_only_has_children_has_no_record() -> None:

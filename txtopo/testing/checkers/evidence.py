@@ -11,7 +11,7 @@ from typing import Any
 from txtopo.attempt import TransactionAttempt
 from txtopo.state.row_backend import Contents
 from txtopo.state.values import Row
-from txtopo.testing.simulation.history import EmittedBatch, History, NodesWrite, Record, StoreWrite
+from txtopo.testing.simulation.history import EmittedShare, History, NodesWrite, Record, StoreWrite
 from txtopo.testing.simulation.topologies import Oracle, Rows
 from txtopo.transactional_state.memory import Nodes
 
@@ -85,7 +85,7 @@ class Evidence:
         Raises:
             TwoCuts: It consisted of two different things.
         """
-        shares: dict[int, list[EmittedBatch]] = {}
+        shares: dict[int, list[EmittedShare]] = {}
         for emission in self.history.emissions.get(attempt, ()):
             known = shares.setdefault(emission.share, [])
             if emission not in known:

@@ -40,7 +40,7 @@ from txtopo.testing.checkers.evidence import (
     stored_attempts,
     visible,
 )
-from txtopo.testing.simulation.history import EmittedBatch, History, NodesWrite, Record, StoreWrite
+from txtopo.testing.simulation.history import EmittedShare, History, NodesWrite, Record, StoreWrite
 from txtopo.testing.simulation.topologies import Oracle, Rows
 
 Batches = list[list[Record]]
@@ -146,7 +146,7 @@ class OffsetChain:
             yield from self._repeats(evidence)
 
     def _repeats(self, evidence: Evidence) -> Iterator[Violation]:
-        first: dict[tuple[int, int], EmittedBatch] = {}
+        first: dict[tuple[int, int], EmittedShare] = {}
         for attempt, emissions in evidence.history.emissions.items():
             for emission in emissions:
                 known = first.setdefault((attempt.txid, emission.share), emission)

@@ -35,7 +35,7 @@ from txtopo.state import (
     Sum,
     TopN,
 )
-from txtopo.testing.conformance.driver import Drive, StateDriver, Subject, adding, stored_rows
+from txtopo.testing.conformance.driver import Drive, StateDriver, StoreFixtures, adding, stored_rows
 from txtopo.testing.conformance.rules import Rule, exactly, proves
 from txtopo.testing.conformance.value_suites import LARGEST, VALUES
 
@@ -46,7 +46,7 @@ _TEXTS = ["é", "z", "Z", "a ", "\N{ELEPHANT}", "\ufb00"]
 _ORDERED = [kind for kind in VALUES if kind not in ("binary", "boolean")]
 
 
-class CombiningSuite(Subject):
+class CombiningSuite(StoreFixtures):
     """Count, Sum, Min and Max meet what is stored."""
 
     @proves(Rule.COMBINE)
@@ -238,7 +238,7 @@ class Remainder(Product):
         return left * right % _PRIME
 
 
-class PythonCombiningSuite(Subject):
+class PythonCombiningSuite(StoreFixtures):
     """What is stored is read, combined and written in the transaction of the txid."""
 
     @proves(Rule.COMBINE)
@@ -324,7 +324,7 @@ class PythonCombiningSuite(Subject):
         return self.aggregated(url, "products", *fields, (one,), kind)
 
 
-class Histories(Subject):
+class RandomHistorySuite(StoreFixtures):
     """Plays histories in states that *make* declares."""
 
     def play(self, url: str, drive: Drive, commit: Commit, make: Callable[[str], State]) -> None:
@@ -333,13 +333,13 @@ class Histories(Subject):
         for first in seeds[::_HISTORIES_OF_A_TABLE]:
             store, contents = drive(make(f"history{first}")), Contents()
             for at, seed in enumerate(seeds[first : first + _HISTORIES_OF_A_TABLE]):
-                history = RandomWrites(store, drive, seed, contents, fenced=self.fenced)
+                history = RandomHistory(store, drive, seed, contents, fenced=self.fenced)
                 history.run(1 + at * TXIDS, commit)
                 store, contents = history.store, history.contents
             store.close()
 
 
-class PythonHistorySuite(Histories):
+class PythonHistorySuite(RandomHistorySuite):
     """Histories of partials that are combined in Python."""
 
     @proves(Rule.UNDO)
@@ -355,7 +355,7 @@ class PythonHistorySuite(Histories):
 
 
 def _combining(
-    store: StateDriver, txid: int, attempt: int, draw: Draw, before: Contents
+    store: StateDriver, txid: int, attempt: int, draw: HistoryRandom, before: Contents
 ) -> tuple[str, Contents]:
     """Commit partial products."""
     batch = {key: draw.randint(2, 9) for key in draw.keys if draw.random() < 0.4}
@@ -372,11 +372,11 @@ TXIDS = 3
 
 Contents = dict[str, int | None]
 
-Commit = Callable[[StateDriver, int, int, "Draw", Contents], tuple[str, Contents]]
+Commit = Callable[[StateDriver, int, int, "HistoryRandom", Contents], tuple[str, Contents]]
 """(store, txid, attempt, draw, contents before the txid) -> what was done, contents after."""
 
 
-class Draw(random.Random):
+class HistoryRandom(random.Random):
     """The chance of one history, and the keys that are its own."""
 
     def __init__(self, seed: int) -> None:
@@ -384,7 +384,7 @@ class Draw(random.Random):
         self.keys = [f"{letter}{seed}" for letter in "abcde"]
 
 
-class RandomWrites:
+class RandomHistory:
     """A handful of txids, each with one to three attempts that bring other batches.
 
     Between attempts the coordinator may die: its successor opens the store anew and claims it, and
@@ -408,7 +408,7 @@ class RandomWrites:
         self.store = store
         self.contents = contents
         self._drive = drive
-        self._draw = Draw(seed)
+        self._draw = HistoryRandom(seed)
         self._fenced = fenced
         self._steps = [f"history {seed}:"]
 
@@ -445,7 +445,7 @@ class RandomWrites:
 
 
 def merging(
-    store: StateDriver, txid: int, attempt: int, draw: Draw, before: Contents
+    store: StateDriver, txid: int, attempt: int, draw: HistoryRandom, before: Contents
 ) -> tuple[str, Contents]:
     """Commit partial counts."""
     batch = {key: draw.randint(1, 9) for key in draw.keys if draw.random() < 0.4}
@@ -454,7 +454,7 @@ def merging(
 
 
 def writing(
-    store: StateDriver, txid: int, attempt: int, draw: Draw, before: Contents
+    store: StateDriver, txid: int, attempt: int, draw: HistoryRandom, before: Contents
 ) -> tuple[str, Contents]:
     """Commit updates, NULLs and removals, several of a key too."""
     after = dict(before)
@@ -487,7 +487,7 @@ def writing(
 _HISTORIES_OF_A_TABLE = 10
 
 
-class HistorySuite(Histories):
+class HistorySuite(RandomHistorySuite):
     """Histories of partial aggregates."""
 
     @proves(Rule.UNDO)
@@ -497,7 +497,7 @@ class HistorySuite(Histories):
         self.play(url, drive, merging, lambda table: self.counted(url, table))
 
 
-class PutHistorySuite(Histories):
+class PutHistorySuite(RandomHistorySuite):
     """Histories of values that are written one by one."""
 
     @proves(Rule.UNDO)

@@ -222,7 +222,7 @@ class Drive(Protocol):
         ...
 
 
-class Subject:
+class StoreFixtures:
     """The store that a suite tries: a subclass says where it is, and what it cannot.
 
     A fixture ``url``, of the class or of its module, gives an empty store of the test's own.

@@ -45,7 +45,7 @@ from txtopo.state import (
 from txtopo.testing.conformance.driver import (
     Drive,
     StateDriver,
-    Subject,
+    StoreFixtures,
     claim_of,
     partials,
     patiently,
@@ -55,7 +55,7 @@ from txtopo.testing.conformance.driver import (
 from txtopo.testing.conformance.rules import Rule, proves
 
 
-class LedgerSuite(Subject):
+class LedgerSuite(StoreFixtures):
     """What a commit may do, by what the ledger holds."""
 
     @proves(Rule.CLAIM)
@@ -260,7 +260,7 @@ def _holds(store: StateDriver, contents: dict[str, int], *, txid: int) -> None:
     assert (store.contents(), held and held.txid) == (contents, txid)
 
 
-class FenceSuite(Subject):
+class FenceSuite(StoreFixtures):
     """Zombies; those of another process are skipped for a store that says ``fenced = False``."""
 
     @pytest.fixture
@@ -394,7 +394,7 @@ def _commit_at_once(stores: Sequence[StateDriver], txid: int) -> None:
         list(threads.map(commit, range(2)))
 
 
-class OutcomeSuite(Subject):
+class OutcomeSuite(StoreFixtures):
     """Commits whose write has landed, has not, or lands too late."""
 
     @proves(Rule.OUTCOME)
@@ -497,7 +497,7 @@ class _Losing(StateBackend):
         raise UnknownOutcomeError("the connection was lost during the write, as the test wanted")
 
 
-class RestartSuite(Subject):
+class RestartSuite(StoreFixtures):
     """Backends that are closed, or left behind, and opened anew."""
 
     @proves(Rule.DURABLE)
@@ -544,7 +544,7 @@ class RestartSuite(Subject):
         assert new.contents() == {"a": 2}
 
 
-class UndoSuite(Subject):
+class UndoSuite(StoreFixtures):
     """Replays whose batch has changed."""
 
     @proves(Rule.UNDO)

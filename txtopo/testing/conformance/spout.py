@@ -38,7 +38,7 @@ from txtopo.testing.conformance.spout_driver import (
     Batch,
     Intake,
     SpoutDriver,
-    SpoutSubject,
+    SpoutFixtures,
     Start,
     drained,
     next_batches,
@@ -47,7 +47,7 @@ from txtopo.testing.conformance.spout_driver import (
 from txtopo.testing.conformance.spout_source import SpoutRule, SpoutSource
 
 
-class SpoutBatchesSuite(SpoutSubject):
+class SpoutBatchesSuite(SpoutFixtures):
     """Batches of a source that nothing happens to."""
 
     @proves(SpoutRule.UNION)
@@ -173,7 +173,7 @@ class SpoutBatchesSuite(SpoutSubject):
             assert sum(lags[0].values()) > 0
 
 
-class SpoutChangeSuite(SpoutSubject):
+class SpoutChangeSuite(SpoutFixtures):
     """Each test is skipped for a source that cannot suffer it."""
 
     @proves(SpoutRule.DOWN)
@@ -279,7 +279,7 @@ class SpoutChangeSuite(SpoutSubject):
             next_batches(source, start(driver))
 
 
-class SpoutRestartSuite(SpoutSubject):
+class SpoutRestartSuite(SpoutFixtures):
     """Starts of the same topology, one after the other."""
 
     @proves(SpoutRule.RESTART)

@@ -61,7 +61,7 @@ class Batch:
 
 
 @dataclass
-class Stored:
+class StoredMetadata:
     """What outlives a driver: the metadata of each txid as text, and how far the commits are."""
 
     metadata: dict[int, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class SpoutDriver:
     """
 
     def __init__(
-        self, spout: Spout, tasks: int = 1, stored: Stored | None = None, slots: int = 2
+        self, spout: Spout, tasks: int = 1, stored: StoredMetadata | None = None, slots: int = 2
     ) -> None:
         self.role = spout_role("spout", spout)
         component = snapshot(Component("spout", self.role, spout, tasks, declared_streams(spout)))
@@ -98,7 +98,7 @@ class SpoutDriver:
         self._carrier = LocalCarrier(slots)
         self._carrier.start(self._program)
         self._planner = BatchPlanner(_TOPOLOGY, component, config)
-        self.stored = stored or Stored()
+        self.stored = stored or StoredMetadata()
         self.stored.epoch += 1
         self.processed = self.stored.committed
         """The last txid that is processed; what an earlier start had processed is to do again."""
@@ -338,7 +338,7 @@ class Start(Protocol):
         ...
 
 
-class SpoutSubject:
+class SpoutFixtures:
     """A subclass gives a fixture ``source``: an empty :class:`SpoutSource` of the test's own."""
 
     @pytest.fixture

@@ -23,7 +23,13 @@ import pytest
 
 from txtopo.errors import StateUsageError, ValueRefusedError
 from txtopo.state import Count, Fields, Max, Merges, State, StateTransaction
-from txtopo.testing.conformance.driver import Drive, StateDriver, Subject, putting, stored_rows
+from txtopo.testing.conformance.driver import (
+    Drive,
+    StateDriver,
+    StoreFixtures,
+    putting,
+    stored_rows,
+)
 from txtopo.testing.conformance.rules import REFUSABLE, Refusable, Rule, exactly, proves
 
 LARGEST = 2**63 - 1
@@ -69,7 +75,7 @@ VALUES: Mapping[str, list[Any]] = MappingProxyType(
 )
 
 
-class ValuesSuite(Subject):
+class ValuesSuite(StoreFixtures):
     """Each type as key and as value, NULL beside it, before and after an undo."""
 
     @pytest.mark.parametrize("kind", VALUES)
@@ -200,7 +206,7 @@ ALIKE = {
 }
 
 
-class KeysSuite(Subject):
+class KeysSuite(StoreFixtures):
     """Odd strings, keys of several fields, and names that have to be quoted."""
 
     @pytest.mark.parametrize("sort", ALIKE)
@@ -301,7 +307,7 @@ class KeysSuite(Subject):
         assert store.contents() == {"x": 2}
 
 
-class PutKeysSuite(Subject):
+class PutKeysSuite(StoreFixtures):
     """The same for values that are written one by one."""
 
     @proves(Rule.KEYS)
@@ -352,7 +358,7 @@ _REFUSED: tuple[Any, ...] = (LARGEST + 1, float("nan"), [float("inf")], {"a": [-
 _WRONG: tuple[Any, ...] = ({1: "a"}, (1, 2), [{"a": {1, 2}}], b"a", [1j])
 
 
-class JsonSuite(Subject):
+class JsonSuite(StoreFixtures):
     """Each value comes back as it was: 1 is not 1.0 and not True."""
 
     @proves(Rule.EXACT)
@@ -401,7 +407,7 @@ Write = Callable[[int, Rows, int], None]
 
 
 # Few rows and many take different ways into some stores.
-class _Refusals(Subject):
+class _Refusals(StoreFixtures):
     def _try(self, name: str, store: StateDriver, write: Write) -> None:
         """Write an odd value alone, then among many others; then undo a change of it."""
         sort = REFUSABLE[name]
@@ -463,7 +469,7 @@ def _fields(sort: Refusable) -> tuple[Fields, Fields]:
     return Fields("key string"), Fields(f"value {sort.type}")
 
 
-class SizeSuite(Subject):
+class SizeSuite(StoreFixtures):
     """``keys_max`` keys in two batches; the second one changes, and is replayed without them."""
 
     @proves(Rule.UNDO)

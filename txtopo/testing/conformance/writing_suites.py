@@ -18,7 +18,7 @@ from txtopo.errors import FencedError, StaleBatchError
 from txtopo.state import State, StateTransaction, TransactionAttempt
 from txtopo.testing.conformance.driver import (
     Drive,
-    Subject,
+    StoreFixtures,
     adding,
     putting,
     stored_rows,
@@ -27,7 +27,7 @@ from txtopo.testing.conformance.driver import (
 from txtopo.testing.conformance.rules import Rule, proves
 
 
-class PutsSuite(Subject):
+class PutsSuite(StoreFixtures):
     """What committers write one by one."""
 
     @proves(Rule.UNDO)
@@ -188,7 +188,7 @@ class PutsSuite(Subject):
             assert snapshot.rows([]) == {}
 
 
-class TransactionalSuite(Subject):
+class TransactionalSuite(StoreFixtures):
     """What committers write where the batch of a txid is always the same."""
 
     @proves(Rule.KEPT)
@@ -280,7 +280,7 @@ _SAMPLES_MIN = 15
 _SAMPLES_MAX = 1_000
 
 
-class ReadingSuite(Subject):
+class ReadingSuite(StoreFixtures):
     """Skipped for a store that says ``atomic_reader = False``, but for the fold at rest."""
 
     @pytest.fixture

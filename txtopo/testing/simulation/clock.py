@@ -33,7 +33,7 @@ class Crashed(BaseException):
     """The process that a work belonged to is dead; unwinds the work, nobody sees it."""
 
 
-class Work:
+class BlockingWork:
     """Blocking work with a thread of its own while it lasts."""
 
     def __init__(self, run: Callable[[], None]) -> None:
@@ -47,17 +47,17 @@ class ThreadHandoff:
     """Hands the baton from the simulator to one work and back. Used by one simulator."""
 
     def __init__(self) -> None:
-        self.holder: Work | None = None
+        self.holder: BlockingWork | None = None
         """The work that runs; None while the simulator itself does."""
         self._back = _taken()
         self._idle: list[_Thread] = []
 
-    def hand_to(self, work: Work) -> None:
+    def hand_to(self, work: BlockingWork) -> None:
         """Let a work run until it parks or ends; called by the simulator."""
         assert self.holder is None, "a work cannot start another"
         self._resume(work)
 
-    def crash(self, work: Work) -> None:
+    def crash(self, work: BlockingWork) -> None:
         """Make a parked work unwind, up to its end; called by the simulator."""
         work._crash = True
         while not work.ended:
@@ -84,7 +84,7 @@ class ThreadHandoff:
             thread.turn.release()
         self._idle.clear()
 
-    def _resume(self, work: Work) -> None:
+    def _resume(self, work: BlockingWork) -> None:
         thread = work._thread
         if thread is None:
             thread = self._idle.pop() if self._idle else _Thread(self._back)
@@ -108,7 +108,7 @@ class _Thread:
 
     def __init__(self, back: threading.Lock) -> None:
         self.turn = _taken()
-        self.work: Work | None = None
+        self.work: BlockingWork | None = None
         self._back = back
         threading.Thread(target=self._serve, name="txtopo-simulated", daemon=True).start()
 
@@ -133,7 +133,7 @@ def _taken() -> threading.Lock:
     return lock
 
 
-class ThreadOwner(Protocol):
+class EventOwner(Protocol):
     """Whom an event belongs to."""
 
     def takes(self, event: Event) -> bool:
@@ -148,7 +148,7 @@ class Event:
     due_s: float
     order: int
     callback: Callable[[], None] = field(compare=False)
-    owner: ThreadOwner | None = field(compare=False, default=None)
+    owner: EventOwner | None = field(compare=False, default=None)
     cancelled: bool = field(compare=False, default=False)
 
     def cancel(self) -> None:
@@ -166,7 +166,7 @@ class Timeline:
         self._order = 0
 
     def after(
-        self, delay_s: float, callback: Callable[[], None], owner: ThreadOwner | None = None
+        self, delay_s: float, callback: Callable[[], None], owner: EventOwner | None = None
     ) -> Event:
         """Have *callback* called after a delay."""
         self._order += 1

@@ -60,7 +60,7 @@ class NodesWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class EmittedBatch:
+class EmittedShare:
     """What one task of the spout emitted for one share of one attempt.
 
     Attributes:
@@ -75,7 +75,7 @@ class EmittedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class RunEnded:
+class RunEnding:
     """A run that came to its end without being killed."""
 
     at_s: float
@@ -88,8 +88,8 @@ class History:
     """Everything that happened, in order."""
 
     writes: list[StoreWrite | NodesWrite] = field(default_factory=list)
-    emissions: dict[TransactionAttempt, list[EmittedBatch]] = field(default_factory=dict)
-    endings: list[RunEnded] = field(default_factory=list)
+    emissions: dict[TransactionAttempt, list[EmittedShare]] = field(default_factory=dict)
+    endings: list[RunEnding] = field(default_factory=list)
     epochs: dict[int, str] = field(default_factory=dict)
     """Which process claimed which epoch in ZooKeeper."""
     trace: list[tuple[float, str, str, object]] = field(default_factory=list)
@@ -122,7 +122,7 @@ class History:
         self.note(at_s, writer.name, "nodes written", len(after))
 
     def emitted(
-        self, at_s: float, who: str, attempt: TransactionAttempt, one: EmittedBatch
+        self, at_s: float, who: str, attempt: TransactionAttempt, one: EmittedShare
     ) -> None:
         """Take in what a task of the spout emitted."""
         self.emissions.setdefault(attempt, []).append(one)
@@ -134,7 +134,7 @@ class History:
 
     def ended(self, at_s: float, who: str, error: Exception | None) -> None:
         """Take in the end of a run."""
-        self.endings.append(RunEnded(at_s, who, error))
+        self.endings.append(RunEnding(at_s, who, error))
         self.note(at_s, who, "ended", error)
 
     def lines(self) -> Iterator[str]:

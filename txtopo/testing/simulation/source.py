@@ -36,7 +36,7 @@ from txtopo.spouts.spout import (
     TransactionalSpout,
 )
 from txtopo.testing.simulation.faults import AWAY_S
-from txtopo.testing.simulation.history import EmittedBatch
+from txtopo.testing.simulation.history import EmittedShare
 from txtopo.topology.component import Role
 from txtopo.tuples import DEFAULT_STREAM, Fields
 
@@ -440,7 +440,7 @@ class RecordingEmitter:
         self, attempt: TransactionAttempt, share: int, tapped: RecordingCollector, end: Json
     ) -> None:
         world = self._world
-        emission = EmittedBatch(share, tuple(tapped.records), end)
+        emission = EmittedShare(share, tuple(tapped.records), end)
         world.history.emitted(world.timeline.now_s, world.current.name, attempt, emission)
 
 

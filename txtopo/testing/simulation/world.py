@@ -34,12 +34,12 @@ from txtopo.runtime.progress import Change, Leading, TopologyListener
 from txtopo.runtime.start import open_driver
 from txtopo.state.backend import StateBackend, StateTable
 from txtopo.testing.simulation.clock import (
+    BlockingWork,
     Crashed,
     Event,
     ThreadHandoff,
     Timeline,
     VirtualScheduler,
-    Work,
 )
 from txtopo.testing.simulation.faults import Chaos, Faults
 from txtopo.testing.simulation.history import History
@@ -296,7 +296,7 @@ class SimulatedProcess(TopologyListener):
         self.clock_error_s = 0.0
         self.driver: TopologyDriver | None = None
         self.scheduler = VirtualScheduler(self)
-        self._works: list[Work] = []
+        self._works: list[BlockingWork] = []
         self._kept: list[Event] = []
 
     def takes(self, event: Event) -> bool:
@@ -316,7 +316,7 @@ class SimulatedProcess(TopologyListener):
 
     def begin(self, run: Callable[[], None]) -> None:
         """Begin blocking work after a random delay."""
-        work = Work(run)
+        work = BlockingWork(run)
         self._works.append(work)
         self.after(self.world.chaos.latency_s(), lambda: self._go_on(work))
 
@@ -407,12 +407,12 @@ class SimulatedProcess(TopologyListener):
             self.epoch = change.epoch
         self.world.history.changed(self.world.timeline.now_s, self.name, change)
 
-    def _go_on(self, work: Work) -> None:
+    def _go_on(self, work: BlockingWork) -> None:
         self.world.baton.hand_to(work)
         if work.ended and work in self._works:
             self._works.remove(work)
 
-    def _unwind(self, works: list[Work]) -> None:
+    def _unwind(self, works: list[BlockingWork]) -> None:
         for work in works:
             if not work.ended:
                 self.world.current = self

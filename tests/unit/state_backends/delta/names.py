@@ -6,10 +6,10 @@ import pytest
 
 from txtopo.errors import TopologyError
 from txtopo.state import Count, Fields, open_state
-from txtopo.testing.conformance.driver import Drive, Subject
+from txtopo.testing.conformance.driver import Drive, StoreFixtures
 
 
-class DeltaNames(Subject):
+class DeltaNames(StoreFixtures):
     """The subject of both suites; smaller ones than the default, since each commit is a file."""
 
     refused = frozenset({"surrogates in keys", "surrogates in strings"})

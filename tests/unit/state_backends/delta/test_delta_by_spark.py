@@ -16,7 +16,13 @@ from txtopo.errors import FencedError, PromiseError, ValueRefusedError
 from txtopo.state import Count, Fields, FrameWrites, Ledger, State, TransactionAttempt, open_state
 from txtopo.testing.conformance import StateBackendSuite
 from txtopo.testing.conformance.combining_suites import HistorySuite
-from txtopo.testing.conformance.driver import Drive, StateDriver, Subject, partials, whole_ledger
+from txtopo.testing.conformance.driver import (
+    Drive,
+    StateDriver,
+    StoreFixtures,
+    partials,
+    whole_ledger,
+)
 from txtopo.testing.conformance.driver import packed as puts
 from txtopo.testing.conformance.ledger_suites import (
     FenceSuite,
@@ -35,7 +41,7 @@ def merge(store: StateDriver, txid: int, rows: list[tuple[str, int]], attempt: i
     return store.backend.apply_frame(store.attempt(txid, attempt), writes)
 
 
-class TestBySpark(Subject):
+class TestBySpark(StoreFixtures):
     """Each merge of Spark's costs 5 s of processor time here, so there are few."""
 
     def test_replays_of_both_writers_undo_each_other(self, counts: State, drive: Drive) -> None:

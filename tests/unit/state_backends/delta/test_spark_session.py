@@ -10,7 +10,7 @@ import pytest
 from state_backends.delta.spark_session import JARS, check_session, session_conf
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.state import State, open_state
-from txtopo.testing.conformance.driver import Drive, Subject
+from txtopo.testing.conformance.driver import Drive, StoreFixtures
 
 pytestmark = pytest.mark.integration
 
@@ -78,7 +78,7 @@ def test_frames_are_taken_where_the_url_says_so(
     assert refused is None if reason is None else reason in str(refused)
 
 
-class TestWithoutJars(Subject):
+class TestWithoutJars(StoreFixtures):
     @pytest.fixture
     def url(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.setenv(JARS, str(tmp_path))

@@ -11,7 +11,7 @@ from tests.unit.testing.conformance import broken_ledgers, broken_rows
 from tests.unit.testing.conformance.broken_store import BrokenStore, BrokenStores
 from txtopo.state import register_backend
 from txtopo.testing.conformance import StateBackendSuite
-from txtopo.testing.conformance.driver import Subject
+from txtopo.testing.conformance.driver import StoreFixtures
 from txtopo.testing.conformance.value_suites import PutRefusalSuite
 
 BROKEN = {
@@ -22,7 +22,7 @@ BROKEN = {
 }
 
 
-class _Small(Subject):
+class _Small(StoreFixtures):
     histories = 20
     keys_max = 100
     many = 10
@@ -43,11 +43,11 @@ class TestRefusesLessThanItSays(_Small, PutRefusalSuite):
     refused = frozenset({"nan"})
 
 
-def suite_with(test: str) -> type[Subject]:
+def suite_with(test: str) -> type[StoreFixtures]:
     """Return the part of the suite that has a test."""
     name = test.partition("[")[0]
     (found,) = [part for part in StateBackendSuite.__mro__ if name in vars(part)]
-    assert issubclass(found, Subject)
+    assert issubclass(found, StoreFixtures)
     return found
 
 

@@ -16,7 +16,7 @@ import pytest
 from benchmarks.stores import cost_table
 from tests.faults.simulated.faults_page import with_section
 from txtopo.testing.conformance import AggregateStateSuite, StateBackendSuite
-from txtopo.testing.conformance.driver import Subject
+from txtopo.testing.conformance.driver import StoreFixtures
 
 ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "stores.md"
@@ -36,7 +36,7 @@ class Suites:
         failures: What failed, and why.
     """
 
-    classes: dict[str, type[Subject]] = field(default_factory=dict)
+    classes: dict[str, type[StoreFixtures]] = field(default_factory=dict)
     outcomes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     failures: list[str] = field(default_factory=list)
 
