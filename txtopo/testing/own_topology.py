@@ -63,16 +63,16 @@ def simulate(
     """
     outside = outside or {}
     _check(topology, oracle, outside)
-    report, baton = CampaignReport(), ThreadHandoff()
+    report, handoff = CampaignReport(), ThreadHandoff()
     for seed in range(first, first + seeds):
         before_each()
-        judged = _run(topology, oracle, seed, config, records, outside, baton)
+        judged = _run(topology, oracle, seed, config, records, outside, handoff)
         report.take(judged)
         if judged.violations:
             for line in judged.history.lines() if trace else ():
                 trace(line)  # type: ignore[misc]
             raise _failed(judged)
-    baton.close()
+    handoff.close()
     return report
 
 
@@ -91,13 +91,13 @@ def _run(
     config: Config | None,
     records: Sequence[Record] | None,
     outside: Mapping[str, Callable[[], Mapping[Any, Any]]],
-    baton: ThreadHandoff,
+    handoff: ThreadHandoff,
 ) -> Verdict:
     scenario = Scenario.drawn(seed)
     given = scenario.config()
     if config is not None:
         given = replace(config, carrier="local", zookeeper="memory")
-    world = World(seed, scenario.faults, given, scenario.coordinators, baton)
+    world = World(seed, scenario.faults, given, scenario.coordinators, handoff)
     world.take(topology)
     with quiet():
         history = world.run(CHAOS_S)

@@ -27,7 +27,7 @@ from tests.faults.simulated.faults_page import (
     order_lines,
     with_section,
 )
-from tests.faults.simulated.one_core import baton_on_one_core, take_core
+from tests.faults.simulated.one_core import handoff_on_one_core, take_core
 from tests.faults.simulated.two_coordinators import orders, run_order
 from tests.harness.servers.postgresql import PostgresServer, find_binaries
 from txtopo.state.backend import StateKind
@@ -83,9 +83,9 @@ def run_all() -> Iterator[Matrix | Interleavings]:
 def run_matrix(store: str) -> Matrix:
     """Run every cell on one kind of store."""
     matrix = Matrix(store)
-    with _kind(store) as kind, baton_on_one_core() as baton:
+    with _kind(store) as kind, handoff_on_one_core() as handoff:
         for cell in cells():
-            found = run_cell(cell, kind.stores(), baton)
+            found = run_cell(cell, kind.stores(), handoff)
             matrix.runs[cell.point] += 1
             if found:
                 matrix.failed[cell.point] += 1
@@ -96,10 +96,10 @@ def run_matrix(store: str) -> Matrix:
 def run_orders(kind: StateKind, part: int) -> Interleavings:
     """Run a part of the orders of a kind, with one ZooKeeper and with one each."""
     result = Interleavings(kind)
-    with baton_on_one_core() as baton:
+    with handoff_on_one_core() as handoff:
         for apart in (False, True):
-            for order in orders(kind, baton, part=part, parts=PARTS, apart=apart):
-                outcome = run_order(order, baton)
+            for order in orders(kind, handoff, part=part, parts=PARTS, apart=apart):
+                outcome = run_order(order, handoff)
                 result.runs += 1
                 if not apart:
                     result.points += order.b is None

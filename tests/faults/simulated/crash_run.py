@@ -105,9 +105,9 @@ class SteadyStore(SimulatedStore):
 class CrashWorld(World):
     """A world in which one cell happens."""
 
-    def __init__(self, cell: Cell, stores: CellStores, baton: ThreadHandoff) -> None:
+    def __init__(self, cell: Cell, stores: CellStores, handoff: ThreadHandoff) -> None:
         seed = zlib.crc32(str(cell).encode())
-        super().__init__(seed, FAULTS, CONFIG, 1, baton)
+        super().__init__(seed, FAULTS, CONFIG, 1, handoff)
         self.cell = cell
         self.deaths: list[Death] = []
         self.ordered = OrderedChaos(seed, cell)
@@ -143,9 +143,9 @@ class CrashWorld(World):
         )
 
 
-def run_cell(cell: Cell, stores: CellStores, baton: ThreadHandoff) -> list[str]:
+def run_cell(cell: Cell, stores: CellStores, handoff: ThreadHandoff) -> list[str]:
     """Run a cell; return what is wrong, which is nothing if all is well."""
-    world = CrashWorld(cell, stores, baton)
+    world = CrashWorld(cell, stores, handoff)
     shape = Shape(
         spout=cell.kind,
         kind=cell.kind,

@@ -1,4 +1,4 @@
-"""One core for a simulation: to hand the baton to another core costs six times as much."""
+"""One core for a simulation: a handoff to a thread on another core costs six times as much."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from txtopo.testing.simulation.clock import ThreadHandoff
 
 
 @contextmanager
-def baton_on_one_core() -> Iterator[ThreadHandoff]:
-    """Give a baton whose threads, and the caller, stay on one core."""
+def handoff_on_one_core() -> Iterator[ThreadHandoff]:
+    """Yield a handoff whose threads stay on one core, as does the caller."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
-    baton = ThreadHandoff()
+    handoff = ThreadHandoff()
     try:
-        yield baton
+        yield handoff
     finally:
-        baton.close()
+        handoff.close()
         os.sched_setaffinity(0, set(cores))
 
 

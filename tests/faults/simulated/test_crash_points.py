@@ -12,7 +12,7 @@ import pytest
 from tests.faults.simulated.cell_databases import Memory, PostgresqlSchemas, SqliteFiles, StoreKind
 from tests.faults.simulated.crash_cells import POINTS, Cell, cells
 from tests.faults.simulated.crash_run import run_cell
-from tests.faults.simulated.one_core import baton_on_one_core
+from tests.faults.simulated.one_core import handoff_on_one_core
 from tests.harness.servers.postgresql import PostgresServer
 from txtopo.testing.simulation.clock import ThreadHandoff
 
@@ -38,9 +38,9 @@ def _runs() -> Iterator[object]:
 
 
 @pytest.fixture(scope="module")
-def baton() -> Iterator[ThreadHandoff]:
-    with baton_on_one_core() as baton:
-        yield baton
+def handoff() -> Iterator[ThreadHandoff]:
+    with handoff_on_one_core() as handoff:
+        yield handoff
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +79,9 @@ def stores(
 @pytest.mark.parametrize(("cell", "stores"), list(_runs()), indirect=["stores"])
 @pytest.mark.row(7, 13, 22, 31, 42, 43, 46, 48, 49)
 def test_a_process_that_dies_anywhere_loses_and_doubles_nothing(
-    cell: Cell, stores: StoreKind, baton: ThreadHandoff
+    cell: Cell, stores: StoreKind, handoff: ThreadHandoff
 ) -> None:
-    assert run_cell(cell, stores.stores(), baton) == []
+    assert run_cell(cell, stores.stores(), handoff) == []
 
 
 def test_the_matrix_has_every_point_that_the_runtime_names() -> None:

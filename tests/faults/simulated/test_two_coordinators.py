@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.matrix.results import TIMES
 from tests.faults.simulated.crash_cells import KINDS
-from tests.faults.simulated.one_core import baton_on_one_core
+from tests.faults.simulated.one_core import handoff_on_one_core
 from tests.faults.simulated.two_coordinators import Order, orders, run_order
 from txtopo.state.backend import StateKind
 
@@ -30,9 +30,9 @@ def test_a_zombie_changes_nothing_wherever_it_hung_and_whenever_it_wakes(
     wrong: dict[Order, list[str]] = {}
     refused: Counter[str] = Counter()
     count = 0
-    with baton_on_one_core() as baton:
-        for order in orders(kind, baton, part=part, parts=PARTS):
-            outcome = run_order(order, baton)
+    with handoff_on_one_core() as handoff:
+        for order in orders(kind, handoff, part=part, parts=PARTS):
+            outcome = run_order(order, handoff)
             refused += outcome.refused
             count += 1
             if outcome.wrong:
@@ -55,9 +55,9 @@ def test_of_two_with_a_zookeeper_each_one_is_refused_and_nothing_is_lost(
 ) -> None:
     wrong: dict[Order, list[str]] = {}
     count = 0
-    with baton_on_one_core() as baton:
-        for order in orders(kind, baton, part=part, parts=PARTS, apart=True):
-            outcome = run_order(order, baton)
+    with handoff_on_one_core() as handoff:
+        for order in orders(kind, handoff, part=part, parts=PARTS, apart=True):
+            outcome = run_order(order, handoff)
             count += 1
             if outcome.wrong:
                 wrong[order] = outcome.wrong
@@ -70,8 +70,8 @@ def test_of_two_with_a_zookeeper_each_one_is_refused_and_nothing_is_lost(
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_coordinator_alone_is_refused_nothing(kind: StateKind) -> None:
     """So what is counted as refused was refused to a zombie."""
-    with baton_on_one_core() as baton:
-        outcome = run_order(Order(kind, None, None), baton)
+    with handoff_on_one_core() as handoff:
+        outcome = run_order(Order(kind, None, None), handoff)
 
     assert outcome.wrong == []
     assert outcome.refused == {}

@@ -168,8 +168,8 @@ class TwoCuts(SimulatedSource):
 class OrderedWorld(World):
     """A world of two coordinators in one order."""
 
-    def __init__(self, order: Order, baton: ThreadHandoff) -> None:
-        super().__init__(0, Faults(), CONFIG, 1, baton)
+    def __init__(self, order: Order, handoff: ThreadHandoff) -> None:
+        super().__init__(0, Faults(), CONFIG, 1, handoff)
         self.ordered = OrderedChaos(self, order)
         self.chaos = self.ordered
         self.settled_s = 0.0
@@ -205,16 +205,16 @@ class OrderedWorld(World):
         self.timeline.after(HELD_S, process.wake)
 
 
-def run_order(order: Order, baton: ThreadHandoff) -> Outcome:
+def run_order(order: Order, handoff: ThreadHandoff) -> Outcome:
     """Run two coordinators in one order, and judge what they did."""
-    world = OrderedWorld(order, baton)
+    world = OrderedWorld(order, handoff)
     shape = Shape(order.kind, order.kind, ("balances",), relay=False, parallelism=1)
     topology, oracles = build(shape, world.number, open_state("memory:", kind=order.kind))
     world.take(topology)
     with quiet():
         history = world.run(CHAOS_S)
     if order.apart:
-        return _outcome(world, list(_wrong_apart(world, order, baton)))
+        return _outcome(world, list(_wrong_apart(world, order, handoff)))
     evidence = Evidence(
         topology_id=topology.id,
         history=history,
@@ -239,7 +239,7 @@ def _outcome(world: OrderedWorld, wrong: list[str]) -> Outcome:
     )
 
 
-def _wrong_apart(world: OrderedWorld, order: Order, baton: ThreadHandoff) -> Iterator[str]:
+def _wrong_apart(world: OrderedWorld, order: Order, handoff: ThreadHandoff) -> Iterator[str]:
     """Yield what is wrong if the two have a ZooKeeper each.
 
     Both count alike, so their attempts have the same names, and the checkers mix them up. What can
@@ -248,7 +248,7 @@ def _wrong_apart(world: OrderedWorld, order: Order, baton: ThreadHandoff) -> Ite
     """
     yield from world.leftovers.found
     (table,) = world.history.stores
-    got, expected = visible(world.history.stores[table]), _alone(order.kind, baton)
+    got, expected = visible(world.history.stores[table]), _alone(order.kind, handoff)
     if got != expected:
         yield f"the state holds {got}; expected {expected}"
     writers = []
@@ -273,9 +273,9 @@ def _is_refusal(error: Exception | None) -> bool:
     return isinstance(error, ForeignEnsembleError)
 
 
-def _alone(kind: StateKind, baton: ThreadHandoff) -> Rows:
+def _alone(kind: StateKind, handoff: ThreadHandoff) -> Rows:
     """Return what the state holds when one coordinator does all of it."""
-    world = OrderedWorld(Order(kind, None, None), baton)
+    world = OrderedWorld(Order(kind, None, None), handoff)
     shape = Shape(kind, kind, ("balances",), relay=False, parallelism=1)
     topology, _ = build(shape, world.number, open_state("memory:", kind=kind))
     world.take(topology)
@@ -303,14 +303,14 @@ def _ends(world: OrderedWorld) -> Iterator[str]:
 
 
 def orders(
-    kind: StateKind, baton: ThreadHandoff, *, part: int = 0, parts: int = 1, apart: bool = False
+    kind: StateKind, handoff: ThreadHandoff, *, part: int = 0, parts: int = 1, apart: bool = False
 ) -> Iterator[Order]:
     """Yield every order of a kind, or every *parts*-th of A's points with all of B's."""
-    alone = run_order(Order(kind, None, None), baton)
+    alone = run_order(Order(kind, None, None), handoff)
     for a in range(1 + part, _busy(alone.points_a) + 1, parts):
         to_the_end = Order(kind, a, None, apart)
         yield to_the_end
-        for b in range(1, _busy(run_order(to_the_end, baton).points_b) + 1):
+        for b in range(1, _busy(run_order(to_the_end, handoff).points_b) + 1):
             yield Order(kind, a, b, apart)
 
 

@@ -1,12 +1,10 @@
-"""Simulator: runs scenarios, and has the checkers judge them.
+"""Simulator: runs scenarios and has the checkers judge them, for one seed or for many.
 
-Campaign: many seeds on all cores, and what came of them.
-
-Shrinking: finds a smaller scenario that breaks the same promise.
-
-A scenario is plain data, so it is made smaller one setting at a time, as long as the same checker
-still objects. Less chance is drawn then, so the rest of the run is another one; that is why each
-step is tried anew, and why the seed alone is not enough to name the result.
+:func:`run_seeds` runs many seeds on all cores. :func:`shrink` looks for a smaller scenario that
+breaks the same promise. A scenario is plain data, so it is made smaller one setting at a time, as
+long as the same checker objects. Each change also changes what is drawn later, so the rest of the
+run becomes another one. That is why every step is tried again, and why a seed is not enough to name
+the result.
 """
 
 from __future__ import annotations
@@ -61,15 +59,15 @@ CHECKERS = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one simulation.
+    """The result of one simulation.
 
     Attributes:
         seed: Its seed.
-        violations: Promises that were broken; none if all is well.
+        violations: The promises that were broken.
         history: What happened.
         txids: How many batches were committed.
         faults: How often each kind of fault happened.
-        virtual_s: How much virtual time it took.
+        virtual_s: Its length in virtual time.
         fenced: How many runs were deposed and noticed it.
     """
 
@@ -83,23 +81,23 @@ class Verdict:
 
 
 class Simulator:
-    """Runs one scenario after the other; keeps the threads between them."""
+    """Runs one scenario after the other, with the same threads."""
 
     def __init__(self) -> None:
-        self._baton = ThreadHandoff()
+        self._handoff = ThreadHandoff()
 
     def run(self, scenario: Scenario) -> Verdict:
         """Run a scenario and judge it."""
         return verdict(scenario.seed, *self.evidence(scenario))
 
     def evidence(self, scenario: Scenario) -> tuple[World, Evidence]:
-        """Run a scenario, and return what there is to be judged."""
+        """Run a scenario and return what the checkers judge."""
         world = World(
             scenario.seed,
             scenario.faults,
             scenario.config(),
             scenario.coordinators,
-            self._baton,
+            self._handoff,
         )
         world.source = SimulatedSource(
             world, scenario.partitions, scenario.records, scenario.batch_records_max
@@ -120,12 +118,12 @@ class Simulator:
         )
 
     def close(self) -> None:
-        """Let the threads end."""
-        self._baton.close()
+        """End the threads."""
+        self._handoff.close()
 
 
 def verdict(seed: int, world: World, evidence: Evidence) -> Verdict:
-    """Have all checkers judge a world that has come to its end."""
+    """Have all checkers judge a simulation that has ended."""
     history = evidence.history
     violations = tuple(each for checker in CHECKERS for each in checker.check(evidence))
     ledgers = [contents.ledger for contents in history.stores.values()]
@@ -142,7 +140,7 @@ def verdict(seed: int, world: World, evidence: Evidence) -> Verdict:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the warnings of the runtime out: each fault has one, and the trace has them all."""
+    """Silence the warnings of the runtime: each fault logs one, and the trace has all of them."""
     logger = logging.getLogger("txtopo")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -155,21 +153,21 @@ def quiet() -> Iterator[None]:
 CHUNK_SEEDS = 20
 
 REPLAY_EVERY = 50
-"""Each seed that is a multiple of this runs twice, and both traces must be equal (C10)."""
+"""Every seed that is a multiple of this runs twice, and both traces must be equal (C10)."""
 
 
 @dataclass(slots=True)
 class CampaignReport:
-    """What came of some seeds.
+    """The results of many seeds, added up.
 
     Attributes:
         seeds: How many ran.
-        txids: Batches that were committed.
+        txids: How many batches were committed.
         faults: How often each kind of fault happened.
         virtual_s: Virtual time of all simulations together.
-        real_s: Real time that the processes took together.
-        fenced: Runs that were deposed and noticed it.
-        failures: What is wrong, by seed.
+        real_s: Real time of all processes together.
+        fenced: How many runs were deposed and noticed it.
+        failures: The violations of each seed that has some.
     """
 
     seeds: int = 0
@@ -181,7 +179,7 @@ class CampaignReport:
     failures: dict[int, list[str]] = field(default_factory=dict)
 
     def add(self, other: CampaignReport) -> None:
-        """Take in what came of other seeds."""
+        """Add the results of other seeds."""
         self.seeds += other.seeds
         self.txids += other.txids
         self.faults += other.faults
@@ -191,7 +189,7 @@ class CampaignReport:
         self.failures |= other.failures
 
     def take(self, verdict: Verdict) -> None:
-        """Take in what came of one seed."""
+        """Add the result of one seed."""
         self.seeds += 1
         self.txids += verdict.txids
         self.faults.update(verdict.faults)
@@ -232,10 +230,10 @@ def run_seeds(
     Args:
         first: The first seed.
         count: How many.
-        processes: How many at a time, one a core.
+        processes: How many processes, one for each core.
         changes: Settings to change in each scenario; see ``Scenario.changed``.
         without: Kinds of faults that do not happen.
-        tell: Told of the report now and then.
+        tell: Called with the report from time to time.
     """
     report = CampaignReport()
     jobs = (
@@ -264,7 +262,7 @@ Job = tuple[int, int, dict[str, str], tuple[str, ...]]
 
 
 def _mapped(pool: ProcessPoolExecutor, jobs: Iterator[Job], ahead: int) -> Iterator[CampaignReport]:
-    """Keep a few jobs in the pool at a time, and yield what comes of them in order."""
+    """Keep a few jobs in the pool, and yield their reports in order."""
     waiting = [pool.submit(_chunk, job) for job in islice(jobs, ahead)]
     while waiting:
         yield waiting.pop(0).result()
@@ -289,13 +287,13 @@ def _chunk(job: Job) -> CampaignReport:
 
 
 def _pin(cores: SimpleQueue[int]) -> None:
-    """Keep a process on one core: handing the baton to another core costs six times as much."""
+    """Keep a process on one core: a handoff to a thread on another core costs six times as much."""
     if not cores.empty():
         os.sched_setaffinity(0, {cores.get()})
 
 
 def shrink(simulator: Simulator, scenario: Scenario) -> tuple[Scenario, Verdict]:
-    """Return the smallest scenario found that breaks the same promise, and what came of it."""
+    """Return the smallest scenario found that breaks the same promise, and its verdict."""
     verdict = simulator.run(scenario)
     checkers = {each.checker for each in verdict.violations}
     smaller = True
@@ -310,7 +308,7 @@ def shrink(simulator: Simulator, scenario: Scenario) -> tuple[Scenario, Verdict]
 
 
 def _smaller(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield scenarios that are a little smaller, those that take most away first."""
+    """Yield scenarios that are a little smaller; those that leave out most come first."""
     yield from _without_faults(scenario)
     shape = scenario.shape
     if len(shape.committers) > 1:

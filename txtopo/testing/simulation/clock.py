@@ -1,14 +1,13 @@
-"""Baton: threads of which one runs at a time, so that blocking code can be simulated.
+"""VirtualScheduler: the runtime's scheduler in virtual time, with one thread running at a time.
 
 The runtime does its blocking work on threads: a store's driver and a ZooKeeper client wait inside
-their calls. Here each such work keeps a thread of its own, but only who holds the baton runs. A
-work gives it back at each place where its outcome may depend on others, and the simulator decides
-who gets it next. So a run depends on its seed alone, whatever the machine does. A switch there and
-back takes about 10 µs.
+their calls. In a simulation each blocking work still has its own thread, but :class:`ThreadHandoff`
+lets only one of them run. A work stops at each place where its outcome may depend on other works,
+and the simulator decides which one goes on. So a run depends on its seed only, and not on the
+machine. A switch there and back takes about 10 µs.
 
-Timeline: virtual time. What is due next happens next, and takes no time at all.
-
-VirtualScheduler: the runtime's scheduler in virtual time, for one simulated process.
+:class:`Timeline` is virtual time: events happen in the order in which they are due, and take no
+time.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from txtopo.runtime.scheduler import Callback, Done, Timer
 if TYPE_CHECKING:
     from txtopo.testing.simulation.world import SimulatedProcess
 
-# A work that does not come back blocks on something that the simulator does not know.
+# A work that takes longer waits for something that the simulator does not control.
 STUCK_S = 120.0
 
 
 class Crashed(BaseException):
-    """The process that a work belonged to is dead; unwinds the work, nobody sees it."""
+    """Raised in a work whose process was killed, to unwind it. Only the simulator catches it."""
 
 
 class BlockingWork:
-    """Blocking work with a thread of its own while it lasts."""
+    """Blocking work, which has a thread of its own while it lasts."""
 
     def __init__(self, run: Callable[[], None]) -> None:
         self.ended = False
@@ -44,32 +43,32 @@ class BlockingWork:
 
 
 class ThreadHandoff:
-    """Hands the baton from the simulator to one work and back. Used by one simulator."""
+    """Lets one thread run at a time: the simulator, or one blocking work. Used by one simulator."""
 
     def __init__(self) -> None:
-        self.holder: BlockingWork | None = None
+        self.running: BlockingWork | None = None
         """The work that runs; None while the simulator itself does."""
         self._back = _taken()
         self._idle: list[_Thread] = []
 
     def hand_to(self, work: BlockingWork) -> None:
-        """Let a work run until it parks or ends; called by the simulator."""
-        assert self.holder is None, "a work cannot start another"
+        """Let a work run until it parks or ends. The simulator calls it."""
+        assert self.running is None, "a work cannot start another"
         self._resume(work)
 
     def crash(self, work: BlockingWork) -> None:
-        """Make a parked work unwind, up to its end; called by the simulator."""
+        """Make a parked work unwind to its end. The simulator calls it."""
         work._crash = True
         while not work.ended:
             self._resume(work)
 
     def park(self) -> None:
-        """Give the baton back and wait to be handed it again; called by the holder.
+        """Let the simulator run until it resumes this work. The work that runs calls it.
 
         Raises:
-            Crashed: The work's process died meanwhile.
+            Crashed: The process of the work was killed meanwhile.
         """
-        work = self.holder
+        work = self.running
         assert work is not None, "only a work parks"
         assert work._thread is not None, "a work that runs has a thread"
         self._back.release()
@@ -78,7 +77,7 @@ class ThreadHandoff:
             raise Crashed
 
     def close(self) -> None:
-        """Let the idle threads end."""
+        """End the idle threads."""
         for thread in self._idle:
             thread.work = None
             thread.turn.release()
@@ -90,21 +89,21 @@ class ThreadHandoff:
             thread = self._idle.pop() if self._idle else _Thread(self._back)
             work._thread = thread
             thread.work = work
-        self.holder = work
+        self.running = work
         thread.turn.release()
         if not self._back.acquire(timeout=STUCK_S):
             raise AssertionError(
-                f"a work did not come back in {STUCK_S:g} s; it blocks on something that the "
-                "simulator does not know; look at the stacks of all threads"
+                f"a work did not come back in {STUCK_S:g} s; it waits for something that the "
+                "simulator does not control; look at the stacks of all threads"
             )
-        self.holder = None
+        self.running = None
         if work.ended:
             work._thread = None
             self._idle.append(thread)
 
 
 class _Thread:
-    """A daemon thread that does one work after the other."""
+    """A daemon thread that does works, one after the other."""
 
     def __init__(self, back: threading.Lock) -> None:
         self.turn = _taken()
@@ -127,17 +126,17 @@ class _Thread:
 
 
 def _taken() -> threading.Lock:
-    """Return a lock that is taken: a plain lock costs a third of what a semaphore does."""
+    """Return an acquired lock. It costs a third of what a semaphore does."""
     lock = threading.Lock()
     lock.acquire()
     return lock
 
 
 class EventOwner(Protocol):
-    """Whom an event belongs to."""
+    """What an event belongs to: a process."""
 
     def takes(self, event: Event) -> bool:
-        """Return whether the event may happen now; a frozen process keeps it for later."""
+        """Return whether the event may happen now. If the owner is frozen, keep it for later."""
         ...
 
 
@@ -157,7 +156,7 @@ class Event:
 
 
 class Timeline:
-    """All that is still to come, in order of time; what is due together keeps its order."""
+    """The events to come, in order of time. Events that are due together keep their order."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -168,19 +167,19 @@ class Timeline:
     def after(
         self, delay_s: float, callback: Callable[[], None], owner: EventOwner | None = None
     ) -> Event:
-        """Have *callback* called after a delay."""
+        """Call *callback* after a delay."""
         self._order += 1
         event = Event(self.now_s + delay_s, self._order, callback, owner)
         heapq.heappush(self._heap, event)
         return event
 
     def put_back(self, event: Event) -> None:
-        """Have a kept event happen now."""
+        """Let an event that its owner kept happen now."""
         if not event.cancelled:
             self.after(0.0, event.callback, event.owner)
 
     def run(self, done: Callable[[], bool], *, until_s: float) -> bool:
-        """Let time pass until *done*; return whether that came before *until_s*."""
+        """Let time pass until *done* is true; return whether it was by *until_s*."""
         while not done():
             if not self._heap or self._heap[0].due_s > until_s:
                 self.now_s = max(self.now_s, until_s)
@@ -199,7 +198,7 @@ T = TypeVar("T")
 
 
 class VirtualScheduler:
-    """What ``ThreadScheduler`` is in real time; see :mod:`txtopo.runtime.scheduler`."""
+    """The scheduler of a simulated process; see :mod:`txtopo.runtime.scheduler`."""
 
     def __init__(self, process: SimulatedProcess) -> None:
         self._process = process
@@ -207,23 +206,23 @@ class VirtualScheduler:
         self._running = True
 
     def now(self) -> float:
-        """Return virtual seconds."""
+        """Return the virtual time in seconds."""
         return self._process.world.timeline.now_s
 
     def wall_clock(self) -> float:
-        """Return what the clock of the process shows; it may jump."""
+        """Return the time on the clock of the process, which may jump."""
         return 1.6e9 + self._process.clock_error_s + self.now()
 
     def post(self, callback: Callback) -> None:
-        """Have *callback* called on the loop, after all that was posted before."""
+        """Call *callback* on the loop, after everything posted before."""
         self._process.after(0.0, lambda: self._call(callback))
 
     def on_loop(self) -> bool:
-        """Return whether no blocking work runs, so that the caller is the loop."""
-        return self._process.world.baton.holder is None
+        """Return whether the caller is the loop, and not a blocking work."""
+        return self._process.world.handoff.running is None
 
     def call_later(self, delay_s: float, callback: Callback) -> Timer:
-        """Have *callback* called on the loop after a delay, unless the loop has ended."""
+        """Call *callback* on the loop after a delay, unless the loop has ended."""
 
         def ring() -> None:
             if self._running:
@@ -232,7 +231,7 @@ class VirtualScheduler:
         return self._process.after(delay_s, ring)
 
     def submit(self, work: Callable[[], T], done: Done) -> None:
-        """Do blocking *work* somewhat later, then call *done*."""
+        """Do blocking *work* after a random delay, then call *done* on the loop."""
 
         def run() -> None:
             future: Future[T] = Future()
@@ -253,7 +252,7 @@ class VirtualScheduler:
         return self._process.world.tokens.getrandbits(64)
 
     def point(self, name: str) -> None:
-        """Let the process crash, freeze or be overtaken here."""
+        """Mark a durable step, where the process may crash, freeze or be overtaken."""
         self._process.checkpoint(name)
 
     def start(self, first: Callback, crashed: Callable[[BaseException], None]) -> None:
@@ -262,7 +261,7 @@ class VirtualScheduler:
         self.post(first)
 
     def stop(self) -> None:
-        """End the loop: timers do not ring any more."""
+        """End the loop: timers do not fire any more."""
         self._running = False
 
     def _call(self, callback: Callback) -> None:

@@ -1,4 +1,4 @@
-"""``txtopo-simulate``: runs seeds, replays one event by event, shrinks it."""
+"""``txtopo-simulate``: the command that runs seeds, replays one with its trace, and shrinks it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN_FAILURES_MAX = 10
 
 
 @click.command()
-@click.option("--seed", type=int, help="Run this seed alone and print its trace if it fails.")
+@click.option("--seed", type=int, help="Run only this seed and print its trace if it fails.")
 @click.option("--first", type=int, default=0, show_default=True, help="First seed of many.")
 @click.option("--seeds", type=int, default=300, show_default=True, help="How many seeds.")
 @click.option("--processes", type=int, default=1, show_default=True, help="How many at a time.")
@@ -35,9 +35,9 @@ def main(
     smaller: bool,
     report: Path | None,
 ) -> None:
-    """Run txtopo in virtual time, with faults that are drawn from a seed.
+    """Run txtopo in virtual time, with faults drawn from seeds.
 
-    Exit status 1 if a promise was broken.
+    The exit status is 1 if a promise was broken.
     """
     changes = dict(_split(each) for each in settings)
     try:

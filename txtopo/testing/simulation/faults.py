@@ -1,9 +1,8 @@
-"""Faults: what may go wrong in a simulation, and how often. Plain data, drawn from a seed.
+"""Faults: what may go wrong in a simulation, and how often; Chaos: decides when.
 
-Each seed takes part of the kinds only ("swarm testing"): with all of them at once the common ones
-would hide the rare ones.
-
-Chaos: decides from the seed when which fault happens, until the simulation heals.
+Faults are plain data, drawn from a seed. Each seed has only some of the kinds ("swarm testing"):
+with all of them at once the common ones would hide the rare ones. Chaos draws from the seed when
+each fault happens, until the simulation heals.
 """
 
 from __future__ import annotations
@@ -20,29 +19,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Chance of each fault at each place where it can happen; 0 for never.
+    """Probability of each fault at each place where it can happen; 0 for never.
 
     Attributes:
         crash: A process is killed between any two actions.
         freeze: A process is stopped for longer than its session, and woken.
-        expire: A session expires; the process hears of it later.
+        expire: A session expires; the process is told later.
         zookeeper_before: A call to ZooKeeper fails and was not done.
-        zookeeper_after: A write to ZooKeeper was done, its answer is lost.
-        zookeeper_away: ZooKeeper cannot be reached by a process for a while.
+        zookeeper_after: A write to ZooKeeper was done, but its answer is lost.
+        zookeeper_away: A process cannot reach ZooKeeper for a while.
         store_before: A call to a store fails and was not done.
-        store_lost: A write to a store is lost, and the writer cannot know.
-        store_after: A write to a store was done, its answer is lost.
-        store_late: A write to a store is done later, when its writer has given up.
+        store_lost: A write to a store is lost, and its writer cannot tell.
+        store_after: A write to a store was done, but its answer is lost.
+        store_late: A write to a store is done later, after its writer has given up.
         store_away: A store cannot be reached for a while.
-        switch: Somebody else runs first.
-        slow: Something takes much longer than usual, also longer than the batch's time limit.
+        switch: Another work runs first.
+        slow: A call takes much longer than usual, even longer than the batch's time limit.
         source_away: A partition of the source cannot be read for a while.
         recut: An opaque emitter takes another number of records than it could.
-        recompute: A task is computed a second time, and some readers get the second outcome.
+        recompute: A task is computed twice, and some readers get its second output.
         envelope_doubled: An envelope arrives twice.
         envelope_lost: An envelope does not arrive.
         envelope_late: An envelope of an earlier job arrives.
-        job_lost: A job ends without an outcome: a worker crashed or an executor was lost.
+        job_lost: A job ends without an outcome, as after the loss of an executor.
         bolt_fails: A bolt raises ``FailedException``.
         bolt_breaks: A bolt raises something else, which ends the run; it is started again.
         clock: The clock of a process jumps by up to an hour.
@@ -99,8 +98,8 @@ class Faults:
         return replace(self, **dict.fromkeys(kinds, 0.0))
 
 
-# The highest chance of each kind. A transaction passes some twenty checkpoints, so that the most
-# common kinds meet about every second transaction; more would let hardly any come to its end.
+# The highest probability of each kind. A transaction passes about twenty checkpoints, so the most
+# common kinds hit every second transaction. With more, hardly any would commit.
 _MOST = {
     "crash": 0.02,
     "freeze": 0.01,
@@ -142,22 +141,22 @@ AWAY_S = (0.1, 5.0)
 CLOCK_JUMP_S = 3600.0
 
 ONCE_A_TERM_TIMES = 10
-"""A takeover passes a handful of places, the transactions after it some hundreds."""
+"""Factor for the places of a takeover: it passes a few, the transactions after it some hundreds."""
 
 
 class Chaos:
     """Draws every fault and every delay of one simulation from one generator.
 
     Args:
-        chance: The generator.
+        chance: The random generator.
         faults: How often each kind happens.
-        tell: Told of each fault that happens.
+        tell: Called with the kind of each fault that happens.
 
     Attributes:
         counts: How often each kind has happened.
-        healed: Whether nothing goes wrong any more.
-        crash_at: Places where a process is killed, whatever the chance: (name of the place, how
-            often it has to be passed first). Each happens once.
+        healed: Whether faults have stopped.
+        crash_at: Where a process is killed in any case: name of the place, and at which time that
+            it is passed, from 1.
     """
 
     def __init__(self, chance: random.Random, faults: Faults, tell: Callable[[str], None]) -> None:
@@ -170,7 +169,7 @@ class Chaos:
         self._passed: Counter[str] = Counter()
 
     def happens(self, kind: str, times: int = 1) -> bool:
-        """Draw whether a fault happens now, *times* as probable as usual, and count it."""
+        """Draw whether a fault happens now, with *times* its usual probability, and count it."""
         rate = self._rates.get(kind)
         if rate is None or self.healed or self._chance.random() >= rate * times:
             return False
@@ -179,13 +178,13 @@ class Chaos:
         return True
 
     def latency_s(self) -> float:
-        """Draw how long something takes."""
+        """Draw how long a call takes."""
         if self.happens("slow"):
             return self._chance.uniform(*SLOW_S)
         return self._chance.expovariate(1 / LATENCY_S)
 
     def between(self, low: float, high: float) -> float:
-        """Draw a number."""
+        """Draw a number from *low* to *high*."""
         return self._chance.uniform(low, high)
 
     def below(self, limit: int) -> int:
@@ -193,15 +192,15 @@ class Chaos:
         return self._chance.randrange(limit)
 
     def passes(self, place: str) -> bool:
-        """Count that a place is passed; return whether a crash was ordered for this time."""
+        """Count that a place is passed; return whether a crash is ordered for this time."""
         self._passed[place] += 1
         return (place, self._passed[place]) in self.crash_at
 
     def at(self, process: SimulatedProcess, place: str) -> float | None:
-        """Do what happens to a process at a checkpoint.
+        """Let faults happen to a process at a checkpoint.
 
         Returns:
-            How long its work has to wait there; None if it may go on at once.
+            How long its work has to wait there; None if it goes on at once.
         """
         times = ONCE_A_TERM_TIMES if place.startswith("claim.") else 1
         if self.passes(place) or self.happens("crash", times):

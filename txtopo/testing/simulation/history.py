@@ -1,4 +1,4 @@
-"""History: what happened in a simulation, for the checkers and for whoever reads the trace."""
+"""History: what happened in a simulation, for the checkers and for readers of the trace."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from txtopo.testing.simulation.world import SimulatedProcess
 
 Record = tuple[Any, ...]
-"""What the spout emitted: the values of the declared fields, in order."""
+"""A tuple that the spout emitted: the values of its fields, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreWrite:
-    """A version of a table, and the one before it.
+    """A new version of a table, and the one before it.
 
     Attributes:
-        at_s: When, in virtual seconds.
+        at_s: Virtual time of the write.
         writer: Name of the process that wrote it.
         table: The table.
-        before: What it held before.
-        after: What it holds now.
-        nodes: What ZooKeeper held at that moment.
+        before: Contents before the write.
+        after: Contents after it.
+        nodes: The nodes in ZooKeeper at that moment.
     """
 
     at_s: float
@@ -42,14 +42,14 @@ class StoreWrite:
 
 @dataclass(frozen=True, slots=True)
 class NodesWrite:
-    """A version of what ZooKeeper holds, and the one before it.
+    """A new version of the nodes in ZooKeeper, and the one before it.
 
     Attributes:
-        at_s: When, in virtual seconds.
+        at_s: Virtual time of the write.
         writer: Name of the process that wrote it.
-        before: Nodes before.
-        after: Nodes now.
-        stores: What the tables held at that moment, by name.
+        before: The nodes before the write.
+        after: The nodes after it.
+        stores: Contents of the tables at that moment, by name.
     """
 
     at_s: float
@@ -61,12 +61,12 @@ class NodesWrite:
 
 @dataclass(frozen=True, slots=True)
 class EmittedShare:
-    """What one task of the spout emitted for one share of one attempt.
+    """The part of an attempt that one task of the spout emitted for one partition.
 
     Attributes:
-        share: Number of the partition, or of the task for a spout without partitions.
+        share: Number of the partition; number of the task for a spout without partitions.
         records: The tuples.
-        metadata: Where the share ended, as the emitter said.
+        metadata: Where the share ended, as the emitter returned it.
     """
 
     share: int
@@ -76,7 +76,7 @@ class EmittedShare:
 
 @dataclass(frozen=True, slots=True)
 class RunEnding:
-    """A run that came to its end without being killed."""
+    """The end of a run that was not killed."""
 
     at_s: float
     process: str
@@ -90,8 +90,6 @@ class History:
     writes: list[StoreWrite | NodesWrite] = field(default_factory=list)
     emissions: dict[TransactionAttempt, list[EmittedShare]] = field(default_factory=dict)
     endings: list[RunEnding] = field(default_factory=list)
-    epochs: dict[int, str] = field(default_factory=dict)
-    """Which process claimed which epoch in ZooKeeper."""
     trace: list[tuple[float, str, str, object]] = field(default_factory=list)
     nodes: Nodes = field(default_factory=dict)
     stores: dict[str, Contents] = field(default_factory=dict)
@@ -108,7 +106,7 @@ class History:
         before: Contents,
         after: Contents,
     ) -> None:
-        """Take in a new version of a table."""
+        """Record a new version of a table."""
         self.writes.append(StoreWrite(at_s, writer.name, table, before, after, self.nodes))
         self.stores = {**self.stores, table: after}
         self.note(at_s, writer.name, f"stored {table}", after.ledger)
@@ -116,7 +114,7 @@ class History:
     def nodes_written(
         self, at_s: float, writer: SimulatedProcess, before: Nodes, after: Nodes
     ) -> None:
-        """Take in a new version of what ZooKeeper holds."""
+        """Record a new version of the nodes in ZooKeeper."""
         self.writes.append(NodesWrite(at_s, writer.name, before, after, self.stores))
         self.nodes = after
         self.note(at_s, writer.name, "nodes written", len(after))
@@ -124,20 +122,20 @@ class History:
     def emitted(
         self, at_s: float, who: str, attempt: TransactionAttempt, one: EmittedShare
     ) -> None:
-        """Take in what a task of the spout emitted."""
+        """Record what a task of the spout emitted."""
         self.emissions.setdefault(attempt, []).append(one)
         self.note(at_s, who, f"emitted {attempt}", (one.share, len(one.records), one.metadata))
 
     def changed(self, at_s: float, who: str, change: Change) -> None:
-        """Take in what a run told its listeners."""
+        """Record an event of a run."""
         self.note(at_s, who, type(change).__name__, change)
 
     def ended(self, at_s: float, who: str, error: Exception | None) -> None:
-        """Take in the end of a run."""
+        """Record the end of a run."""
         self.endings.append(RunEnding(at_s, who, error))
         self.note(at_s, who, "ended", error)
 
     def lines(self) -> Iterator[str]:
-        """Yield the trace as text, one line an event."""
+        """Yield the trace as text, one line for each event."""
         for at_s, who, what, detail in self.trace:
             yield f"{at_s:12.6f} {who:6} {what} {detail}"

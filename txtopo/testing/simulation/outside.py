@@ -1,15 +1,12 @@
-"""SimulatedEnsemble: the ZooKeeper of a simulation, with sessions that outlive their processes.
+"""SimulatedEnsemble, SimulatedStore, SimulatedCarrier: the unreliable world outside of a process.
 
-SimulatedStore: a store that outlives the processes, and fails before, in and after writes.
+Sessions of the ensemble outlive their processes. Stores outlive them too, and fail before, in and
+after writes. Their backends are :class:`~txtopo.state.row_backend.RowBackend`, so the protocol that
+runs is the one of plug-ins. Every version that a store ever holds goes into the history.
 
-Its backends are :class:`~txtopo.state.row_backend.RowBackend`, so the protocol that runs is the one
-that plug-ins run. Every version that the store ever holds goes into the history.
-
-SimulatedCarrier: the carrier ``local``, as unreliable as a cluster.
-
-Jobs get lost, tasks are computed a second time (and some readers see the first outcome, some the
-second, as after the loss of an executor), envelopes are lost, doubled and delivered late to another
-job. All of it must be noticed by the stages themselves.
+The carrier is ``local``, as unreliable as a cluster: jobs get lost; tasks are computed twice, and
+some readers see the first output and others the second, as after the loss of an executor; envelopes
+are lost, doubled, and delivered late to another job. The stages have to notice all of it.
 """
 
 from __future__ import annotations
@@ -42,11 +39,11 @@ if TYPE_CHECKING:
 SESSION_S = 6.0
 
 NOTICE_S = 2.0
-"""A process hears of the end of its session so much later at the most; meanwhile it goes on."""
+"""The longest time after which a process is told that its session has ended."""
 
 
 class SimulatedEnsemble(MemoryEnsemble):
-    """An ensemble whose clients are the processes of a simulation."""
+    """The ZooKeeper ensemble of a simulation. Its clients are the simulated processes."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -56,12 +53,12 @@ class SimulatedEnsemble(MemoryEnsemble):
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Let others come first; afterwards nobody comes in between, since one runs at a time."""
+        """Let other works run first. After that none comes in between: one runs at a time."""
         self._world.current.checkpoint("zookeeper")
         yield
 
     def check_reachable(self) -> None:
-        """Fail now and then, and for a while now and then."""
+        """Fail at random: once, or for a while."""
         process, chaos = self._world.current, self._world.chaos
         now_s = self._world.timeline.now_s
         if chaos.happens("zookeeper_away"):
@@ -80,25 +77,25 @@ class SimulatedEnsemble(MemoryEnsemble):
             raise _lost("was done")
 
     def contend(self, contender: Contender) -> bool:
-        """Put a contender into the queue, and remember whose it is."""
+        """Add a candidate to the queue, and remember its process."""
         self._owners[contender] = self._world.current
         return super().contend(contender)
 
     def withdraw(self, contender: Contender) -> None:
-        """Remove a contender."""
+        """Remove a candidate."""
         self._owners.pop(contender, None)
         super().withdraw(contender)
 
     def wait(self, contender: Contender, timeout_s: float) -> None:
-        """Wait in virtual time; nobody is woken early, which is one of the orders to be seen."""
+        """Wait in virtual time. A candidate is never woken early; that is one possible order."""
         self._world.current.sleep(self._world.chaos.between(0.0, timeout_s))
 
     def contenders(self) -> list[SimulatedProcess]:
-        """Return who has a place in the election."""
+        """Return the processes that are candidates."""
         return list(self._owners.values())
 
     def expire(self, process: SimulatedProcess, notice_s: float | None = None) -> None:
-        """End the session of a process; it hears of it later, after *notice_s* if given."""
+        """End the session of a process, and tell it later: after *notice_s*, or a random delay."""
         for contender, owner in list(self._owners.items()):
             if owner is process:
                 contender.released = True
@@ -125,7 +122,7 @@ class SimulatedStore:
         self._away_until_s = 0.0
 
     def check_reachable(self) -> None:
-        """Fail now and then, and for a while now and then."""
+        """Fail at random: once, or for a while."""
         chaos = self.world.chaos
         if chaos.happens("store_away"):
             self.go_away()
@@ -134,11 +131,11 @@ class SimulatedStore:
             raise StoreUnavailable(f"the simulated store {self.name!r} does not answer")
 
     def go_away(self) -> None:
-        """Answer nobody for a while."""
+        """Refuse every call for a while."""
         self._away_until_s = self.world.timeline.now_s + self.world.chaos.between(*AWAY_S)
 
     def lost(self, fate: str) -> UnknownOutcomeError:
-        """Lose a connection; often the next one cannot be made at once either."""
+        """Return the error of a lost connection; often the store is away for a while then."""
         if self.world.chaos.below(2):
             self.go_away()
         return UnknownOutcomeError(f"the simulated connection was lost; the write was {fate}")
@@ -180,7 +177,7 @@ class SimulatedBackend(RowBackend):
     def replace(
         self, expected: Ledger | None, ledger: Ledger, changes: Mapping[Key, Row | None]
     ) -> bool:
-        """Compare and set; what becomes of it may be unknown."""
+        """Compare and set. The outcome may stay unknown to the caller."""
         self._process.checkpoint("store write")
         store, chaos, process = self._store, self._store.world.chaos, self._process
         store.check_reachable()
@@ -208,7 +205,7 @@ class SimulatedBackend(RowBackend):
         return written
 
     def close(self) -> None:
-        """Take note: what is opened is closed, unless the process dies."""
+        """Count that the backend is closed; it has to be, unless its process is killed."""
         if self._open:
             self._open = False
             self._store.opened[self._process] -= 1
@@ -241,7 +238,7 @@ class SimulatedCarrier(LocalCarrier):
         return super().commit(processed, attempt)
 
     def compute(self, stage: Stage, task_id: int) -> Iterable[tuple[int, bytes]]:
-        """Run one level in one slot, perhaps twice, and hand on most of what comes of it."""
+        """Run one level in one slot, perhaps twice, and return most of its output."""
         chaos = self._process.world.chaos
         self._process.checkpoint("task")
         output: Output = list(super().compute(stage, task_id))

@@ -1,4 +1,4 @@
-"""Scenario: everything that a seed decides before a simulation begins. Plain data."""
+"""Scenario: everything that a seed decides before a simulation begins, as plain data."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from txtopo.testing.simulation.topologies import COMMITTERS, SPOUTS, Shape
 
 FAULTS_SALT = 0xFA17
 CHAOS_S = 60.0
-"""Faults stop after so much virtual time; until then most seeds have processed everything."""
+"""Virtual time after which faults stop. Most seeds have processed everything by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One simulation, but for the topology of a user.
+    """One simulation of a random topology.
 
     Attributes:
-        seed: Where all chance comes from.
-        faults: What may go wrong.
+        seed: Seed of all random decisions.
+        faults: How often each fault happens.
         coordinators: How many processes run the topology at the same time.
         shape: The topology.
         partitions: Partitions of the source.
@@ -58,7 +58,7 @@ class Scenario:
     def drawn(cls, seed: int) -> Scenario:
         """Draw a scenario."""
         chance = random.Random(seed)
-        # On their own, so that a new kind of fault leaves the rest of a scenario as it was.
+        # A generator of its own, so that a new kind of fault does not change the other settings.
         faults = Faults.drawn(random.Random(seed ^ FAULTS_SALT))
         spout = chance.choice(SPOUTS)
         kind: StateKind = (
@@ -91,7 +91,7 @@ class Scenario:
         )
 
     def config(self) -> Config:
-        """Return how the topology runs."""
+        """Return the ``Config`` of the topology."""
         return Config(
             carrier="local",
             zookeeper="memory",
@@ -108,14 +108,14 @@ class Scenario:
         )
 
     def changed(self, changes: Mapping[str, str], without: Collection[str] = ()) -> Scenario:
-        """Return this scenario with some settings changed, given as text.
+        """Return this scenario with some settings changed, which are given as text.
 
         Args:
-            changes: Name of a setting (``shape.relay`` for one of the shape's) and its value.
+            changes: Value of each setting, by its name (``shape.relay`` for one of the shape).
             without: Kinds of faults that do not happen.
 
         Raises:
-            ConfigError: There is no such setting, or it cannot have this value.
+            ConfigError: There is no such setting or fault, or the value cannot be read.
         """
         scenario = replace(self, faults=self.faults.without(_known(without)))
         for name, text in changes.items():
@@ -128,7 +128,7 @@ class Scenario:
         return scenario
 
     def command(self) -> str:
-        """Return the command that runs this scenario."""
+        """Return the command line that runs this scenario."""
         drawn = Scenario.drawn(self.seed)
         kinds = [k for k in Faults.kinds() if getattr(drawn.faults, k) != getattr(self.faults, k)]
         words = [f"txtopo-simulate --seed {self.seed}", *(f"--without {kind}" for kind in kinds)]
@@ -157,7 +157,7 @@ CHANGEABLE = (
     "shape.relay",
     "shape.parallelism",
 )
-"""Settings that a command may change."""
+"""The settings that the command line can change."""
 
 
 def _setting(scenario: Scenario, name: str) -> object:

@@ -1,15 +1,10 @@
-"""SimulatedSource: records that become available bit by bit, in partitions that go away at times.
+"""SimulatedSource: records that appear bit by bit, in partitions that are away at times.
 
-The record at an offset is always the same, so that the checkers know what each batch must have been
-without asking anybody. Three spouts read it; see
-:mod:`txtopo.testing.simulation.source`.
+The record at an offset is always the same, so the checkers know what each batch has to be. Three
+spouts read the source: a transactional, a partitioned and an opaque one.
 
-Three spouts over the simulated source: transactional, partitioned and opaque.
-
-Tap: a spout that notes what the spout inside it emits.
-
-What an attempt consisted of is known to its emitters alone; the checkers compare with it what the
-stores hold.
+A :class:`RecordingSpout` notes what the spout inside it emits. Only emitters know the content of an
+attempt; the checkers compare it with what the stores hold.
 """
 
 from __future__ import annotations
@@ -53,17 +48,17 @@ GROWTH_PERIOD_S = 0.2
 
 
 def record(partition: int, offset: int) -> tuple[int, int, str, int]:
-    """Return the record at an offset; every amount is another power or sum, so none hides."""
+    """Return the record at an offset; amounts differ, so that no mistake cancels out."""
     mixed = (partition * 1_000_003 + offset * 7_919) % 1_000
     return partition, offset, f"key-{mixed % KEYS}", 1 + mixed
 
 
 class SimulatedSource:
-    """What is outside and outlives all processes.
+    """A source that outlives all processes.
 
     Args:
         world: The world.
-        partitions: Partitions at the end; some may come later.
+        partitions: Number of partitions at the end; some may be added later.
         records: Records of each partition at the end.
         batch_records_max: Most records that a batch takes from a partition.
     """
@@ -73,7 +68,7 @@ class SimulatedSource:
         self.records = records
         self.batch_records_max = batch_records_max
         self.otherwise = False
-        """Whether each new cut is another one, as it is when a lost task is computed again."""
+        """Whether each cut is drawn again, as when a lost task is computed a second time."""
         self._world = world
         self._ends: list[int] = []
         self._away_until_s: dict[int, float] = {}
@@ -84,7 +79,7 @@ class SimulatedSource:
         self._grow()
 
     def end(self, partition: int) -> int:
-        """Return the offset behind the last record that is there now."""
+        """Return the offset after the last record that is there now."""
         return self._ends[partition]
 
     def number_of_partitions(self) -> int:
@@ -97,7 +92,7 @@ class SimulatedSource:
         return now_s < self._away_until_s.get(partition, 0.0) and not self._world.chaos.healed
 
     def goes_away(self, partition: int) -> bool:
-        """Let a partition go away now and then; return whether it cannot be read now."""
+        """Let a partition go away at random; return whether it cannot be read now."""
         chaos = self._world.chaos
         if chaos.happens("source_away"):
             self._away_until_s[partition] = self._world.timeline.now_s + chaos.between(*AWAY_S)
@@ -107,7 +102,7 @@ class SimulatedSource:
         """Check that records can be read again.
 
         Raises:
-            FailedException: They are away and will be back, or were trimmed and will not.
+            FailedException: They are away for a while, or were trimmed.
         """
         if count and start < self._trimmed.get(partition, 0):
             raise FailedException(f"offset {start} of partition {partition} was trimmed")
@@ -115,7 +110,7 @@ class SimulatedSource:
             raise FailedException(f"partition {partition} of the simulated source is away")
 
     def is_empty_replay(self, attempt: TransactionAttempt) -> bool:
-        """Return whether an opaque attempt takes nothing, though one before it may have."""
+        """Return whether this replay of an opaque batch takes nothing."""
         if attempt not in self._empty:
             replay = any(known.txid == attempt.txid for known in self._empty)
             chaos = self._world.chaos
@@ -123,22 +118,22 @@ class SimulatedSource:
         return self._empty[attempt]
 
     def note_end(self, attempt: TransactionAttempt, partition: int, end: int) -> None:
-        """Take note of where an attempt ends, for the day when its txid is done.
+        """Note where an attempt ends, to trim the source once its txid is done.
 
-        A task that Spark runs twice may cut twice under one attempt, and only the driver knows
-        which of the two counted; so what is trimmed in the end is what both had.
+        A task that Spark runs twice may cut the same attempt in two ways, and only the driver knows
+        which one counted. So only what both have is trimmed.
         """
         ends = self._cuts.setdefault(attempt, {})
         ends[partition] = min(end, ends.get(partition, end))
 
     def commit(self, attempt: TransactionAttempt) -> None:
-        """Take note that an attempt is about to be committed."""
+        """Note that an attempt is about to be committed."""
         known = self._committing.get(attempt.txid)
         if known is None or known < attempt:
             self._committing[attempt.txid] = attempt
 
     def trim(self, txid: int) -> None:
-        """Forget the records of all batches before *txid*: nobody may need them again."""
+        """Delete the records of all batches before *txid*; they must not be needed again."""
         for done in [each for each in self._committing if each < txid]:
             for partition, end in self._cuts.get(self._committing.pop(done), {}).items():
                 self._trimmed[partition] = max(end, self._trimmed.get(partition, 0))
@@ -152,11 +147,11 @@ class SimulatedSource:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything is there that will ever be."""
+        """Whether all records are there."""
         return self._ends == [self.records] * self.partitions
 
     def complete(self) -> None:
-        """Let everything be there that will ever be."""
+        """Make all records appear."""
         self._ends = [self.records] * self.partitions
 
     def _grow(self) -> None:
@@ -166,7 +161,7 @@ class SimulatedSource:
         for partition, end in enumerate(self._ends):
             more = chaos.below(3 * self.batch_records_max)
             if chaos.happens("source_shrinks"):
-                more = -more  # as seen on a replica that is behind
+                more = -more  # as on a replica that is behind
             self._ends[partition] = max(0, min(self.records, end + more))
         if not self.is_complete:
             delay_s = chaos.between(0.0, 2 * GROWTH_PERIOD_S)
@@ -238,7 +233,7 @@ class _Coordinator(PartitionedCoordinator):
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         source, ends = self._source, _ends(last.metadata)
-        # A batch takes at least nothing, so who plans ahead does not know how many it will be.
+        # A batch may take nothing, so nobody knows how many batches the rest will be.
         known = [at for at in range(source.number_of_partitions()) if not source.is_away(at)]
         left = sum(max(0, source.end(at) - ends.get(str(at), 0)) for at in known)
         return left > 0 and txid - last.txid <= 1 + left // source.batch_records_max
@@ -255,7 +250,7 @@ class _Coordinator(PartitionedCoordinator):
 
 
 class PartitionedSpout(PartitionedTransactionalSpout):
-    """Cuts each batch in the task that emits it first, and repeats it from then on."""
+    """Cuts a batch in the task that emits it first; replays repeat it."""
 
     output_fields = FIELDS
 
@@ -310,7 +305,7 @@ class _PartitionedEmitter(PartitionedTransactionalEmitter):
 
 
 class OpaqueSpout(OpaquePartitionedTransactionalSpout):
-    """Cuts each attempt anew; a partition that is away keeps its position."""
+    """Cuts each attempt again; a partition that is away keeps its position."""
 
     output_fields = FIELDS
 
@@ -374,12 +369,12 @@ def _range(metadata: Json) -> tuple[int, int]:
     return start, count
 
 
-# Spouts are pickled for their tasks, and their world is found again here.
+# Spouts are pickled for their tasks, and find their world here.
 worlds: WeakValueDictionary[int, World] = WeakValueDictionary()
 
 
 class RecordingSpout:
-    """A spout of any kind, and the world that it is in."""
+    """Records what a spout of any kind emits."""
 
     def __init__(self, world: World, spout: Any, role: Role) -> None:
         self._world_number = world.number
@@ -399,7 +394,7 @@ class RecordingSpout:
 
 
 class RecordingEmitter:
-    """An emitter of any kind; has the optional methods that the one inside has."""
+    """Records what an emitter of any kind emits. Other methods are those of the emitter."""
 
     def __init__(self, world: World, emitter: Any, task: int) -> None:
         self._world = world
@@ -411,41 +406,41 @@ class RecordingEmitter:
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Json, collector: Any) -> None:
         """Emit a task's share of a batch."""
-        tapped = RecordingCollector(collector)
-        self._emitter.emit_batch(attempt, metadata, tapped)
-        self._note(attempt, self._task, tapped, None)
+        recording = RecordingCollector(collector)
+        self._emitter.emit_batch(attempt, metadata, recording)
+        self._note(attempt, self._task, recording, None)
 
     def emit_partition_batch_new(
         self, attempt: TransactionAttempt, collector: Any, partition: int, last_metadata: Json
     ) -> Json:
         """Emit a new batch of a partition."""
-        tapped = RecordingCollector(collector)
+        recording = RecordingCollector(collector)
         end: Json = self._emitter.emit_partition_batch_new(
-            attempt, tapped, partition, last_metadata
+            attempt, recording, partition, last_metadata
         )
-        self._note(attempt, partition, tapped, end)
+        self._note(attempt, partition, recording, end)
         return end
 
     def emit_partition_batch(
         self, attempt: TransactionAttempt, collector: Any, partition: int, metadata: Json
     ) -> Json:
         """Emit a batch of a partition, again (transactional) or anew (opaque)."""
-        tapped = RecordingCollector(collector)
-        end: Json = self._emitter.emit_partition_batch(attempt, tapped, partition, metadata)
-        again = end is None and tapped.records
-        self._note(attempt, partition, tapped, metadata if again else end)
+        recording = RecordingCollector(collector)
+        end: Json = self._emitter.emit_partition_batch(attempt, recording, partition, metadata)
+        again = end is None and recording.records
+        self._note(attempt, partition, recording, metadata if again else end)
         return end
 
     def _note(
-        self, attempt: TransactionAttempt, share: int, tapped: RecordingCollector, end: Json
+        self, attempt: TransactionAttempt, share: int, recording: RecordingCollector, end: Json
     ) -> None:
         world = self._world
-        emission = EmittedShare(share, tuple(tapped.records), end)
+        emission = EmittedShare(share, tuple(recording.records), end)
         world.history.emitted(world.timeline.now_s, world.current.name, attempt, emission)
 
 
 class RecordingCollector:
-    """A collector that notes the tuples of the default stream."""
+    """Records the tuples of the default stream."""
 
     def __init__(self, collector: Any) -> None:
         self.records: list[tuple[Any, ...]] = []

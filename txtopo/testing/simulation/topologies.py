@@ -1,7 +1,7 @@
 """Random topologies over the simulated source, each with an oracle for its states.
 
-An oracle is a plain fold: what a state holds after a batch, from what it held before and the
-records of the batch. It knows nothing of tasks, groupings, attempts or stores.
+An oracle is a plain fold: it takes what a state held before a batch, and the records of the batch,
+and returns what the state holds afterwards. It does not know tasks, groupings, attempts or stores.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from txtopo.testing.simulation.source import (
 from txtopo.tuples import Fields, Tuple
 
 Rows = Mapping[tuple[Any, ...], tuple[Any, ...]]
-"""What a reader sees of a state: values by key."""
+"""The rows of a state that a reader sees: values by key."""
 Oracle = Callable[[Rows, Sequence[tuple[Any, ...]]], Rows]
-"""(rows after the batch before, records of the batch) -> rows after the batch."""
+"""A fold: (rows before the batch, records of the batch) -> rows after the batch."""
 
 SPOUTS = ("transactional", "partitioned", "opaque")
 COMMITTERS = ("totals", "balances", "logs", "aggregates")
@@ -45,8 +45,8 @@ class Shape:
         spout: Kind of the spout.
         kind: Kind of the states.
         committers: One or two of :data:`COMMITTERS`, each with a state of its own.
-        relay: Whether a bolt stands between the spout and the committers.
-        parallelism: Tasks of every component that may have several.
+        relay: Whether there is a bolt between the spout and the committers.
+        parallelism: Number of tasks of each component that may have several.
     """
 
     spout: str
@@ -98,7 +98,7 @@ def build(shape: Shape, world_number: int, state: State) -> tuple[Topology, dict
 
 
 class Relay(BasicBolt):
-    """Hands tuples on, and fails when the simulation wants it to."""
+    """Emits what it receives, and fails when the simulation says so."""
 
     output_fields = FIELDS
 
@@ -106,21 +106,21 @@ class Relay(BasicBolt):
         self._world_number = world_number
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
-        """Hand a tuple on."""
+        """Emit the tuple."""
         chaos = worlds[self._world_number].chaos
         if chaos.happens("bolt_fails"):
-            raise FailedException("the simulation wants this bolt to fail")
+            raise FailedException("this bolt fails by order of the simulation")
         if chaos.happens("bolt_breaks"):
-            raise BoltBroken("the simulation wants this bolt to break")
+            raise BoltBroken("this bolt breaks by order of the simulation")
         collector.emit(tuple.values)
 
 
 class BoltBroken(Exception):
-    """What a bolt of the simulation raises when it ends the run."""
+    """Raised by a bolt of the simulation to end the run."""
 
 
 class PartialTotal(BatchBolt):
-    """Adds up the share of one task."""
+    """Adds up the records of one task."""
 
     output_fields = Fields("records long, amount long")
 
@@ -141,7 +141,7 @@ class PartialTotal(BatchBolt):
         self._amount += tuple["amount"]
 
     def finish_batch(self) -> None:
-        """Emit the share."""
+        """Emit both sums."""
         self._collector.emit([self._records, self._amount])
 
 
@@ -160,7 +160,7 @@ class Totals(BatchBolt, Committer):
         self._records = self._amount = 0
 
     def execute(self, tuple: Tuple) -> None:
-        """Add a share."""
+        """Add the sums of one task."""
         self._records += tuple["records"]
         self._amount += tuple["amount"]
 
@@ -203,7 +203,7 @@ class Balances(BatchBolt, Committer):
 
 
 class Logs(BatchBolt, Committer):
-    """Appends the ids of a batch's records to a text for each key: order, loss, doubles show."""
+    """Appends the ids of a batch's records to a text for each key, to show their order and loss."""
 
     def prepare(
         self,

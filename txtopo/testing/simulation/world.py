@@ -1,20 +1,18 @@
-"""World: one simulation, from its first process to the verdict's material.
+"""World: one simulation, from its first process to the history that the checkers judge.
 
 The real runtime runs in it: coordinator, loop, takeover, commit phase, journal, ledgers, stages.
-Only time and threads (:class:`~txtopo.testing.simulation.clock.VirtualScheduler`), the
-ensemble, the stores and the carrier's reliability are simulated.
+Simulated are time and threads (:class:`~txtopo.testing.simulation.clock.VirtualScheduler`), the
+ensemble, the stores, and the losses of the carrier.
 
-First everything may fail. After ``chaos_s`` of virtual time, or when all is processed, the world
-heals: whoever is frozen wakes up, stores and ensemble answer, the source is complete. Then the runs
-have to process what is left, and to stop, within a stated virtual time.
+At first every fault may happen. After ``chaos_s`` of virtual time, or when everything is processed,
+the world heals: frozen processes wake up, stores and ensemble answer, the source is complete. Then
+the runs have to process the rest and to stop, each within a limit of virtual time.
 
-SimulatedProcess: one driver with its run, which can be killed and frozen at any moment.
-
-A killed process does nothing more, but its place in the election stays until its session expires,
-and a write that it had sent may still arrive. A frozen one keeps everything that is due for it, and
-wakes up as a zombie that believes to lead.
-
-Supervisor: starts a process again when it has died, as an operator's tool would.
+A :class:`SimulatedProcess` is a driver with its run. It can be killed and frozen at any moment. A
+killed process does nothing more, but its place in the election stays until its session expires, and
+a write that it has sent may still arrive. A frozen process keeps every event that is due for it.
+When it wakes up it is a zombie that believes it leads. A :class:`Supervisor` starts a new process
+when one has died, as an operator's tool would.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from txtopo.builders.transactional import Topology
 from txtopo.config import Config
@@ -54,11 +51,11 @@ from txtopo.testing.simulation.source import RecordingSpout, SimulatedSource, wo
 from txtopo.transactional_state.memory import MemoryTransactionalState
 
 LIVENESS_S = 300.0
-"""Virtual time in which a healed world processes what is left. The longest thing that may still be
-under way takes 30 s; then a time limit, an election and a few batches come one after the other."""
+"""Virtual time in which a healed world processes the rest. A call that is still under way takes up
+to 30 s; a time limit, an election and a few batches may follow it, one after the other."""
 
 STOP_S = 120.0
-"""Virtual time in which a run stops; the longest call that it has to wait for takes 30 s."""
+"""Virtual time in which a run stops. It may have to wait for a call, which takes up to 30 s."""
 
 CHAOS_SALT = 0x5EED
 
@@ -69,7 +66,7 @@ _numbers = itertools.count()
 
 @dataclass(slots=True)
 class Leftovers:
-    """What should be gone or reached at the end, and is not."""
+    """What is wrong at the end of a simulation: resources left open, goals not reached."""
 
     found: list[str] = field(default_factory=list)
 
@@ -78,25 +75,25 @@ class World:
     """Processes, an ensemble, stores and a source in virtual time.
 
     Args:
-        seed: Where all chance comes from.
-        faults: What may go wrong.
+        seed: Seed of all random decisions.
+        faults: How often each fault happens.
         config: How the topology runs.
-        coordinators: How many processes run it at the same time.
-        baton: Threads for blocking work; shared by worlds one after the other.
+        coordinators: How many processes run the topology at the same time.
+        handoff: The threads of blocking work; worlds use it one after the other.
     """
 
     current: SimulatedProcess
-    """Whose code runs now."""
+    """The process whose code runs now."""
 
     def __init__(
-        self, seed: int, faults: Faults, config: Config, coordinators: int, baton: ThreadHandoff
+        self, seed: int, faults: Faults, config: Config, coordinators: int, handoff: ThreadHandoff
     ) -> None:
         self.number = next(_numbers)
-        self.baton = baton
+        self.handoff = handoff
         self.timeline = Timeline()
         self.history = History()
         self.chaos = Chaos(random.Random(seed ^ CHAOS_SALT), faults, self._note_fault)
-        # Chance of its own, so that a seed has the same faults however often a token is drawn.
+        # A generator of its own, so that drawing a token does not change the faults of a seed.
         self.tokens = random.Random(seed ^ TOKENS_SALT)
         self.ensemble = SimulatedEnsemble(self)
         self.leftovers = Leftovers()
@@ -108,9 +105,9 @@ class World:
         worlds[self.number] = self
 
     def take(self, topology: Topology) -> None:
-        """Take a topology in: its states and its spout are replaced by simulated ones.
+        """Take the topology, with its states replaced by simulated ones and its spout recorded.
 
-        States of one location are in one store, as they were.
+        States that share a location share a simulated store.
         """
         graph = topology.graph
         components = {}
@@ -124,14 +121,14 @@ class World:
                 assert store.world is self
             component = replace(component, states=states)
             if component.id == graph.spout.id:
-                tapped = RecordingSpout(self, component.prototype, component.role)
-                component = replace(component, prototype=tapped)
+                recording = RecordingSpout(self, component.prototype, component.role)
+                component = replace(component, prototype=recording)
             components[component.id] = component
         spout = components[graph.spout.id]
         self.topology = Topology(replace(graph, spout=spout, components=components))
 
     def run(self, chaos_s: float) -> History:
-        """Run the simulation to its end; what is wrong at the end is in the leftovers."""
+        """Run the simulation to its end and return what happened."""
         for supervisor in self.supervisors:
             supervisor.start()
         self._until_processed(chaos_s)
@@ -144,7 +141,7 @@ class World:
         return self.history
 
     def open_driver(self, process: SimulatedProcess) -> TopologyDriver:
-        """Start the topology in a process; blocks in virtual time."""
+        """Open the driver of the topology in a process. Blocks in virtual time."""
         assert self.topology is not None
         return open_driver(
             self.topology,
@@ -157,11 +154,11 @@ class World:
         )
 
     def ensemble_of(self, process: SimulatedProcess) -> SimulatedEnsemble:
-        """Return the ensemble that a process uses; each may have another one."""
+        """Return the ensemble that a process uses; tests override it."""
         return self.ensemble
 
     def open_backend(self, location: str, table: StateTable) -> StateBackend:
-        """Open a state for the process that runs now; another kind of store may stand here."""
+        """Open a state for the process that runs now; tests override it."""
         return SimulatedBackend(self.stores[location], table)
 
     @property
@@ -172,7 +169,7 @@ class World:
 
     @contextmanager
     def reading_otherwise(self) -> Iterator[None]:
-        """Let the source give other batches meanwhile, where it has the choice."""
+        """While the block runs, let the source cut batches in another way, if it may."""
         if self.source is None:
             yield
             return
@@ -192,11 +189,11 @@ class World:
         return [p for p in found if p is not None and p.alive and p.driver is not None]
 
     def _note_fault(self, kind: str) -> None:
-        if kind != "switch":  # at half of all places; it would hide the rest
+        if kind != "switch":  # it happens at half of all places and would hide the rest
             self.history.note(self.timeline.now_s, "chaos", kind)
 
     def _until_processed(self, limit_s: float) -> bool:
-        """Let time pass until a run says that nothing is left."""
+        """Let time pass until a run reports that nothing is left."""
         said: set[SimulatedProcess] = set()
         asked: set[SimulatedProcess] = set()
 
@@ -214,13 +211,13 @@ class World:
         return self.timeline.run(processed, until_s=self.timeline.now_s + limit_s)
 
     def _ask_for_rest(self, process: SimulatedProcess, said: set[SimulatedProcess]) -> None:
-        """Have a process added to *said* when its run has nothing left."""
+        """Add a process to *said* once its run has nothing left."""
         future: Future[None] = Future()
         driver = process.driver
         assert driver is not None
 
         def answered(_: Future[None]) -> None:
-            if driver.status == "running":  # a run that was stopped resolves it too
+            if driver.status == "running":  # a stopped run resolves the future too
                 said.add(process)
 
         future.add_done_callback(answered)
@@ -243,7 +240,7 @@ class World:
         )
         if not ended:
             self.leftovers.found.append(f"a run did not stop in {STOP_S:g} s")
-        # What a dead process had sent, and the end of its session, come a little later.
+        # Writes that a dead process has sent, and the end of its session, come a little later.
         self.timeline.run(lambda: False, until_s=self.timeline.now_s + STOP_S)
         self._look_around()
         for supervisor in self.supervisors:
@@ -266,7 +263,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class _Factory:
-    """Opens states of one store of one world; found again by number when it was pickled."""
+    """Opens the states of one store of one world. Pickled, it finds its world by number."""
 
     world_number: int
     location: str
@@ -280,11 +277,11 @@ class SimulatedProcess(TopologyListener):
     """One process of the simulation.
 
     Attributes:
-        name: Coordinator and incarnation, for instance ``B.3``.
+        name: Name of its supervisor and number of the start, for instance ``B.3``.
         alive: Whether it has not been killed.
-        frozen: Whether it is stopped (SIGSTOP) for now.
-        epoch: The last epoch that it led in; 0 for none.
-        driver: The loop of its run, once started.
+        frozen: Whether it is stopped (SIGSTOP) now.
+        epoch: The last epoch in which it led; 0 for none.
+        driver: The driver of its run; None before its start and after its end.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -300,13 +297,13 @@ class SimulatedProcess(TopologyListener):
         self._kept: list[Event] = []
 
     def takes(self, event: Event) -> bool:
-        """Return whether an event of this process may happen now."""
+        """Return whether an event of this process may happen now; keep it if frozen."""
         if self.frozen and self.alive:
             self._kept.append(event)
         return self.alive and not self.frozen
 
     def after(self, delay_s: float, callback: Callable[[], None]) -> Event:
-        """Have something happen in this process after a delay."""
+        """Call *callback* in this process after a delay."""
 
         def happen() -> None:
             self.world.current = self
@@ -329,8 +326,8 @@ class SimulatedProcess(TopologyListener):
         if not self.alive:
             raise Crashed
         self.world.history.note(self.world.timeline.now_s, self.name, place)
-        if self.world.baton.holder is None:
-            # On the loop nothing waits, so nothing overtakes it; it crashes where it was ordered.
+        if self.world.handoff.running is None:
+            # Nothing can overtake the loop. It only crashes, where a test has ordered it.
             if self.world.chaos.passes(place):
                 self.kill()
                 raise Crashed
@@ -342,11 +339,11 @@ class SimulatedProcess(TopologyListener):
             self.sleep(pause_s)
 
     def sleep(self, delay_s: float) -> None:
-        """Let the work that runs wait."""
-        work = self.world.baton.holder
+        """Make the work that runs wait."""
+        work = self.world.handoff.running
         assert work is not None, "only blocking work sleeps"
         self.after(delay_s, lambda: self._go_on(work))
-        self.world.baton.park()
+        self.world.handoff.park()
 
     def kill(self) -> None:
         """Kill it at once (SIGKILL)."""
@@ -374,7 +371,7 @@ class SimulatedProcess(TopologyListener):
         self.world.history.note(self.world.timeline.now_s, self.name, "frozen")
 
     def wake(self) -> None:
-        """Let it go on (SIGCONT): all that was due meanwhile happens now."""
+        """Let it go on (SIGCONT): every event that it kept happens now."""
         if not self.alive:
             return
         self.frozen = False
@@ -402,13 +399,13 @@ class SimulatedProcess(TopologyListener):
             self.after(0.0, lambda: driver.set_active(True))
 
     def on_change(self, change: Change) -> None:
-        """Listen to the run, for the history."""
+        """Record a change of the run in the history."""
         if isinstance(change, Leading):
             self.epoch = change.epoch
         self.world.history.changed(self.world.timeline.now_s, self.name, change)
 
     def _go_on(self, work: BlockingWork) -> None:
-        self.world.baton.hand_to(work)
+        self.world.handoff.hand_to(work)
         if work.ended and work in self._works:
             self._works.remove(work)
 
@@ -416,21 +413,18 @@ class SimulatedProcess(TopologyListener):
         for work in works:
             if not work.ended:
                 self.world.current = self
-                self.world.baton.crash(work)
+                self.world.handoff.crash(work)
 
-
-if TYPE_CHECKING:
-    pass
 
 RESTART_S = (0.0, 3.0)
 
 
 class Supervisor:
-    """Keeps one coordinator running until the simulation comes to its end.
+    """Keeps one coordinator running until the simulation ends.
 
     Attributes:
-        process: The process that runs, or has just ended.
-        finished: Whether it has ended and will not be started again.
+        process: The process that runs, or ran last.
+        finished: Whether the process has ended and no other will be started.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -442,7 +436,7 @@ class Supervisor:
         self._finishing = False
 
     def start(self) -> None:
-        """Start a process, a little later."""
+        """Start a process after a random delay."""
         if self._finishing:
             self.finished = True
             return
@@ -450,12 +444,12 @@ class Supervisor:
         self._world.timeline.after(delay_s, self._launch)
 
     def lost(self, process: SimulatedProcess) -> None:
-        """Start another process in place of a killed one."""
+        """Start another process if the killed one is that of this supervisor."""
         if process is self.process:
             self.start()
 
     def finish(self) -> None:
-        """Ask the run to stop; nothing is started any more."""
+        """Ask the run to stop, and start no other process."""
         self._finishing = True
         process = self.process
         if process is None or not process.alive:
@@ -464,7 +458,7 @@ class Supervisor:
             process.after(0.0, process.driver.stop)
 
     def kill(self) -> None:
-        """End whatever is left."""
+        """Kill the process if it still lives."""
         if self.process is not None:
             self.process.kill()
 
