@@ -1,13 +1,12 @@
 """SimulatedCluster: runs at-least-once topologies in simulated time, in one thread.
 
-Storm's users know it as ``Testing.withSimulatedTimeLocalCluster`` with ``advanceClusterTime``.
+It is Storm's ``Testing.withSimulatedTimeLocalCluster`` with ``advanceClusterTime``.
 
-VirtualTime: the scheduler of at-least-once topologies in simulated time, from one seed.
-
-Nothing blocks and nothing runs beside anything else: a work on a lane is done at a moment of
-virtual time, drawn from the seed, and its outcome is heard at a later one. Time goes by only when
-the test says so. (The simulator of transactional topologies runs real blocking code and needs
-threads for that, see ``txtopo.testing.simulation``; here user code just runs.)
+:class:`VirtualTime` is its scheduler, driven by one seed. Nothing blocks and nothing runs in
+parallel: a work on a serial executor is done at a moment of virtual time that the seed decides, and
+its outcome is reported at a later moment. Time passes only when the test says so. (The simulator of
+transactional topologies in ``txtopo.testing.simulation`` runs code that really blocks, and needs
+threads for that. Here user code just runs.)
 """
 
 from __future__ import annotations
@@ -25,20 +24,21 @@ from txtopo.runtime.progress import ReliableProgress, TopologyListener
 from txtopo.runtime.reliable.start import Opened, start_local
 from txtopo.runtime.scheduler import Callback, Done, SerialExecutor, Timer
 from txtopo.testing.simulation.clock import Timeline
+from txtopo.testing.spouts import FeederSpout
 
 if TYPE_CHECKING:
     from txtopo.runtime.handle import ReliableRun
 
 
 class SimulatedCluster:
-    """Simulated time for one at-least-once topology after the other.
+    """Runs one at-least-once topology after the other in simulated time.
 
-    The run's handle works as ever, but for its methods that wait: time goes by only in
-    :meth:`advance` and :meth:`run_until`, and there as fast as the machine can.
+    The handle of a run works as usual, except for its methods that wait: time passes only in
+    :meth:`advance` and :meth:`run_until`, as fast as the machine allows.
 
     Args:
-        seed: What follows from it: the ids of tuples, and how long each work takes. The same seed
-            gives the same run.
+        seed: Decides the ids of tuples and how long each work takes. The same seed gives the same
+            run.
 
     Example:
         >>> cluster = SimulatedCluster()
@@ -61,15 +61,14 @@ class SimulatedCluster:
         *,
         active: bool = True,
     ) -> ReliableRun:
-        """Start a topology; stop the one before first.
+        """Start a topology. An earlier one has to be stopped before.
 
         Raises:
             ConfigError: As ``ReliableTopology.start``.
         """
         for spout in topology.graph.spouts:
-            prototype = spout.prototype
-            if hasattr(prototype, "attach"):
-                prototype.attach(self)
+            if isinstance(spout.prototype, FeederSpout):
+                spout.prototype.attach(self)
         self._opened = start_local(
             topology.graph, config or Config(), listeners, active=active, scheduler=self.time
         )
@@ -81,11 +80,11 @@ class SimulatedCluster:
         self._raise()
 
     def run_until(self, done: Callable[[], bool], timeout_s: float = 3600.0) -> None:
-        """Let time pass until *done*.
+        """Let time pass until *done* returns true.
 
         Raises:
-            TimeoutError: It was not within so much virtual time.
-            Exception: The run ended with it.
+            TimeoutError: It did not within *timeout_s* of simulated time.
+            Exception: The error that ended the run.
         """
 
         def stop() -> bool:
@@ -94,28 +93,28 @@ class SimulatedCluster:
         ended = self.time.timeline.run(stop, until_s=self.time.now() + timeout_s)
         self._raise()
         if not ended:
-            raise TimeoutError(f"it has not happened in {timeout_s:g} s of simulated time")
+            raise TimeoutError(f"it did not become true in {timeout_s:g} s of simulated time")
 
     def process_all_available(self, timeout_s: float = 3600.0) -> None:
-        """Let time pass until the spouts have nothing left and every tree has ended.
+        """Let time pass until the spouts have nothing left and every tuple tree has ended.
 
         Raises:
-            TimeoutError: It was not so within so much virtual time.
-            Exception: The run ended with it.
+            TimeoutError: They have not within *timeout_s* of simulated time.
+            Exception: The error that ended the run.
         """
         driver = self._live().driver
         asked = driver.asks
         self.run_until(lambda: driver.at_rest and driver.dry_ask > asked, timeout_s)
 
     def stop(self) -> None:
-        """Stop the run, with ``close`` of its spouts and ``cleanup`` of its bolts."""
+        """Stop the run; ``close`` of its spouts and ``cleanup`` of its bolts are called."""
         driver = self._live().driver
         driver.post(driver.stop)
         self.run_until(driver.ended.done)
 
     @property
     def progress(self) -> ReliableProgress:
-        """How far the run is at this moment."""
+        """The progress of the run at this moment."""
         driver = self._live().driver
         return driver.meter.progress(len(driver.trees), driver.backlog)
 
@@ -135,15 +134,15 @@ class SimulatedCluster:
         return self._live().driver.spouts
 
     def kill_slot(self, slot: int) -> None:
-        """Lose a slot with its bolts' memory; it is back half a second later."""
+        """Kill a slot, with the memory of its bolts. It is started again half a second later."""
         self._live().slots.kill(slot)
 
     def lose_acker(self, acker: int = 0) -> None:
-        """Lose all that an acker knew."""
+        """Erase what an acker knows."""
         self._live().driver.trees.lose_acker(acker)
 
     def lose_spout(self, task: int = 0) -> None:
-        """Lose a spout task, counted over all spouts; a fresh one is opened half a second later."""
+        """Kill a spout task, counted over all spouts. A new one is opened half a second later."""
         self._live().driver.lose_spout(task)
 
     def _live(self) -> Opened:
@@ -162,12 +161,13 @@ class SimulatedCluster:
 
 T = TypeVar("T")
 
-# A work begins and is heard after up to so long: about what threads and networks take.
+# The longest delay before a work begins, and before its outcome is reported. It is about what
+# threads and networks take.
 LATENCY_MAX_S = 0.004
 
 
 class VirtualTime:
-    """What ``ThreadScheduler`` is in real time, for one run or several."""
+    """The scheduler of runs in simulated time; see :mod:`txtopo.runtime.scheduler`."""
 
     def __init__(self, seed: int = 0) -> None:
         self.timeline = Timeline()
@@ -175,39 +175,39 @@ class VirtualTime:
         self._crashed: Callable[[BaseException], None] | None = None
 
     def now(self) -> float:
-        """Return virtual seconds."""
+        """Return the simulated time in seconds."""
         return self.timeline.now_s
 
     def wall_clock(self) -> float:
-        """Return virtual seconds since 1970."""
+        """Return the simulated time in seconds since 1970."""
         return 1.6e9 + self.timeline.now_s
 
     def post(self, callback: Callback) -> None:
-        """Have *callback* called on the loop."""
+        """Call *callback* on the loop."""
         self.timeline.after(0.0, partial(self._call, callback))
 
     def on_loop(self) -> bool:
-        """Return false: nobody has to wait in simulated time."""
+        """Return false, since nothing has to wait for the loop in simulated time."""
         return False
 
     def call_later(self, delay_s: float, callback: Callback) -> Timer:
-        """Have *callback* called on the loop after a delay."""
+        """Call *callback* on the loop after a delay."""
         return self.timeline.after(delay_s, partial(self._call, callback))
 
     def submit(self, work: Callable[[], T], done: Done) -> None:
-        """Do a work somewhat later, then call *done*."""
+        """Do a work after a random delay, then call *done*."""
         self.lane("").submit(work, done)
 
     def lane(self, name: str) -> SerialExecutor:
-        """Return a lane, whose works are done one after the other."""
-        return _VirtualLane(self)
+        """Return an executor that does its works one after the other."""
+        return _VirtualExecutor(self)
 
     def seed(self) -> int:
-        """Return a number of 64 bits that follows from the seed."""
+        """Return 64 random bits, which the seed decides."""
         return self._chance.getrandbits(64)
 
     def latency_s(self) -> float:
-        """Return how long something takes."""
+        """Return the random delay of one call."""
         return self._chance.random() * LATENCY_MAX_S
 
     def point(self, name: str) -> None:
@@ -219,7 +219,7 @@ class VirtualTime:
         self.post(first)
 
     def stop(self) -> None:
-        """Do nothing: timers that ring later find that the run has ended."""
+        """Do nothing: a timer that fires later finds that the run has ended."""
 
     def _call(self, callback: Callback) -> None:
         try:
@@ -229,8 +229,8 @@ class VirtualTime:
             self._crashed(error)
 
 
-class _VirtualLane:
-    """Works in order, each at a moment of its own."""
+class _VirtualExecutor:
+    """Does works in order, each at a moment of its own."""
 
     def __init__(self, time: VirtualTime) -> None:
         self._time = time

@@ -1,9 +1,6 @@
-"""complete_topology: a topology on given inputs, to the end, and all that it emitted.
+"""complete_topology and TrackedTopology: run a topology on given inputs until all are processed.
 
-Storm's users know it as ``Testing.completeTopology``; and its tracked topology, which waits until
-all that a spout emitted is processed.
-
-TrackedTopology: waits until all that was emitted is processed (Storm ``TrackedTopology``).
+They are Storm's ``Testing.completeTopology`` and ``TrackedTopology``.
 """
 
 from __future__ import annotations
@@ -29,30 +26,6 @@ from txtopo.tuples import DEFAULT_STREAM, Fields, Tuple
 Rows = list[tuple[Any, ...]]
 
 
-class Completed(dict[str, Rows]):
-    """What each stream carried: ``"bolt"`` for the stream default, else ``"bolt/stream"``."""
-
-
-class _Seen(Shared):
-    def __init__(self) -> None:
-        self.rows = Completed()
-
-
-class _Capture(Bolt):
-    """Keeps all that it is given, by stream."""
-
-    def __init__(self, seen: _Seen) -> None:
-        self._seen = seen
-
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
-        self._collector = collector
-
-    def execute(self, tuple: Tuple) -> None:
-        key = _key(tuple.source_component, tuple.source_stream)
-        self._seen.rows.setdefault(key, []).append(tuple.values)  # type: ignore[arg-type]
-        self._collector.ack(tuple)
-
-
 def complete_topology(
     topology: ReliableTopology,
     inputs: Mapping[str, Sequence[Sequence[Any]]],
@@ -64,10 +37,10 @@ def complete_topology(
 
     Args:
         topology: The topology.
-        inputs: What each spout emits to its stream default, in place of what it would; a spout that
+        inputs: The tuples that replace those of each spout, in its stream ``default``. A spout that
             is not named emits nothing.
         config: How to run.
-        seed: The interleaving.
+        seed: Decides the interleaving.
 
     Returns:
         The values of all tuples that spouts and bolts emitted, by component, in the order of their
@@ -76,8 +49,8 @@ def complete_topology(
 
     Raises:
         TopologyError: *inputs* names no spout of the topology.
-        TimeoutError: It is not done within an hour of simulated time.
-        Exception: User code raised it.
+        TimeoutError: They are not processed within an hour of simulated time.
+        Exception: The error that user code raised.
     """
     spouts = {spout.id for spout in topology.graph.spouts}
     unknown = sorted(inputs.keys() - spouts)
@@ -99,8 +72,75 @@ def complete_topology(
     return Completed({_key(*each): seen.rows.get(_key(*each), []) for each in streams})
 
 
+class TrackedTopology:
+    """Runs a topology in simulated time, and waits until what its spouts emitted is processed.
+
+    Args:
+        topology: The topology.
+        config: How to run.
+        listeners: They get every event of the run.
+        seed: Decides the interleaving.
+    """
+
+    def __init__(
+        self,
+        topology: ReliableTopology,
+        config: Config | None = None,
+        listeners: Sequence[TopologyListener] = (),
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.cluster = SimulatedCluster(seed)
+        self.run = self.cluster.start(topology, config, listeners)
+        self._waited = 0
+
+    @property
+    def emitted(self) -> int:
+        """How many tuples the spouts have emitted."""
+        return self.cluster.progress.emitted
+
+    @property
+    def in_flight(self) -> int:
+        """How many tuples the slots have not consumed yet."""
+        return self.cluster.progress.backlog
+
+    def wait(self, tuples: int = 1, timeout_s: float = 3600.0) -> None:
+        """Wait until the spouts have emitted *tuples* more since the last wait, all processed.
+
+        Raises:
+            TimeoutError: They have not within *timeout_s* of simulated time.
+        """
+        goal = self._waited + tuples
+        self.cluster.run_until(lambda: self.emitted >= goal and not self.in_flight, timeout_s)
+        self._waited = goal
+
+
+class Completed(dict[str, Rows]):
+    """The tuples of each stream, by ``"bolt"`` for the stream default, else ``"bolt/stream"``."""
+
+
+class _Seen(Shared):
+    def __init__(self) -> None:
+        self.rows = Completed()
+
+
+class _Capture(Bolt):
+    """Keeps every tuple that it receives, by stream."""
+
+    def __init__(self, seen: _Seen) -> None:
+        self._seen = seen
+
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+        self._collector = collector
+
+    def execute(self, tuple: Tuple) -> None:
+        key = _key(tuple.source_component, tuple.source_stream)
+        self._seen.rows.setdefault(key, []).append(tuple.values)  # type: ignore[arg-type]
+        self._collector.ack(tuple)
+
+
 class _Inputs(FeederSpout):
-    """Replays what fails."""
+    """Emits given tuples, and again those that fail."""
 
     def __init__(self, fields: Fields, rows: Sequence[Sequence[Any]]) -> None:
         super().__init__(fields)
@@ -134,46 +174,3 @@ def _capturing(capture: _Capture, graph: Graph) -> Component:
 
 def _key(component: str, stream: str) -> str:
     return component if stream == DEFAULT_STREAM else f"{component}/{stream}"
-
-
-class TrackedTopology:
-    """A topology in simulated time that knows how much of it is under way.
-
-    Args:
-        topology: The topology.
-        config: How to run.
-        listeners: Who is told of every change.
-        seed: The interleaving.
-    """
-
-    def __init__(
-        self,
-        topology: ReliableTopology,
-        config: Config | None = None,
-        listeners: Sequence[TopologyListener] = (),
-        *,
-        seed: int = 0,
-    ) -> None:
-        self.cluster = SimulatedCluster(seed)
-        self.run = self.cluster.start(topology, config, listeners)
-        self._waited = 0
-
-    @property
-    def emitted(self) -> int:
-        """How many tuples the spouts have emitted."""
-        return self.cluster.progress.emitted
-
-    @property
-    def in_flight(self) -> int:
-        """How many tuples slots have still to consume."""
-        return self.cluster.progress.backlog
-
-    def wait(self, tuples: int = 1, timeout_s: float = 3600.0) -> None:
-        """Wait until the spouts have emitted so many more since the last wait, all processed.
-
-        Raises:
-            TimeoutError: It was not so within so much simulated time.
-        """
-        goal = self._waited + tuples
-        self.cluster.run_until(lambda: self.emitted >= goal and not self.in_flight, timeout_s)
-        self._waited = goal

@@ -1,4 +1,4 @@
-"""simulate: a topology of yours, under every fault that txtopo knows, in virtual time."""
+"""simulate: runs a topology of yours in virtual time, under every fault that txtopo knows."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from txtopo.testing.simulation.topologies import Oracle, Rows
 from txtopo.testing.simulation.world import World
 
 PlainFold = Callable[[Sequence[Record]], Mapping[Any, Any]]
-"""(all records so far, in the order of their batches) -> value by key."""
+"""A function: (all records so far, in the order of their batches) -> value by key."""
 
 
 class SimulationFailed(AssertionError):
-    """A promise was broken; the message says which, and how to see it happen again."""
+    """A promise was broken; the message says which one, and how to replay it."""
 
 
 def simulate(
@@ -37,25 +37,27 @@ def simulate(
     before_each: Callable[[], object] = lambda: None,
     trace: Callable[[str], None] | None = None,
 ) -> CampaignReport:
-    """Run a topology from many seeds; each crashes, delays, repeats and loses other things.
+    """Run a topology from many seeds, each with other crashes, delays, repetitions and losses.
 
-    Stores and ZooKeeper are simulated, the states that the topology names are not touched. Each
-    version that a state ever has is compared with the fold of the committed batches.
+    Stores and ZooKeeper are simulated; the states that the topology names are not touched. Each
+    version of a state is compared with the fold of the committed batches.
 
     Args:
-        topology: The topology. Its spout has to come to an end, and to bring the same again.
-        oracle: For each state, by table, a plain function that says what it should hold.
+        topology: The topology. Its spout has to come to an end, and to emit the same in each seed.
+        oracle: For each state, by table, a plain function that returns what it should hold.
         seeds: How many seeds.
         first: The first seed.
-        config: How it runs; drawn from the seed by default. Its carrier and ZooKeeper are ignored.
-        records: All tuples of the spout's default stream, in any order: none may be missing.
-        outside: What your bolts write outside the states, by name; each needs an oracle too.
-        before_each: Called before each seed, to empty what is outside.
+        config: How it runs, except carrier and ZooKeeper; by default drawn from the seed.
+        records: All tuples of the spout's stream ``default``, in any order. If given, none may be
+            missing.
+        outside: Functions that read what your bolts write outside the states, by name. Each needs
+            an oracle too.
+        before_each: Called before each seed, to empty what is outside the states.
         trace: Called with each line of the trace of a seed that fails.
 
     Raises:
         SimulationFailed: A promise was broken.
-        TopologyError: An oracle is missing, or there is one too many.
+        TopologyError: An oracle is missing, or names no state.
 
     Example:
         >>> simulate(topology, {"totals": fold}, seeds=200).txids
@@ -80,7 +82,7 @@ def _failed(judged: Verdict) -> SimulationFailed:
     what = "\n".join(f"  {each.checker}: {each.what}" for each in judged.violations[:5])
     return SimulationFailed(
         f"seed {judged.seed} broke a promise:\n{what}\n"
-        f"see it again with simulate(…, seeds=1, first={judged.seed}, trace=print)"
+        f"replay it with simulate(…, seeds=1, first={judged.seed}, trace=print)"
     )
 
 
@@ -121,7 +123,7 @@ class _Folded(dict[Any, Any]):
 
 
 def _stepwise(fold: PlainFold) -> Oracle:
-    """Make an oracle that goes on by one batch out of one that folds everything."""
+    """Turn a fold of all records into an oracle that adds one batch."""
 
     def step(rows: Rows, batch: Sequence[Record]) -> Rows:
         before = rows.records if isinstance(rows, _Folded) else ()

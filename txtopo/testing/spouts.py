@@ -1,16 +1,16 @@
-"""FeederSpout: a spout that a test feeds, one tuple at a time (Storm ``FeederSpout``).
+"""FeederSpout and scripted spouts: spouts for tests, which emit what the test says.
 
-Script: what the batches of a scripted spout are, and what happens to them, as data.
+A :class:`FeederSpout` is fed by the test, one tuple at a time, while the topology runs (Storm's
+``FeederSpout``).
 
-Spouts whose batches, outages, delays, changed replays and poison records are data: a script.
+The batches, outages, delays, changed replays and poison records of a :class:`ScriptedSpout` are
+data: a script. The records of a partition are those of its batches, one after the other. A batch
+takes as many as the script says, from where the batch before ended. What is left at the end, after
+an outage or a smaller replay, comes in one more batch. So each record counts once, whatever the
+script says.
 
-The records of a partition are those of its batches one behind the other. A batch takes as many as
-the script gives it, from where the one before ended; what an outage or a smaller replay left over
-at the end comes in one more batch. So whatever is in the script, each record counts once.
-
-Shared: an object that stays the same one when it is pickled and read back in this process.
-
-Spouts and bolts are copied for each task, and a test wants to talk to what runs.
+Spouts and bolts are copied for each task. A :class:`Shared` object stays the same object when it is
+pickled and read back in this process, so a test can talk to a spout that runs.
 """
 
 from __future__ import annotations
@@ -45,34 +45,11 @@ if TYPE_CHECKING:
     from txtopo.testing.cluster import SimulatedCluster
 
 
-class Shared:
-    """A base for what a test shares with its topology. Works on the carrier ``local`` only."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        number = self.__dict__.get("_shared_number")
-        if number is None:
-            number = self.__dict__["_shared_number"] = next(_numbers)
-            _objects[number] = self
-        return _found, (number,)
-
-
-class _Feed(Shared):
-    """What all tasks and the test share."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[tuple[Sequence[Any], Any]] = deque()
-        self.acked: list[Any] = []
-        self.failed: list[Any] = []
-        self.opened = 0
-        self.changed = threading.Condition()
-        self.cluster: SimulatedCluster | None = None
-
-
 class FeederSpout(Spout):
-    """Emits what it is fed, and keeps a list of what was acked and what failed.
+    """Emits the tuples that a test feeds it, and lists which were acked and which failed.
 
-    It never replays by itself: feed it again. All its tasks share what it is fed. The methods for
-    tests may be called from any thread.
+    It never replays a tuple by itself; feed it again. All its tasks share the tuples. The methods
+    for tests may be called from any thread.
 
     Args:
         fields: Fields of its tuples.
@@ -94,22 +71,22 @@ class FeederSpout(Spout):
 
     @property
     def opened(self) -> int:
-        """How often a task of it was opened."""
+        """How many times a task of it was opened."""
         return self._feed.opened
 
     def feed(self, values: Sequence[Any], message_id: Any = None) -> None:
-        """Have a tuple emitted, tracked under *message_id* if it is given."""
+        """Let a tuple be emitted; it is tracked if *message_id* is given."""
         self._feed.waiting.append((values, message_id))
 
     def attach(self, cluster: SimulatedCluster) -> None:
-        """Wait in the simulated time of a cluster; called by it."""
+        """Wait in the simulated time of *cluster* from now on. The cluster calls this."""
         self._feed.cluster = cluster
 
     def wait_until_acked(self, *message_ids: Any, timeout_s: float = 60.0) -> None:
-        """Wait until all of these are acked, in simulated time in a ``SimulatedCluster``.
+        """Wait until all of these messages are acked; in a ``SimulatedCluster`` in simulated time.
 
         Raises:
-            TimeoutError: They are not within so many seconds; the message names those missing.
+            TimeoutError: They are not within *timeout_s*; the message lists those missing.
         """
         feed = self._feed
 
@@ -136,7 +113,7 @@ class FeederSpout(Spout):
         self._collector = collector
 
     def next_tuple(self) -> None:
-        """Emit what was fed first."""
+        """Emit the tuple that was fed first."""
         if self._feed.waiting:
             values, message_id = self._feed.waiting.popleft()
             self._collector.emit(values, message_id)
@@ -154,20 +131,92 @@ class FeederSpout(Spout):
             self._feed.changed.notify_all()
 
 
-Row = Sequence[Any]
+class ScriptedSpout(OpaquePartitionedTransactionalSpout):
+    """An opaque spout that follows a script, for tests of topologies.
 
-Batches = Sequence[Sequence[Row] | Mapping[int, Sequence[Row]]]
+    Delivery: opaque. Each record counts in exactly one committed txid, whatever the script says.
+    The records are in memory and the tasks read them. If a later start has a script with fewer
+    records than were read, it ends with ``SourceDataLost``.
+
+    Args:
+        fields: The fields.
+        batches: The rows of txid 1, 2, 3 …: a list for one partition, or lists by partition.
+        script: The events: ``Outage`` (a partition is down and keeps its position), ``Recut`` (an
+            attempt takes another number of rows), ``Late`` and ``Poison``.
+
+    Raises:
+        TopologyError: The batches or the script are wrong; mend them.
+
+    Example:
+        >>> from txtopo import Fields
+        >>> from txtopo.spouts import Outage
+        >>> from txtopo.testing import Late, Poison, ScriptedSpout
+        >>> spout = ScriptedSpout(
+        ...     Fields("word string"),
+        ...     batches=[{0: [["a"], ["b"]], 1: [["c"]]}, [["d"]]],
+        ...     script=[Outage(partition=1, txid=1), Late(txid=2), Poison(record=2, attempts=1)],
+        ... )
+    """
+
+    def __init__(self, fields: Fields, batches: Batches, script: Sequence[Event] = ()) -> None:
+        self.output_fields = fields
+        self._script = Script.of(fields, batches, script)
+
+    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
+        """Make the planning part."""
+        return _ScriptedCoordinator(self._script)
+
+    def emitter(
+        self, config: Config, context: TaskContext
+    ) -> OpaquePartitionedTransactionalEmitter:
+        """Make an emitting part."""
+        return _OpaqueScriptedEmitter(self._script)
+
+
+class ScriptedTransactionalSpout(PartitionedTransactionalSpout):
+    """A :class:`ScriptedSpout` whose replays always have the same tuples.
+
+    Delivery: transactional. An attempt that meets an ``Outage`` fails and is tried again.
+
+    Args:
+        fields: The fields.
+        batches: The rows of txid 1, 2, 3 …: a list for one partition, or lists by partition.
+        script: The events: ``Outage``, ``Late`` and ``Poison``.
+
+    Raises:
+        TopologyError: The batches or the script are wrong, e.g. it has a ``Recut``; mend them.
+    """
+
+    def __init__(
+        self, fields: Fields, batches: Batches, script: Sequence[Outage | Late | Poison] = ()
+    ) -> None:
+        self.output_fields = fields
+        self._script = Script.of(fields, batches, script)
+        if any(isinstance(event, Recut) for event in self._script.events):
+            raise TopologyError(
+                f"a transactional spout cannot change a replay; got {script!r:.200}; expected no "
+                "Recut; use ScriptedSpout"
+            )
+
+    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
+        """Make the planning part."""
+        return _ScriptedCoordinator(self._script)
+
+    def emitter(self, config: Config, context: TaskContext) -> PartitionedTransactionalEmitter:
+        """Make an emitting part."""
+        return _ScriptedEmitter(self._script)
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """The spout says that a batch is not ready, a number of times in each start.
+    """A batch is not ready the first few times that the spout is asked, in each start.
 
-    ``process_all_available`` takes that for an end; wait for what you expect in the state instead.
+    ``process_all_available`` may return meanwhile, since it takes that for the end of the source.
+    Wait for what you expect in the state instead.
 
     Attributes:
-        txid: The batch.
-        asks: How often it says so.
+        txid: The txid of the batch.
+        asks: How many times it is not ready.
     """
 
     txid: int
@@ -176,14 +225,14 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """A record cannot be read: the attempt that comes to it fails.
+    """A record that cannot be read: an attempt that comes to it fails.
 
     Attributes:
         record: Number of the record in its partition, from 0.
         partition: Number of the partition.
-        attempts: Only the attempts 0 to *attempts* - 1 of a batch fail; None for all.
-        error: What is raised; a ``FailedException`` by default, which has the batch tried again.
-            Any other one ends the run.
+        attempts: Only attempts 0 to *attempts* - 1 of a batch fail; None for all of them.
+        error: The error that is raised. By default a ``FailedException``, after which the batch is
+            tried again. Any other error ends the run.
     """
 
     record: int
@@ -192,17 +241,44 @@ class Poison:
     error: Exception | None = None
 
 
+class Shared:
+    """Base of objects that a test shares with its topology, on the carrier ``local`` only."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        number = self.__dict__.get("_shared_number")
+        if number is None:
+            number = self.__dict__["_shared_number"] = next(_numbers)
+            _objects[number] = self
+        return _found, (number,)
+
+
+class _Feed(Shared):
+    """What the tasks of a spout and the test share."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Sequence[Any], Any]] = deque()
+        self.acked: list[Any] = []
+        self.failed: list[Any] = []
+        self.opened = 0
+        self.changed = threading.Condition()
+        self.cluster: SimulatedCluster | None = None
+
+
+Row = Sequence[Any]
+
+Batches = Sequence[Sequence[Row] | Mapping[int, Sequence[Row]]]
+
 Event = Outage | Recut | Late | Poison
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What a scripted spout was given, checked.
+    """The checked script of a scripted spout.
 
     Attributes:
-        records: The records of each partition, of all batches one behind the other.
+        records: The records of each partition, of all batches one after the other.
         takes: How many records each batch takes from each partition.
-        events: What happens.
+        events: The events of the script.
     """
 
     records: tuple[tuple[Row, ...], ...]
@@ -211,10 +287,10 @@ class Script:
 
     @classmethod
     def of(cls, fields: Fields, batches: Batches, events: Sequence[Event]) -> Script:
-        """Check what was given.
+        """Check batches and events, and return them as a script.
 
         Raises:
-            TopologyError: It is wrong; mend it.
+            TopologyError: They are wrong; mend them.
         """
         if not isinstance(fields, Fields):
             raise TopologyError(
@@ -297,7 +373,7 @@ class Script:
 
 
 def _check(event: Event, records: Sequence[int]) -> None:
-    """Refuse what could not happen, since a test with it would show nothing."""
+    """Refuse an event that cannot happen, since a test with it would show nothing."""
     flaw = None
     if not isinstance(event, Event):
         flaw = "expected Outage, Recut, Late or Poison"
@@ -340,82 +416,6 @@ def _checked(fields: Fields, row: Row) -> Row:
             f"{len(fields)} values: {', '.join(fields.names)}"
         )
     return tuple(row)
-
-
-class ScriptedSpout(OpaquePartitionedTransactionalSpout):
-    """An opaque spout that does what its script says, for tests of topologies.
-
-    Delivery: opaque. Each record counts in exactly one committed txid, whatever the script holds.
-    It lives in memory and is read in the tasks; a later start whose script has fewer records than
-    were read ends with ``SourceDataLost``.
-
-    Args:
-        fields: The fields.
-        batches: The rows of txid 1, 2, 3 …: a list for one partition, or lists by partition.
-        script: What happens: ``Outage`` (a partition is down and keeps its position), ``Recut`` (an
-            attempt takes another number of rows), ``Late`` and ``Poison``.
-
-    Raises:
-        TopologyError: The batches or the script are wrong; mend them.
-
-    Example:
-        >>> from txtopo import Fields
-        >>> from txtopo.spouts import Outage
-        >>> from txtopo.testing import Late, Poison, ScriptedSpout
-        >>> spout = ScriptedSpout(
-        ...     Fields("word string"),
-        ...     batches=[{0: [["a"], ["b"]], 1: [["c"]]}, [["d"]]],
-        ...     script=[Outage(partition=1, txid=1), Late(txid=2), Poison(record=2, attempts=1)],
-        ... )
-    """
-
-    def __init__(self, fields: Fields, batches: Batches, script: Sequence[Event] = ()) -> None:
-        self.output_fields = fields
-        self._script = Script.of(fields, batches, script)
-
-    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
-        """Make the planning part."""
-        return _ScriptedCoordinator(self._script)
-
-    def emitter(
-        self, config: Config, context: TaskContext
-    ) -> OpaquePartitionedTransactionalEmitter:
-        """Make an emitting part."""
-        return _OpaqueScriptedEmitter(self._script)
-
-
-class ScriptedTransactionalSpout(PartitionedTransactionalSpout):
-    """As :class:`ScriptedSpout`, but a replay always has the same tuples.
-
-    Delivery: transactional. An attempt that meets an ``Outage`` fails and is tried again.
-
-    Args:
-        fields: The fields.
-        batches: The rows of txid 1, 2, 3 …: a list for one partition, or lists by partition.
-        script: What happens: ``Outage``, ``Late`` and ``Poison``.
-
-    Raises:
-        TopologyError: The batches or the script are wrong, e.g. it has a ``Recut``; mend them.
-    """
-
-    def __init__(
-        self, fields: Fields, batches: Batches, script: Sequence[Outage | Late | Poison] = ()
-    ) -> None:
-        self.output_fields = fields
-        self._script = Script.of(fields, batches, script)
-        if any(isinstance(event, Recut) for event in self._script.events):
-            raise TopologyError(
-                f"a transactional spout cannot change a replay; got {script!r:.200}; expected no "
-                "Recut; use ScriptedSpout"
-            )
-
-    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
-        """Make the planning part."""
-        return _ScriptedCoordinator(self._script)
-
-    def emitter(self, config: Config, context: TaskContext) -> PartitionedTransactionalEmitter:
-        """Make an emitting part."""
-        return _ScriptedEmitter(self._script)
 
 
 class _ScriptedCoordinator(PartitionedCoordinator):
@@ -514,6 +514,6 @@ def _found(number: int) -> Shared:
     found = _objects.get(number)
     if found is None:
         raise LookupError(
-            "a shared object was read in another process, or after its test had ended"
+            "a Shared object was unpickled in another process, or after its test had ended"
         )
     return found

@@ -1,4 +1,4 @@
-"""The checkers, one for each promise; they judge a history afterwards."""
+"""The checkers: each judges from a history whether one promise was kept."""
 
 from txtopo.testing.checkers.evidence import Evidence, Violation
 from txtopo.testing.checkers.promises import (

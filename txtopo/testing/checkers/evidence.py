@@ -1,4 +1,4 @@
-"""Evidence: what the checkers judge, and what is derived from the history once for all of them."""
+"""Evidence: the history that the checkers judge, with what all of them derive from it."""
 
 from __future__ import annotations
 
@@ -16,44 +16,19 @@ from txtopo.testing.simulation.topologies import Oracle, Rows
 from txtopo.transactional_state.memory import Nodes
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A promise that was broken.
-
-    Attributes:
-        checker: Which one saw it, for instance ``C2``.
-        what: What was got, and what was expected.
-    """
-
-    checker: str
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What a source has at the end: records by partition, from offset 0."""
-
-    partitions: int
-    records: int
-
-
-class TwoCuts(Exception):
-    """An attempt has two contents, and nothing says which of them was committed."""
-
-
 @dataclass(slots=True)
 class Evidence:
-    """One history, and what it should have been.
+    """One history, and what it is compared with.
 
     Attributes:
         topology_id: Id of the topology.
         history: What happened.
         oracles: The plain fold of each state, by table.
-        source: What should have been counted; None if its offsets are not known.
-        repeatable: Whether the spout plans whole batches, which are the same in every attempt.
-        records: All records that should have been counted; None if nobody knows.
-        outside: What was written outside the states, by name, as it is at the end.
-        leftovers: What was wrong at the end.
+        source: Size of the source; None if its offsets are not known.
+        repeatable: Whether a batch has to be the same in every attempt.
+        records: All records that have to be counted; None if not known.
+        outside: What was written outside the states, by name, at the end.
+        leftovers: What was wrong at the end of the simulation.
         expected: Classes of errors that a run may end with.
     """
 
@@ -76,14 +51,14 @@ class Evidence:
         return [table for table in self.oracles if table not in self.outside]
 
     def batch(self, attempt: TransactionAttempt, nodes: Nodes) -> list[Record]:
-        """Return what an attempt consisted of.
+        """Return the records of an attempt.
 
         Args:
             attempt: The attempt.
-            nodes: What ZooKeeper held then; it says which cut counts if a task ran twice.
+            nodes: The nodes in ZooKeeper then. They say which cut counts if a task ran twice.
 
         Raises:
-            TwoCuts: It consisted of two different things.
+            TwoCuts: They do not say which cut counts.
         """
         shares: dict[int, list[EmittedShare]] = {}
         for emission in self.history.emissions.get(attempt, ()):
@@ -101,10 +76,10 @@ class Evidence:
         return records
 
     def _cut(self, attempt: TransactionAttempt, nodes: Nodes) -> dict[str, Any]:
-        """Return where an attempt ended, as ZooKeeper says, or said before a later attempt.
+        """Return the cut of an attempt in ZooKeeper, now or before a later attempt replaced it.
 
-        A write of its commit phase whose answer was lost may land when the txid has been planned
-        anew already.
+        If the answer to its commit was lost, the write may arrive after the txid was planned
+        again.
         """
         path = f"/{self.topology_id}/batches/{attempt.txid:020d}"
         held = [nodes]
@@ -126,30 +101,55 @@ class Evidence:
         return [last[txid] for txid in sorted(last)]
 
 
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was broken.
+
+    Attributes:
+        checker: Name of the checker that found it, for instance ``C2``.
+        what: What was found, and what was expected.
+    """
+
+    checker: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The size of a source at the end: each partition has *records* records, from offset 0."""
+
+    partitions: int
+    records: int
+
+
+class TwoCuts(Exception):
+    """An attempt was cut in two ways, and nothing says which one was committed."""
+
+
 def visible(contents: Contents) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """Return what a reader sees; said once more, since a checker must not trust what it judges."""
+    """Return the rows that a reader sees. It is written anew here, not to trust what is judged."""
     return {key: row.current for key, row in contents.rows.items() if not row.deleted}
 
 
 def before(row: Row) -> tuple[Any, ...] | None:
-    """Return what a row was before the txid that wrote it, or None for no row."""
+    """Return the value of a row before the txid that wrote it; None if there was no row."""
     return row.previous if row.previous_txid is not None else None
 
 
 def current_of(topology_id: str, nodes: Nodes) -> int:
-    """Return the lowest txid that ZooKeeper does not know as committed."""
+    """Return the lowest txid that is not committed according to ZooKeeper."""
     found = nodes.get(f"/{topology_id}/current")
     return int(_decoded(found[0])["current"]) if found else 1
 
 
 def epoch_of(topology_id: str, nodes: Nodes) -> int:
-    """Return the epoch that ZooKeeper knows."""
+    """Return the epoch in ZooKeeper; 0 if there is none."""
     found = nodes.get(f"/{topology_id}/epoch")
     return int(_decoded(found[0])["epoch"]) if found else 0
 
 
 def stored_attempt(topology_id: str, nodes: Nodes, txid: int) -> TransactionAttempt | None:
-    """Return the attempt whose metadata ZooKeeper has for a txid."""
+    """Return the attempt whose metadata ZooKeeper has for a txid, or None."""
     found = nodes.get(f"/{topology_id}/batches/{txid:020d}")
     if found is None:
         return None
@@ -159,12 +159,12 @@ def stored_attempt(topology_id: str, nodes: Nodes, txid: int) -> TransactionAtte
 
 @lru_cache(maxsize=4096)
 def _decoded(data: bytes) -> Any:
-    """Read a node; each is looked at many times, since every version holds all of them."""
+    """Decode a node. It is cached, since every version of the nodes holds all of them."""
     return json.loads(data)["value"]
 
 
 def stored_attempts(topology_id: str, write: NodesWrite) -> set[TransactionAttempt]:
-    """Return the attempts whose metadata a write to ZooKeeper made durable."""
+    """Return the attempts whose metadata was stored by a write to ZooKeeper."""
     prefix = f"/{topology_id}/batches/"
     new = [
         int(path[len(prefix) :])

@@ -1,25 +1,20 @@
-"""C1: each record counts in exactly one committed txid, and the states are their fold.
+"""The checkers, one class for each promise, which judge the history of a simulation.
 
-C8: after the faults stop everything is processed in bounded time, and nothing is left behind.
-
-C4: in each partition a batch starts where the one before it ended: no hole, no overlap.
-
-A transactional spout also brings the same batch in every attempt of a txid.
-
-C2: whatever a reader sees at any instant is the fold of batches 1..k, and k never goes back.
-
-C10: a seed that runs again does the same things at the same virtual times.
-
-C6: the states of a topology differ by one txid at the most, and not at all at the end.
-
-C3: ledgers go on by one; rows fit their ledger; ZooKeeper and the stores keep their order.
-
-What must be durable first is durable first: the metadata of an attempt before its commit, and the
-commit in every store before ``current`` in ZooKeeper.
-
-C7: what an attempt wrote is gone from every key when a later attempt of its txid lands.
-
-C5: a deposed coordinator changes nothing, neither in a store nor in ZooKeeper.
+* C1 :class:`ExactCount`: each record counts in exactly one committed txid, and the states are the
+  fold of the committed batches.
+* C2 :class:`Prefix`: at every moment a reader sees the fold of batches 1 to *k*, and *k* never goes
+  back.
+* C3 :class:`TxidDiscipline`: ledgers advance by one txid, rows fit their ledger, and writes to
+  ZooKeeper and the stores keep their order: the metadata of an attempt before its commit, the
+  commit in every store before ``current``.
+* C4 :class:`OffsetChain`: in each partition a batch starts where the one before it ended. The batch
+  of a transactional spout is the same in every attempt.
+* C5 :class:`Zombies`: a deposed coordinator changes nothing, neither in a store nor in ZooKeeper.
+* C6 :class:`Skew`: the states of a topology are at most one txid apart, and equal at the end.
+* C7 :class:`Undo`: when a later attempt of a txid is written, nothing of the earlier one is left.
+* C8 :class:`Liveness`: after the faults stop everything is processed in bounded time, and nothing
+  is left open.
+* C10 :class:`TraceReplay`: a seed that runs again does the same at the same virtual times.
 """
 
 from __future__ import annotations
@@ -47,12 +42,12 @@ Batches = list[list[Record]]
 
 
 class ExactCount:
-    """Counts the records of the committed batches, and folds them anew."""
+    """C1: counts the records of the committed batches, and folds them."""
 
     name = "C1"
 
     def check(self, evidence: Evidence) -> Iterator[Violation]:
-        """Yield what is lost, doubled or wrong at the end."""
+        """Yield records that are lost or doubled, and tables that differ from the fold."""
         batches: Batches = []
         for table in evidence.tables():
             try:
@@ -94,50 +89,121 @@ class ExactCount:
             yield f"unknown records {sorted(counted)}"
 
 
-def _fold(oracle: Oracle, batches: Batches) -> Rows:
-    rows: Rows = {}
-    for batch in batches:
-        rows = oracle(rows, batch)
-    return rows
+class Prefix:
+    """C2: compares every version of every table with the fold up to the txid of its ledger."""
 
-
-def _missing(evidence: Evidence, batches: Batches) -> Iterator[str]:
-    if evidence.records is None:
-        return
-    counted = Counter(record for batch in batches for record in batch)
-    expected = Counter(evidence.records)
-    if counted != expected:
-        lost, more = (
-            sorted((expected - counted).elements()),
-            sorted((counted - expected).elements()),
-        )
-        yield f"the committed batches lack {lost!r:.300} and have {more!r:.300} too much"
-
-
-class Liveness:
-    """Looks at how runs ended and at what is still there."""
-
-    name = "C8"
+    name = "C2"
 
     def check(self, evidence: Evidence) -> Iterator[Violation]:
-        """Yield what is stuck, what is left, and runs that ended for no good reason."""
-        for what in evidence.leftovers:
-            yield Violation(self.name, what)
-        for ended in evidence.history.endings:
-            if ended.error is not None and not isinstance(ended.error, evidence.expected):
+        """Yield the first version of each table that differs from the fold."""
+        for table in evidence.tables():
+            yield from self._table(evidence, table)
+
+    def _table(self, evidence: Evidence, table: str) -> Iterator[Violation]:
+        folds: list[Rows] = [{}]
+        for write in evidence.store_writes():
+            ledger = write.after.ledger
+            if write.table != table or ledger is None:
+                continue
+            where = f"table {table} at {write.at_s:.3f} s, written by {write.writer}, {ledger}"
+            if not len(folds) - 2 < ledger.txid <= len(folds):
+                yield Violation(self.name, f"{where}: expected txid {len(folds) - 1}, or the next")
+                return
+            if ledger.txid:
+                try:
+                    batch = evidence.batch(ledger.writer, write.nodes)
+                except TwoCuts as error:
+                    yield Violation(self.name, f"{where}: {error}")
+                    return
+                oracle = evidence.oracles[table]
+                folds[ledger.txid :] = [oracle(folds[ledger.txid - 1], batch)]
+            if visible(write.after) != folds[ledger.txid]:
                 yield Violation(
                     self.name,
-                    f"the run of {ended.process} ended at {ended.at_s:.3f} s with {ended.error!r}",
+                    f"{where}: holds {visible(write.after)}; expected {folds[ledger.txid]}",
                 )
+                return
+
+
+class TxidDiscipline:
+    """C3: compares each version of a table, and of the nodes in ZooKeeper, with the one before."""
+
+    name = "C3"
+
+    def check(self, evidence: Evidence) -> Iterator[Violation]:
+        """Yield every change that is not allowed."""
+        durable: set[TransactionAttempt] = set()
+        for write in evidence.history.writes:
+            if isinstance(write, StoreWrite):
+                found = [*self._store(write), *self._metadata(write, durable)]
+            else:
+                durable |= stored_attempts(evidence.topology_id, write)
+                found = list(self._nodes(evidence, write))
+            for what in found:
+                yield Violation(self.name, f"at {write.at_s:.3f} s by {write.writer}: {what}")
+
+    def _metadata(self, write: StoreWrite, durable: set[TransactionAttempt]) -> Iterator[str]:
+        """Yield an attempt that was committed although its metadata had never been stored."""
+        earlier, after = write.before.ledger, write.after.ledger
+        if after is None or not after.txid or (earlier and earlier.writer == after.writer):
+            return
+        if after.writer not in durable:
+            yield f"table {write.table} holds attempt {after.writer}, whose metadata was not stored"
+
+    def _store(self, write: StoreWrite) -> Iterator[str]:
+        before, after = write.before.ledger, write.after.ledger
+        if after is None:
+            yield f"table {write.table} lost its ledger"
+            return
+        txid_before = before.txid if before is not None else 0
+        if after.txid not in (txid_before, txid_before + 1):
+            yield f"the ledger of {write.table} went from txid {txid_before} to {after.txid}"
+        if before is not None and after.epoch < before.epoch:
+            yield f"the ledger of {write.table} went from epoch {before.epoch} to {after.epoch}"
+        if before is not None and after.txid == before.txid and after.writer < before.writer:
+            yield f"table {write.table} went from attempt {before.writer} back to {after.writer}"
+        late = [key for key, row in write.after.rows.items() if row.txid > after.txid]
+        if late:
+            yield f"rows {late} of {write.table} are ahead of its txid {after.txid}"
+        yield from self._previous(write, after.txid)
+
+    def _previous(self, write: StoreWrite, txid: int) -> Iterator[str]:
+        """Yield rows whose previous value is not what they were before this txid."""
+        earlier = write.before.ledger
+        if earlier is None or txid == earlier.txid or not _keeps_previous(write):
+            return
+        seen = visible(write.before)
+        for key, row in write.after.rows.items():
+            if row.txid != txid:
+                continue
+            if before(row) != seen.get(key):
+                was = f"says that it was {before(row)} before txid {txid}; it was {seen.get(key)}"
+                yield f"row {key} of {write.table} {was}"
+
+    def _nodes(self, evidence: Evidence, write: NodesWrite) -> Iterator[str]:
+        id = evidence.topology_id
+        before, after = current_of(id, write.before), current_of(id, write.after)
+        if after not in (before, before + 1):
+            yield f"current went from {before} to {after}"
+        for table, contents in write.stores.items():
+            held = contents.ledger.txid if contents.ledger is not None else 0
+            if after - 1 > held:
+                yield f"ZooKeeper says that txid {after - 1} is committed; {table} holds {held}"
+            writer = contents.ledger.writer if contents.ledger is not None else None
+            stored = stored_attempt(id, write.after, held)
+            if after == before + 1 and held == before and writer != stored:
+                yield f"txid {held} is done; {table} holds {writer}, ZooKeeper the cut of {stored}"
+        if after > 1 and stored_attempt(id, write.after, after - 1) is None:
+            yield f"the metadata of txid {after - 1} is gone; txid {after} starts from it"
 
 
 class OffsetChain:
-    """Follows the offsets of the committed batches, partition by partition."""
+    """C4: follows the offsets of the committed batches, partition by partition."""
 
     name = "C4"
 
     def check(self, evidence: Evidence) -> Iterator[Violation]:
-        """Yield the first break of each table; needs a source whose offsets are known."""
+        """Yield the first gap or overlap of each table. It needs a source with known offsets."""
         if evidence.source is None:
             return
         for table in evidence.tables():
@@ -178,189 +244,8 @@ class OffsetChain:
                 ends[partition] = offset + 1
 
 
-class Prefix:
-    """Compares every version of every table with the fold up to its ledger's txid."""
-
-    name = "C2"
-
-    def check(self, evidence: Evidence) -> Iterator[Violation]:
-        """Yield the first version of each table that is no fold."""
-        for table in evidence.tables():
-            yield from self._table(evidence, table)
-
-    def _table(self, evidence: Evidence, table: str) -> Iterator[Violation]:
-        folds: list[Rows] = [{}]
-        for write in evidence.store_writes():
-            ledger = write.after.ledger
-            if write.table != table or ledger is None:
-                continue
-            where = f"table {table} at {write.at_s:.3f} s, written by {write.writer}, {ledger}"
-            if not len(folds) - 2 < ledger.txid <= len(folds):
-                yield Violation(self.name, f"{where}: expected txid {len(folds) - 1}, or the next")
-                return
-            if ledger.txid:
-                try:
-                    batch = evidence.batch(ledger.writer, write.nodes)
-                except TwoCuts as error:
-                    yield Violation(self.name, f"{where}: {error}")
-                    return
-                oracle = evidence.oracles[table]
-                folds[ledger.txid :] = [oracle(folds[ledger.txid - 1], batch)]
-            if visible(write.after) != folds[ledger.txid]:
-                yield Violation(
-                    self.name,
-                    f"{where}: holds {visible(write.after)}; expected {folds[ledger.txid]}",
-                )
-                return
-
-
-class TraceReplay:
-    """Compares the traces of two runs of one scenario."""
-
-    name = "C10"
-
-    def compare(self, first: History, again: History) -> Iterator[Violation]:
-        """Yield the first line that differs."""
-        for number, (one, other) in enumerate(zip_longest(first.lines(), again.lines())):
-            if one != other:
-                what = f"line {number} of the trace was {one!r}; run again it is {other!r}"
-                yield Violation(self.name, what)
-                return
-
-
-class Skew:
-    """Compares the ledgers of all tables at each write."""
-
-    name = "C6"
-
-    def check(self, evidence: Evidence) -> Iterator[Violation]:
-        """Yield every moment when they are too far apart."""
-        txids = dict.fromkeys(evidence.tables(), 0)
-        for write in evidence.store_writes():
-            ledger = write.after.ledger
-            if write.table not in txids or ledger is None:
-                continue
-            txids[write.table] = ledger.txid
-            if max(txids.values()) - min(txids.values()) > 1:
-                yield Violation(self.name, f"at {write.at_s:.3f} s the tables hold txids {txids}")
-        if len(set(txids.values())) > 1:
-            yield Violation(self.name, f"at the end the tables hold txids {txids}")
-
-
-class TxidDiscipline:
-    """Looks at every pair of versions, of tables and of what ZooKeeper holds."""
-
-    name = "C3"
-
-    def check(self, evidence: Evidence) -> Iterator[Violation]:
-        """Yield every step that is not allowed."""
-        durable: set[TransactionAttempt] = set()
-        for write in evidence.history.writes:
-            if isinstance(write, StoreWrite):
-                found = [*self._store(write), *self._metadata(write, durable)]
-            else:
-                durable |= stored_attempts(evidence.topology_id, write)
-                found = list(self._nodes(evidence, write))
-            for what in found:
-                yield Violation(self.name, f"at {write.at_s:.3f} s by {write.writer}: {what}")
-
-    def _metadata(self, write: StoreWrite, durable: set[TransactionAttempt]) -> Iterator[str]:
-        """An attempt commits when its own metadata is durable, or was until a later one's came."""
-        earlier, after = write.before.ledger, write.after.ledger
-        if after is None or not after.txid or (earlier and earlier.writer == after.writer):
-            return
-        if after.writer not in durable:
-            yield f"table {write.table} holds attempt {after.writer}, whose metadata was not stored"
-
-    def _store(self, write: StoreWrite) -> Iterator[str]:
-        before, after = write.before.ledger, write.after.ledger
-        if after is None:
-            yield f"table {write.table} lost its ledger"
-            return
-        txid_before = before.txid if before is not None else 0
-        if after.txid not in (txid_before, txid_before + 1):
-            yield f"the ledger of {write.table} went from txid {txid_before} to {after.txid}"
-        if before is not None and after.epoch < before.epoch:
-            yield f"the ledger of {write.table} went from epoch {before.epoch} to {after.epoch}"
-        if before is not None and after.txid == before.txid and after.writer < before.writer:
-            yield f"table {write.table} went from attempt {before.writer} back to {after.writer}"
-        late = [key for key, row in write.after.rows.items() if row.txid > after.txid]
-        if late:
-            yield f"rows {late} of {write.table} are ahead of its txid {after.txid}"
-        yield from self._previous(write, after.txid)
-
-    def _previous(self, write: StoreWrite, txid: int) -> Iterator[str]:
-        """A row that this txid wrote first keeps what it was before."""
-        earlier = write.before.ledger
-        if earlier is None or txid == earlier.txid or not _keeps_previous(write):
-            return
-        seen = visible(write.before)
-        for key, row in write.after.rows.items():
-            if row.txid != txid:
-                continue
-            if before(row) != seen.get(key):
-                was = f"says that it was {before(row)} before txid {txid}; it was {seen.get(key)}"
-                yield f"row {key} of {write.table} {was}"
-
-    def _nodes(self, evidence: Evidence, write: NodesWrite) -> Iterator[str]:
-        id = evidence.topology_id
-        before, after = current_of(id, write.before), current_of(id, write.after)
-        if after not in (before, before + 1):
-            yield f"current went from {before} to {after}"
-        for table, contents in write.stores.items():
-            held = contents.ledger.txid if contents.ledger is not None else 0
-            if after - 1 > held:
-                yield f"ZooKeeper says that txid {after - 1} is committed; {table} holds {held}"
-            writer = contents.ledger.writer if contents.ledger is not None else None
-            stored = stored_attempt(id, write.after, held)
-            if after == before + 1 and held == before and writer != stored:
-                yield f"txid {held} is done; {table} holds {writer}, ZooKeeper the cut of {stored}"
-        if after > 1 and stored_attempt(id, write.after, after - 1) is None:
-            yield f"the metadata of txid {after - 1} is gone; txid {after} starts from it"
-
-
-def _keeps_previous(write: StoreWrite) -> bool:
-    """Whether the table is opaque, which its rows show as soon as one was written twice."""
-    return any(row.previous_txid is not None for row in write.after.rows.values())
-
-
-class Undo:
-    """Follows each key over the redo of a txid in an opaque state."""
-
-    name = "C7"
-
-    def check(self, evidence: Evidence) -> Iterator[Violation]:
-        """Yield every key that still bears what an abandoned attempt wrote."""
-        for write in evidence.store_writes():
-            earlier, ledger = write.before.ledger, write.after.ledger
-            if earlier is None or ledger is None or not ledger.txid:
-                continue
-            if ledger.txid == earlier.txid and ledger.writer != earlier.writer:
-                for what in _left(write):
-                    yield Violation(self.name, what)
-
-
-def _left(write: StoreWrite) -> Iterator[str]:
-    assert write.after.ledger is not None
-    txid = write.after.ledger.txid
-    rows = write.before.rows
-    if not any(row.previous_txid is not None for row in rows.values()):
-        return  # a transactional state, which keeps nothing to go back to
-    for key, row in rows.items():
-        if row.txid != txid:
-            continue
-        now = write.after.rows.get(key)
-        again = now is not None and now.txid == txid
-        got = before(now) if again and now is not None else visible(write.after).get(key)
-        if got != before(row):
-            yield (
-                f"key {key} of {write.table} was {before(row)} before txid {txid}; an attempt "
-                f"wrote {row.current}; the next one, {write.after.ledger.writer}, starts from {got}"
-            )
-
-
 class Zombies:
-    """Compares the epoch of each writer with the one that may write."""
+    """C5: compares the epoch of each writer with the claimed one."""
 
     name = "C5"
 
@@ -388,3 +273,113 @@ class Zombies:
                     f"{write.writer} of epoch {epochs.get(write.writer, 0)} wrote to ZooKeeper in "
                     f"epoch {after_epoch}",
                 )
+
+
+class Skew:
+    """C6: compares the ledgers of all tables at each write."""
+
+    name = "C6"
+
+    def check(self, evidence: Evidence) -> Iterator[Violation]:
+        """Yield every moment at which they are more than one txid apart."""
+        txids = dict.fromkeys(evidence.tables(), 0)
+        for write in evidence.store_writes():
+            ledger = write.after.ledger
+            if write.table not in txids or ledger is None:
+                continue
+            txids[write.table] = ledger.txid
+            if max(txids.values()) - min(txids.values()) > 1:
+                yield Violation(self.name, f"at {write.at_s:.3f} s the tables hold txids {txids}")
+        if len(set(txids.values())) > 1:
+            yield Violation(self.name, f"at the end the tables hold txids {txids}")
+
+
+class Undo:
+    """C7: follows each key when a txid is redone in an opaque state."""
+
+    name = "C7"
+
+    def check(self, evidence: Evidence) -> Iterator[Violation]:
+        """Yield every key that still has the value of an abandoned attempt."""
+        for write in evidence.store_writes():
+            earlier, ledger = write.before.ledger, write.after.ledger
+            if earlier is None or ledger is None or not ledger.txid:
+                continue
+            if ledger.txid == earlier.txid and ledger.writer != earlier.writer:
+                for what in _left(write):
+                    yield Violation(self.name, what)
+
+
+class Liveness:
+    """C8: looks at how runs ended, and at what is left."""
+
+    name = "C8"
+
+    def check(self, evidence: Evidence) -> Iterator[Violation]:
+        """Yield what is left, and runs that ended with an unexpected error."""
+        for what in evidence.leftovers:
+            yield Violation(self.name, what)
+        for ended in evidence.history.endings:
+            if ended.error is not None and not isinstance(ended.error, evidence.expected):
+                yield Violation(
+                    self.name,
+                    f"the run of {ended.process} ended at {ended.at_s:.3f} s with {ended.error!r}",
+                )
+
+
+class TraceReplay:
+    """C10: compares the traces of two runs of one scenario."""
+
+    name = "C10"
+
+    def compare(self, first: History, again: History) -> Iterator[Violation]:
+        """Yield a violation for the first line that differs."""
+        for number, (one, other) in enumerate(zip_longest(first.lines(), again.lines())):
+            if one != other:
+                what = f"line {number} of the trace was {one!r}; run again it is {other!r}"
+                yield Violation(self.name, what)
+                return
+
+
+def _fold(oracle: Oracle, batches: Batches) -> Rows:
+    rows: Rows = {}
+    for batch in batches:
+        rows = oracle(rows, batch)
+    return rows
+
+
+def _missing(evidence: Evidence, batches: Batches) -> Iterator[str]:
+    if evidence.records is None:
+        return
+    counted = Counter(record for batch in batches for record in batch)
+    expected = Counter(evidence.records)
+    if counted != expected:
+        lost, more = (
+            sorted((expected - counted).elements()),
+            sorted((counted - expected).elements()),
+        )
+        yield f"the committed batches lack {lost!r:.300} and have {more!r:.300} too many"
+
+
+def _keeps_previous(write: StoreWrite) -> bool:
+    """Return whether the table is opaque. Its rows show it once one was written twice."""
+    return any(row.previous_txid is not None for row in write.after.rows.values())
+
+
+def _left(write: StoreWrite) -> Iterator[str]:
+    assert write.after.ledger is not None
+    txid = write.after.ledger.txid
+    rows = write.before.rows
+    if not any(row.previous_txid is not None for row in rows.values()):
+        return  # a transactional state, which keeps nothing to go back to
+    for key, row in rows.items():
+        if row.txid != txid:
+            continue
+        now = write.after.rows.get(key)
+        again = now is not None and now.txid == txid
+        got = before(now) if again and now is not None else visible(write.after).get(key)
+        if got != before(row):
+            yield (
+                f"key {key} of {write.table} was {before(row)} before txid {txid}; an attempt "
+                f"wrote {row.current}; the next one, {write.after.ledger.writer}, starts from {got}"
+            )

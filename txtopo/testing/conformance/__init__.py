@@ -1,7 +1,10 @@
-"""Suites that show a plug-in right: pytest classes to be subclassed. They need pytest."""
+"""Suites that prove a plug-in right: pytest classes to be subclassed. They need pytest."""
 
-from txtopo.testing.conformance.backing_map import BackingMapSuite
+# First, since it has pytest rewrite the assertions of all modules that are imported after it.
 from txtopo.testing.conformance.rules import REFUSABLE, Refusable, Rule
+
+# isort: split
+from txtopo.testing.conformance.backing_map import BackingMapSuite
 from txtopo.testing.conformance.spout import SpoutSuite
 from txtopo.testing.conformance.spout_source import SpoutRule, SpoutSource
 from txtopo.testing.conformance.state_backend import AggregateStateSuite, StateBackendSuite

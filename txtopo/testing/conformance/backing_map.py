@@ -1,10 +1,9 @@
-"""BackingMapSuite: what every backing map has to do.
+"""BackingMapSuite: what every backing map has to do, as a class to be subclassed.
 
-What the optional third method of a backing map does; skipped for a map of two methods.
-
-Puts that die half-way: the states over a backing map take them back.
-
-What a backing map does with texts: order, missing keys, odd keys, large values, restarts.
+* :class:`TextsSuite`: what a map does with texts: order, missing keys, odd keys, large values,
+  restarts.
+* :class:`CrashSuite`: a put that dies halfway is taken back by the state over the map.
+* :class:`ComparingSuite`: the optional third method; skipped for a map of two methods.
 """
 
 from __future__ import annotations
@@ -30,39 +29,130 @@ from txtopo.state import (
 from txtopo.testing.conformance.driver import claim_of
 
 
-class ComparingSuite:
-    """``compare_and_put``, which makes the fence."""
+class TextsSuite:
+    """What a map does with texts.
 
-    def test_a_compare_and_put_writes_only_over_what_was_expected(self, open_map: OpenMap) -> None:
-        """Nothing, or that very text."""
-        texts, other = _comparing(open_map), _comparing(open_map)
+    Attributes:
+        keys_max: Number of keys in the largest call. The framework uses up to 10,000.
+        value_bytes_max: Length of the longest value.
+        key_bytes_max: Length of the longest key.
+    """
 
-        assert texts.compare_and_put("a", None, "1") is True
-        assert texts.compare_and_put("a", None, "2") is False, "there is something already"
-        assert texts.compare_and_put("a", "2", "3") is False, "it is another text"
-        assert other.compare_and_put("b", "1", "2") is False, "there is nothing"
-        assert other.compare_and_put("a", "1", "4") is True
-        assert open_map().multi_get(["a", "b"]) == ["4", None]
+    keys_max: ClassVar[int] = 10_000
+    value_bytes_max: ClassVar[int] = 1_000_000
+    key_bytes_max: ClassVar[int] = 5_000
 
-    def test_of_writers_at_once_each_value_has_one_winner(self, open_map: OpenMap) -> None:
-        """It compares and writes in one step: no increment is lost."""
-        _comparing(open_map).compare_and_put("n", None, "0")
+    def test_a_key_that_was_never_put_has_none(self, open_map: OpenMap) -> None:
+        """It has None, not an empty text and no error."""
+        texts = open_map()
 
-        def count() -> None:
-            texts, reader, won = _comparing(open_map), open_map(), 0
-            while won < _WINS:
-                (held,) = reader.multi_get(["n"])
-                assert held is not None
-                won += texts.compare_and_put("n", held, str(int(held) + 1))
+        assert texts.multi_get(["a", "b"]) == [None, None], "None stands for a missing key"
+        texts.multi_put(["a"], ["1"])
+        assert texts.multi_get(["b", "a"]) == [None, "1"], "None stands for a missing key"
 
-        with ThreadPoolExecutor(_WRITERS) as threads:
-            for done in [threads.submit(count) for _ in range(_WRITERS)]:
-                done.result()
-        assert open_map().multi_get(["n"]) == [str(_WRITERS * _WINS)], "an increment was lost"
+    def test_answers_have_the_order_of_the_keys(self, open_map: OpenMap) -> None:
+        """The first answer is for the first key, and so on."""
+        texts, keys = open_map(), [f"key {n}" for n in range(100)]
+        texts.multi_put(keys, [f"value {n}" for n in range(100)])
+
+        for step in (7, 93, 99):
+            asked = [keys[n * step % 100] for n in range(100) if n % 3]
+            right = [key.replace("key", "value") for key in asked]
+            assert texts.multi_get(asked) == right, "one answer per key, in the order of the keys"
+
+    def test_no_keys_are_no_error(self, open_map: OpenMap) -> None:
+        """Empty batches commit."""
+        texts = open_map()
+
+        texts.multi_put([], [])
+        assert texts.multi_get([]) == [], "no keys, no answers"
+
+    def test_the_last_value_stays_and_other_keys_are_left_alone(self, open_map: OpenMap) -> None:
+        """A put replaces the value of its keys and touches nothing else."""
+        texts = open_map()
+        texts.multi_put(["a", "b", "c"], ["1", "2", "3"])
+
+        texts.multi_put(["c", "a"], ["30", "10"])
+        assert texts.multi_get(["a", "b", "c"]) == ["10", "2", "30"]
+
+    def test_a_key_given_twice_keeps_the_last_value_or_is_refused_whole(
+        self, open_map: OpenMap
+    ) -> None:
+        """The framework never does it, but anything in between would be wrong."""
+        texts = open_map()
+        texts.multi_put(["a"], ["0"])
+
+        try:
+            texts.multi_put(["a", "b", "a"], ["1", "2", "3"])
+        except ValueError:
+            assert texts.multi_get(["a", "b"]) == ["0", None], "refused, so nothing is written"
+        else:
+            assert texts.multi_get(["a", "b"]) == ["3", "2"], "the last value wins"
+
+    def test_keys_that_look_alike_are_different(self, open_map: OpenMap) -> None:
+        """Case, blanks, patterns and paths have no meaning in a key."""
+        texts = open_map()
+        values = [f'"value {n}"' for n in range(len(ODD_KEYS))]
+
+        texts.multi_put(ODD_KEYS, values)
+        assert texts.multi_get(ODD_KEYS) == values, "each text is a key of its own"
+
+    def test_values_come_back_as_they_were(self, open_map: OpenMap) -> None:
+        """A store that parses JSON may return another text for the same value."""
+        texts, keys = open_map(), [f"key {n}" for n in range(len(ODD_VALUES))]
+
+        texts.multi_put(keys, ODD_VALUES)
+        assert texts.multi_get(keys) == [*ODD_VALUES], "values are texts, and nothing reads them"
+
+    def test_long_keys_and_large_values_are_kept_whole(self, open_map: OpenMap) -> None:
+        """Some stores truncate silently."""
+        texts = open_map()
+        long = [f'["{"k" * (self.key_bytes_max - 10)}",{n}]' for n in range(3)]
+        large = [f'"{"v" * (self.value_bytes_max - 10)}{n}"' for n in range(3)]
+
+        texts.multi_put(long, large)
+        assert texts.multi_get(long) == large, "nothing is cut"
+
+    def test_a_call_with_many_keys_is_kept_whole(self, open_map: OpenMap) -> None:
+        """A map may have to split a call for its store."""
+        texts, keys = open_map(), [f'["counts","row","[{n}]"]' for n in range(self.keys_max)]
+        values = [f"[{n}]" for n in range(self.keys_max)]
+
+        texts.multi_put(keys, values)
+        assert texts.multi_get(keys) == values
+        assert texts.multi_get(keys[::-1]) == values[::-1]
+
+    def test_what_was_put_is_there_for_who_opens_the_store_next(self, open_map: OpenMap) -> None:
+        """A process that is killed closes nothing."""
+        open_map().multi_put(["a", "b"], ["1", "2"])
+
+        closed = open_map()
+        assert closed.multi_get(["a", "b"]) == ["1", "2"], "multi_put is durable when it returns"
+        closed.multi_put(["a"], ["10"])
+        closed.close()
+        closed.close()
+        assert open_map().multi_get(["a", "b"]) == ["10", "2"]
+
+    def test_a_reader_meanwhile_sees_whole_values(self, open_map: OpenMap) -> None:
+        """A reader sees the text before a put, or the one after it."""
+        writer, reader = open_map(), open_map()
+        whole = [text * 20_000 for text in "ab"]
+        writer.multi_put(["key"], whole[:1])
+
+        def write() -> None:
+            for n in range(40):
+                writer.multi_put(["key"], [whole[n % 2]])
+
+        with ThreadPoolExecutor(1) as thread:
+            done = thread.submit(write)
+            seen = _read_until(done.done, reader)
+            done.result()
+        torn = [text and f"{text[:1]}…{text[-1:]} of {len(text)}" for text in seen - set(whole)]
+        assert seen <= set(whole), f"the write of a key is atomic; a reader saw {torn[:3]}"
 
 
 class CrashSuite:
-    """The store is real, the crash is in front of it; each attempt opens the store anew."""
+    """Puts that die halfway. The crash is simulated; each attempt opens the real store again."""
 
     def test_an_opaque_batch_that_died_half_way_is_taken_back(self, open_map: OpenMap) -> None:
         """The next attempt has another batch."""
@@ -91,133 +181,42 @@ class CrashSuite:
             )
 
 
-class TextsSuite:
-    """Texts by text.
+class ComparingSuite:
+    """``compare_and_put``, on which the fence relies."""
 
-    Attributes:
-        keys_max: How many keys one call has; a map is asked for 10,000 at most.
-        value_bytes_max: How long the longest value is that is tried.
-        key_bytes_max: How long the longest key is that is tried.
-    """
+    def test_a_compare_and_put_writes_only_over_what_was_expected(self, open_map: OpenMap) -> None:
+        """The expected text may be None, for a key that is not there."""
+        texts, other = _comparing(open_map), _comparing(open_map)
 
-    keys_max: ClassVar[int] = 10_000
-    value_bytes_max: ClassVar[int] = 1_000_000
-    key_bytes_max: ClassVar[int] = 5_000
+        assert texts.compare_and_put("a", None, "1") is True
+        assert texts.compare_and_put("a", None, "2") is False, "there is something already"
+        assert texts.compare_and_put("a", "2", "3") is False, "it is another text"
+        assert other.compare_and_put("b", "1", "2") is False, "there is nothing"
+        assert other.compare_and_put("a", "1", "4") is True
+        assert open_map().multi_get(["a", "b"]) == ["4", None]
 
-    def test_a_key_that_was_never_put_has_none(self, open_map: OpenMap) -> None:
-        """Not an empty text, not an error."""
-        texts = open_map()
+    def test_of_writers_at_once_each_value_has_one_winner(self, open_map: OpenMap) -> None:
+        """It compares and writes in one step, so no increment is lost."""
+        _comparing(open_map).compare_and_put("n", None, "0")
 
-        assert texts.multi_get(["a", "b"]) == [None, None], "None stands for a missing key"
-        texts.multi_put(["a"], ["1"])
-        assert texts.multi_get(["b", "a"]) == [None, "1"], "None stands for a missing key"
+        def count() -> None:
+            texts, reader, won = _comparing(open_map), open_map(), 0
+            while won < _WINS:
+                (held,) = reader.multi_get(["n"])
+                assert held is not None
+                won += texts.compare_and_put("n", held, str(int(held) + 1))
 
-    def test_answers_have_the_order_of_the_keys(self, open_map: OpenMap) -> None:
-        """A list is no dictionary: the first answer is for the first key."""
-        texts, keys = open_map(), [f"key {n}" for n in range(100)]
-        texts.multi_put(keys, [f"value {n}" for n in range(100)])
-
-        for step in (7, 93, 99):
-            asked = [keys[n * step % 100] for n in range(100) if n % 3]
-            right = [key.replace("key", "value") for key in asked]
-            assert texts.multi_get(asked) == right, "one answer per key, in the order of the keys"
-
-    def test_no_keys_are_no_error(self, open_map: OpenMap) -> None:
-        """Empty batches commit."""
-        texts = open_map()
-
-        texts.multi_put([], [])
-        assert texts.multi_get([]) == [], "no keys, no answers"
-
-    def test_the_last_value_stays_and_other_keys_are_left_alone(self, open_map: OpenMap) -> None:
-        """A put replaces, and touches nothing else."""
-        texts = open_map()
-        texts.multi_put(["a", "b", "c"], ["1", "2", "3"])
-
-        texts.multi_put(["c", "a"], ["30", "10"])
-        assert texts.multi_get(["a", "b", "c"]) == ["10", "2", "30"]
-
-    def test_a_key_given_twice_keeps_the_last_value_or_is_refused_whole(
-        self, open_map: OpenMap
-    ) -> None:
-        """Nobody does it, but it must not end in between."""
-        texts = open_map()
-        texts.multi_put(["a"], ["0"])
-
-        try:
-            texts.multi_put(["a", "b", "a"], ["1", "2", "3"])
-        except ValueError:
-            assert texts.multi_get(["a", "b"]) == ["0", None], "refused, so nothing is written"
-        else:
-            assert texts.multi_get(["a", "b"]) == ["3", "2"], "the last value wins"
-
-    def test_keys_that_look_alike_are_different(self, open_map: OpenMap) -> None:
-        """Case, blanks, patterns and paths mean nothing in a key."""
-        texts = open_map()
-        values = [f'"value {n}"' for n in range(len(ODD_KEYS))]
-
-        texts.multi_put(ODD_KEYS, values)
-        assert texts.multi_get(ODD_KEYS) == values, "each text is a key of its own"
-
-    def test_values_come_back_as_they_were(self, open_map: OpenMap) -> None:
-        """A store that reads JSON may write it otherwise."""
-        texts, keys = open_map(), [f"key {n}" for n in range(len(ODD_VALUES))]
-
-        texts.multi_put(keys, ODD_VALUES)
-        assert texts.multi_get(keys) == [*ODD_VALUES], "values are texts, and nothing reads them"
-
-    def test_long_keys_and_large_values_are_kept_whole(self, open_map: OpenMap) -> None:
-        """Some stores cut what is too long without a word."""
-        texts = open_map()
-        long = [f'["{"k" * (self.key_bytes_max - 10)}",{n}]' for n in range(3)]
-        large = [f'"{"v" * (self.value_bytes_max - 10)}{n}"' for n in range(3)]
-
-        texts.multi_put(long, large)
-        assert texts.multi_get(long) == large, "nothing is cut"
-
-    def test_a_call_with_many_keys_is_kept_whole(self, open_map: OpenMap) -> None:
-        """A map splits what its store takes in pieces."""
-        texts, keys = open_map(), [f'["counts","row","[{n}]"]' for n in range(self.keys_max)]
-        values = [f"[{n}]" for n in range(self.keys_max)]
-
-        texts.multi_put(keys, values)
-        assert texts.multi_get(keys) == values
-        assert texts.multi_get(keys[::-1]) == values[::-1]
-
-    def test_what_was_put_is_there_for_who_opens_the_store_next(self, open_map: OpenMap) -> None:
-        """A process that is killed closes nothing."""
-        open_map().multi_put(["a", "b"], ["1", "2"])
-
-        closed = open_map()
-        assert closed.multi_get(["a", "b"]) == ["1", "2"], "multi_put is durable when it returns"
-        closed.multi_put(["a"], ["10"])
-        closed.close()
-        closed.close()
-        assert open_map().multi_get(["a", "b"]) == ["10", "2"]
-
-    def test_a_reader_meanwhile_sees_whole_values(self, open_map: OpenMap) -> None:
-        """Who reads a key sees the text before a put, or the one after it."""
-        writer, reader = open_map(), open_map()
-        whole = [text * 20_000 for text in "ab"]
-        writer.multi_put(["key"], whole[:1])
-
-        def write() -> None:
-            for n in range(40):
-                writer.multi_put(["key"], [whole[n % 2]])
-
-        with ThreadPoolExecutor(1) as thread:
-            done = thread.submit(write)
-            seen = _read_until(done.done, reader)
-            done.result()
-        torn = [text and f"{text[:1]}…{text[-1:]} of {len(text)}" for text in seen - set(whole)]
-        assert seen <= set(whole), f"the write of a key is atomic; a reader saw {torn[:3]}"
+        with ThreadPoolExecutor(_WRITERS) as threads:
+            for done in [threads.submit(count) for _ in range(_WRITERS)]:
+                done.result()
+        assert open_map().multi_get(["n"]) == [str(_WRITERS * _WINS)], "an increment was lost"
 
 
 class BackingMapSuite(TextsSuite, CrashSuite, ComparingSuite):
-    """Shows a :class:`txtopo.state.BackingMap` right; fails at the rule that it breaks.
+    """Proves that a :class:`txtopo.state.BackingMap` keeps its contract.
 
-    A subclass has a fixture ``open_map``: a function without arguments that opens the store of the
-    test, which is empty when the test begins, each time anew.
+    The subclass needs a fixture ``open_map``: a function without arguments. Each call opens the
+    store of the test once more; the store is empty when the test begins.
 
     Example:
         >>> class TestFolder(BackingMapSuite):
@@ -239,12 +238,12 @@ def _comparing(open_map: OpenMap) -> ComparesAndPuts:
     return opened
 
 
-# More than any commit here puts.
+# More keys than any commit here puts.
 _PUTS_MAX = 12
 
 
 class DyingMap(BackingMap):
-    """Passes on so many keys, and fails from then on, as if the process had died."""
+    """Writes *keys_left* keys and then fails, as if the process had died."""
 
     def __init__(self, behind: BackingMap, keys_left: int) -> None:
         self._behind = behind
@@ -255,7 +254,7 @@ class DyingMap(BackingMap):
         return self._behind.multi_get(keys)
 
     def multi_put(self, keys: Sequence[str], values: Sequence[str]) -> None:
-        """Write as many as are left."""
+        """Write as many keys as are left."""
         passed = min(len(keys), self._keys_left)
         if passed:
             self._behind.multi_put(keys[:passed], values[:passed])
@@ -264,7 +263,7 @@ class DyingMap(BackingMap):
             raise ConnectionError("the process died here, as the test wanted")
 
     def close(self) -> None:
-        """Close the map behind."""
+        """Close the real map."""
         self._behind.close()
 
 
@@ -278,7 +277,7 @@ def _table(name: str, kind: StateKind) -> StateTable:
 
 
 def _commit(state: OpaqueMap | TransactionalMap, txid: int, values: dict[str, int | None]) -> None:
-    """Claim with the next epoch and commit; a crash is left to the next attempt."""
+    """Claim with the next epoch and commit; ignore a crash, which the next attempt repairs."""
     rows = {(key,): None if value is None else (value,) for key, value in values.items()}
     try:
         with state.snapshot() as snapshot:
@@ -300,7 +299,7 @@ def _seen(state: OpaqueMap | TransactionalMap) -> dict[str, int]:
 
 OpenMap = Callable[[], BackingMap]
 
-# Keys as the framework makes them, and as no store may mix them up.
+# Keys in the form of the framework, which a store must not confuse.
 ODD_KEYS = (
     '["counts","row","[\\"a\\"]"]',
     '["counts","row","[\\"A\\"]"]',
@@ -322,7 +321,7 @@ ODD_VALUES = ("null", '"null"', "[]", '"\\u0000\\ud800"', "[1,0,[1,[-92233720368
 
 
 def _read_until(done: Callable[[], bool], reader: BackingMap) -> set[str | None]:
-    """Return each text that was seen once: a slow writer gives a reader a lot of time."""
+    """Return the set of texts that were read until *done*."""
     seen = {*reader.multi_get(["key"])}
     while not done():
         seen.update(reader.multi_get(["key"]))

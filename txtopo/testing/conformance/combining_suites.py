@@ -1,10 +1,12 @@
-"""Aggregates in the store: exact to the ends of 64 bits and 38 digits, or refused whole.
+"""Suites of aggregates, and random histories that compare a state with plain Python.
 
-Aggregates that no store combines itself: First, Last, TopN, CountDistinct, and a user's own.
-
-A random opaque history, and plain Python that says what the state holds after each step.
-
-Random opaque histories against plain Python: changed replays, removals, restarts, zombies.
+* :class:`CombiningSuite`: aggregates in the store are exact up to 64 bits and 38 digits, or refused
+  as a whole.
+* :class:`PythonCombiningSuite`: aggregates that no store combines: First, Last, TopN,
+  CountDistinct, and a user's own.
+* :class:`HistorySuite`, :class:`PutHistorySuite`, :class:`PythonHistorySuite`: a
+  :class:`RandomHistory` of changed replays, removals, restarts and zombies, checked after each
+  step.
 """
 
 from __future__ import annotations
@@ -35,7 +37,14 @@ from txtopo.state import (
     Sum,
     TopN,
 )
-from txtopo.testing.conformance.driver import Drive, StateDriver, StoreFixtures, adding, stored_rows
+from txtopo.testing.conformance.driver import (
+    Drive,
+    StateDriver,
+    StoreFixtures,
+    adding,
+    named,
+    stored_rows,
+)
 from txtopo.testing.conformance.rules import Rule, exactly, proves
 from txtopo.testing.conformance.value_suites import LARGEST, VALUES
 
@@ -47,7 +56,7 @@ _ORDERED = [kind for kind in VALUES if kind not in ("binary", "boolean")]
 
 
 class CombiningSuite(StoreFixtures):
-    """Count, Sum, Min and Max meet what is stored."""
+    """Count, Sum, Min, Max and Mean are combined with what is stored."""
 
     @proves(Rule.COMBINE)
     def test_aggregates_meet_what_is_stored(self, url: str, drive: Drive) -> None:
@@ -62,12 +71,12 @@ class CombiningSuite(StoreFixtures):
         store.merge(2, [("a", 2, 1.0, "Z", late, -cost * 2), ("b", 1, 2.0, "x", early, cost)])
         store.merge(3, [("a", 0, None, None, None, None)])
         with state.reader() as reader:
-            assert reader.get("a") == _named(fields, 3, 1.5, "Z", late, -cost)
-            assert reader.get("b") == _named(fields, 1, 2.0, "x", early, cost)
+            assert reader.get("a") == named(fields, 3, 1.5, "Z", late, -cost)
+            assert reader.get("b") == named(fields, 1, 2.0, "x", early, cost)
 
     @proves(Rule.COMBINE)
     def test_a_mean_is_that_of_all_rows(self, url: str, drive: Drive) -> None:
-        """It is kept as sum and count, and shown as a quotient."""
+        """It is stored as sum and count, and read as their quotient."""
         columns = [*Mean("x").columns("whole").values(), *Mean("x").columns("digits").values()]
         fields = Fields("n_sum long, n_count long, d_sum decimal(38,2), d_count long")
         key = Fields("key string")
@@ -84,7 +93,7 @@ class CombiningSuite(StoreFixtures):
 
     @proves(Rule.COMBINE)
     def test_nan_is_the_largest_number(self, url: str, drive: Drive) -> None:
-        """Whatever comes first, and whoever folds it."""
+        """In whatever order the values come."""
         if "nan" in self.refused:
             pytest.skip("the store refuses NaN")
         fields, extremes = Fields("low double, high double"), (Min("x"), Max("x"))
@@ -99,7 +108,7 @@ class CombiningSuite(StoreFixtures):
 
     @proves(Rule.COMBINE)
     def test_extremes_of_each_type_are_pythons(self, url: str, drive: Drive) -> None:
-        """Text is ordered by its code points, not by a language; NULL is passed over."""
+        """Text is ordered by code points, not by a language. NULL is ignored."""
         names = [f"{end}{at}" for end in ("low", "high") for at in range(len(_ORDERED))]
         types = [*_ORDERED, *_ORDERED]
         fields = Fields(", ".join(map(" ".join, zip(names, types, strict=True))))
@@ -117,7 +126,7 @@ class CombiningSuite(StoreFixtures):
         store.merge(20, [("a", *nothing), ("null", *row, *nothing[: len(_ORDERED)])])
         low, high = [min(column) for column in values], [max(column) for column in values]
         empty = nothing[: len(_ORDERED)]
-        expected = {"a": _named(fields, *low, *high), "null": _named(fields, *row, *empty)}
+        expected = {"a": named(fields, *low, *high), "null": named(fields, *row, *empty)}
         assert exactly(store.contents()) == exactly(expected)
 
     @proves(Rule.COMBINE)
@@ -139,13 +148,13 @@ class CombiningSuite(StoreFixtures):
         store.merge(2, [("up", 1, decimal.Decimal(1), cents), ("down", -1, None, cents)])
         assert exactly(store.contents()) == exactly(
             {
-                "up": _named(fields, LARGEST, most, cents * 2),
-                "down": _named(fields, -LARGEST - 1, least, decimal.Decimal("0.00")),
+                "up": named(fields, LARGEST, most, cents * 2),
+                "down": named(fields, -LARGEST - 1, least, decimal.Decimal("0.00")),
             }
         )
         store.merge(3, [("up", -LARGEST, least, -cents), ("down", LARGEST, most, None)])
         assert exactly(store.contents()["up"]) == exactly(
-            _named(fields, 0, decimal.Decimal(0), cents)
+            named(fields, 0, decimal.Decimal(0), cents)
         )
 
     @proves(Rule.EXACT)
@@ -197,10 +206,6 @@ def _goes_on(store: StateDriver) -> None:
     assert store.contents()["b"] == 2
 
 
-def _named(fields: Fields, *values: Any) -> dict[str, Any]:
-    return dict(zip(fields.names, values, strict=True))
-
-
 _PRIME = 1_000_003
 
 _ALL: dict[str, tuple[str, Aggregate]] = {
@@ -213,7 +218,7 @@ _ALL: dict[str, tuple[str, Aggregate]] = {
 
 
 class Product(OwnAggregate):
-    """A product: whatever is taken twice, or left out, shows."""
+    """A product, in which a value that is used twice or left out shows."""
 
     type = "long"
 
@@ -231,7 +236,7 @@ class Product(OwnAggregate):
 
 
 class Remainder(Product):
-    """A product that stays small."""
+    """A product modulo a prime, which stays small."""
 
     def combine(self, left: int, right: int) -> int:
         """Multiply both."""
@@ -239,7 +244,7 @@ class Remainder(Product):
 
 
 class PythonCombiningSuite(StoreFixtures):
-    """What is stored is read, combined and written in the transaction of the txid."""
+    """Stored values are read, combined in Python and written, in the transaction of the txid."""
 
     @proves(Rule.COMBINE)
     def test_what_combines_in_python_meets_what_is_stored(self, url: str, drive: Drive) -> None:
@@ -269,7 +274,7 @@ class PythonCombiningSuite(StoreFixtures):
 
     @proves(Rule.KEPT)
     def test_a_transactional_replay_is_not_combined_again(self, url: str, drive: Drive) -> None:
-        """Not even to see whether it would fit: combined twice, one of them is too large."""
+        """Combined twice, one of the values would be too large; that must not be an error."""
         store = drive(self._product(url, Product("x"), kind="transactional"))
         store.merge(1, [("a", 2), ("large", 2**31)])
 
@@ -305,7 +310,7 @@ class PythonCombiningSuite(StoreFixtures):
 
     @proves(Rule.COMBINE)
     def test_many_keys_are_combined(self, url: str, drive: Drive) -> None:
-        """Reading them takes several questions in some stores."""
+        """Some stores need several queries to read them."""
         store = drive(self._product(url, Product("x")))
         keys = [f"key {at}" for at in range(self.many)]
 
@@ -325,10 +330,10 @@ class PythonCombiningSuite(StoreFixtures):
 
 
 class RandomHistorySuite(StoreFixtures):
-    """Plays histories in states that *make* declares."""
+    """What the suites of random histories have in common."""
 
     def play(self, url: str, drive: Drive, commit: Commit, make: Callable[[str], State]) -> None:
-        """Play them all; fail when a state holds something else than the oracle says."""
+        """Play all histories in states that *make* declares; fail if one is not as expected."""
         seeds = range(self.histories // 2)
         for first in seeds[::_HISTORIES_OF_A_TABLE]:
             store, contents = drive(make(f"history{first}")), Contents()
@@ -340,7 +345,7 @@ class RandomHistorySuite(StoreFixtures):
 
 
 class PythonHistorySuite(RandomHistorySuite):
-    """Histories of partials that are combined in Python."""
+    """Random histories of aggregates that Python combines."""
 
     @proves(Rule.UNDO)
     def test_random_histories_of_an_own_aggregate_end_as_the_oracle_says(
@@ -373,11 +378,11 @@ TXIDS = 3
 Contents = dict[str, int | None]
 
 Commit = Callable[[StateDriver, int, int, "HistoryRandom", Contents], tuple[str, Contents]]
-"""(store, txid, attempt, draw, contents before the txid) -> what was done, contents after."""
+"""A function: (store, txid, attempt, random, contents before) -> (what it did, contents after)."""
 
 
 class HistoryRandom(random.Random):
-    """The chance of one history, and the keys that are its own."""
+    """The random generator of one history, and the keys of this history."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -385,21 +390,21 @@ class HistoryRandom(random.Random):
 
 
 class RandomHistory:
-    """A handful of txids, each with one to three attempts that bring other batches.
+    """A few txids, each with one to three attempts, whose batches differ.
 
-    Between attempts the coordinator may die: its successor opens the store anew and claims it, and
-    the dead one may turn out to be alive and write once more.
+    Between attempts the coordinator may be deposed: a successor opens the state again and claims
+    it, and the old one tries to write once more.
 
     Args:
-        store: The state in the hands of the first coordinator; it holds what *contents* says.
-        drive: Opens it for the next one.
-        seed: Which history.
-        contents: What the state holds of earlier histories.
+        store: The state, opened by the first coordinator.
+        drive: Opens it for the next coordinator.
+        seed: Seed of the history.
+        contents: What the state holds now.
         fenced: Whether a zombie has to be refused.
 
     Attributes:
-        store: The state in the hands of the last coordinator.
-        contents: What it holds.
+        store: The state, opened by the last coordinator.
+        contents: What the state holds.
     """
 
     def __init__(
@@ -413,7 +418,7 @@ class RandomHistory:
         self._steps = [f"history {seed}:"]
 
     def run(self, txid: int, commit: Commit) -> None:
-        """Play the history from *txid* on; fail when the state holds something else."""
+        """Play the history from *txid* on; fail if the state is not as expected."""
         for at in range(txid, txid + TXIDS):
             before = self.contents
             for attempt in range(self._draw.choice([1, 1, 2, 3])):
@@ -429,7 +434,7 @@ class RandomHistory:
         if self._fenced:
             try:
                 commit(old, txid, 9, self._draw, self.contents)
-                self._steps.append(f"the commit of txid {txid} by epoch {old.epoch} was let in")
+                self._steps.append(f"the commit of txid {txid} by epoch {old.epoch} was accepted")
             except PromiseError:
                 pass
             self._check(f"epoch {old.epoch} was a zombie")
@@ -456,7 +461,7 @@ def merging(
 def writing(
     store: StateDriver, txid: int, attempt: int, draw: HistoryRandom, before: Contents
 ) -> tuple[str, Contents]:
-    """Commit updates, NULLs and removals, several of a key too."""
+    """Commit updates, NULLs and removals, also several of one key."""
     after = dict(before)
     script: list[tuple[str, str, int]] = [
         (draw.choice(["add", "add", "null", "delete"]), draw.choice(draw.keys), draw.randint(1, 9))
@@ -483,12 +488,12 @@ def writing(
     return f"write {script}", after
 
 
-# Making a table costs more than a history, so some share one, each with keys of its own.
+# Creating a table costs more than a history, so some histories share one, with different keys.
 _HISTORIES_OF_A_TABLE = 10
 
 
 class HistorySuite(RandomHistorySuite):
-    """Histories of partial aggregates."""
+    """Random histories of partial aggregates."""
 
     @proves(Rule.UNDO)
     def test_random_histories_of_partials_end_as_the_oracle_says(
@@ -498,7 +503,7 @@ class HistorySuite(RandomHistorySuite):
 
 
 class PutHistorySuite(RandomHistorySuite):
-    """Histories of values that are written one by one."""
+    """Random histories of final values."""
 
     @proves(Rule.UNDO)
     def test_random_histories_of_writes_end_as_the_oracle_says(

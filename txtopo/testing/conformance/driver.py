@@ -1,6 +1,7 @@
-"""What the runtime does with a state, in a few words, so that tests read as scripts.
+"""StateDriver: does with a state what the runtime does, so that tests read as scripts.
 
-What a suite is told about the store that it tries.
+:class:`StoreFixtures` is what all suites of stores have in common: what a subclass declares about
+its store, and the fixtures that open states in it.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ _TRIES_MAX = 50
 
 
 class StateDriver:
-    """A state in the hands of one epoch of one coordinator.
+    """A state, opened and claimed by one epoch of a coordinator.
 
     Attributes:
         state: The state.
         epoch: The epoch of the attempts that it commits.
-        backend: The backend, opened, created and claimed.
+        backend: Its backend.
         ledger: What the claim returned.
     """
 
@@ -80,11 +81,11 @@ class StateDriver:
         return commit_resolved(self.backend, self.attempt(txid, attempt), writes)
 
     def puts(self, txid: int, rows: Mapping[Any, Any], attempt: int = 0) -> Ledger:
-        """Commit final values by plain key; None deletes."""
+        """Commit final values, by plain key; None deletes a key."""
         return self.commit(txid, packed(rows), attempt)
 
     def merge(self, txid: int, rows: Sequence[tuple[Any, ...]], attempt: int = 0) -> Ledger:
-        """Commit partial aggregates: key fields, then value fields."""
+        """Commit partial aggregates: rows of key fields and then value fields."""
         return self.commit(txid, partials(self.state, rows), attempt)
 
     def run(self, txid: int, body: Callable[[StateTransaction], Any], attempt: int = 0) -> Any:
@@ -97,7 +98,7 @@ class StateDriver:
         return result
 
     def contents(self) -> dict[Any, Any]:
-        """Return what the state holds: value by key, plain for one field."""
+        """Return the values of the state by key; a single field stands for itself."""
         table = self.state.layout()
         keys = Columns(table.name, "key", table.key)
         values = Columns(table.name, "value", table.value)
@@ -153,7 +154,7 @@ def whole_ledger(
 
 
 def packed(rows: Mapping[Any, Any]) -> Puts:
-    """Return final values by plain key, or by tuple, as writes; None deletes."""
+    """Return final values, by plain key or by tuple, as writes; None deletes a key."""
     return Puts(
         {
             key if isinstance(key, tuple) else (key,): None if value is None else (value,)
@@ -163,7 +164,7 @@ def packed(rows: Mapping[Any, Any]) -> Puts:
 
 
 def partials(state: State, rows: Sequence[tuple[Any, ...]]) -> Merges:
-    """Return partial aggregates, key fields and then value fields, as writes."""
+    """Return partial aggregates, rows of key fields and then value fields, as writes."""
     schema = pa.schema([*state.key.arrow_schema(), *state.value.arrow_schema()])
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = [pa.array(c, t) for c, t in zip(columns, schema.types, strict=True)]
@@ -171,7 +172,7 @@ def partials(state: State, rows: Sequence[tuple[Any, ...]]) -> Merges:
 
 
 def patiently(action: Callable[[], Result]) -> Result:
-    """Do what may find the store busy with another writer, until it is not."""
+    """Call *action* until the store is not busy with another writer."""
     for _ in range(_TRIES_MAX):
         try:
             return action()
@@ -181,7 +182,7 @@ def patiently(action: Callable[[], Result]) -> Result:
 
 
 def putting(rows: Mapping[Any, Any]) -> Callable[[StateTransaction], None]:
-    """Return a committer's body that sets values."""
+    """Return a function that puts values, as a committer does."""
 
     def body(state: StateTransaction) -> None:
         for key, value in rows.items():
@@ -191,7 +192,7 @@ def putting(rows: Mapping[Any, Any]) -> Callable[[StateTransaction], None]:
 
 
 def adding(*amounts: tuple[Any, int]) -> Callable[[StateTransaction], list[Any]]:
-    """Return a committer's body that adds amounts to keys, and returns what it saw."""
+    """Return a function that adds amounts to keys, and returns the new values."""
 
     def body(state: StateTransaction) -> list[Any]:
         return [state.update(key, _adder(amount)) for key, amount in amounts]
@@ -207,7 +208,7 @@ COUNTED = (Fields("key string"), Fields("count long"), (Count(),))
 
 
 class Drive(Protocol):
-    """Opens a state for one epoch; what it opened is closed when the test ends."""
+    """Opens a state for one epoch. The state is closed when the test ends."""
 
     def __call__(
         self,
@@ -223,20 +224,21 @@ class Drive(Protocol):
 
 
 class StoreFixtures:
-    """The store that a suite tries: a subclass says where it is, and what it cannot.
+    """What the suites of stores have in common; a subclass declares what its store cannot do.
 
-    A fixture ``url``, of the class or of its module, gives an empty store of the test's own.
+    The subclass or its module has a fixture ``url``: an empty store for each test.
 
     Attributes:
-        kinds: The kinds of state that it keeps; tests of another kind are skipped.
-        mode: ``"log"`` for the suites of aggregates, if the store keeps states so.
-        fenced: Whether it keeps a deposed coordinator out.
+        kinds: The kinds of states that the store keeps. Tests of other kinds are skipped.
+        mode: The mode of the states in the suites of aggregates: ``"table"`` or ``"log"``.
+        fenced: Whether the store refuses a deposed coordinator.
         atomic_reader: Whether a reader never sees half a batch.
-        refused: Which values it refuses, by their names in
-            :data:`txtopo.testing.conformance.REFUSABLE`; all others it keeps exactly.
+        refused: The values that it refuses, by their names in
+            :data:`txtopo.testing.conformance.REFUSABLE`. It keeps all others exactly.
         histories: How many random histories are tried.
         keys_max: How many keys the test of many keys writes.
-        many: How many rows are so many that the store writes them in another way than a few.
+        many: A number of rows that the store writes in bulk, if it writes many rows in another
+            way than a few.
     """
 
     kinds: ClassVar[frozenset[StateKind]] = frozenset({"opaque", "transactional"})
@@ -249,29 +251,29 @@ class StoreFixtures:
     many: ClassVar[int] = 2_500
 
     def __init_subclass__(cls) -> None:
-        """Check what the subclass refuses against the names there are."""
+        """Check the names in ``refused``."""
         super().__init_subclass__()
         unknown = sorted(cls.refused - set(REFUSABLE))
         if unknown:
             raise ValueError(
-                f"{cls.__name__} refuses what has no name; got {', '.join(unknown)}; "
+                f"{cls.__name__}.refused has unknown names; got {', '.join(unknown)}; "
                 f"expected some of {', '.join(REFUSABLE)}"
             )
 
     def losing(self, backend: StateBackend, *, landed: bool) -> StateBackend | None:
-        """Return a backend whose next commit loses its answer, or None for a stand-in.
+        """Return a backend whose next commit loses its answer; None to have the suite imitate it.
 
-        A store that can lose a connection in earnest, e.g. through a proxy, overrides this.
+        Override it for a store whose connection can really be lost, for instance by a proxy.
 
         Args:
             backend: An open backend of the store.
-            landed: Whether the write is there nevertheless.
+            landed: Whether the write is done all the same.
         """
         return None
 
     @pytest.fixture
     def drive(self) -> Iterator[Drive]:
-        """Open states, and close them in the end."""
+        """Return a function that opens states; they are closed at the end."""
         with ExitStack() as stack:
 
             def opened(
@@ -343,7 +345,12 @@ class StoreFixtures:
             pytest.skip(f"the store keeps no {kind} state: kinds = {sorted(self.kinds)}")
 
 
+def named(fields: Fields, *values: Any) -> dict[str, Any]:
+    """Return values by the names of their fields, as a reader does."""
+    return dict(zip(fields.names, values, strict=True))
+
+
 def stored_rows(driver: StateDriver) -> Mapping[Key, Row]:
-    """Return the rows as the store has them, tombstones too."""
+    """Return the rows as the store has them, with tombstones."""
     with driver.backend.snapshot() as snapshot:
         return dict(snapshot.items())

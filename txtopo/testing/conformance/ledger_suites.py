@@ -1,12 +1,10 @@
-"""The ledger: txids in order, one attempt of each, written with the rows or not at all.
+"""Suites of the ledger: order of txids, fence, lost answers, restarts, and undo.
 
-The fence: a deposed coordinator, or an abandoned attempt, changes nothing.
-
-Unknown outcome: the answer to a commit was lost, and the ledger decides.
-
-A restart in the middle: what was written is there for whoever opens the URL next.
-
-Undo before redo, with partial aggregates: nothing of an earlier attempt stays.
+* :class:`LedgerSuite`: txids in order, one attempt of each, written with the rows or not at all.
+* :class:`FenceSuite`: a deposed coordinator or an abandoned attempt changes nothing.
+* :class:`OutcomeSuite`: if the answer to a commit was lost, the ledger decides.
+* :class:`RestartSuite`: what was written is there for whoever opens the URL next.
+* :class:`UndoSuite`: nothing of an earlier attempt stays, with partial aggregates.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ from txtopo.testing.conformance.rules import Rule, proves
 
 
 class LedgerSuite(StoreFixtures):
-    """What a commit may do, by what the ledger holds."""
+    """What claims and commits may do, depending on the ledger."""
 
     @proves(Rule.CLAIM)
     def test_nobody_owns_a_new_state(self, counts: State) -> None:
@@ -90,7 +88,7 @@ class LedgerSuite(StoreFixtures):
 
     @proves(Rule.CLAIM)
     def test_a_second_state_of_the_topology_is_refused(self, counts: State, drive: Drive) -> None:
-        """It came by another URL; else it would find its own attempt, and write nothing."""
+        """It has found the table by another URL, and would take its attempt for its own."""
         store = drive(counts)
         store.merge(1, [("a", 1)])
 
@@ -101,7 +99,7 @@ class LedgerSuite(StoreFixtures):
 
     @proves(Rule.CLAIM)
     def test_a_claim_of_another_ensemble_is_refused(self, counts: State, drive: Drive) -> None:
-        """Its coordinator counts epochs for itself, so it may come with any number."""
+        """The coordinators of another ensemble count their own epochs, so any number may come."""
         store = drive(counts)
         store.merge(1, [("a", 1)])
 
@@ -261,13 +259,13 @@ def _holds(store: StateDriver, contents: dict[str, int], *, txid: int) -> None:
 
 
 class FenceSuite(StoreFixtures):
-    """Zombies; those of another process are skipped for a store that says ``fenced = False``."""
+    """Deposed coordinators and old attempts; most tests are skipped if ``fenced = False``."""
 
     @pytest.fixture
     def fence(self) -> None:
         """Skip a test that needs the fence."""
         if not self.fenced:
-            pytest.skip("the store keeps no zombie out: fenced = False")
+            pytest.skip("the store does not refuse zombies: fenced = False")
 
     @proves(Rule.FENCE)
     def test_a_zombie_of_an_older_epoch_is_refused(
@@ -333,7 +331,7 @@ class FenceSuite(StoreFixtures):
     def test_a_claim_stops_a_zombie_that_writes_all_the_time(
         self, counts: State, drive: Drive, fence: None
     ) -> None:
-        """Between the claim and the reading of the ledger nothing may come in."""
+        """No commit may come between the claim and the reading of the ledger."""
         zombie = drive(counts, epoch=1)
         begun, deposed = threading.Event(), threading.Event()
 
@@ -357,7 +355,7 @@ class FenceSuite(StoreFixtures):
             try:
                 new = patiently(lambda: drive(counts, epoch=2))
             finally:
-                # From here on a commit of the zombie's ends it, one way or the other.
+                # The next commit of the zombie ends it: it is refused, or the test fails.
                 deposed.set()
             claimed = new.ledger.txid
             assert last.result(60.0) == claimed
@@ -368,7 +366,7 @@ class FenceSuite(StoreFixtures):
     def test_of_two_attempts_at_once_the_newer_one_stays(
         self, counts: State, drive: Drive, fence: None
     ) -> None:
-        """A commit that took too long is given up, and tried again while it is under way."""
+        """A commit that takes too long is tried again while the first one may still arrive."""
         stores = drive(counts), drive(counts)
 
         for txid in range(1, 11):
@@ -395,7 +393,7 @@ def _commit_at_once(stores: Sequence[StateDriver], txid: int) -> None:
 
 
 class OutcomeSuite(StoreFixtures):
-    """Commits whose write has landed, has not, or lands too late."""
+    """Commits whose write was done, was lost, or is done too late."""
 
     @proves(Rule.OUTCOME)
     def test_a_write_that_landed_is_found_in_the_ledger(self, counts: State, drive: Drive) -> None:
@@ -424,7 +422,7 @@ class OutcomeSuite(StoreFixtures):
     def test_a_replay_counts_once_whatever_became_of_the_write(
         self, counts: State, drive: Drive, landed: bool
     ) -> None:
-        """Nobody could read the ledger; the next attempt, with another batch, decides."""
+        """The ledger could not be read. The next attempt, with another batch, decides."""
         store = drive(counts)
         store.merge(1, [("a", 1), ("b", 1)])
         self._lose(store, landed=landed)
@@ -467,7 +465,7 @@ class OutcomeSuite(StoreFixtures):
 
 
 class _Losing(StateBackend):
-    """Loses the answer to one commit of the backend behind it."""
+    """Loses the answer to one commit of a backend."""
 
     def __init__(self, behind: StateBackend, *, landed: bool) -> None:
         self._behind = behind
@@ -498,7 +496,7 @@ class _Losing(StateBackend):
 
 
 class RestartSuite(StoreFixtures):
-    """Backends that are closed, or left behind, and opened anew."""
+    """States that are opened again, after a close or without one."""
 
     @proves(Rule.DURABLE)
     def test_a_new_backend_goes_on_where_the_old_one_ended(
@@ -545,11 +543,11 @@ class RestartSuite(StoreFixtures):
 
 
 class UndoSuite(StoreFixtures):
-    """Replays whose batch has changed."""
+    """Replays with another batch."""
 
     @proves(Rule.UNDO)
     def test_a_key_that_a_replay_lacks_is_taken_back(self, counts: State, drive: Drive) -> None:
-        """Storm over-counts here: nobody reverts b, and its tuples come again."""
+        """Storm counts too much here: it does not revert b, whose tuples come again."""
         store = drive(counts)
         store.merge(1, [("a", 1), ("b", 1)])
         store.merge(2, [("a", 1), ("b", 1), ("new", 1)])

@@ -1,13 +1,11 @@
-"""How a test of a suite says which rule of a contract was broken.
+"""Rule: what a store promises, and what it may refuse.
 
-This module is imported before the suites, so that their assertions show what was compared.
+A test of a suite is decorated with the rule that it proves (:func:`proves`), and names it when it
+fails. A store declares in ``StateBackendSuite.refused`` which values of :data:`REFUSABLE` it
+refuses. It has to give back everything else exactly (:func:`exactly`).
 
-What it means that a value comes back exactly.
-
-Values that a store may refuse: the closed list, each with examples.
-
-A store declares by name which of them it refuses (``StateBackendSuite.refused``); all others, and
-everything that is not on this list, it gives back exactly.
+This module is imported before all others of the package, so that pytest rewrites their assertions
+and shows the compared values.
 """
 
 from __future__ import annotations
@@ -29,8 +27,8 @@ import pytest
 if TYPE_CHECKING:
     from txtopo.testing.conformance.spout_source import SpoutRule
 
-for _module in sorted(Path(__file__).parent.glob("*_*.py")):
-    if not _module.stem.startswith("_"):
+for _module in sorted(Path(__file__).parent.glob("*.py")):
+    if _module.stem not in ("__init__", "rules"):
         pytest.register_assert_rewrite(f"txtopo.testing.conformance.{_module.stem}")
 
 P = ParamSpec("P")
@@ -39,7 +37,7 @@ R = TypeVar("R")
 
 
 class Rule(Enum):
-    """What a store promises; the numbered ones are those of :mod:`txtopo.state.backend`."""
+    """A promise of every store; the numbers are those of :mod:`txtopo.state.backend`."""
 
     ONE_WRITE = "rule 1: ledger and rows are written together or not at all"
     ORDER = "rule 1: a commit asks txtopo.state.ledger.standing: no gap, no step back"
@@ -60,12 +58,12 @@ class Rule(Enum):
 
     @property
     def broken(self) -> str:
-        """What to say when a test finds it broken."""
+        """The note on a test that found the rule broken."""
         return f"the store broke {self.value}; read txtopo/state/backend.py"
 
 
 def proves(rule: Rule | SpoutRule) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a test name the rule that was broken when it fails."""
+    """Return a decorator by which a failing test names the rule that is broken."""
 
     def decorate(test: Callable[P, R]) -> Callable[P, R]:
         @wraps(test)
@@ -85,17 +83,17 @@ def proves(rule: Rule | SpoutRule) -> Callable[[Callable[P, R]], Callable[P, R]]
 
 
 def exactly(value: Any) -> Any:
-    """Return something that is equal for values that are the same to the last bit.
+    """Return a value that compares equal only for values that are the same to the last bit.
 
-    NaN is itself here, -0.0 is not 0.0, 1 is not 1.0 and not True; a moment is itself in every
-    time zone.
+    NaN equals itself here, -0.0 differs from 0.0, and 1 from 1.0 and True. A point in time is the
+    same in every time zone.
     """
     if isinstance(value, Mapping):
         return {exactly(key): exactly(part) for key, part in value.items()}
     if isinstance(value, tuple | list):
         return tuple(exactly(part) for part in value)
     if isinstance(value, float):
-        # One NaN is as good as another: their other bits are not kept by databases.
+        # All NaNs are equal here: databases do not keep their other bits.
         return float, "nan" if value != value else struct.pack(">d", value)
     if isinstance(value, decimal.Decimal):
         return decimal.Decimal, str(value)
@@ -110,15 +108,15 @@ Part = Literal["key", "value"]
 
 @dataclass(frozen=True, slots=True)
 class Refusable:
-    """A sort of values.
+    """A kind of values that a store may refuse.
 
     Attributes:
-        why: Which stores refuse it, and for what reason.
+        why: Which stores refuse it, and why.
         type: The type of the field that holds it.
         part: ``"key"`` or ``"value"``.
         value: An example.
-        harmless: A value of the same field that every store keeps.
-        in_arrow: Whether Arrow can carry it, so that it may come as a partial aggregate.
+        harmless: A value of the same field that every store accepts.
+        in_arrow: Whether Arrow can hold it, so that it may be in a partial aggregate.
     """
 
     why: str
@@ -129,7 +127,7 @@ class Refusable:
     in_arrow: bool = True
 
 
-# No two of them alike, so that no store's compression makes it short.
+# Random characters, which no store can compress.
 _WIDE = "".join(random.Random(700).choices([chr(0x10000 + at) for at in range(40_000)], k=700))
 
 REFUSABLE: Mapping[str, Refusable] = MappingProxyType(
@@ -161,4 +159,4 @@ REFUSABLE: Mapping[str, Refusable] = MappingProxyType(
         ),
     }
 )
-"""By the name that a suite uses in ``refused``."""
+"""The refusable kinds, by the name for ``StateBackendSuite.refused``."""

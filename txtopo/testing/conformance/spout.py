@@ -1,7 +1,7 @@
 """SpoutSuite: what every spout has to do, as a class to be subclassed.
 
-All batches go through the framework's own planning, tasks, envelopes and judgement, without Spark;
-what is kept between two starts is text, as ZooKeeper keeps it. The rules, and when they hold:
+All batches go through the framework's own planning, tasks and envelopes, without Spark. What is
+kept from one start to the next is text, as ZooKeeper keeps it. The rules:
 
 * *transactional*: each attempt of a txid has the same tuples, in this process and after a restart;
 * *chain*: in each partition a batch starts where the one before ended, also within a run;
@@ -9,19 +9,14 @@ what is kept between two starts is text, as ZooKeeper keeps it. The rules, and w
 * *restart*: it goes on from the stored metadata and from nothing else;
 * *down*: a partition that is down keeps its position;
 * *JSON*: metadata comes back from JSON as it was, and fits into a znode;
-* *added*, *gone*: partitions come and go; a replay never has a partition that was added later;
-* *lost*: unread data that has gone raises ``SourceDataLost``, or is recorded where that was chosen;
+* *added*, *gone*: partitions may be added and removed; a replay never has a partition that was
+  added later;
+* *lost*: unread data that is lost raises ``SourceDataLost``, or is recorded where that was chosen;
 * *tasks*: the tasks of the spout share a batch, each record in one of them;
-* *lag*: where it is known, it is what is left.
+* *lag*: if it is known, it is the number of unread records.
 
-What no rule asks for: that a batch has a certain size, that records of different partitions have an
-order, that an opaque replay is another batch.
-
-What the batches of a spout are: chained, complete, and the same again.
-
-What happens to a source: partitions that are down, come and go; data that is lost.
-
-What a start has to know of the one before it: the stored metadata, and nothing else.
+No rule asks for a certain size of a batch, for an order of records of different partitions, or for
+an opaque replay to be another batch.
 """
 
 from __future__ import annotations
@@ -48,7 +43,7 @@ from txtopo.testing.conformance.spout_source import SpoutRule, SpoutSource
 
 
 class SpoutBatchesSuite(SpoutFixtures):
-    """Batches of a source that nothing happens to."""
+    """Batches of a source that does not fail."""
 
     @proves(SpoutRule.UNION)
     def test_the_batches_are_the_input_each_record_once(
@@ -65,7 +60,7 @@ class SpoutBatchesSuite(SpoutFixtures):
     def test_batches_of_one_run_are_chained(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        """The framework processes several txids a job, whose ends nobody knows before."""
+        """The framework processes several txids in a job before it knows where each one ends."""
         intake.append(5 * source.batch_records_max)
 
         _check_amounts(source, intake, drained(source, intake, start(), batches=3))
@@ -98,7 +93,7 @@ class SpoutBatchesSuite(SpoutFixtures):
     def test_the_same_batch_twice_is_equal(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        """An opaque one may be another, but it starts where the one before ended."""
+        """An opaque replay may differ, but it starts where the batch before ended."""
         intake.append(3 * source.batch_records_max)
         driver = start()
         batches = next_batches(source, driver, 3)
@@ -132,7 +127,7 @@ class SpoutBatchesSuite(SpoutFixtures):
     def test_its_tasks_share_a_batch(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        """More tasks than slots, and than partitions, so some have nothing to do."""
+        """There are more tasks than slots and partitions, so some have nothing to do."""
         intake.append(2 * source.batch_records_max)
         driver = start(tasks=3)
         (batch,) = next_batches(source, driver)
@@ -174,13 +169,13 @@ class SpoutBatchesSuite(SpoutFixtures):
 
 
 class SpoutChangeSuite(SpoutFixtures):
-    """Each test is skipped for a source that cannot suffer it."""
+    """Sources that change or fail; a test is skipped if the source has no method for it."""
 
     @proves(SpoutRule.DOWN)
     def test_a_partition_that_is_down_keeps_its_position(
         self, source: SpoutSource, intake: Intake, start: Start, changed: Start
     ) -> None:
-        """Meanwhile it is left out, or the batch fails and is tried again."""
+        """Meanwhile the batch leaves it out, or fails and is tried again."""
         intake.append(5 * source.batch_records_max)
         driver = start()
         intake.take(next_batches(source, driver))
@@ -217,7 +212,7 @@ class SpoutChangeSuite(SpoutFixtures):
     def test_a_replay_has_nothing_of_an_added_partition(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        """Not of one that was added after the batch was planned, if the spout is transactional."""
+        """A transactional replay must not have a partition that was added after it was planned."""
         intake.append(2 * source.batch_records_max)
         driver = start()
         (once,) = next_batches(source, driver)
@@ -280,7 +275,7 @@ class SpoutChangeSuite(SpoutFixtures):
 
 
 class SpoutRestartSuite(SpoutFixtures):
-    """Starts of the same topology, one after the other."""
+    """Several starts of one topology, one after the other."""
 
     @proves(SpoutRule.RESTART)
     def test_after_a_restart_it_goes_on_behind_the_last_commit(
@@ -318,7 +313,7 @@ class SpoutRestartSuite(SpoutFixtures):
     def test_a_restart_before_the_first_commit_begins_at_the_beginning(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        """What has come since is read as well, but not before what was there."""
+        """Records that came since are read too, after those that were there before."""
         intake.append(2 * source.batch_records_max)
         driver = start()
         next_batches(source, driver, 2)
@@ -344,7 +339,7 @@ class SpoutRestartSuite(SpoutFixtures):
     def test_a_replay_has_nothing_that_came_later(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        """There was room in the batch, but its end was stored."""
+        """The batch had room for more, but its end was stored."""
         intake.append(1)
         driver = start()
         (once,) = next_batches(source, driver)
@@ -361,12 +356,12 @@ class SpoutRestartSuite(SpoutFixtures):
 
 
 class SpoutSuite(SpoutBatchesSuite, SpoutRestartSuite, SpoutChangeSuite):
-    """Shows that a spout keeps the rules of its kind.
+    """Proves that a spout keeps the rules of its kind.
 
-    Works for ``TransactionalSpout``, ``PartitionedTransactionalSpout`` and
-    ``OpaquePartitionedTransactionalSpout`` alike. Subclass it in your tests and give it a fixture
-    ``source``: a :class:`~txtopo.testing.conformance.SpoutSource` of your own over an empty source.
-    It takes a second for a source in memory and needs no Spark.
+    It works for ``TransactionalSpout``, ``PartitionedTransactionalSpout`` and
+    ``OpaquePartitionedTransactionalSpout``. Subclass it in your tests and give it a fixture
+    ``source``, which returns your own :class:`~txtopo.testing.conformance.SpoutSource` over an
+    empty source. It takes a second for a source in memory and needs no Spark.
 
     Example:
         >>> import pytest
@@ -374,7 +369,7 @@ class SpoutSuite(SpoutBatchesSuite, SpoutRestartSuite, SpoutChangeSuite):
         >>> from txtopo.spouts import MemoryTransactionalSpout
         >>> from txtopo.testing.conformance import SpoutSource, SpoutSuite
         >>> class Lists(SpoutSource):
-        ...     live = False  # it is made anew to see what was appended
+        ...     live = False  # a running spout does not see what is appended
         ...     def __init__(self):
         ...         self.rows = {0: [], 1: []}
         ...     def spout(self):
@@ -415,7 +410,7 @@ def _ends(driver: SpoutDriver) -> dict[str, object]:
 
 
 def _tried(source: SpoutSource, driver: SpoutDriver) -> list[Batch]:
-    """Return the next batch, or nothing if it failed so that it is tried again."""
+    """Return the next batch; nothing if it failed with an error after which it is tried again."""
     try:
         return next_batches(source, driver)
     except (InfrastructureError, FailedException):

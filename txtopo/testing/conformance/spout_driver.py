@@ -1,12 +1,11 @@
 """SpoutDriver: runs the batches of a spout as the framework does, without Spark or a loop.
 
-Planning, the tasks, envelopes, and the judgement of what came of a run are the framework's own:
-``BatchPlanner``, ``SpoutTask`` on the carrier ``local``, ``judge``. What this keeps instead of the
-coordinator is what ZooKeeper would hold, as text.
+Planning, tasks, envelopes and the outcome of a run are the framework's own: ``BatchPlanner``,
+``SpoutTask`` on the carrier ``local``, ``judge``. In the place of ZooKeeper it keeps metadata as
+text.
 
-Intake: what a source was given, and which of it has been counted.
-
-What the suites of spouts have in common: a source, what was written to it, starts of a spout.
+:class:`Intake` writes to a source and checks what is read from it. :class:`SpoutFixtures` is what
+all suites of spouts have in common.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ _TOPOLOGY = "conformance"
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch that was processed.
+    """A processed batch.
 
     Attributes:
         attempt: The attempt.
-        rows: The tuples of all streams, as they were emitted, task by task.
-        metadata: Its metadata, as it is stored.
+        rows: The tuples of all streams in the order in which they were emitted, task by task.
+        metadata: Its stored metadata.
     """
 
     attempt: TransactionAttempt
@@ -62,7 +61,13 @@ class Batch:
 
 @dataclass
 class StoredMetadata:
-    """What outlives a driver: the metadata of each txid as text, and how far the commits are."""
+    """What outlives a driver.
+
+    Attributes:
+        metadata: The metadata of each txid, as text.
+        committed: The last committed txid.
+        epoch: The epoch of the last driver.
+    """
 
     metadata: dict[int, str] = field(default_factory=dict)
     committed: int = 0
@@ -73,18 +78,18 @@ class StoredMetadata:
         return from_json(txid, json.loads(self.metadata[txid]))
 
     def put(self, txid: int, metadata: BatchMetadata) -> None:
-        """Store the metadata of a txid, if there is room for it."""
+        """Store the metadata of a txid; raise if it does not fit into a znode."""
         check_size(txid, metadata)
         self.metadata[txid] = json.dumps(to_json(metadata), allow_nan=False)
 
 
 class SpoutDriver:
-    """One start of a topology that has nothing but a spout.
+    """One start of a topology with a spout and no bolts.
 
     Args:
         spout: The spout.
         tasks: Its parallelism.
-        stored: What an earlier start left.
+        stored: What an earlier start has stored; None for a first start.
         slots: How many slots host the tasks.
     """
 
@@ -101,7 +106,7 @@ class SpoutDriver:
         self.stored = stored or StoredMetadata()
         self.stored.epoch += 1
         self.processed = self.stored.committed
-        """The last txid that is processed; what an earlier start had processed is to do again."""
+        """The last processed txid. A new start processes what was not committed again."""
         self._attempts: dict[int, int] = {}
         self._done: dict[int, TransactionAttempt] = {}
 
@@ -111,10 +116,10 @@ class SpoutDriver:
         return self.role is not Role.OPAQUE_SPOUT
 
     def next(self, batches: int = 1) -> list[Batch]:
-        """Process the next batches as one run: those planned already, then as many as are ready.
+        """Process the next batches as one run: planned ones first, then as many as are ready.
 
         Raises:
-            Exception: What planning or a task raised; all txids that failed are tried again.
+            Exception: The error of the planning or of a task. Call again to try again.
         """
         first = self.processed + 1
         txids = list(range(first, first + batches))
@@ -125,9 +130,9 @@ class SpoutDriver:
         return self._run(txids) if txids else []
 
     def again(self, txid: int) -> Batch:
-        """Process a txid once more, which was processed but not committed.
+        """Process a txid again that was processed and not committed.
 
-        An opaque one abandons all later ones, whose metadata loses where they ended.
+        If the spout is opaque, this abandons all later txids, and clears where they ended.
         """
         assert self.stored.committed < txid <= self.processed, "there is nothing to replay"
         newest = self.processed
@@ -141,7 +146,7 @@ class SpoutDriver:
         return batch
 
     def commit(self) -> None:
-        """Commit all that is processed, and tell the spout as the framework does."""
+        """Commit all processed txids, and notify the spout as the framework does."""
         while self.stored.committed < self.processed:
             txid = self.stored.committed + 1
             self._planner.commit(self._done[txid])
@@ -213,7 +218,7 @@ class SpoutDriver:
 
 
 class _Gather(BatchBolt):
-    """Never runs: what is sent to it waits for its commit, and is read there."""
+    """A committer that never runs. Its input stays in the envelopes, where the driver reads it."""
 
     def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
         """Never called."""
@@ -234,9 +239,9 @@ def _behind(spout: Component) -> list[Component]:
 
 
 class Intake:
-    """Writes to a source, and judges the batches that are read from it.
+    """Writes to a source, and checks the batches that are read from it.
 
-    Batches are counted in txid order, each once: those that were replayed only in the end.
+    Give it each batch once, in txid order; of a replayed txid only the last attempt.
 
     Args:
         source: The source.
@@ -249,7 +254,7 @@ class Intake:
         self._lost: dict[int, int] = dict.fromkeys(self._written, 0)
 
     def append(self, count: int, *partitions: int) -> None:
-        """Write records to the partitions given, or to all."""
+        """Write *count* records to each of the partitions; to all if none is given."""
         for partition in partitions or tuple(self._written):
             records = list(self._source.append(partition, count))
             assert len(records) == count, "append has to return one value for each record"
@@ -265,14 +270,14 @@ class Intake:
         return partition
 
     def remove_partition(self) -> None:
-        """Remove the last partition; no more is written to it."""
+        """Remove the last partition, which has to be read to its end."""
         last = max(self._written)
         assert self._read[last] == len(self._written[last]), "what goes has to be read"
         self._source.remove_partition()
         del self._written[last]
 
     def lose(self, partition: int) -> None:
-        """Let what there is of a partition be gone."""
+        """Lose all records that a partition has now."""
         self._source.lose(partition)
         self._lost[partition] = len(self._written[partition])
 
@@ -281,7 +286,7 @@ class Intake:
         return [self._source.record(row) for row in batch.rows]
 
     def places(self, batch: Batch) -> dict[int, list[int]]:
-        """Return where the records of a batch stand, by partition, as they were emitted."""
+        """Return the positions of the records of a batch by partition, in the order of emission."""
         where = {
             record: (partition, at)
             for partition, records in self._written.items()
@@ -295,7 +300,7 @@ class Intake:
         return places
 
     def take(self, batches: Iterable[Batch]) -> None:
-        """Count batches: in each partition each of them starts where the one before ended."""
+        """Count batches; check that in each partition each starts where the one before ended."""
         for batch in batches:
             for partition, places in self.places(batch).items():
                 start = self._read[partition]
@@ -309,12 +314,12 @@ class Intake:
                 self._read[partition] = start + len(places)
 
     def check_all_read(self) -> None:
-        """Check that nothing is left, except what was lost."""
+        """Check that every record was read, except those that were lost."""
         left = {
             partition: len(records) - max(self._read[partition], self._lost[partition])
             for partition, records in self._written.items()
         }
-        assert not any(left.values()), f"records that nobody counted, by partition: {left}"
+        assert not any(left.values()), f"numbers of unread records, by partition: {left}"
 
 
 def same_batch(intake: Intake, once: Batch, again: Batch, *, ordered: bool) -> None:
@@ -326,30 +331,30 @@ def same_batch(intake: Intake, once: Batch, again: Batch, *, ordered: bool) -> N
         assert counts[0] == counts[1], f"another attempt of txid {once.txid} has other tuples"
 
 
-# More batches than this after the last record stand for a spout that never ends.
+# A spout that gives more empty batches than this in a row is considered endless.
 _IDLE_BATCHES_MAX = 30
 
 
 class Start(Protocol):
-    """Starts the spout anew: on what an earlier start stored, or from the beginning."""
+    """Starts the spout again, with what an earlier start has stored or from the beginning."""
 
     def __call__(self, after: SpoutDriver | None = None, tasks: int = 1) -> SpoutDriver:
-        """Start; the one before is closed."""
+        """Start the spout, and close the start before."""
         ...
 
 
 class SpoutFixtures:
-    """A subclass gives a fixture ``source``: an empty :class:`SpoutSource` of the test's own."""
+    """What the suites of spouts have in common; a subclass has a fixture ``source``."""
 
     @pytest.fixture
     def intake(self, source: SpoutSource) -> Iterator[Intake]:
-        """What the source gets, and what is counted of it."""
+        """What is written to the source and read from it."""
         yield Intake(source)
         source.close()
 
     @pytest.fixture
     def start(self, source: SpoutSource) -> Iterator[Start]:
-        """Start the spout, and stop it in the end."""
+        """Return a function that starts the spout; all starts are closed at the end."""
         with ExitStack() as stack:
 
             def started(after: SpoutDriver | None = None, tasks: int = 1) -> SpoutDriver:
@@ -363,7 +368,7 @@ class SpoutFixtures:
 
     @pytest.fixture
     def changed(self, source: SpoutSource, start: Start) -> Start:
-        """Go on after a change of the source: a spout that does not see it is started anew."""
+        """Return a function that shows the spout a change of the source, by a restart if needed."""
 
         def seen(after: SpoutDriver | None = None, tasks: int = 1) -> SpoutDriver:
             assert after is not None
@@ -373,10 +378,7 @@ class SpoutFixtures:
 
 
 def next_batches(source: SpoutSource, driver: SpoutDriver, batches: int = 1) -> list[Batch]:
-    """Return the next batches, of which there are none only if the spout says so again and again.
-
-    They are not committed.
-    """
+    """Return the next batches, not committed; none if the spout stays not ready."""
     for _ in range(source.asks):
         if done := driver.next(batches):
             return done
@@ -386,7 +388,7 @@ def next_batches(source: SpoutSource, driver: SpoutDriver, batches: int = 1) -> 
 def drained(
     source: SpoutSource, intake: Intake, driver: SpoutDriver, batches: int = 1
 ) -> list[Batch]:
-    """Process, count and commit all that the spout has, so many batches a run."""
+    """Process, count and commit everything that the spout has, *batches* in a run."""
     found: list[Batch] = []
     idle = 0
     while done := next_batches(source, driver, batches):
@@ -394,5 +396,5 @@ def drained(
         driver.commit()
         found += done
         idle = 0 if any(batch.rows for batch in done) else idle + 1
-        assert idle < _IDLE_BATCHES_MAX, "it is ready for ever, and its batches are empty"
+        assert idle < _IDLE_BATCHES_MAX, "the spout is always ready, and its batches are empty"
     return found

@@ -1,7 +1,4 @@
-"""SpoutSource: a source that the suite fills, reads and breaks; what you write for your spout.
-
-What a spout promises, rule by rule.
-"""
+"""SpoutSource: a source that the suite fills, reads and breaks; you write it for your spout."""
 
 from __future__ import annotations
 
@@ -24,26 +21,27 @@ Row = tuple[object, ...]
 
 
 class SpoutSource(ABC):
-    """An empty source of a test's own, and how to make the spout that reads it.
+    """An empty source for one test, and how to make the spout that reads it.
 
-    Who calls it: :class:`~txtopo.testing.conformance.SpoutSuite`, from one thread, a new one for
-    each test. ``spout``, ``append`` and ``record`` are needed. What else a source can suffer is
-    tried if its method is overridden; the test of one that is not is skipped, with the reason.
+    :class:`~txtopo.testing.conformance.SpoutSuite` calls it from one thread, and uses a new one for
+    each test. ``spout`` and ``append`` are required, and ``record`` if a tuple is not its own
+    record. The other methods let something happen to the source; the tests of a method that is not
+    overridden are skipped.
 
-    Partitions are numbered from 0, as the source has them; a spout that knows none has one.
+    Partitions are numbered from 0. A source without partitions has one.
 
     Attributes:
-        partitions: How many partitions there are at the beginning.
-        batch_records_max: The most records that a batch of ``spout()`` takes from a partition;
-            let it be small, since the suite writes several batches.
-        live: Whether a running spout sees what is appended, added, removed, lost or down. The suite
-            starts one that does not anew after each change.
-        ordered: Whether a replay has its tuples in the same order too, as ``First``, ``Last`` and a
-            shuffle grouping need it. False for a source that has no order, such as a query; a
-            transactional spout over it runs only with ``Config(check_replays=False)``.
-        asks: How often the spout is asked for a batch before it counts as having none.
-        on_data_loss: What the spout does when unread records have gone: ``"stop"`` (it raises
-            ``SourceDataLost``), or ``"record"`` (an opaque spout goes on behind them).
+        partitions: Number of partitions at the beginning.
+        batch_records_max: The most records that a batch of ``spout()`` takes from a partition.
+            Keep it small, since the suite writes several batches.
+        live: Whether a running spout notices changes of the source. If not, the suite starts the
+            spout again after each change.
+        ordered: Whether a replay has its tuples in the same order, which ``First``, ``Last`` and a
+            shuffle grouping need. False for a source without an order, such as a query; a
+            transactional spout over it needs ``Config(check_replays=False)``.
+        asks: How many times the spout is asked for a batch before it counts as having none.
+        on_data_loss: What the spout does when unread records are lost: ``"stop"`` (it raises
+            ``SourceDataLost``), or ``"record"`` (an opaque spout goes on after them).
     """
 
     partitions: ClassVar[int] = 2
@@ -55,47 +53,47 @@ class SpoutSource(ABC):
 
     @abstractmethod
     def spout(self) -> Spout:
-        """Return a new spout over the source, as a program that was started again makes it."""
+        """Return a new spout over the source, as each start of a program makes one."""
 
     @abstractmethod
     def append(self, partition: int, count: int) -> Sequence[Hashable]:
-        """Write records behind those of a partition; they can be read when this returns.
+        """Append *count* records to a partition; they can be read when this returns.
 
         Returns:
-            What :meth:`record` will say of each, in the order of the partition. All records that a
-            source ever gets are distinct.
+            What :meth:`record` returns for each of them, in order. All records of a source have to
+            be distinct.
         """
 
     def record(self, row: Row) -> Hashable:
-        """Return which record a tuple of the spout stands for; by default the tuple itself."""
+        """Return the record that a tuple of the spout stands for; by default the tuple itself."""
         return row
 
     def take_down(self, partition: int) -> None:
-        """Let a partition be unreadable for a while."""
+        """Make a partition unreadable until :meth:`bring_up`."""
         pytest.skip("take_down: no partition of this source can be down by itself")
 
     def bring_up(self, partition: int) -> None:
-        """Let a partition be readable again."""
+        """Make a partition readable again."""
         raise NotImplementedError
 
     def add_partition(self) -> None:
-        """Add an empty partition behind the others."""
+        """Add an empty partition after the others."""
         pytest.skip("add_partition: the number of partitions of this source never grows")
 
     def remove_partition(self) -> None:
-        """Remove the last partition. The suite has had all of its records read and committed."""
+        """Remove the last partition, of which all records were read and committed."""
         pytest.skip("remove_partition: the number of partitions of this source never shrinks")
 
     def lose(self, partition: int) -> None:
-        """Let all records that a partition has now be gone for good."""
+        """Lose all records that a partition has now."""
         pytest.skip("lose: nothing can be lost from this source")
 
     def close(self) -> None:  # noqa: B027 - optional hook
-        """Release what was opened. Called when the test ends."""
+        """Close what was opened; called when the test ends."""
 
 
 class SpoutRule(Enum):
-    """What a spout promises; read the docstrings of :mod:`txtopo.spouts` with it."""
+    """A promise of a spout; see the docstrings of :mod:`txtopo.spouts`."""
 
     SAME = "transactional: each attempt of a txid has the same tuples"
     CHAIN = "in each partition a batch starts where the one before ended"
@@ -111,5 +109,5 @@ class SpoutRule(Enum):
 
     @property
     def broken(self) -> str:
-        """What to say when a test finds it broken."""
+        """The note on a test that found the rule broken."""
         return f"the spout broke a rule: {self.value}; read txtopo/testing/conformance/spout.py"

@@ -41,9 +41,9 @@ class AggregateStateSuite(
     HistorySuite,
     SizeSuite,
 ):
-    """A store that keeps aggregates and nothing else: what mode ``"log"`` has to do.
+    """Proves a store that keeps only aggregates, as in mode ``"log"``.
 
-    See :class:`StateBackendSuite`, of which it is the half that merges partial aggregates.
+    It is the half of :class:`StateBackendSuite` that merges partial aggregates; see there.
     """
 
 
@@ -59,23 +59,23 @@ class StateBackendSuite(
     PythonCombiningSuite,
     PythonHistorySuite,
 ):
-    """Shows that a :class:`~txtopo.state.StateBackend` keeps every promise of its interface.
+    """Proves that a :class:`~txtopo.state.StateBackend` keeps every promise of its interface.
 
-    Who subclasses it: the tests of a plug-in, in any distribution; ``pytest`` does the rest. The
-    subclass, or its module, has one fixture ``url``: an empty store of the test's own, whose scheme
-    is found through the entry point group ``txtopo.state_backends`` or was registered. Each test
-    opens states there by ``open_state``, as a topology does.
+    Subclass it in the tests of a plug-in, in any distribution, and run ``pytest``. The subclass or
+    its module needs one fixture ``url``: an empty store for each test. The scheme of the URL has to
+    be registered, or found through the entry point group ``txtopo.state_backends``. Each test opens
+    states there with ``open_state``, as a topology does.
 
-    What a store cannot is said by attributes of the subclass, which are the honest part of its
-    documentation: ``kinds``, ``fenced``, ``atomic_reader``, and ``refused``, names out of
-    :data:`~txtopo.testing.conformance.REFUSABLE`. Both directions are tried: a value that is
-    declared as refused must be refused before any write, every other one must come back exactly.
+    Attributes of the subclass declare what the store cannot do: ``kinds``, ``fenced``,
+    ``atomic_reader``, and ``refused``, which has names from
+    :data:`~txtopo.testing.conformance.REFUSABLE`. Both directions are tested: a declared value must
+    be refused before any write, and every other one must come back exactly.
 
-    A test that fails names the rule of :mod:`txtopo.state.backend` that was broken. It takes
-    seconds in a store that writes in a millisecond; ``histories`` and ``keys_max`` make it shorter.
+    A failing test names the rule of :mod:`txtopo.state.backend` that is broken. The suite takes
+    seconds for a store that writes in a millisecond; ``histories`` and ``keys_max`` shorten it.
 
     Example:
-        In a package that brings the scheme ``mine``::
+        In a package that provides the scheme ``mine``::
 
             import pytest
             from txtopo.testing.conformance import StateBackendSuite

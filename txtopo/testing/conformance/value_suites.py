@@ -1,12 +1,11 @@
-"""Values of every declared type come back as they were.
+"""Suites of values and keys: every type, json, odd keys, refused values, and many keys.
 
-Keys: those that differ are different rows, whatever a collation thinks of them.
-
-Values of type json: what a committer of the user's own keeps beside numbers and text.
-
-What a store says it refuses is refused before any write; all else comes back exactly.
-
-Many keys: in a batch, in an undo, and read back one and all.
+* :class:`ValuesSuite`: values of every type come back as they were.
+* :class:`KeysSuite`, :class:`PutKeysSuite`: keys that differ are different rows, whatever a
+  collation says.
+* :class:`JsonSuite`: values of type json come back as they were.
+* :class:`RefusalSuite`, :class:`PutRefusalSuite`: what a store refuses it refuses before any write.
+* :class:`SizeSuite`: many keys in a batch, in an undo, and in a reader.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from txtopo.errors import StateUsageError, ValueRefusedError
-from txtopo.state import Count, Fields, Max, Merges, State, StateTransaction
+from txtopo.state import Count, Fields, Max, State, StateTransaction
 from txtopo.testing.conformance.driver import (
     Drive,
     StateDriver,
     StoreFixtures,
+    named,
     putting,
     stored_rows,
 )
@@ -40,7 +39,7 @@ NEW_YORK = datetime.timezone(datetime.timedelta(hours=-4))
 
 DIGITS = decimal.Decimal("12345678901234567890123456789012.3456")
 
-# What every store keeps, by type; the first is a key in other tests.
+# Values that every store keeps, by type. Other tests use the first one as a key.
 VALUES: Mapping[str, list[Any]] = MappingProxyType(
     {
         "string": ["plain", "", " ", "tab\tnew\nline\r", "quote\"s'`", "back\\slash \\. \\N", "%s"],
@@ -76,7 +75,7 @@ VALUES: Mapping[str, list[Any]] = MappingProxyType(
 
 
 class ValuesSuite(StoreFixtures):
-    """Each type as key and as value, NULL beside it, before and after an undo."""
+    """Each type as a key and as a value, beside a NULL, before and after an undo."""
 
     @pytest.mark.parametrize("kind", VALUES)
     @proves(Rule.EXACT)
@@ -101,7 +100,7 @@ class ValuesSuite(StoreFixtures):
         rows = {n: _row(n) for n in range(10)}
 
         store.run(1, putting(rows))
-        expected = {n: dict(zip(fields.names, row, strict=True)) for n, row in rows.items()}
+        expected = {n: named(fields, *row) for n, row in rows.items()}
         assert exactly(store.contents()) == exactly(expected)
         store.run(1, putting(dict.fromkeys(rows, _row(4))), attempt=1)
         assert exactly(store.contents()) == exactly(expected)
@@ -110,13 +109,13 @@ class ValuesSuite(StoreFixtures):
     @pytest.mark.parametrize("many", [False, True], ids=["few rows", "many rows"])
     @proves(Rule.EXACT)
     def test_few_rows_and_many_are_kept_alike(self, url: str, drive: Drive, many: bool) -> None:
-        """They take different ways into some stores."""
+        """Some stores write them in different ways."""
         fields = _wide()
         store = drive(self.declared(url, "wide", Fields("n int"), fields))
         rows = {n: _row(n) for n in range(self.many if many else 10)}
 
         store.run(1, putting(rows))
-        expected = {n: dict(zip(fields.names, row, strict=True)) for n, row in rows.items()}
+        expected = {n: named(fields, *row) for n, row in rows.items()}
         assert exactly(store.contents()) == exactly(expected)
 
     @proves(Rule.EXACT)
@@ -153,19 +152,19 @@ def _wide() -> Fields:
 
 
 def _row(number: int) -> tuple[Any, ...]:
-    """Return a row of :func:`_wide`; each fifth one is NULL throughout."""
+    """Return a row of :func:`_wide`; every fifth row has only NULLs."""
     some = number % 5 < 4
     return tuple(values[number % len(values)] if some else None for values in VALUES.values())
 
 
 _CHANCE = random.Random(700)
 
-# 700 characters that no compression makes short, and two more that differ in the last one.
+# 700 random characters, which no store can compress.
 _LONG = "".join(
     _CHANCE.choices("abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=700)
 )
 
-# Keys that a collation, a trim or a normalisation would take for one another.
+# Keys that a collation, a trim or a normalisation would make equal.
 ALIKE = {
     "case": ["word", "Word", "WORD", "straße", "STRASSE", "ı", "i", "I", "İ"],
     "accents": ["e", "é", "è", "ê", "ë", "o", "ö", "ø", "ł", "l"],
@@ -207,7 +206,7 @@ ALIKE = {
 
 
 class KeysSuite(StoreFixtures):
-    """Odd strings, keys of several fields, and names that have to be quoted."""
+    """Keys of partial aggregates: odd strings, several fields, names that have to be quoted."""
 
     @pytest.mark.parametrize("sort", ALIKE)
     @proves(Rule.KEYS)
@@ -308,7 +307,7 @@ class KeysSuite(StoreFixtures):
 
 
 class PutKeysSuite(StoreFixtures):
-    """The same for values that are written one by one."""
+    """Keys of final values."""
 
     @proves(Rule.KEYS)
     def test_keys_that_look_alike_are_written_apart(self, state: State, drive: Drive) -> None:
@@ -359,7 +358,7 @@ _WRONG: tuple[Any, ...] = ({1: "a"}, (1, 2), [{"a": {1, 2}}], b"a", [1j])
 
 
 class JsonSuite(StoreFixtures):
-    """Each value comes back as it was: 1 is not 1.0 and not True."""
+    """Values of type json come back as they were: 1 is not 1.0 and not True."""
 
     @proves(Rule.EXACT)
     def test_json_comes_back_as_it_was(self, url: str, drive: Drive) -> None:
@@ -373,7 +372,7 @@ class JsonSuite(StoreFixtures):
 
     @proves(Rule.UNDO)
     def test_an_update_of_json_can_be_undone(self, url: str, drive: Drive) -> None:
-        """And changing the value that was read changes nothing that is stored."""
+        """Changing a value that was read changes nothing in the store."""
         store = drive(self._documents(url))
         store.run(1, putting({"a": {"seen": [1]}}))
 
@@ -406,10 +405,10 @@ Rows = Mapping[Any, Any]
 Write = Callable[[int, Rows, int], None]
 
 
-# Few rows and many take different ways into some stores.
+# Some stores write few rows and many in different ways, so both are tried.
 class _Refusals(StoreFixtures):
     def _try(self, name: str, store: StateDriver, write: Write) -> None:
-        """Write an odd value alone, then among many others; then undo a change of it."""
+        """Write an odd value by itself, then among many others, then undo a change of it."""
         sort = REFUSABLE[name]
         in_key = sort.part == "key"
         fine = 1 if in_key else sort.harmless
@@ -436,7 +435,7 @@ class _Refusals(StoreFixtures):
 
 
 class RefusalSuite(_Refusals):
-    """Values that some stores cannot keep, as partial aggregates."""
+    """Values that some stores refuse, in partial aggregates."""
 
     @pytest.mark.parametrize("name", [name for name in REFUSABLE if REFUSABLE[name].in_arrow])
     @proves(Rule.EXACT)
@@ -450,7 +449,7 @@ class RefusalSuite(_Refusals):
 
 
 class PutRefusalSuite(_Refusals):
-    """The same values, written one by one."""
+    """Values that some stores refuse, as final values."""
 
     @pytest.mark.parametrize("name", REFUSABLE)
     @proves(Rule.EXACT)
@@ -470,14 +469,14 @@ def _fields(sort: Refusable) -> tuple[Fields, Fields]:
 
 
 class SizeSuite(StoreFixtures):
-    """``keys_max`` keys in two batches; the second one changes, and is replayed without them."""
+    """``keys_max`` keys in two batches; a replay of the second one leaves them out."""
 
     @proves(Rule.UNDO)
     def test_many_keys_are_written_undone_and_read(self, counts: State, drive: Drive) -> None:
         self.write_and_undo(drive(counts), self.keys_max)
 
     def write_and_undo(self, store: StateDriver, keys: int) -> None:
-        """Write *keys* keys; change the upper half of them and as many new ones; take it back."""
+        """Write *keys* keys; change their upper half and add as many new ones; undo that."""
         half = keys // 2
         old, changed = range(keys), range(half, keys + half)
 
@@ -496,7 +495,7 @@ class SizeSuite(StoreFixtures):
 
 
 class MillionKeysSuite(SizeSuite):
-    """A million keys; beside :class:`StateBackendSuite`, since it takes minutes in some stores."""
+    """A million keys. It is not part of :class:`StateBackendSuite`, since it may take minutes."""
 
     keys_max = 1_000_000
 
@@ -506,6 +505,4 @@ def _key(number: int) -> str:
 
 
 def _merge(store: StateDriver, txid: int, keys: range, attempt: int = 0) -> None:
-    schema = pa.schema([*store.state.key.arrow_schema(), *store.state.value.arrow_schema()])
-    columns = [[_key(number) for number in keys], [1] * len(keys)]
-    store.commit(txid, Merges(pa.table(columns, schema=schema)), attempt)
+    store.merge(txid, [(_key(number), 1) for number in keys], attempt)

@@ -1,8 +1,9 @@
-"""Final values in an opaque state: undo, deletes and NULL before, in and after an undo.
+"""Suites of final values, which committers write key by key, and of readers.
 
-Final values in a transactional state: what holds the txid already is left as it is.
-
-Readers: rows and ledger of one instant, and never half a batch.
+* :class:`PutsSuite`: final values in an opaque state: undo, deletes and NULL.
+* :class:`TransactionalSuite`: final values in a transactional state: a txid that it holds is not
+  written again.
+* :class:`ReadingSuite`: a reader sees rows and ledger of one moment, and never half a batch.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from txtopo.testing.conformance.rules import Rule, proves
 
 
 class PutsSuite(StoreFixtures):
-    """What committers write one by one."""
+    """Final values in an opaque state."""
 
     @proves(Rule.UNDO)
     def test_check_39_a_replay_starts_from_before_its_txid(
@@ -98,7 +99,7 @@ class PutsSuite(StoreFixtures):
     def test_what_was_null_or_not_comes_back_as_it_was(
         self, state: State, drive: Drive, before: int | None
     ) -> None:
-        """NULL in prev is a value; NULL in prev_txid means that there was no row."""
+        """A previous value may be NULL. No row before is told by prev_txid."""
         store = drive(state)
         store.run(1, putting({"to value": before, "to null": before, "gone": before}))
 
@@ -139,7 +140,7 @@ class PutsSuite(StoreFixtures):
     def test_a_tombstone_is_swept_by_the_txid_that_follows(
         self, state: State, drive: Drive
     ) -> None:
-        """Its key is not among those of that txid, and may not come back with its undo."""
+        """Its key is not in that txid, and must not come back when that txid is undone."""
         store = drive(state)
         store.puts(1, {"a": 1, "b": 1})
         store.puts(2, {"a": None})
@@ -189,7 +190,7 @@ class PutsSuite(StoreFixtures):
 
 
 class TransactionalSuite(StoreFixtures):
-    """What committers write where the batch of a txid is always the same."""
+    """Final values in a transactional state, where the batch of a txid is always the same."""
 
     @proves(Rule.KEPT)
     def test_check_40_a_replay_finds_its_own_values(self, kept: State, drive: Drive) -> None:
@@ -271,8 +272,8 @@ Batch = Sequence[tuple[str, int]]
 
 Sample = tuple[TransactionAttempt, dict[str, int]]
 
-# A store in memory is done with all batches before the reader has begun, so the writer waits for a
-# sample now and then, however slow the store or the machine is, but not for one that never comes.
+# A store in memory writes all batches before the reader has begun. So the writer waits for a sample
+# now and then, with a limit in case the reader has failed.
 _PATIENCE_S = 120.0
 
 _SAMPLES_MIN = 15
@@ -281,7 +282,7 @@ _SAMPLES_MAX = 1_000
 
 
 class ReadingSuite(StoreFixtures):
-    """Skipped for a store that says ``atomic_reader = False``, but for the fold at rest."""
+    """Readers beside a writer; skipped if ``atomic_reader = False``."""
 
     @pytest.fixture
     def atomic(self) -> None:
@@ -307,7 +308,7 @@ class ReadingSuite(StoreFixtures):
     def test_every_sample_is_the_fold_of_its_ledgers_txid(
         self, counts: State, drive: Drive, atomic: None
     ) -> None:
-        """What a reader sees who looks all the time while batches are written."""
+        """A reader reads all the time while batches are written."""
         store = drive(counts)
         batches = {
             store.attempt(txid): [(key, txid) for key in "abcdefgh"[txid % 5 :]]
@@ -348,7 +349,7 @@ class ReadingSuite(StoreFixtures):
 
 
 def _sampled(state: State, write: Callable[[Callable[[], object]], None]) -> list[Sample]:
-    """Read the state all the time while somebody writes, and return what was seen."""
+    """Read the state all the time while *write* runs, and return what was read."""
     sampled = threading.Semaphore(0)
     samples: list[Sample] = []
     with ThreadPoolExecutor(1) as writer:
@@ -360,7 +361,7 @@ def _sampled(state: State, write: Callable[[Callable[[], object]], None]) -> lis
                     samples.append((reader.ledger.writer, dict(reader.items())))
                 sampled.release()
         finally:
-            # If reading failed, nobody is to wait for a sample any more.
+            # If reading failed, the writer must not wait for samples any more.
             sampled.release(_SAMPLES_MAX)
     done.result()
     assert len(samples) >= _SAMPLES_MIN, "too few samples to say anything"
@@ -370,7 +371,7 @@ def _sampled(state: State, write: Callable[[Callable[[], object]], None]) -> lis
 def _folds(
     batches: dict[TransactionAttempt, list[tuple[str, int]]],
 ) -> Iterator[tuple[TransactionAttempt, dict[str, int]]]:
-    """Yield what the state holds once each attempt has written."""
+    """Yield what the state holds after each attempt has written."""
     before: dict[str, int] = {}
     after: dict[str, int] = {}
     txid = 0

@@ -248,7 +248,7 @@ class VirtualScheduler:
         self._process.begin(run)
 
     def seed(self) -> int:
-        """Return a number of 64 bits that follows from the seed."""
+        """Return 64 random bits, which the seed decides."""
         return self._process.world.tokens.getrandbits(64)
 
     def point(self, name: str) -> None:

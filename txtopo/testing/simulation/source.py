@@ -32,7 +32,6 @@ from txtopo.spouts.spout import (
 )
 from txtopo.testing.simulation.faults import AWAY_S
 from txtopo.testing.simulation.history import EmittedShare
-from txtopo.topology.component import Role
 from txtopo.tuples import DEFAULT_STREAM, Fields
 
 if TYPE_CHECKING:
@@ -376,12 +375,11 @@ worlds: WeakValueDictionary[int, World] = WeakValueDictionary()
 class RecordingSpout:
     """Records what a spout of any kind emits."""
 
-    def __init__(self, world: World, spout: Any, role: Role) -> None:
+    def __init__(self, world: World, spout: Any) -> None:
         self._world_number = world.number
         self._spout = spout
-        self._role = role
-        self.output_fields = getattr(spout, "output_fields", None)
-        self.output_streams = getattr(spout, "output_streams", {})
+        self.output_fields = spout.output_fields
+        self.output_streams = spout.output_streams
 
     def coordinator(self, config: Config, context: TaskContext) -> Any:
         """Make the planning part."""

@@ -121,7 +121,7 @@ class World:
                 assert store.world is self
             component = replace(component, states=states)
             if component.id == graph.spout.id:
-                recording = RecordingSpout(self, component.prototype, component.role)
+                recording = RecordingSpout(self, component.prototype)
                 component = replace(component, prototype=recording)
             components[component.id] = component
         spout = components[graph.spout.id]
