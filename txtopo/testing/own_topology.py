@@ -48,8 +48,7 @@ def simulate(
         seeds: How many seeds.
         first: The first seed.
         config: How it runs, except carrier and ZooKeeper; by default drawn from the seed.
-        records: All tuples of the spout's stream ``default``, in any order. If given, none may be
-            missing.
+        records: All tuples of the spout's stream ``default``, in any order; none may be missing.
         outside: Functions that read what your bolts write outside the states, by name. Each needs
             an oracle too.
         before_each: Called before each seed, to empty what is outside the states.

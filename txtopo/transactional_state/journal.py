@@ -78,8 +78,7 @@ class Journal:
         """Become the coordinator that may write, and return its epoch.
 
         Args:
-            candidate: The process that claims, named in the error of the coordinator that it
-                deposes.
+            candidate: The process that claims; a coordinator that it deposes names it.
             token: A random text. It becomes the token of the ensemble if that has none yet.
             fingerprint: Fingerprint of the topology, stored with the epoch; None keeps the stored
                 one.
