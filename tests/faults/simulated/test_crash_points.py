@@ -90,7 +90,7 @@ def test_the_matrix_has_every_point_that_the_runtime_names() -> None:
         match.group(1)
         for folder in ("txtopo/runtime", "txtopo/state", "state_backends")
         for path in (ROOT / folder).rglob("*.py")
-        for match in re.finditer(r'point\(f?"(P\d+\.[a-z-]+)', path.read_text())
+        for match in re.finditer(r'point\(f?"([a-z-]+\.[a-z-]+)', path.read_text())
     }
 
     assert named == set(POINTS)
