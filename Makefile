@@ -11,7 +11,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-reliable bench-stores stores delta-jar kafka jars-try object-store services simulate mutants fuzz faults rows soak test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-reliable bench-stores stores delta-jar kafka jars-try object-store services simulate simulate-slots mutants fuzz faults rows soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -68,6 +68,10 @@ services:  ## install the servers that tests use (as root on Debian; else says w
 simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults; SEED=7 replays one
 	$(PYTHON) -m txtopo.testing.simulation.command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
 		--processes $(CORES) --report docs/simulation.md) $(ARGS)
+
+simulate-slots: $(READY)  ## the same of resident slots: SEEDS=10000 runs, or SEED=7
+	$(PYTHON) -m txtopo.testing.simulation.slot_command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
+		--processes $(CORES)) $(ARGS)
 
 mutants: java services kafka $(READY)  ## break one rule after the other in a copy, and show what notices
 	$(PYTHON) -m tests.faults.mutants $(ARGS)

@@ -14,6 +14,8 @@ from txtopo.errors import ConfigError
 
 Carrier = Literal["auto", "local", "rdd", "dataframe", "resident"]
 CARRIERS = ("auto", "local", "rdd", "dataframe", "resident")
+LostSlot = Literal["end", "rdd"]
+LOST_SLOT = ("end", "rdd")
 
 
 def unusable_sign(text: str) -> str | None:
@@ -61,6 +63,12 @@ class Config:
             at-least-once topology: pending trees of each spout task; by default any number.
         slots: Spark partitions that host the tasks; default: the session's parallelism. On the
             carrier ``resident``: tasks that live long; default: one on each free core.
+        lost_slot: Carrier ``resident``, transactional topologies: what happens when a slot has had
+            no task for ``batch_timeout_s`` while work waits for it, as after the loss of a worker
+            whose core does not come back. With ``"end"`` the run ends with ``SlotUnavailable``;
+            with ``"rdd"`` it ends its slots and goes on with the carrier ``rdd``, on the cores that
+            are left. A warning comes after half of that time, also in at-least-once topologies,
+            which go on waiting.
         run_txids_max: Batches that one run (a Spark job) processes at the most.
         jobs_max: Runs (Spark jobs) that process at the same time at the most.
         attempts_max: Counted failures of one batch after which the run stops.
@@ -94,6 +102,7 @@ class Config:
     connect_timeout_s: float = 15.0
     max_spout_pending: int | None = None
     slots: int | None = None
+    lost_slot: LostSlot = "end"
     run_txids_max: int = 10
     jobs_max: int = 2
     attempts_max: int = 5
@@ -126,6 +135,12 @@ class Config:
         if self.carrier not in CARRIERS:
             raise ConfigError(
                 f"unknown carrier; got {self.carrier!r}; expected one of {', '.join(CARRIERS)}"
+            )
+        if self.lost_slot not in LOST_SLOT:
+            raise ConfigError(
+                f"unknown lost_slot; got {self.lost_slot!r}; expected one of "
+                f"{', '.join(LOST_SLOT)}",
+                setting="lost_slot",
             )
         for name in ("max_spout_pending", "slots"):
             if getattr(self, name) is not None:

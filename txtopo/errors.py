@@ -231,6 +231,29 @@ class DriverMemoryError(PromiseError):
     """Processed envelopes that wait in the driver grew over their cap; names the stream."""
 
 
+class SlotUnavailable(PromiseError, TimeoutError):
+    """A resident slot got no task for ``batch_timeout_s``, and work waits for it.
+
+    Give the cluster back its cores and start the topology again, ask for fewer slots, or let it go
+    on with the carrier ``rdd``; see ``Config.lost_slot``.
+
+    Attributes:
+        slot: The slot.
+        slots: How many there are.
+        submission: Number of its last Spark job, which waits.
+        cores: Tasks that the session's executors could run at the same time; None if not known.
+        missing_s: For how long it could not be given work.
+        limit_s: How long it may.
+    """
+
+    slot: int
+    slots: int
+    submission: int
+    cores: int | None
+    missing_s: float
+    limit_s: float
+
+
 class BoltError(TxtopoError):
     """User code raised an exception that cannot be pickled; carries its text."""
 

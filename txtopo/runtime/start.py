@@ -177,12 +177,20 @@ def open_carrier(
 
 
 def _resident(config: Config, session: SparkSession, name: str) -> Carrier:
+    from txtopo.runtime.resident.carrier import ResidentCarrier
     from txtopo.runtime.resident.slot_jobs import SlotJobs
-    from txtopo.runtime.resident_carrier import ResidentCarrier
+    from txtopo.runtime.spark_carriers import RddCarrier
 
     jobs = SlotJobs(session, "stages")
     scheduler = ThreadScheduler(f"txtopo-{name}-slots")
-    return ResidentCarrier(jobs, Keys.make(), config, jobs.fit(config.slots), scheduler)
+    return ResidentCarrier(
+        jobs,
+        Keys.make(),
+        config,
+        jobs.fit(config.slots),
+        scheduler,
+        replacement=partial(RddCarrier, session),
+    )
 
 
 def _session(spark: SparkSession | None, topology: Topology) -> SparkSession:

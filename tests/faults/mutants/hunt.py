@@ -2,8 +2,8 @@
 
 Run in a process of its own, since the tree has a bug planted:
 ``python -m tests.faults.mutants.hunt 1000``
-in the copy, with the number of a core behind it to stay on that. The last line of its output is a
-JSON object.
+in the copy. ``--slots`` runs the simulation of resident slots. A number after the seeds is the core
+to stay on. The last line of the output is a JSON object.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import txtopo
+from txtopo.testing.simulation.bolt_slots import simulate_bolt_slots
 from txtopo.testing.simulation.campaign import Simulator, Verdict
 from txtopo.testing.simulation.scenario import Scenario
+from txtopo.testing.simulation.slots import SlotScenario, simulate_slots
 
 # A bug that was planted breaks a rule, not the language: these say that the patch itself is wrong.
 CARELESS = (AttributeError, ImportError, NameError)
@@ -32,6 +34,19 @@ def hunt(seeds: int) -> dict[str, Any]:
                 return {"seed": seed, **found}
     finally:
         simulator.close()
+    return {"survived": seeds}
+
+
+def hunt_slots(seeds: int) -> dict[str, Any]:
+    """Do the same with resident slots."""
+    for seed in range(seeds):
+        scenario = SlotScenario.drawn(seed)
+        violations = [*simulate_slots(scenario).violations, *simulate_bolt_slots(scenario)]
+        if violations:
+            what = violations[0].what
+            if any(error.__name__ in what for error in CARELESS):
+                return {"seed": seed, "careless": what}
+            return {"seed": seed, "checker": violations[0].checker, "what": what}
     return {"survived": seeds}
 
 
@@ -61,6 +76,8 @@ def errors_of_the_patch(verdict: Verdict) -> list[str]:
 if __name__ == "__main__":
     here = Path(__file__).parents[3].resolve()
     assert Path(txtopo.__file__).is_relative_to(here), f"{txtopo.__file__} is not below {here}"
-    for core in sys.argv[2:]:
+    arguments = [each for each in sys.argv[1:] if each != "--slots"]
+    for core in arguments[1:]:
         os.sched_setaffinity(0, {int(core)})
-    print(json.dumps(hunt(int(sys.argv[1]))))
+    found = hunt_slots if "--slots" in sys.argv else hunt
+    print(json.dumps(found(int(arguments[0]))))

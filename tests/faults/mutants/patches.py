@@ -20,6 +20,8 @@ NOT_SIMULATED = (
     "txtopo/transactional_state/zookeeper/",
 )
 """What the simulator has something of its own for; a bug there is for tests with real servers."""
+SLOTS = "txtopo/runtime/resident/"
+"""What the simulation of resident slots runs, and the other one does not."""
 CAUGHT_BY = "caught-by: "
 
 
@@ -62,6 +64,11 @@ class Patch:
     def simulated(self) -> bool:
         """Whether the simulator runs what it changes, or all of the tree if it changes nothing."""
         return not self.hunks or not all(h.path.startswith(NOT_SIMULATED) for h in self.hunks)
+
+    @property
+    def of_slots(self) -> bool:
+        """Whether the simulation of resident slots runs what it changes."""
+        return bool(self.hunks) and all(hunk.path.startswith(SLOTS) for hunk in self.hunks)
 
     def applied(self, root: Path) -> dict[Path, str]:
         """Return the changed files with their new texts; nothing is written.

@@ -112,6 +112,7 @@ def copy_tree(folder: Path) -> None:
 def simulate(copy: Path, patch: Patch, seeds: int, core: int | None) -> dict[str, object]:
     """Have the simulator of a copy look for a violation."""
     command = [sys.executable, "-m", "tests.faults.mutants.hunt", str(seeds)]
+    command += ["--slots"] if patch.of_slots else []
     command += [] if core is None else [str(core)]
     ended = run(command, copy, patch, SIMULATOR_TIMEOUT_S)
     if ended.returncode:

@@ -33,3 +33,10 @@ NAMED_SEEDS = (
     NamedSeed("a stamp of the processing phase stands for a lost one of the commit phase", 4718),
     NamedSeed("what the commit phase of one txid sent stands for what another one lost", 5541),
 )
+
+NAMED_SLOT_SEEDS = (
+    NamedSeed(
+        "a slot that is back is told as missing when Spark has said how many cores it has", 0
+    ),
+)
+"""Of the simulation of resident slots."""

@@ -34,6 +34,7 @@ class SparkCluster(PrivateServer):
         self.folder = Path(tempfile.mkdtemp(prefix="txtopo-spark-cluster-"))
         self.url = ""
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._workers: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
         """Start all, and wait until the workers are known to the master."""
@@ -42,9 +43,14 @@ class SparkCluster(PrivateServer):
         for host in HOSTS:
             resources = ("--cores", "1", "--memory", "1g")
             work = ("--work-dir", str(self.folder / host))
-            self._launch(_WORKER, "--host", host, *resources, *work, self.url)
+            launched = self._launch(_WORKER, "--host", host, *resources, *work, self.url)
+            self._workers[host] = launched
         for host in HOSTS:
             self._said(rf"Registering worker {host}")
+
+    def lose(self, host: str) -> None:
+        """Kill the worker of an address; its executor ends when it is gone."""
+        self._workers[host].kill()
 
     def end(self) -> None:
         """Kill all; executors end when their worker is gone."""
@@ -57,7 +63,7 @@ class SparkCluster(PrivateServer):
                 process.kill()
                 process.wait()
 
-    def _launch(self, program: str, *arguments: str) -> None:
+    def _launch(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         import pyspark
 
         home = Path(pyspark.__file__).parent
@@ -72,6 +78,7 @@ class SparkCluster(PrivateServer):
                 stderr=log,
             )
         self._processes.append(process)
+        return process
 
     def _said(self, pattern: str) -> str:
         """Wait until the log says it, and return its last group, or all of it."""

@@ -25,7 +25,7 @@ from txtopo.config import Config
 from txtopo.errors import ConfigError, RunLostError
 from txtopo.runtime import start
 from txtopo.runtime.carrier import Carrier, LocalCarrier
-from txtopo.runtime.resident_carrier import ResidentCarrier
+from txtopo.runtime.resident.carrier import ResidentCarrier
 from txtopo.stages.outcome import judge
 
 if TYPE_CHECKING:

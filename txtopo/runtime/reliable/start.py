@@ -61,12 +61,12 @@ def start_reliable(
     from txtopo.runtime.resident.sockets import Keys
 
     keys = Keys.make()
-    from txtopo.runtime.resident.slots import ResidentSlots
+    from txtopo.runtime.resident.bolt_slots import BoltSlots
 
     jobs = SlotJobs(session if session is not None else open_session()[0], "bolts")
     program = compile_program(graph, config, jobs.fit(config.slots))
     scheduler = ThreadScheduler(f"txtopo-{graph.id}")
-    slots = ResidentSlots(jobs, keys, config, scheduler)
+    slots = BoltSlots(jobs, keys, config, scheduler)
     return _start(program, config, slots, scheduler, listeners, active=active)[0]
 
 
@@ -128,5 +128,11 @@ def _carrier(config: Config) -> str:
             f"carrier {config.carrier!r} cannot carry an at-least-once topology, whose bolts live "
             "longer than a Spark job; use carrier='resident' on Spark, or 'local'",
             setting="carrier",
+        )
+    if config.lost_slot == "rdd":
+        raise ConfigError(
+            "an at-least-once topology cannot go on with the carrier 'rdd', whose jobs end with "
+            "each batch; got lost_slot='rdd'; expected 'end', with which it waits for its slots",
+            setting="lost_slot",
         )
     return config.carrier

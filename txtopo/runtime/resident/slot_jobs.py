@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from txtopo.errors import ConfigError
-from txtopo.runtime.resident.slot_task import SlotTask, Work
 from txtopo.runtime.resident.sockets import Keys
+from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.session import is_classic
 from txtopo.runtime.spark_jobs import ClassicLabels, failure_of_job
 from txtopo.runtime.stage_task import PackedProgram
 from txtopo.stages.program import Program
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark import Broadcast, SparkContext
     from pyspark.sql import SparkSession
+
+Work = Literal["bolts", "stages"]
+"""What slots do: host the bolts of an at-least-once topology, or compute the stages of runs."""
+# Ten pings. Long enough for a driver that collects garbage, short enough not to keep a core from
+# others for nothing.
+SILENCE_S = 10.0
+
 
 POOL = "txtopo-resident"
 # Executors of a session that was just built come one after the other.
@@ -30,6 +40,50 @@ class Cores(NamedTuple):
 
     all: int
     free: int
+
+
+class SlotJobRunner(Protocol):
+    """What runs the tasks of slots: :class:`SlotJobs`, threads in tests, or a simulation."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no task can be run any more."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """The driver's host as tasks know it."""
+        ...
+
+    @property
+    def bind_host(self) -> str:
+        """The address that the driver listens at."""
+        ...
+
+    def start(self, program: Program) -> None:
+        """Take the program."""
+        ...
+
+    def run(self, slot: int, submission: int, keys: Keys, driver: str) -> None:
+        """Run the task of a slot and wait for its end; on a thread of its own.
+
+        Raises:
+            RunLostError: The task was lost; run it again.
+            TxtopoError: It cannot be run.
+        """
+        ...
+
+    def cancel(self, slot: int, submission: int) -> None:
+        """Cancel the task of a slot, also one that is about to start."""
+        ...
+
+    def cores(self) -> Cores:
+        """Return how many tasks can be run at the same time; on a thread of its own."""
+        ...
+
+    def close(self) -> None:
+        """Release what was taken."""
+        ...
 
 
 class SlotJobs:
@@ -80,14 +134,14 @@ class SlotJobs:
         Raises:
             ConfigError: There are not so many free cores; a slot keeps its core for good.
         """
-        cores = self._cores()
+        cores = self.cores()
         if wanted is not None and self._grows():
             return wanted
         waited_ms = 0
         while cores.free < (wanted or 1) and waited_ms < self._patience_ms(cores, wanted or 1):
             self._context._jvm.java.lang.Thread.sleep(_LOOK_MS)  # type: ignore[union-attr]
             waited_ms += _LOOK_MS
-            cores = self._cores()
+            cores = self.cores()
         if cores.free < (wanted or 1):
             raise ConfigError(
                 f"there are more slots than free cores; got slots={wanted or 1} with {cores.free} "
@@ -139,7 +193,8 @@ class SlotJobs:
         local = self._context._jsc.sc().isLocal()
         return 0 if local else EXECUTORS_WAIT_MS
 
-    def _cores(self) -> Cores:
+    def cores(self) -> Cores:
+        """Return how many tasks the executors can run at the same time."""
         scala = self._context._jsc.sc()
         executors = scala.statusStore().executorList(True)
         all = sum(executors.apply(at).maxTasks() for at in range(executors.size()))
@@ -153,3 +208,45 @@ class SlotJobs:
     def _grows(self) -> bool:
         conf = self._context.getConf()
         return str(conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTask:
+    """One slot as a function of (Spark partition, records).
+
+    Attributes:
+        packed: The program.
+        slot: Which slot it is.
+        submission: Which job of the slot this is.
+        keys: The keys of the run.
+        driver: Where the driver listens.
+        work: What it does there.
+        silence_s: After so many seconds without a word of the driver the task ends itself.
+    """
+
+    packed: Broadcast[PackedProgram]
+    slot: int
+    submission: int
+    keys: Keys
+    driver: str
+    work: Work
+    silence_s: float = SILENCE_S
+
+    def __call__(self, partition: int, records: Iterable[object]) -> Iterator[object]:
+        """Host the slot. The records, of which there are none, are read to the end: PySpark uses
+        the worker of a task that has not for no other."""
+        # Here, since the driver pickles the class by its name, and only workers need ZeroMQ then.
+        from txtopo.runtime.resident.hosts import BoltHost, StageHost
+
+        deque(records, maxlen=0)
+        host = BoltHost if self.work == "bolts" else StageHost
+        host(
+            self.packed.value.unpack(),
+            self.slot,
+            self.submission,
+            self.keys,
+            self.driver,
+            self.silence_s,
+            ThreadScheduler("slot").now,
+        ).run()
+        return iter(())

@@ -98,6 +98,88 @@ class Faults:
         return replace(self, **dict.fromkeys(kinds, 0.0))
 
 
+@dataclass(frozen=True, slots=True)
+class SlotFaults:
+    """What may go wrong with resident slots; see :mod:`txtopo.testing.simulation.slots`.
+
+    Attributes:
+        worker_dies: The Python worker of a task dies while it works.
+        executor_lost: An executor is lost while its task works; Spark may repeat the task.
+        stillborn: A worker dies before it has said hello.
+        unready: A worker dies when it has said hello, before it is ready.
+        broken: A job ends in a way that no other one could mend.
+        freeze: A task stands still for a while, in the middle of its work.
+        hang: A task never comes to the end of its work.
+        disconnect: The connection to a task is lost, and the task lives.
+        copy: Spark runs a second copy of a task.
+        straggler: A task of an earlier job says hello.
+        message_late: A message takes seconds; those behind it on the connection wait.
+        message_doubled: A message arrives a second time, somewhat later.
+        core_away: A core is gone for a while, with the executor that had it.
+        core_gone: A core is gone for good.
+        cancel: A chain of levels is cancelled.
+        stop: The run is stopped before everything is done.
+        spark_slow: Spark takes seconds to answer a question.
+    """
+
+    worker_dies: float = 0.0
+    executor_lost: float = 0.0
+    stillborn: float = 0.0
+    unready: float = 0.0
+    broken: float = 0.0
+    freeze: float = 0.0
+    hang: float = 0.0
+    disconnect: float = 0.0
+    copy: float = 0.0
+    straggler: float = 0.0
+    message_late: float = 0.0
+    message_doubled: float = 0.0
+    core_away: float = 0.0
+    core_gone: float = 0.0
+    cancel: float = 0.0
+    stop: float = 0.0
+    spark_slow: float = 0.0
+
+    @classmethod
+    def kinds(cls) -> tuple[str, ...]:
+        """Return the names of all kinds."""
+        return tuple(field.name for field in fields(cls))
+
+    @classmethod
+    def drawn(cls, chance: random.Random) -> SlotFaults:
+        """Draw which kinds a seed has, and how often each happens."""
+        rates = {}
+        for kind in cls.kinds():
+            wanted, scale = chance.random() < 0.45, chance.random()
+            rates[kind] = _SLOTS_MOST[kind] * 10 ** (-1.0 * scale) if wanted else 0.0
+        return cls(**rates)
+
+    def without(self, kinds: Collection[str]) -> SlotFaults:
+        """Return these faults without some kinds."""
+        return replace(self, **dict.fromkeys(kinds, 0.0))
+
+
+# The highest chance of each kind, at each order, message, job or second.
+_SLOTS_MOST = {
+    "worker_dies": 0.1,
+    "executor_lost": 0.1,
+    "stillborn": 0.4,
+    "unready": 0.3,
+    "broken": 0.01,
+    "freeze": 0.1,
+    "hang": 0.05,
+    "disconnect": 0.1,
+    "copy": 0.4,
+    "straggler": 0.4,
+    "message_late": 0.1,
+    "message_doubled": 0.2,
+    "core_away": 0.05,
+    "core_gone": 0.02,
+    "cancel": 0.2,
+    "stop": 0.005,
+    "spark_slow": 0.5,
+}
+
 # The highest probability of each kind. A transaction passes about twenty checkpoints, so the most
 # common kinds hit every second transaction. With more, hardly any would commit.
 _MOST = {
@@ -159,7 +241,9 @@ class Chaos:
             it is passed, from 1.
     """
 
-    def __init__(self, chance: random.Random, faults: Faults, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, chance: random.Random, faults: Faults | SlotFaults, tell: Callable[[str], None]
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self.healed = False
         self.crash_at: list[tuple[str, int]] = []

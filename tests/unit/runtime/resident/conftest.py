@@ -1,16 +1,30 @@
-"""A carrier of one slot, which is a thread."""
+"""Carriers of one slot, which is a thread."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
-from tests.unit.runtime.resident.held import Slots
+from tests.unit.runtime.resident.held import Limited, Slots
+from txtopo.runtime.resident.slot_runner import SlotLimits
 
 
 @pytest.fixture
-def one() -> Iterator[Slots]:
-    slots = Slots(1)
-    yield slots
-    slots.close()
+def limited() -> Iterator[Limited]:
+    """Make one that waits for its slot as long as is said."""
+    with ExitStack() as stack:
+
+        def make(limits: SlotLimits) -> Slots:
+            slots = Slots(1, limits=limits)
+            stack.callback(slots.close)
+            return slots
+
+        yield make
+
+
+@pytest.fixture
+def one(limited: Limited) -> Slots:
+    """One that waits as in a run."""
+    return limited(SlotLimits())

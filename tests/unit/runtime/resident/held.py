@@ -24,9 +24,11 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import RunLostError
 from txtopo.metadata import Json
+from txtopo.runtime.carrier import Carrier
+from txtopo.runtime.resident.carrier import ResidentCarrier
+from txtopo.runtime.resident.hosts import StageHost
+from txtopo.runtime.resident.slot_runner import LIMITS, SlotLimits
 from txtopo.runtime.resident.sockets import Keys
-from txtopo.runtime.resident.stage_host import StageHost
-from txtopo.runtime.resident_carrier import ResidentCarrier
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.spouts.spout import TransactionalEmitter
 from txtopo.stages.outcome import RunOutcome, judge
@@ -36,17 +38,25 @@ from txtopo.topology.component import Component, Role
 from txtopo.tuples import Fields, Tuple
 
 DIED = RunLostError("a python worker of the job died", counted=True, cancelled=False)
+CONFIG = Config(backoff_s=0.01, backoff_max_s=0.02)
 AWAY = RunLostError("the executor was lost", counted=False, cancelled=False)
 
 
 class Slots:
     """A carrier whose slots are threads."""
 
-    def __init__(self, slots: int, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        slots: int,
+        now: Callable[[], float] = time.monotonic,
+        limits: SlotLimits = LIMITS,
+        config: Config = CONFIG,
+        replacement: Callable[[], Carrier] | None = None,
+    ) -> None:
         self.jobs = ThreadJobs(StageHost, now)
-        config = Config(backoff_s=0.01, backoff_max_s=0.02)
+        scheduler = ThreadScheduler("txtopo-test-slots")
         self.carrier = ResidentCarrier(
-            self.jobs, Keys.make(), config, slots, ThreadScheduler("txtopo-test-slots")
+            self.jobs, Keys.make(), config, slots, scheduler, limits, replacement
         )
         self.threads = ThreadPoolExecutor(4)
 
@@ -65,15 +75,18 @@ class Slots:
         slots, scheduler = self.carrier._slots, self.carrier._scheduler
 
         def lose() -> None:
-            owner = slots.lives.places[slot].owner
+            owner = slots.slots[slot].owner
             assert owner is not None
-            slots.lives._unreachable(owner)
+            slots._runner._unreachable(owner)
 
         scheduler.post(lose)
 
     def close(self) -> None:
         self.carrier.close()
         self.threads.shutdown()
+
+
+Limited = Callable[[SlotLimits], Slots]
 
 
 class Gate(Shared):

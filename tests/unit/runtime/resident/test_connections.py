@@ -10,11 +10,11 @@ import pytest
 import zmq
 
 from tests.harness.servers.tcp_proxy import TcpProxy
-from tests.unit.runtime.resident.held import Gate, Slots, held, txids
+from tests.unit.runtime.resident.held import Gate, Limited, held, txids
 from tests.unit.runtime.resident.threads import HOST, LIMIT_S, ThreadJobs, wait_until
 from tests.unit.stages.running import run_of
 from txtopo.errors import RunLostError
-from txtopo.runtime.resident import lives, stage_slots
+from txtopo.runtime.resident.slot_runner import SlotLimits
 from txtopo.runtime.resident.sockets import Keys
 
 pytestmark = pytest.mark.integration
@@ -37,29 +37,26 @@ def proxies(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[TcpProxy]]:
 
 
 def test_who_loses_its_connection_does_not_go_on_by_another(
-    proxies: list[TcpProxy], one: Slots, monkeypatch: pytest.MonkeyPatch
+    proxies: list[TcpProxy], limited: Limited
 ) -> None:
     """Else an order or an answer that was on its way would be missed by nobody."""
-    monkeypatch.setattr(lives, "SILENT_S", 0.5)
+    one = limited(SlotLimits(silent_s=0.5))
     gate = Gate(txid=0)
     one.start(held(gate))
     assert txids(one.process(run_of(1)).result(LIMIT_S)) == [1]
-    place = one.carrier._slots.lives.places[0]
-    life = place.life
+    slots = one.carrier._slots.slots
+    life = slots[0].life
 
     proxies[0].cut()
     proxies[0].mend()
 
-    wait_until(lambda: place.life != life)
+    wait_until(lambda: slots[0].life != life)
     assert txids(one.process(run_of(1, first=2)).result(LIMIT_S)) == [2]
 
 
-def test_who_cannot_answer_any_more_ends(
-    proxies: list[TcpProxy], one: Slots, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_cannot_answer_any_more_ends(proxies: list[TcpProxy], limited: Limited) -> None:
     """At once, and by itself: it does not wait for a way to say it."""
-    monkeypatch.setattr(lives, "SILENT_S", LIMIT_S)
-    monkeypatch.setattr(stage_slots, "REASON_S", LIMIT_S)
+    one = limited(SlotLimits(silent_s=LIMIT_S, reason_s=LIMIT_S))
     gate = Gate()
     one.start(held(gate))
     lost = one.process(run_of(1))
@@ -77,12 +74,9 @@ def test_who_cannot_answer_any_more_ends(
     assert one.jobs.cancelled == []
 
 
-def test_a_slot_that_hangs_without_a_connection_is_started_again(
-    one: Slots, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slot_that_hangs_without_a_connection_is_started_again(limited: Limited) -> None:
     """User code keeps it from noticing that the driver is gone, and Spark notices nothing."""
-    monkeypatch.setattr(lives, "SILENT_S", 0.5)
-    monkeypatch.setattr(stage_slots, "REASON_S", 0.2)
+    one = limited(SlotLimits(silent_s=0.5, reason_s=0.2))
     gate = Gate()
     one.start(held(gate))
     lost = one.process(run_of(1))

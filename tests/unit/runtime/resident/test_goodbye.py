@@ -11,7 +11,7 @@ from tests.unit.runtime.reliable.test_handle import Kept
 from tests.unit.runtime.resident.threads import LIMIT_S, Resident, wait_until
 from txtopo import Config, TopologyBuilder
 from txtopo.runtime import ErrorReported
-from txtopo.runtime.resident import lives
+from txtopo.runtime.resident.slot_runner import SlotLimits
 from txtopo.testing import FeederSpout
 
 pytestmark = pytest.mark.integration
@@ -40,16 +40,15 @@ class Unclean(Forward):
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, FrozenError, Unprintable])
-def test_what_cleanup_raises_is_told(
-    error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lives, "STOP_S", LIMIT_S / 3)  # however slow the machine is
+def test_what_cleanup_raises_is_told(error: type[Exception]) -> None:
+    limits = SlotLimits(stop_s=LIMIT_S / 3)  # however slow the machine is
     kept = Kept()
     builder = TopologyBuilder()
     builder.set_spout("words", FeederSpout(WORD))
     builder.set_bolt("unclean", Unclean(error), 3).shuffle_grouping("words")
 
-    with Resident(builder.build_topology(), Config(), slots=2, listeners=[kept]) as resident:
+    topology = builder.build_topology()
+    with Resident(topology, Config(), slots=2, listeners=[kept], limits=limits) as resident:
         wait_until(lambda: resident.run.status == "running")
 
     told = [change for change in kept.changes if isinstance(change, ErrorReported)]

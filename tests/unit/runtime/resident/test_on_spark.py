@@ -65,7 +65,7 @@ def lost(run: ReliableRun) -> int:
 def wait_for_cores(spark: SparkSession) -> None:
     """Wait until Spark has ended the tasks of other tests."""
     jobs = SlotJobs(spark, "bolts")
-    wait_until(lambda: jobs._cores().free == 2)
+    wait_until(lambda: jobs.cores().free == 2)
 
 
 def test_more_slots_than_free_cores_are_refused_before_anything_runs(

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from txtopo.runtime.resident.messages import lives_of
-from txtopo.runtime.resident.peers import Peers
 from txtopo.runtime.resident.sockets import Keys, listening
+from txtopo.runtime.resident.transport import Peers
+from txtopo.runtime.resident.wire import lives_of
 from txtopo.stages.anchoring.sending import Sealed
 
 pytestmark = pytest.mark.integration

@@ -18,9 +18,8 @@ from tests.unit.runtime.resident.threads import (
 )
 from txtopo import BasicBolt, Config, ReliableTopology, TopologyBuilder, Tuple
 from txtopo.collector import BatchOutputCollector
-from txtopo.runtime.resident.slot_host import SlotHost
+from txtopo.runtime.resident.hosts import BoltHost, StageHost
 from txtopo.runtime.resident.sockets import Keys
-from txtopo.runtime.resident.stage_host import StageHost
 from txtopo.stages.program import compile_program
 from txtopo.testing import FeederSpout
 
@@ -34,9 +33,9 @@ def forwarding(feeder: FeederSpout) -> ReliableTopology:
     return builder.build_topology()
 
 
-@pytest.mark.parametrize("kind", [SlotHost, StageHost])
+@pytest.mark.parametrize("kind", [BoltHost, StageHost])
 def test_a_task_that_hears_nothing_of_the_driver_ends(
-    kind: type[SlotHost] | type[StageHost],
+    kind: type[BoltHost] | type[StageHost],
 ) -> None:
     program = compile_program(forwarding(FeederSpout(WORD)).graph, Config(), 1)
     driver = f"tcp://{HOST}:9"  # there is nobody

@@ -27,8 +27,8 @@ def topology(feeder: FeederSpout) -> ReliableTopology:
 
 
 def is_ready(resident: Resident, submission: int) -> bool:
-    places = resident.slots.places
-    return bool(places) and places[0].ready and places[0].submission == submission
+    slots = resident.slots.slots
+    return bool(slots) and slots[0].ready and slots[0].submission == submission
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from txtopo import (
     is_tick,
 )
 from txtopo.collector import BatchOutputCollector
-from txtopo.runtime.resident import messages
+from txtopo.runtime.resident import wire
 from txtopo.runtime.resident.sockets import Keys, connected
 from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room
 from txtopo.stages.program import compile_program
@@ -176,12 +176,12 @@ def test_an_envelope_for_another_life_is_not_worked_on() -> None:
 
     with Resident(noting(feeder, seen), Config()) as resident:
         wait_until(lambda: resident.run.status == "running")
-        place = resident.slots.places[0]
+        place = resident.slots.slots[0]
         assert resident.jobs.keys is not None
         assert place.endpoint is not None
         push = connected(context, zmq.PUSH, resident.jobs.keys, place.endpoint)
         for life in (place.life + 1, place.life):
-            push.send_multipart((messages.lives_frame(life, 99), record))
+            push.send_multipart((wire.lives_frame(life, 99), record))
         wait_until(lambda: ("a", "first") in seen.notes)
         push.close()
 
@@ -204,16 +204,16 @@ def test_a_stranger_can_put_nothing_in(stranger: str) -> None:
         assert ours is not None
         if stranger == "no keys":
             socket = context.socket(zmq.DEALER)
-            socket.routing_id = messages.new_identity(1)
+            socket.routing_id = wire.new_identity(1)
             socket.linger = 0
             socket.connect(resident.jobs.driver)
         else:
             keys = ours if stranger == "own keys" else Keys.make()
-            identity = messages.new_identity(1)
+            identity = wire.new_identity(1)
             socket = connected(context, zmq.DEALER, keys, resident.jobs.driver, identity)
         # It says that it is the task of slot 0 from now on.
         claim = f"tcp://{HOST}:9".encode()
-        socket.send_multipart((messages.HELLO, messages.slot_frame(0), claim))
+        socket.send_multipart((wire.HELLO, wire.slot_frame(0), claim))
         limit_s = LIMIT_S if stranger == "own keys" else 1.5
         answered = socket.poll(int(1000 * limit_s)) != 0
         lost = resident.driver.meter.slots_lost

@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from tests.unit.runtime.carrying import BATCHES, carry, contents, counting
-from tests.unit.runtime.resident.held import AWAY, DIED, Commits, Gate, Mute, Slots, held, txids
+from tests.unit.runtime.resident.held import (
+    AWAY,
+    DIED,
+    Commits,
+    Gate,
+    Limited,
+    Mute,
+    Slots,
+    held,
+    txids,
+)
 from tests.unit.runtime.resident.threads import LIMIT_S, SILENCE_S, Clock, wait_until
 from tests.unit.stages.running import (
     RowsSpout,
@@ -24,18 +34,16 @@ from tests.unit.stages.running import (
 from txtopo.bolts.bolt import BasicBolt
 from txtopo.errors import RunLostError
 from txtopo.runtime.carrier import LocalCarrier
-from txtopo.runtime.resident import lives, stage_slots
-from txtopo.runtime.resident.stage_slots import CANCEL_S
+from txtopo.runtime.resident.orders import CANCEL_S
+from txtopo.runtime.resident.slot_runner import SlotLimits
 from txtopo.topology.component import Role
 from txtopo.tuples import Tuple
 
 pytestmark = pytest.mark.integration
 
 
-def wait_for_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the driver wait for it however slowly the test gives it."""
-    monkeypatch.setattr(stage_slots, "REASON_S", LIMIT_S)
-    monkeypatch.setattr(lives, "SILENT_S", LIMIT_S)
+# The driver waits for the reason of a loss, however slowly the test gives it.
+PATIENT = SlotLimits(silent_s=LIMIT_S, reason_s=LIMIT_S)
 
 
 @pytest.mark.parametrize(("tasks", "slots"), [(1, 2), (3, 2), (2, 3)])
@@ -72,10 +80,10 @@ def test_a_worker_that_dies_fails_the_run_that_it_worked_on_and_the_next_life_go
 
 
 def test_a_connection_that_is_lost_may_be_the_first_sign_of_a_dead_worker(
-    one: Slots, monkeypatch: pytest.MonkeyPatch
+    limited: Limited,
 ) -> None:
     """A ping may find it out before Spark tells of it; the batch must not be spared for that."""
-    wait_for_the_reason(monkeypatch)
+    one = limited(PATIENT)
     gate = Gate()
     one.start(held(gate))
     lost = one.process(run_of(1))
@@ -88,10 +96,8 @@ def test_a_connection_that_is_lost_may_be_the_first_sign_of_a_dead_worker(
     gate.opened.set()
 
 
-def test_a_connection_that_is_lost_for_no_reason_fails_its_run_as_well(
-    one: Slots, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stage_slots, "REASON_S", 0.2)
+def test_a_connection_that_is_lost_for_no_reason_fails_its_run_as_well(limited: Limited) -> None:
+    one = limited(SlotLimits(reason_s=0.2))
     gate = Gate()
     one.start(held(gate))
     lost = one.process(run_of(1))
@@ -138,11 +144,9 @@ def test_what_an_earlier_life_answers_is_not_heard(one: Slots) -> None:
     assert txids(one.process(replace(run_of(2), tag="third")).result(LIMIT_S)) == [1, 2]
 
 
-def test_a_cancelled_run_ends_at_once_and_its_late_answer_is_dropped(
-    one: Slots, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cancelled_run_ends_at_once_and_its_late_answer_is_dropped(limited: Limited) -> None:
     # However slow the machine is, the slot is given the time to end by itself.
-    monkeypatch.setattr(stage_slots, "CANCEL_S", LIMIT_S)
+    one = limited(SlotLimits(cancel_s=LIMIT_S))
     gate = Gate()
     one.start(held(gate))
     run = run_of(1)
@@ -187,7 +191,7 @@ def test_commits_go_first_then_lower_txids(one: Slots) -> None:
     pending: list[Future[Any]] = [one.process(run_of(1, first=txid)) for txid in (3, 2)]
     attempt = processed.run.attempts[0]
     pending.append(one.threads.submit(lambda: one.carrier.commit(processed, attempt)))
-    wait_until(lambda: len(one.carrier._slots._desks[0].waiting) == 3)
+    wait_until(lambda: len(one.carrier._slots.queues[0].waiting) == 3)
     gate.opened.set()
     for each in (blocking, *pending):
         each.result(LIMIT_S)
@@ -195,19 +199,17 @@ def test_commits_go_first_then_lower_txids(one: Slots) -> None:
     assert gate.order == ["emits 1", "emits 4", "commits 1", "emits 2", "emits 3"]
 
 
-def test_runs_do_not_wait_for_a_slot_that_does_not_come_to_life(
-    one: Slots, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_do_not_wait_for_a_slot_that_does_not_come_to_life(limited: Limited) -> None:
     """They fail for the reason, even if the connection is lost before that is known."""
-    wait_for_the_reason(monkeypatch)
+    one = limited(PATIENT)
     one.jobs.kind = Mute
     one.start(held(Gate()))
-    places = one.carrier._slots.lives.places
+    slots, queues = one.carrier._slots.slots, one.carrier._slots.queues
     waiting = one.process(run_of(1))
 
-    wait_until(lambda: bool(places[0].owner and one.carrier._slots._desks[0].waiting))
+    wait_until(lambda: bool(slots[0].owner and queues[0].waiting))
     one.jobs.kill(0, 1, AWAY)
-    wait_until(lambda: places[0].submission == 2 and bool(places[0].owner))
+    wait_until(lambda: slots[0].submission == 2 and bool(slots[0].owner))
     one.lose_connection(0)
     one.jobs.kill(0, 2, DIED)
     with pytest.raises(RunLostError, match="a python worker") as caught:

@@ -12,10 +12,11 @@ from txtopo.errors import RunLostError
 from txtopo.runtime.handle import RecentProgress, ReliableRun
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.driver import ReliableDriver, ReliableParts
-from txtopo.runtime.resident.slot_host import SlotHost
-from txtopo.runtime.resident.slots import ResidentSlots
+from txtopo.runtime.resident.bolt_slots import BoltSlots
+from txtopo.runtime.resident.hosts import BoltHost, StageHost
+from txtopo.runtime.resident.slot_jobs import Cores
+from txtopo.runtime.resident.slot_runner import LIMITS, SlotLimits
 from txtopo.runtime.resident.sockets import Keys
-from txtopo.runtime.resident.stage_host import StageHost
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.stages.program import Program, compile_program
 from txtopo.testing import Shared
@@ -33,13 +34,13 @@ class ThreadJobs:
 
     def __init__(
         self,
-        kind: type[SlotHost] | type[StageHost] = SlotHost,
+        kind: type[BoltHost] | type[StageHost] = BoltHost,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.kind = kind
         self.now = now
         self.stopped = False
-        self.hosts: list[SlotHost | StageHost] = []
+        self.hosts: list[BoltHost | StageHost] = []
         self.keys: Keys | None = None
         self.driver = ""
         self.cancelled: list[tuple[int, int]] = []
@@ -80,6 +81,9 @@ class ThreadJobs:
         if issubclass(self.kind, StageHost) and not self._ends[slot, submission].done():
             self.kill(slot, submission, RunLostError("cancelled", counted=False, cancelled=True))
 
+    def cores(self) -> Cores:
+        return Cores(len(self.hosts), 0)
+
     def close(self) -> None:
         pass
 
@@ -113,11 +117,13 @@ class Resident:
         slots: int = 1,
         listeners: Sequence[TopologyListener] = (),
         now: Callable[[], float] = time.monotonic,
+        limits: SlotLimits = LIMITS,
+        jobs: ThreadJobs | None = None,
     ) -> None:
-        self.jobs = ThreadJobs(now=now)
+        self.jobs = jobs or ThreadJobs(now=now)
         scheduler = ThreadScheduler("txtopo-test")
         program = compile_program(topology.graph, config, slots)
-        self.slots = ResidentSlots(self.jobs, Keys.make(), config, scheduler)
+        self.slots = BoltSlots(self.jobs, Keys.make(), config, scheduler, limits)
         recent = RecentProgress(Progressed)
         parts = ReliableParts(program, config, self.slots, scheduler)
         self.driver = ReliableDriver(parts, [recent, *listeners], active=True)

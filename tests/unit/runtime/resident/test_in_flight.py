@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txtopo.runtime.resident.accounts import DRIVER, Accounts
+from txtopo.runtime.resident.in_flight import DRIVER, InFlightCounts
 
 
 @given(st.lists(st.tuples(st.sampled_from([1, 2]), st.integers(1, 9)), max_size=20), st.data())
@@ -13,7 +13,7 @@ def test_reports_in_any_order_leave_nothing_and_never_less(
     envelopes: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     """Each envelope is reported by who sent it and by who consumed it, over two connections."""
-    accounts = Accounts()
+    accounts = InFlightCounts()
     accounts.begin(1)
     accounts.begin(2)
     told = [(what, *each) for each in envelopes for what in ("sent", "consumed")]
@@ -30,7 +30,7 @@ def test_reports_in_any_order_leave_nothing_and_never_less(
 
 
 def test_what_a_lost_life_had_sent_is_taken_for_consumed() -> None:
-    accounts = Accounts()
+    accounts = InFlightCounts()
     for life in (1, 2):
         accounts.begin(life)
     accounts.sent(1, 2, 10)
@@ -41,7 +41,7 @@ def test_what_a_lost_life_had_sent_is_taken_for_consumed() -> None:
 
 
 def test_what_is_sent_to_a_lost_life_is_not_told() -> None:
-    accounts = Accounts()
+    accounts = InFlightCounts()
     for life in (1, 2):
         accounts.begin(life)
 
@@ -50,7 +50,7 @@ def test_what_is_sent_to_a_lost_life_is_not_told() -> None:
 
 
 def test_the_driver_counts_what_it_sends_by_itself() -> None:
-    accounts = Accounts()
+    accounts = InFlightCounts()
     accounts.begin(1)
 
     assert accounts.consumed(DRIVER, 1, 10) == 10

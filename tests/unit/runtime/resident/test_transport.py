@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from tests.unit.runtime.resident.threads import HOST, LIMIT_S, wait_until
-from txtopo.runtime.resident.messages import END, new_identity
-from txtopo.runtime.resident.post_office import PostOffice
 from txtopo.runtime.resident.sockets import Keys
+from txtopo.runtime.resident.transport import DriverSocket
+from txtopo.runtime.resident.wire import END, new_identity
 from txtopo.runtime.scheduler import ThreadScheduler
 
 pytestmark = pytest.mark.integration
@@ -20,7 +20,7 @@ def test_who_speaks_after_the_end_does_not_hold_it_up() -> None:
     scheduler, closed = ThreadScheduler("txtopo-test-office"), threading.Event()
 
     def open_and_close() -> None:
-        office = PostOffice(Keys.make(), HOST, scheduler, lambda _: None, lambda _: None)
+        office = DriverSocket(Keys.make(), HOST, scheduler, lambda _: None, lambda _: None)
         office.open()
         office.close(closed.set)
         wait_until(lambda: bool(office._inner.closed))

@@ -1,6 +1,6 @@
-"""Messages between the driver and the slots: a kind, a slot, and what belongs to it.
+"""The wire format between the driver and the slots: a kind, a slot, and a payload. No sockets.
 
-Payloads are pickled: both ends are this program, and only it has the keys of the connection.
+Payloads are pickled: both ends are this program, and nobody else has the keys of the connection.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from txtopo.stages.anchoring.envelope import Complaint, SlotReport
 from txtopo.stages.pickling import loads, pack
+from txtopo.stages.program import Chain, Run
 from txtopo.stages.user_errors import pickled_error, traceback_of, unpickled_error
 
 # From a slot. Hello: where it listens. Report: a Said. Answer: number and addresses, then records.
@@ -35,11 +36,11 @@ _LIVES = struct.Struct("<qq")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a slot has to say about a work.
+    """A slot's report of a work, as it travels.
 
     Attributes:
-        report: Its report, in which *consumed* and *sent* are not looked at.
-        sent: What it sent to which life.
+        report: The report; its *consumed* and *sent* are not used.
+        sent: Tuples that it sent, by slot and life of the receiver.
         consumed: Tuples by the life of their sender.
     """
 
@@ -49,7 +50,7 @@ class Said:
 
 
 def new_identity(submission: int) -> bytes:
-    """Return what a task of a slot's job is called."""
+    """Return a new identity for a task of a slot's job."""
     return os.urandom(12) + _SLOT.pack(submission)
 
 
@@ -71,7 +72,7 @@ def slot_of(frame: bytes) -> int:
 
 
 def lives_frame(receiver: int, sender: int) -> bytes:
-    """Return what stands before an envelope that goes from slot to slot."""
+    """Return the frame before an envelope that goes from slot to slot."""
     return _LIVES.pack(receiver, sender)
 
 
@@ -82,7 +83,7 @@ def lives_of(frame: bytes) -> tuple[int, int]:
 
 
 def pack_said(said: Said) -> bytes:
-    """Return it as it travels; errors keep their text where they cannot be pickled."""
+    """Pack a report. Errors that cannot be pickled keep their text."""
     report = said.report
     complaints = [_packed(each) for each in report.complaints]
     crash = None if report.crash is None else _packed(report.crash)
@@ -111,3 +112,35 @@ def _packed(complaint: Complaint) -> _Packed:
 def _unpacked(packed: _Packed) -> Complaint:
     component, task, pickled, note = packed
     return Complaint(component, task, unpickled_error(pickled, component, note))
+
+
+Record = tuple[int, bytes]
+"""(address, payload)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageOrder:
+    """One level of a run, for one slot to compute.
+
+    Attributes:
+        number: Its number; no other order of the topology's start has it.
+        chain: The chain.
+        run: The run.
+        level: The level.
+    """
+
+    number: int
+    chain: Chain
+    run: Run
+    level: int
+
+
+def pack_answer(number: int, records: list[Record]) -> list[bytes]:
+    """Pack an answer: payloads as they are, one frame each."""
+    return [pack((number, [address for address, _ in records])), *(each for _, each in records)]
+
+
+def unpack_answer(frames: list[bytes]) -> tuple[int, list[Record]]:
+    """Return (number of the order, what its stage yielded)."""
+    number, addresses = loads(frames[0])
+    return number, list(zip(addresses, frames[1:], strict=True))

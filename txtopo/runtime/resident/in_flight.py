@@ -1,9 +1,10 @@
-"""Accounts: how many tuples are on their way from one slot to another. Pure.
+"""InFlightCounts: how many tuples are on their way from one slot to another. Pure.
 
-A slot reports what it sent, and another what it consumed; the two come over different connections,
-in any order. The driver adds up both and must not get below zero, nor keep what will never be
-consumed. So what was consumed before it was told as sent waits here, and when a life ends, what it
-had sent is taken for consumed: it may have been lost with it.
+One slot reports the tuples that it sent, another one those that it consumed. The two reports come
+over different connections, in any order. The driver adds both up; its sum must not get below zero,
+nor keep tuples that will never be consumed. So tuples that were consumed before they were reported
+as sent wait here, and when a life ends, the tuples that it had sent count as consumed: they may
+have been lost with it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ DRIVER = 0
 """Stands for the life of the driver, which counts what it sends by itself."""
 
 
-class Accounts:
-    """What lives have sent each other. Used on the loop."""
+class InFlightCounts:
+    """Tuples that lives have sent each other. Used on the loop."""
 
     def __init__(self) -> None:
         self._living: set[int] = set()
@@ -25,11 +26,11 @@ class Accounts:
         self._ahead: Counter[Pair] = Counter()
 
     def begin(self, life: int) -> None:
-        """Know a life from now on, as receiver and as sender."""
+        """Count a life from now on, as receiver and as sender."""
         self._living.add(life)
 
     def sent(self, sender: int, receiver: int, tuples: int) -> int:
-        """Take note of what was sent; return how much of it the driver is to be told."""
+        """Count sent tuples; return how many of them the driver is told."""
         if sender not in self._living or receiver not in self._living:
             return 0
         early = min(tuples, self._ahead[sender, receiver])
@@ -38,7 +39,7 @@ class Accounts:
         return tuples - early
 
     def consumed(self, sender: int, receiver: int, tuples: int) -> int:
-        """Take note of what was consumed; return how much of it the driver is to be told."""
+        """Count consumed tuples; return how many of them the driver is told."""
         if sender == DRIVER:
             return tuples
         if sender not in self._living:
@@ -49,7 +50,7 @@ class Accounts:
         return known
 
     def end(self, life: int) -> Counter[int]:
-        """Forget a life; return what each other life may wait for in vain."""
+        """Forget a life; return, by life, the tuples that the others wait for in vain."""
         self._living.discard(life)
         lost: Counter[int] = Counter()
         for sender, receiver in [pair for pair in self._under_way if life in pair]:

@@ -1,14 +1,18 @@
-"""SlotHost: what runs in the Spark task of a slot, a loop until the driver ends it.
+"""Hosts: what runs in the Spark task of a slot, a loop until the driver ends it.
 
-One thread does everything: it takes in all that has come, lets the slot work on it, sends what came
-of it, and waits. ZeroMQ's own threads receive, encrypt and send meanwhile.
+:class:`StageHost` computes the stages of a transactional topology. :class:`BoltHost` hosts the
+bolts of an at-least-once topology; the rest is about that.
 
-What came of a work leaves in parts, see :mod:`txtopo.stages.anchoring.slot`. The thread that
+One thread does everything: it reads all messages that have come, has the slot process them, sends
+the results, and waits. ZeroMQ's own threads receive, encrypt and send meanwhile.
+
+The results of a work leave in parts, see :mod:`txtopo.stages.anchoring.slot`. The thread that
 works owns the sockets, so it sends a part by itself, in the middle of the work: that puts the part
 into the socket's queue and returns, and ZeroMQ's thread sends it, whatever ``execute`` does next. A
-second thread only beats the pulse. Before a part is sent the driver is listened to: a work may take
-longer than lives of other slots, and what is sent to an earlier life is lost. Whether this slot is
-cut off meanwhile does not matter until the work has ended: nobody hears it any more.
+second thread only beats the pulse. Before a part is sent, the driver's messages are read: other
+slots may have begun new lives since the work began, and what is sent to an earlier life is lost.
+Whether this slot was cut off meanwhile does not matter until the work has ended, since the driver
+drops its reports anyway.
 """
 
 from __future__ import annotations
@@ -20,24 +24,24 @@ from collections.abc import Callable
 import zmq
 
 from txtopo.collector import BEAT_S, Pulse
-from txtopo.runtime.resident import messages
-from txtopo.runtime.resident.accounts import DRIVER
-from txtopo.runtime.resident.link import DriverLink
-from txtopo.runtime.resident.messages import Said
-from txtopo.runtime.resident.peers import Peers
+from txtopo.runtime.resident import wire
+from txtopo.runtime.resident.in_flight import DRIVER
 from txtopo.runtime.resident.sockets import Keys, listening
+from txtopo.runtime.resident.transport import Peers, TaskSocket
+from txtopo.runtime.resident.wire import Said, StageOrder, pack_answer
 from txtopo.runtime.scheduler import Beat, this_thread
 from txtopo.stages.anchoring.envelope import SlotReport, tuples_in
 from txtopo.stages.anchoring.slot import Outcome, Slot
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import Program
+from txtopo.stages.stages import run_stage
 
-# So that reports, and with them acks, do not wait for all of a long backlog.
+# A bound on one work, so that reports and acks do not wait for the end of a long backlog.
 WORK_TUPLES_MAX = 20_000
 
 
-class SlotHost:
-    """Hosts one slot for as long as its task runs.
+class BoltHost:
+    """Hosts the bolts of one slot for as long as its task runs.
 
     Args:
         program: The topology.
@@ -45,7 +49,7 @@ class SlotHost:
         submission: Which job of the slot this is.
         keys: The keys of the run.
         driver: Where the driver listens.
-        silence_s: After so many seconds without a word of the driver the task ends itself.
+        silence_s: After so many seconds without a message of the driver the task ends itself.
         now: Seconds on a clock that only goes forward.
     """
 
@@ -75,13 +79,13 @@ class SlotHost:
         self._consuming: deque[tuple[int, int]] = deque()
         self._tuples = 0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._link = DriverLink(self._context, slot, submission, keys, driver, silence_s, now)
+        self._link = TaskSocket(self._context, slot, submission, keys, driver, silence_s, now)
         self._inbox, port = listening(self._context, zmq.PULL, keys, self._link.address)
         self._peers = Peers(self._context, keys)
         self._poller = zmq.Poller()
         self._poller.register(self._link.socket, zmq.POLLIN)
         self._poller.register(self._inbox, zmq.POLLIN)
-        self._link.say(messages.HELLO, f"tcp://{self._link.address}:{port}".encode())
+        self._link.say(wire.HELLO, f"tcp://{self._link.address}:{port}".encode())
 
     @property
     def over(self) -> bool:
@@ -114,15 +118,15 @@ class SlotHost:
 
     def _listen(self) -> None:
         self._hear()
-        # Slots that are busy with each other must not keep the driver's envelopes waiting, nor it
-        # theirs: each gets a share.
+        # The driver's envelopes must not wait for those of other slots, nor the other way round, so
+        # each gets a share.
         while self._tuples < 2 * WORK_TUPLES_MAX:
             try:
                 lives, record = self._inbox.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            receiver, sender = messages.lives_of(lives)
-            # It may be for who listened at this port before.
+            receiver, sender = wire.lives_of(lives)
+            # It may be meant for the slot that listened at this port before.
             if receiver == self._life:
                 self._take(sender, record)
 
@@ -134,14 +138,14 @@ class SlotHost:
             self._obey(*heard)
 
     def _obey(self, kind: bytes, payload: list[bytes]) -> None:
-        if kind == messages.ENVELOPES:
+        if kind == wire.ENVELOPES:
             for record in payload:
                 self._take(DRIVER, record)
-        elif kind == messages.DIRECTORY:
+        elif kind == wire.DIRECTORY:
             self._peers.learn(self._life, loads(payload[0]))
-        elif kind == messages.WELCOME:
+        elif kind == wire.WELCOME:
             self._prepare(loads(payload[0]))
-        elif kind == messages.CUT_OFF and not self._link.over:
+        elif kind == wire.CUT_OFF and not self._link.over:
             if self._working:
                 self._cut_off = True
             else:
@@ -166,7 +170,7 @@ class SlotHost:
         if report.crash is not None:
             self._tell(report, {})
         else:
-            self._link.say(messages.READY)
+            self._link.say(wire.READY)
 
     def _work(self) -> None:
         if self._slot is None:
@@ -196,9 +200,9 @@ class SlotHost:
     def _send(self, part: Outcome) -> None:
         self._tell(part.report, self._peers.send(part.sealed))
 
-    def _tell(self, report: SlotReport, sent: messages.Sent) -> None:
+    def _tell(self, report: SlotReport, sent: wire.Sent) -> None:
         said = Said(report, sent, self._consumed(report.consumed))
-        self._link.say(messages.REPORT, messages.pack_said(said))
+        self._link.say(wire.REPORT, wire.pack_said(said))
 
     def _consumed(self, tuples: int) -> dict[int, int]:
         """Return so many tuples of what the slot works on, by the life of their sender."""
@@ -214,11 +218,77 @@ class SlotHost:
 
     def _part(self, report: SlotReport) -> None:
         if self._link.over:
-            self._link.part(messages.pack_said(Said(report, {}, {})))
+            self._link.part(wire.pack_said(Said(report, {}, {})))
 
     def _sleep(self) -> None:
-        """Let go of the bolts and wait to be killed; see ``DORMANT``."""
+        """Clean the bolts up and wait to be stopped; see ``DORMANT``."""
         if self._slot is not None:
             self._slot.cleanup()
         self._slot, self._dormant = None, True
         self._records, self._senders, self._tuples, self._due = [], [], 0, {}
+
+
+class StageHost:
+    """Computes one stage after the other, until the driver ends it.
+
+    Args:
+        program: The topology.
+        slot: Which slot it is.
+        submission: Which job of the slot this is.
+        keys: The keys of the run.
+        driver: Where the driver listens.
+        silence_s: After so many seconds without a message of the driver the task ends itself.
+        now: Seconds on a clock that only goes forward.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        slot: int,
+        submission: int,
+        keys: Keys,
+        driver: str,
+        silence_s: float,
+        now: Callable[[], float],
+    ) -> None:
+        self._program = program
+        self._slot = slot
+        self._now = now
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._link = TaskSocket(self._context, slot, submission, keys, driver, silence_s, now)
+        self._link.say(wire.HELLO, b"")
+
+    @property
+    def over(self) -> bool:
+        """Whether the driver has told the task to end."""
+        return self._link.over
+
+    def run(self) -> None:
+        """Host the slot until the driver ends it, or is gone."""
+        try:
+            while not self._link.over:
+                left_s = max(0.0, self._link.gone_s - self._now())
+                self._link.socket.poll(int(left_s * 1000) + 1)
+                while (heard := self._link.hear()) is not None:
+                    self._obey(*heard)
+                if self._link.gone:
+                    break
+        finally:
+            self._context.destroy()
+
+    def _obey(self, kind: bytes, frames: list[bytes]) -> None:
+        # A task that is cut off and must not return gets nothing to do, and waits to be stopped.
+        if kind == wire.WELCOME:
+            self._link.say(wire.READY)
+        elif kind == wire.STAGE:
+            order: StageOrder = loads(frames[0])
+            stage = run_stage(
+                self._program,
+                order.chain,
+                order.run,
+                order.level,
+                self._slot,
+                order.number,
+                frames[1:],
+            )
+            self._link.say(wire.ANSWER, *pack_answer(order.number, list(stage)))

@@ -1,0 +1,116 @@
+"""A transactional topology on resident slots of a cluster of two workers, one of which is lost for
+good. Says on its standard output what it logs, commits and ends with.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+from tests.harness.servers.spark_cluster import HOSTS, SparkCluster
+from tests.harness.spark_session import open_test_session
+from txtopo import (
+    BasicBolt,
+    Config,
+    Fields,
+    PersistentAggregate,
+    Topology,
+    TransactionalTopologyBuilder,
+    Tuple,
+)
+from txtopo.collector import BatchOutputCollector
+from txtopo.config import LostSlot
+from txtopo.errors import SlotUnavailable
+from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
+from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.state import Count, open_state
+
+BATCHES = 60
+LOST_AFTER = 10
+LIMIT_S = 20.0
+WORK_S = 0.1
+NUMBER = Fields("number long")
+
+
+class Slowly(BasicBolt):
+    """Passes numbers on."""
+
+    output_fields = NUMBER
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        time.sleep(WORK_S)
+        collector.emit([tuple["number"]])
+
+
+def topology(folder: Path) -> Topology:
+    numbers = MemoryTransactionalSpout({0: [(number,) for number in range(BATCHES)]}, NUMBER, 1)
+    builder = TransactionalTopologyBuilder("lost-worker", "numbers", numbers)
+    builder.set_bolt("slowly", Slowly(), 2).shuffle_grouping("numbers")
+    state = open_state(f"sqlite:///{folder / 'counts.db'}", table="counts")
+    counts = PersistentAggregate(state, "number", Count())
+    builder.set_bolt("counts", counts).fields_grouping("slowly", "number")
+    return builder.build_topology()
+
+
+class Telling(TopologyListener):
+    """Says what is committed, and loses a worker on the way."""
+
+    def __init__(self, cluster: SparkCluster) -> None:
+        self._cluster = cluster
+
+    def on_change(self, change: Change) -> None:
+        if isinstance(change, BatchCommitted):
+            tell("committed", txid=change.progress.txid)
+            if change.progress.txid == LOST_AFTER:
+                self._cluster.lose(HOSTS[1])
+                tell("lost")
+
+
+class Warnings(logging.Handler):
+    """Says what is logged."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        facts = {name: vars(record).get(name) for name in ("slot", "slots", "cores", "missing_s")}
+        tell("warned", text=record.getMessage(), **facts)
+
+
+def main(lost_slot: LostSlot, folder: Path) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    paths = {"spark.executorEnv.PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
+    logging.getLogger("txtopo.runtime").addHandler(Warnings())
+    config = Config(
+        carrier="resident",
+        slots=2,
+        zookeeper="memory",
+        run_txids_max=1,
+        batch_timeout_s=LIMIT_S,
+        lost_slot=lost_slot,
+        backoff_max_s=1.0,
+    )
+    with SparkCluster() as cluster:
+        spark = open_test_session(cluster.url, paths)
+        run = topology(folder).start(spark, config, listeners=[Telling(cluster)])
+        error: SlotUnavailable | None = None
+        try:
+            if lost_slot == "end":
+                run.await_termination(10 * LIMIT_S)
+            else:
+                run.process_all_available(10 * LIMIT_S)
+                run.stop()
+        except SlotUnavailable as raised:
+            error = raised
+        facts = {} if error is None else {"text": str(error), **error.facts}
+        tell("ended", status=run.status, error=type(error).__name__, **facts)
+        spark.stop()
+
+
+def tell(event: str, **facts: object) -> None:
+    print(json.dumps({"event": event, "at_s": time.monotonic(), **facts}), flush=True)
+
+
+if __name__ == "__main__":
+    main("rdd" if sys.argv[1] == "rdd" else "end", Path(sys.argv[2]))

@@ -1,0 +1,113 @@
+"""BoltSlots: the carrier ``resident`` of at-least-once topologies, the driver's end of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from txtopo.config import Config
+from txtopo.errors import SlotUnavailable
+from txtopo.runtime.reliable.carrier import SlotListener
+from txtopo.runtime.resident import wire
+from txtopo.runtime.resident.in_flight import InFlightCounts
+from txtopo.runtime.resident.slot_jobs import SlotJobRunner
+from txtopo.runtime.resident.slot_runner import LIMITS, OpenSocket, SlotLimits, SlotRunner
+from txtopo.runtime.resident.sockets import Keys
+from txtopo.runtime.resident.supervisor import SlotFailed, SlotLost, SlotReady, SlotSaid, SlotState
+from txtopo.runtime.resident.transport import DriverSocket, SlotLoop
+from txtopo.stages.anchoring.envelope import Complaint, SlotReport
+from txtopo.stages.anchoring.sending import Sealed
+from txtopo.stages.pickling import pack
+from txtopo.stages.program import Program
+
+
+class BoltSlots:
+    """Hosts slots in Spark tasks. Used on the loop."""
+
+    def __init__(
+        self,
+        jobs: SlotJobRunner,
+        keys: Keys,
+        config: Config,
+        loop: SlotLoop,
+        limits: SlotLimits = LIMITS,
+        open_socket: OpenSocket = DriverSocket,
+    ) -> None:
+        self._runner = SlotRunner(jobs, keys, config, loop, limits, open_socket)
+        self._in_flight = InFlightCounts()
+        # Envelopes for lives that are not ready yet.
+        self._kept: list[list[bytes]] = []
+
+    @property
+    def slots(self) -> Sequence[SlotState]:
+        """The slots, by number."""
+        return self._runner.slots
+
+    def start(self, program: Program, listener: SlotListener) -> None:
+        """Listen, and submit a job for each slot."""
+        self._listener = listener
+        self._kept = [[] for _ in range(program.slots)]
+        self._runner.start(program, self)
+        for state in self.slots:
+            self._in_flight.begin(state.life)
+
+    def send(self, sealed: list[Sealed]) -> None:
+        """Send envelopes to tasks that are ready; the others will get theirs."""
+        by_slot: dict[int, list[bytes]] = {}
+        for each in sealed:
+            by_slot.setdefault(each.to_slot, []).append(each.record)
+        for slot, records in by_slot.items():
+            if self.slots[slot].ready:
+                self._runner.send(slot, wire.ENVELOPES, *records)
+            else:
+                self._kept[slot] += records
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """Let the bolts clean up and the tasks end; cancel the jobs of those that do not."""
+        self._runner.stop(done)
+
+    def slot_ready(self, ready: SlotReady) -> None:
+        """Send what waited for it."""
+        kept, self._kept[ready.slot] = self._kept[ready.slot], []
+        if kept:
+            self._runner.send(ready.slot, wire.ENVELOPES, *kept)
+        self._listener.slot_ready(ready.slot)
+
+    def slot_said(self, said: SlotSaid) -> None:
+        """Tell the driver of a report, with exact sums."""
+        told = wire.unpack_said(said.frames[0])
+        report, in_flight = told.report, self._in_flight
+        report.sent.clear()
+        for (receiver, life), tuples in told.sent.items():
+            if life == self.slots[receiver].life:
+                report.sent[receiver] += in_flight.sent(said.life, life, tuples)
+        report.consumed = sum(
+            in_flight.consumed(sender, said.life, tuples)
+            for sender, tuples in told.consumed.items()
+        )
+        self._listener.slot_reported(said.slot, report)
+
+    def slot_lost(self, lost: SlotLost) -> None:
+        """Forget what was on its way to and from it."""
+        in_vain = self._in_flight.end(lost.ended)
+        self._kept[lost.slot].clear()
+        self._in_flight.begin(self.slots[lost.slot].life)
+        self._listener.slot_lost(lost.slot, str(lost.error))
+        for state in self.slots:
+            if in_vain[state.life]:
+                self._listener.slot_reported(state.slot, SlotReport(consumed=in_vain[state.life]))
+
+    def slot_failed(self, failed: SlotFailed) -> None:
+        """End the run."""
+        complaint = Complaint("slot", failed.slot, failed.error)
+        self._listener.slot_reported(failed.slot, SlotReport(crash=complaint))
+
+    def slot_overdue(self, slot: int, error: SlotUnavailable) -> None:
+        """Go on waiting: what is not acked is still with the spouts, which are told that its time
+        is up. The log has said that the slot is missing."""
+
+    def slots_moved(self) -> None:
+        """Tell all tasks where the others are."""
+        neighbours = [(each.life, each.endpoint if each.ready else None) for each in self.slots]
+        directory = pack(neighbours)
+        for state in self.slots:
+            self._runner.send(state.slot, wire.DIRECTORY, directory)

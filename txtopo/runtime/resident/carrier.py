@@ -1,0 +1,412 @@
+"""ResidentCarrier: envelopes by ZeroMQ to slots that live as long as the run, for classic Spark.
+
+A run costs no Spark job: the tasks are there, and the driver hands them stage after stage, as
+:mod:`txtopo.runtime.resident.orders` says. :class:`StageSlots` does that on a loop of its own,
+since the slots go on while the topology waits for ZooKeeper or a store. :class:`ResidentCarrier` is
+the blocking face of it.
+
+A slot that is missing for too long (``Config.lost_slot``) may have the carrier end its slots, which
+gives their cores back, and hand everything from then on to the carrier ``rdd``. The runs that were
+under way are lost as with a lost executor, and so are cuts that wait here for a commit in tasks:
+their batches are processed again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.config import Config
+from txtopo.errors import RunLostError, SlotUnavailable
+from txtopo.retries import LOGGER
+from txtopo.runtime.carrier import Carrier, ProcessedRun
+from txtopo.runtime.resident import wire
+from txtopo.runtime.resident.orders import (
+    Action,
+    AllFailed,
+    ChainCancelled,
+    ChangeCarrier,
+    Event,
+    GiveOrder,
+    Level,
+    LevelDone,
+    LevelFailed,
+    LevelOrdered,
+    OrderSettings,
+    QueuePhase,
+    RestartSlot,
+    SlotAnswered,
+    SlotOverdue,
+    SlotQueue,
+    StageOrders,
+)
+from txtopo.runtime.resident.slot_jobs import SlotJobRunner
+from txtopo.runtime.resident.slot_runner import (
+    LIMITS,
+    DeadlineTimer,
+    OpenSocket,
+    SlotLimits,
+    SlotRunner,
+)
+from txtopo.runtime.resident.sockets import Keys
+from txtopo.runtime.resident.supervisor import (
+    SlotFailed,
+    SlotLost,
+    SlotReady,
+    SlotSaid,
+    SlotState,
+    Tick,
+)
+from txtopo.runtime.resident.transport import DriverSocket, SlotLoop
+from txtopo.runtime.resident.wire import Record, StageOrder, unpack_answer
+from txtopo.runtime.scheduler import ThreadScheduler
+from txtopo.stages.mailboxes import DRIVER
+from txtopo.stages.pickling import pack
+from txtopo.stages.program import Chain, Program, Run
+
+ByAddress = dict[int, list[bytes]]
+Answers = list[list[Record]]
+"""What each slot yielded for a level."""
+
+_logger = logging.getLogger(LOGGER)
+
+
+class ResidentCarrier:
+    """Moves envelopes between resident slots by way of the driver.
+
+    Args:
+        jobs: Run the slots' tasks.
+        keys: The keys of the run.
+        config: How to run.
+        slots: How many slots the session has room for.
+        scheduler: Time and threads of its own: this carrier stops it.
+        limits: How long is waited for slots.
+        replacement: Makes the carrier to go on with, if a slot is missing for too long.
+    """
+
+    carries_frames = False
+
+    def __init__(
+        self,
+        jobs: SlotJobRunner,
+        keys: Keys,
+        config: Config,
+        slots: int,
+        scheduler: ThreadScheduler,
+        limits: SlotLimits = LIMITS,
+        replacement: Callable[[], Carrier] | None = None,
+    ) -> None:
+        self.keeps_cut_in_driver = True
+        self._room = slots
+        self._scheduler = scheduler
+        self._replacement = replacement
+        changed = self._change if config.lost_slot == "rdd" and replacement is not None else None
+        self._slots = StageSlots(jobs, keys, config, scheduler, limits, changed=changed)
+        self._program: Program | None = None
+        self._replaced: Future[Carrier] | None = None
+        self._ended = False
+        self._closed: Future[None] = Future()
+
+    def default_slots(self) -> int:
+        """Return how many slots there is room for."""
+        return self._room
+
+    def start(self, program: Program) -> None:
+        """Begin to bring the slots to life; runs wait for them."""
+        started: Future[None] = Future()
+
+        def first() -> None:
+            try:
+                self._slots.start(program)
+            except BaseException as error:  # noqa: BLE001 - the caller hears of every outcome
+                started.set_exception(error)
+                self._scheduler.stop()
+            else:
+                started.set_result(None)
+
+        self._scheduler.start(first, self._slots.fail_all)
+        started.result()
+        self._program = program
+
+    def process(self, run: Run) -> ProcessedRun:
+        """Take a run through the levels of the processing phase."""
+        if self._replaced is not None:
+            return self._replaced.result().process(run)
+        by_address = self._chain("processing", run, {}, run.tag)
+        return ProcessedRun(run, by_address.pop(DRIVER, []), kept=_Cut(by_address))
+
+    def commit(self, processed: ProcessedRun, attempt: TransactionAttempt) -> list[bytes]:
+        """Take one attempt of a processed run through the levels of the commit phase."""
+        kept = processed.kept
+        if self._replaced is not None and not isinstance(kept, _Cut):
+            return self._replaced.result().commit(processed, attempt)
+        assert isinstance(kept, _Cut), "the run was released"
+        assert self._program is not None
+        run, slots = processed.run, self._program.slots
+        first = 1 + run.attempts.index(attempt) * slots
+        cut = {slot: kept.by_address.get(first + slot, []) for slot in range(slots)}
+        records = self._chain("commit", run.only(attempt), cut, run.commit_tag(attempt))
+        return records.get(DRIVER, [])
+
+    def release(self, processed: ProcessedRun) -> None:
+        """Forget the cut of a processed run."""
+        processed.kept = None
+
+    def cancel(self, tag: str) -> None:
+        """Cancel a chain, also one that is about to start; user code that hangs is killed."""
+        self._scheduler.post(partial(self._slots.cancel, tag))
+        if self._replaced is not None:
+            self._replaced.add_done_callback(partial(_cancel, tag))
+
+    def close(self) -> None:
+        """Cancel everything and wait until the slots have given their cores back."""
+        if self._program is None or self._closed.done():
+            return
+        self._scheduler.post(self._end)
+        self._closed.result()
+        if self._replaced is not None and self._replaced.exception() is None:
+            self._replaced.result().close()
+
+    # ------------------------------------------------------------ on the loop of the slots
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._replaced is None:
+            self._slots.stop(self._all_ended)
+        elif self._replaced.done():
+            self._all_ended()
+
+    def _all_ended(self) -> None:
+        self._closed.set_result(None)
+        self._scheduler.stop()
+
+    def _change(self, error: SlotUnavailable) -> None:
+        """End the slots, and hand over to the carrier that takes their place."""
+        assert self._program is not None
+        assert self._replacement is not None
+        _logger.warning(
+            "topology %r: %s; the run goes on with the carrier 'rdd'",
+            self._program.topology_id,
+            error,
+            extra={
+                **dict.fromkeys(("txid", "attempt", "epoch", "component", "pause_s")),
+                "topology": self._program.topology_id,
+                "failures": 1,
+                "cause": str(error),
+                **error.facts,
+            },
+        )
+        self.keeps_cut_in_driver = False
+        self._replaced = Future()
+        made = partial(_started, self._replacement, self._program)
+        self._slots.stop(lambda: self._scheduler.submit(made, self._changed))
+
+    def _changed(self, made: Future[Carrier]) -> None:
+        assert self._replaced is not None
+        error = made.exception()
+        if error is None:
+            self._replaced.set_result(made.result())
+        else:
+            self._replaced.set_exception(error)
+        if self._ended:
+            self._all_ended()
+
+    # ------------------------------------------------------------ on threads of the topology
+
+    def _chain(self, chain: Chain, run: Run, records: ByAddress, tag: str) -> ByAddress:
+        assert self._program is not None
+        for level in range(len(self._program.levels_of(chain))):
+            records = _by_address(self._answers(StageRequest(tag, chain, run, level, records)))
+        return records
+
+    def _answers(self, request: StageRequest) -> Answers:
+        done: Future[Answers] = Future()
+        self._scheduler.post(partial(self._slots.compute, request, done))
+        if self._closed.done() and not done.done():
+            # Posted after the loop's last turn: nobody hears it any more.
+            raise RunLostError("the topology has ended", counted=False, cancelled=True)
+        return done.result()
+
+
+@dataclass(frozen=True, slots=True)
+class StageRequest:
+    """One level of a chain, for all slots.
+
+    Attributes:
+        tag: Tag of its chain.
+        chain: The chain.
+        run: The run.
+        level: The level.
+        records: What was sent to each slot.
+    """
+
+    tag: str
+    chain: Chain
+    run: Run
+    level: int
+    records: Mapping[int, Sequence[bytes]]
+
+    @property
+    def urgency(self) -> tuple[int, int, int]:
+        """What comes first: commits, since all wait behind them, then lower txids."""
+        return int(self.chain != "commit"), self.run.attempts[0].txid, self.level
+
+
+class StageSlots:
+    """The slots of a transactional topology, from the driver. Used on the loop.
+
+    Args:
+        jobs: Run the slots' tasks.
+        keys: The keys of the run.
+        config: How to run.
+        loop: Time and threads.
+        limits: How long is waited for slots.
+        open_socket: Makes the driver's socket; a simulator has its own.
+        changed: Called when the run has to go on without slots. Without it, it ends.
+    """
+
+    def __init__(
+        self,
+        jobs: SlotJobRunner,
+        keys: Keys,
+        config: Config,
+        loop: SlotLoop,
+        limits: SlotLimits = LIMITS,
+        open_socket: OpenSocket = DriverSocket,
+        changed: Callable[[SlotUnavailable], None] | None = None,
+    ) -> None:
+        self._runner = SlotRunner(jobs, keys, config, loop, limits, open_socket)
+        self._loop = loop
+        self._limits = limits
+        self._changed = changed
+        self._numbers = count(1)
+        self._requests: dict[Level, tuple[StageRequest, Future[Answers]]] = {}
+        self._timer = DeadlineTimer(loop, partial(self._take, Tick()))
+
+    @property
+    def slots(self) -> Sequence[SlotState]:
+        """The slots, by number."""
+        return self._runner.slots
+
+    @property
+    def queues(self) -> Sequence[SlotQueue]:
+        """What each slot has to do."""
+        return self._orders.queues
+
+    def start(self, program: Program) -> None:
+        """Bring all slots to life."""
+        self._orders = StageOrders(
+            OrderSettings(
+                slots=program.slots,
+                changes_carrier=self._changed is not None,
+                cancel_s=self._limits.cancel_s,
+                reason_s=self._limits.reason_s,
+            )
+        )
+        self._runner.start(program, self)
+
+    def compute(self, request: StageRequest, done: Future[Answers]) -> None:
+        """Have all slots compute a level; *done* takes what they yield, or why it is lost."""
+        level = Level(next(self._numbers), request.tag, request.urgency)
+        self._requests[level] = request, done
+        self._take(LevelOrdered(level))
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the levels of a chain, also those that are still to come."""
+        self._take(ChainCancelled(tag))
+
+    def fail_all(self, error: BaseException) -> None:
+        """Fail everything, now and from now on."""
+        self._take(AllFailed(error))
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """Cancel everything and end the tasks, then call *done*."""
+        self.fail_all(RunLostError("the topology has ended", counted=False, cancelled=True))
+        for queue in self._orders.queues:
+            if queue.phase is QueuePhase.ABANDONED:
+                self._runner.restart(queue.slot)  # it would not hear that it is to end
+        self._runner.stop(done)
+
+    # ------------------------------------------------------------ what slots say
+
+    def slot_ready(self, ready: SlotReady) -> None:
+        """Give it something to do."""
+        self._take(ready)
+
+    def slot_said(self, said: SlotSaid) -> None:
+        """Take an answer, if it is waited for."""
+        order, records = unpack_answer(list(said.frames))
+        self._take(SlotAnswered(said.slot, order, records))
+
+    def slot_lost(self, lost: SlotLost) -> None:
+        """Fail what it was doing, as soon as it is known why."""
+        self._take(lost)
+
+    def slot_failed(self, failed: SlotFailed) -> None:
+        """Fail everything: another job would end in the same way."""
+        self.fail_all(failed.error)
+
+    def slot_overdue(self, slot: int, error: SlotUnavailable) -> None:
+        """End everything, or change the carrier, as soon as an order waits for the slot."""
+        self._take(SlotOverdue(slot, error))
+
+    def slots_moved(self) -> None:
+        """Do nothing: slots do not know each other here."""
+
+    # ------------------------------------------------------------ what slots are told
+
+    def _take(self, event: Event) -> None:
+        actions = self._orders.handle(event, self._loop.now())
+        self._timer.set(self._orders.due_s)
+        for action in actions:
+            self._do(action)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case GiveOrder(slot, order, level):
+                request, _ = self._requests[level]
+                told = StageOrder(order, request.chain, request.run, request.level)
+                records = request.records.get(slot, ())
+                self._runner.send(slot, wire.STAGE, pack(told), *records)
+            case LevelDone(level, answers):
+                _, done = self._requests.pop(level)
+                done.set_result([*answers])  # type: ignore[list-item]
+            case LevelFailed(level, error):
+                _, done = self._requests.pop(level)
+                done.set_exception(error)
+            case RestartSlot(slot):
+                self._runner.restart(slot)
+            case ChangeCarrier(error):
+                assert self._changed is not None
+                self._changed(error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What a processed run left for a commit in tasks, by address."""
+
+    by_address: ByAddress
+
+
+def _by_address(answers: Answers) -> ByAddress:
+    sent: ByAddress = {}
+    for records in answers:
+        for address, payload in records:
+            sent.setdefault(address, []).append(payload)
+    return sent
+
+
+def _started(make: Callable[[], Carrier], program: Program) -> Carrier:
+    carrier = make()
+    carrier.start(program)
+    return carrier
+
+
+def _cancel(tag: str, replaced: Future[Carrier]) -> None:
+    if replaced.exception() is None:
+        replaced.result().cancel(tag)
