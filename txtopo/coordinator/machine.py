@@ -54,6 +54,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator.failures import Ending, asked_to_stop, ends_the_run, lost_with, poison
 from txtopo.coordinator.invariants import check_invariants
 from txtopo.coordinator.protocol import (
@@ -139,6 +140,20 @@ class Coordinator:
     def transactions(self) -> tuple[Transaction, ...]:
         """Every transaction in flight, from the current one on."""
         return self._table.rows
+
+    @property
+    def activated(self) -> bool:
+        """Whether new batches may be planned."""
+        return self._activated
+
+    def is_current(self, attempt: TransactionAttempt) -> bool:
+        """Return whether *attempt* is the current one of its txid."""
+        return self._table.attempt_of(attempt.txid) == attempt
+
+    def is_replaced(self, attempt: TransactionAttempt) -> bool:
+        """Return whether a later attempt of the same txid is the current one."""
+        current = self._table.attempt_of(attempt.txid)
+        return current is not None and attempt < current
 
     @property
     def unplanned(self) -> Transaction:

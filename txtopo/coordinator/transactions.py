@@ -173,11 +173,21 @@ class TransactionTable:
         self.committed = committed
         self.unplanned = Transaction(TransactionAttempt(current, 0, epoch))
         self._rows: dict[int, Transaction] = {}
+        self._in_order: tuple[Transaction, ...] | None = ()
 
     @property
     def rows(self) -> tuple[Transaction, ...]:
-        """All that are planned or further, from the current txid on."""
-        return tuple(self._rows.values())
+        """All transactions that have been planned, from the current txid on."""
+        if self._in_order is None:
+            self._in_order = tuple(self._rows.values())
+        return self._in_order
+
+    def attempt_of(self, txid: int) -> TransactionAttempt | None:
+        """Return the current attempt of a txid; None if it is not in flight."""
+        if txid == self.unplanned.txid:
+            return self.unplanned.attempt
+        transaction = self._rows.get(txid)
+        return None if transaction is None else transaction.attempt
 
     @property
     def first(self) -> Transaction | None:
@@ -223,17 +233,20 @@ class TransactionTable:
             else:
                 before = self._rows[transaction.txid]
                 self._rows[transaction.txid] = transaction
+                self._in_order = None
             assert before.attempt <= transaction.attempt, "attempts only grow"
 
     def enter(self, metadata: BatchMetadata) -> None:
         """Take in the transaction that was planned, so that the next one can be."""
         entered = replace(self.unplanned, phase=Phase.PLANNED, metadata=metadata)
         self._rows[entered.txid] = entered
+        self._in_order = None
         self.unplanned = Transaction(replace(entered.attempt, txid=entered.txid + 1, attempt=0))
 
     def remove_committed(self) -> None:
         """Remove the current transaction; the next one becomes current."""
         self.committed = self._rows.pop(self.current).metadata
+        self._in_order = None
         self.current += 1
 
     def drop_from(self, txid: int) -> list[Transaction]:
@@ -241,6 +254,7 @@ class TransactionTable:
         dropped = [each for each in self.rows if each.txid >= txid]
         for transaction in dropped:
             del self._rows[transaction.txid]
+        self._in_order = None
         # An answer that the spout still owes must find nobody waiting.
         self.unplanned = replace(self.unplanned, phase=Phase.UNPLANNED)
         return dropped

@@ -21,10 +21,15 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError
 from txtopo.metadata import BatchMetadata, Json, json_flaw
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, open_site
-from txtopo.runtime.journaling import from_json, to_json
 from txtopo.state.ledger import Ledger
 from txtopo.transactional_state.journal import JournalContents, put_batch, unfinished
-from txtopo.transactional_state.nodes import CURRENT, StoredBatch, batch_path
+from txtopo.transactional_state.nodes import (
+    CURRENT,
+    StoredBatch,
+    batch_path,
+    metadata_from_json,
+    metadata_to_json,
+)
 from txtopo.transactional_state.store import Delete, Put
 
 if TYPE_CHECKING:
@@ -202,7 +207,7 @@ def checked_metadata(site: OperatorSession, txid: int, value: Json) -> BatchMeta
     keys = set(value) if isinstance(value, dict) else None
     cut = value.get("cut") if isinstance(value, dict) else None
     if flaw is None and keys == {"planned", "cut"} and isinstance(cut, dict | None):
-        metadata = from_json(txid, value)
+        metadata = metadata_from_json(txid, value)
         if metadata.cut is not None or not site.chained:
             return metadata
         flaw = "its cut is None, so it does not say where the batch ended in each partition"
@@ -224,7 +229,7 @@ def carried(before: BatchMetadata | None, metadata: BatchMetadata) -> BatchMetad
 
 def stored(attempt: TransactionAttempt, metadata: BatchMetadata) -> Put:
     """Return the step that stores a batch."""
-    return put_batch(StoredBatch(attempt, to_json(metadata), metadata.content))
+    return put_batch(StoredBatch(attempt, metadata_to_json(metadata), metadata.content))
 
 
 def dropped(txids: Iterable[int]) -> list[Delete]:

@@ -52,11 +52,10 @@ from txtopo.operations.plan import (
     stored,
 )
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, holder
-from txtopo.runtime.journaling import to_json
 from txtopo.state.backend import Key, Puts, StateBackend, Values
 from txtopo.state.ledger import RELEASED, Ledger, adopts
 from txtopo.transactional_state.journal import JournalContents
-from txtopo.transactional_state.nodes import CURRENT
+from txtopo.transactional_state.nodes import CURRENT, metadata_to_json
 from txtopo.transactional_state.store import Put
 
 if TYPE_CHECKING:
@@ -131,7 +130,8 @@ class _Rewind:
                 ),
                 *(Step(f"{how} state {n!r}", partial(self._restore, n, last)) for n in ledgers),
                 Step(
-                    f"let txid {last} end where txid {self.txid} ended, at {to_json(end)!r:.300}, "
+                    f"let txid {last} end where txid {self.txid} ended, at "
+                    f"{metadata_to_json(end)!r:.300}, "
                     f"and plan anew from txid {last + 1} on",
                     partial(self._finish, contents, end),
                 ),
@@ -244,7 +244,9 @@ class _Rebuild:
             return Work()
         current = high if high > low else low + 1
         batches = self._batches(site, contents, low, high)
-        told = ", ".join(f"txid {txid}: {to_json(each)!r:.300}" for txid, each in batches.items())
+        told = ", ".join(
+            f"txid {txid}: {metadata_to_json(each)!r:.300}" for txid, each in batches.items()
+        )
         work = f"set {CURRENT} from {contents.current} to {current}, with the metadata of " + (
             told or "no txid"
         )

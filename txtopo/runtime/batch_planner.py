@@ -14,10 +14,10 @@ from txtopo.context import TaskContext
 from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
 from txtopo.errors import EmitError
 from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
-from txtopo.runtime.journaling import check_size
 from txtopo.spouts.spout import LastBatch
 from txtopo.stages.pickling import dumps, loads
 from txtopo.topology.component import Component
+from txtopo.transactional_state.nodes import check_metadata_size
 
 
 class BatchPlanner:
@@ -62,7 +62,7 @@ class BatchPlanner:
             else:
                 planned = self._coordinator.number_of_partitions()
         planned = self._plain(planned)
-        check_size(txid, BatchMetadata(planned))
+        check_metadata_size(txid, BatchMetadata(planned))
         return Planned(action.attempt, planned)
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:

@@ -32,16 +32,14 @@ from txtopo.runtime.run_context import close_backends
 from txtopo.stages.emission import merge_partials
 from txtopo.stages.outcome import CommitOutcome, FailedBatch, commit_in_driver, judge_commit
 from txtopo.stages.pickling import loads
-from txtopo.stages.tasks import no_such_state
+from txtopo.stages.tasks import no_such_state, opener_of
 from txtopo.state.backend import Merges, Puts, StateBackend, Writes
 from txtopo.state.frames import FrameStateHandle, FrameWrites
 from txtopo.state.plug_in import commit_resolved
-from txtopo.state.transaction import StateHandle
 
 if TYPE_CHECKING:
     from txtopo.runtime.carrier import FrameCarrier
-    from txtopo.runtime.run_context import CommitContext
-    from txtopo.runtime.takeover import StateName
+    from txtopo.runtime.run_context import CommitContext, StateName
     from txtopo.state.registry import State
 
 logger = logging.getLogger("txtopo")
@@ -70,9 +68,12 @@ class CommitPhase:
     After a timeout two calls may overlap; the ledgers then refuse the older attempt.
     """
 
-    def __init__(self, parts: CommitContext, backends: Mapping[StateName, StateBackend]) -> None:
-        self._parts = parts
+    def __init__(self, context: CommitContext, backends: Mapping[StateName, StateBackend]) -> None:
+        self._context = context
         self._backends = backends
+        self._opener = opener_of(
+            {id: component.states for id, component in context.graph.components.items()}, backends
+        )
 
     def run(self, result: BatchResult, wanted: Callable[[], bool]) -> CommitReport:
         """Commit a processed batch.
@@ -85,12 +86,12 @@ class CommitPhase:
             InfrastructureError: Try again.
             PromiseError: The run must stop.
         """
-        self._parts.scheduler.point("turn.after")
+        self._context.scheduler.point("turn.after")
         attempt = result.attempt
         try:
-            self._parts.planner.commit(attempt)
+            self._context.planner.commit(attempt)
         except Exception as error:  # noqa: BLE001 - the spout's code; told with its txid
-            return CommitReport(FailedBatch(attempt, error, self._parts.program.spout_id))
+            return CommitReport(FailedBatch(attempt, error, self._context.program.spout_id))
         outcome = self._run_committers(result)
         if outcome.failure is not None:
             return CommitReport(outcome.failure)
@@ -101,10 +102,8 @@ class CommitPhase:
             writes = frames.writes.get(name) or self._writes_of(name, result, outcome)
             if not wanted():
                 raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
-            backend.point("begin.before")
             with self._labelled(result, writes):
                 commit_resolved(backend, attempt, writes)
-            backend.point("write.after")
         return CommitReport(None, _tuples(result, outcome), *self._behind_and_lost(result))
 
     def close(self) -> None:
@@ -113,7 +112,7 @@ class CommitPhase:
 
     def _behind_and_lost(self, result: BatchResult) -> tuple[Mapping[str, int], Mapping[str, str]]:
         """Ask the spout; what it only shows must not fail a batch that is written."""
-        planner, metadata = self._parts.planner, result.outcome.metadata
+        planner, metadata = self._context.planner, result.outcome.metadata
         try:
             lost = planner.lost(metadata)
             for partition, what in lost.items():
@@ -124,20 +123,20 @@ class CommitPhase:
             return {}, {}
 
     def _run_committers(self, result: BatchResult) -> CommitOutcome:
-        program, carrier = self._parts.program, self._parts.carrier
-        run = result.run.run.only(result.attempt)
+        program, carrier = self._context.program, self._context.carrier
+        run = result.processed.run.only(result.attempt)
         if program.commit_in_driver:
-            return commit_in_driver(program, result.outcome, run, self._handle)
-        records = carrier.commit(result.run, result.attempt)
+            return commit_in_driver(program, result.outcome, run, self._opener)
+        records = carrier.commit(result.processed, result.attempt)
         return judge_commit(program, result.outcome, run, records)
 
     def _run_frame_committers(self, result: BatchResult) -> FrameOutcome:
-        frames = result.run.frames
+        frames = result.processed.frames
         if frames is None or not (frames.kept or frames.aggregated):
             return FrameOutcome()
-        carrier = cast("FrameCarrier", self._parts.carrier)
-        with carrier.committing(result.run, result.attempt):
-            return run_frame_committers(self._parts, frames, result.attempt)
+        carrier = cast("FrameCarrier", self._context.carrier)
+        with carrier.committing(result.processed, result.attempt):
+            return run_frame_committers(self._context, frames, result.attempt)
 
     def _labelled(
         self, result: BatchResult, writes: Writes | FrameWrites
@@ -145,25 +144,17 @@ class CommitPhase:
         """Let Spark's jobs be cancelled that write a frame."""
         if not isinstance(writes, FrameWrites):
             return nullcontext()
-        carrier = cast("FrameCarrier", self._parts.carrier)
-        return carrier.committing(result.run, result.attempt)
-
-    def _handle(self, component: str, name: str) -> StateHandle:
-        backend = self._backends.get((component, name))
-        if backend is None:
-            declared = [state for owner, state in self._backends if owner == component]
-            raise no_such_state(component, name, declared)
-        state = self._parts.graph.components[component].states[name]
-        return StateHandle(name, state.layout(), backend.snapshot)
+        carrier = cast("FrameCarrier", self._context.carrier)
+        return carrier.committing(result.processed, result.attempt)
 
     def _writes_of(self, name: StateName, result: BatchResult, outcome: CommitOutcome) -> Writes:
         component, _ = name
-        if component in self._parts.program.aggregations:
+        if component in self._context.program.aggregations:
             records = [
                 *result.outcome.partials.get(component, ()),
                 *outcome.partials.get(component, ()),
             ]
-            return Merges(merge_partials(self._parts.program, component, records))
+            return Merges(merge_partials(self._context.program, component, records))
         return outcome.writes.get(name, Puts({}))
 
 
@@ -189,7 +180,7 @@ class FrameOutcome:
 
 
 def run_frame_committers(
-    parts: CommitContext, frames: Frames, attempt: TransactionAttempt
+    context: CommitContext, frames: Frames, attempt: TransactionAttempt
 ) -> FrameOutcome:
     """Call ``commit`` of each DataFrame committer, in this thread.
 
@@ -201,21 +192,21 @@ def run_frame_committers(
         writes[id, id] = each
     for id, frame in frames.kept.items():
         try:
-            writes |= _commit(parts, id, frame, attempt)
+            writes |= _commit(context, id, frame, attempt)
         except Exception as error:
             failure = failure_of_plan(error, id, computing=False)
             if failure is None or isinstance(failure, RunLostError):
                 raise
-            where = f"{id!r} of topology {parts.graph.id!r}"
+            where = f"{id!r} of topology {context.graph.id!r}"
             failure.add_note(f"in {where}, txid {attempt.txid}, commit phase")
             return FrameOutcome(failure=FailedBatch(attempt, failure, id))
     return FrameOutcome(writes)
 
 
 def _commit(
-    parts: CommitContext, id: str, frame: Any, attempt: TransactionAttempt
+    context: CommitContext, id: str, frame: Any, attempt: TransactionAttempt
 ) -> dict[StateName, FrameWrites]:
-    states = parts.graph.components[id].states
+    states = context.graph.components[id].states
     handles: dict[str, FrameStateHandle] = {}
 
     def opened(name: str) -> FrameStateHandle:
@@ -224,9 +215,9 @@ def _commit(
         state: State = states[name]
         return handles.setdefault(name, FrameStateHandle(name, state.layout(), open=True))
 
-    assert parts.program.frames is not None
-    step = next(step for step in parts.program.frames.steps if step.id == id)
+    assert context.program.frames is not None
+    step = next(step for step in context.program.frames.steps if step.id == id)
     bolt: Any = loads(step.prototype)
-    bolt.prepare(parts.program.config, FrameContext(parts.graph.id, id, opened))
+    bolt.prepare(context.program.config, FrameContext(context.graph.id, id, opened))
     bolt.commit(frame, attempt)
     return {(id, name): each.writes for name, each in handles.items() if each.writes is not None}

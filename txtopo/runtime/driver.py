@@ -28,7 +28,7 @@ from txtopo.runtime.progress import (
     Stopped,
     TopologyListener,
 )
-from txtopo.runtime.run_context import RunContext, close_parts, close_spout
+from txtopo.runtime.run_context import RunContext, close_context, close_spout
 from txtopo.runtime.takeover import Takeover, take_over
 from txtopo.runtime.term import Hooks, LeaderTerm
 from txtopo.transactional_state.journal import Journal
@@ -47,22 +47,22 @@ class TopologyDriver:
     """Runs one topology. Every method but :meth:`post` is for the loop only.
 
     Args:
-        parts: What the run is made of.
+        context: What the run is made of.
         candidate: Who asks for the leadership, shown to others.
         listeners: Told of each change.
     """
 
     def __init__(
-        self, parts: RunContext, candidate: Json, listeners: Sequence[TopologyListener]
+        self, context: RunContext, candidate: Json, listeners: Sequence[TopologyListener]
     ) -> None:
         self.ended: Future[Exception | None] = Future()
         self.status = "starting"
-        self._parts = parts
-        self._scheduler = parts.scheduler
+        self._context = context
+        self._scheduler = context.scheduler
         self._candidate = candidate
         self._tell = Listeners(listeners).tell
-        self._meter = ProgressMeter(parts.scheduler.now())
-        self._journal = Journal(parts.transactional_state)
+        self._meter = ProgressMeter(context.scheduler.now())
+        self._journal = Journal(context.transactional_state)
         self._leadership: Leadership | None = None
         self._term: LeaderTerm | None = None
         self._terms = self._lost_term = self._failures = self._began_at = 0
@@ -99,7 +99,6 @@ class TopologyDriver:
         if self._term is not None:
             self._term.handle(Activated() if active else Deactivated())
             self._say_status()
-            self._after_event()
 
     def wait_for_rest(self, future: Future[None]) -> None:
         """Resolve *future* when the spout has nothing left and all of it is committed."""
@@ -112,7 +111,7 @@ class TopologyDriver:
     # ------------------------------------------------------------ leadership
 
     def _begin(self) -> None:
-        self._tell(Started(self._parts.graph.id))
+        self._tell(Started(self._context.graph.id))
         self._seek()
 
     def _seek(self) -> None:
@@ -122,7 +121,7 @@ class TopologyDriver:
         number = self._terms
 
         def lead() -> Leadership | None:
-            return self._parts.transactional_state.lead(
+            return self._context.transactional_state.lead(
                 self._candidate,
                 timeout_s=LEAD_TIMEOUT_S,
                 on_lost=lambda: self.post(lambda: self._lost(number)),
@@ -135,7 +134,7 @@ class TopologyDriver:
             return
         error = future.exception()
         if error is not None:
-            self._retry("to ask for the leadership", error, self._seek)
+            self._retry("the request for the leadership", error, self._seek)
             return
         self._leadership = future.result()
         if self._leadership is not None and self._lost_term != self._terms:
@@ -152,8 +151,10 @@ class TopologyDriver:
             return
         self.status = "standby"
         holder = future.result() if future.exception() is None else None
-        logger.warning("txtopo %s: another leads, this one waits: %s", self._parts.graph.id, holder)
-        self._tell(Standby(self._parts.graph.id, holder))
+        logger.warning(
+            "txtopo %s: another leads, this one waits: %s", self._context.graph.id, holder
+        )
+        self._tell(Standby(self._context.graph.id, holder))
         self._seek()
 
     def _take_over(self) -> None:
@@ -161,7 +162,7 @@ class TopologyDriver:
             error = future.exception()
             wanted = not self._ending and self._lost_term != self._terms
             if error is None and not wanted:
-                phase = CommitPhase(self._parts, future.result().backends)
+                phase = CommitPhase(self._context, future.result().backends)
                 self._scheduler.submit(phase.close, lambda _: None)
             if self._ending:
                 return
@@ -174,9 +175,9 @@ class TopologyDriver:
             else:
                 self._confirm()
 
-        kept = self._parts.config.history_txids
-        journal = self._journal = Journal(self._parts.transactional_state, kept)
-        self._scheduler.submit(lambda: take_over(self._parts, journal, self._candidate), done)
+        kept = self._context.config.history_txids
+        journal = self._journal = Journal(self._context.transactional_state, kept)
+        self._scheduler.submit(lambda: take_over(self._context, journal, self._candidate), done)
 
     def _contend_again(self, error: FencedError) -> None:
         """Somebody claimed at the same time; the place in the election was no longer ours."""
@@ -184,7 +185,7 @@ class TopologyDriver:
 
         def released(_: Future[None] | None) -> None:
             if not self._ending:
-                self._later("to claim an epoch", error, self._seek)
+                self._later("the claim of an epoch", error, self._seek)
 
         if leadership is not None:
             self._scheduler.submit(leadership.release, released)
@@ -199,13 +200,15 @@ class TopologyDriver:
 
     def _begin_term(self, taken: Takeover) -> None:
         coordinator = taken.coordinator
-        phase = CommitPhase(self._parts, taken.backends)
-        hooks = Hooks(self._tell, self._after_event, self._end_term)
-        self._term = LeaderTerm(self._parts, taken.journal, coordinator, phase, self._meter, hooks)
+        phase = CommitPhase(self._context, taken.backends)
+        hooks = Hooks(self._tell, self._waiters, self._end_term)
+        self._term = LeaderTerm(
+            self._context, taken.journal, coordinator, phase, self._meter, hooks
+        )
         self._began_at = coordinator.current
         self._waiters.begin()
         self._tell(
-            Leading(self._parts.graph.id, coordinator.epoch, coordinator.current, taken.adopted)
+            Leading(self._context.graph.id, coordinator.epoch, coordinator.current, taken.adopted)
         )
         self._say_status()
         if not self._active:
@@ -228,7 +231,7 @@ class TopologyDriver:
         self._leadership = None
         self.status = "leadership lost"
         lost = CoordinatorUnavailable(f"the session of epoch {epoch} with zookeeper was lost")
-        self._retry("to keep the leadership", lost, self._confirm, epoch)
+        self._retry("the session that holds the leadership", lost, self._confirm, epoch)
 
     def _confirm(self) -> None:
         if self._ending:
@@ -242,7 +245,7 @@ class TopologyDriver:
             if error is None:
                 self._seek()
             elif not self._ending:
-                self._retry("to see who leads", error, self._confirm)
+                self._retry("the check of who leads", error, self._confirm)
 
         self._scheduler.submit(self._journal.confirm, done)
 
@@ -266,21 +269,18 @@ class TopologyDriver:
             self._end(None)
             return
         self._failures += 1
-        pause_s = self._parts.config.pause_s(self._failures)
+        pause_s = self._context.config.pause_s(self._failures)
         warn_of_retry(
             what,
             error,
-            topology=self._parts.graph.id,
+            topology=self._context.graph.id,
             failures=self._failures,
             pause_s=pause_s,
             epoch=epoch,
         )
         self._scheduler.call_later(pause_s, again)
 
-    # ------------------------------------------------------------ after each event, and the end
-
-    def _after_event(self) -> None:
-        self._waiters.resolve(self._term, active=self._active)
+    # ------------------------------------------------------------ the end
 
     def _say_status(self) -> None:
         self.status = "running" if self._active else "deactivated"
@@ -301,8 +301,8 @@ class TopologyDriver:
 
     def _crashed(self, error: BaseException) -> None:
         """A bug of ours, or an invariant that does not hold: end rather than go on or hang."""
-        logger.error("txtopo %s: the loop failed", self._parts.graph.id, exc_info=error)
-        unusual = RuntimeError(f"the loop of topology {self._parts.graph.id!r}: {error!r}")
+        logger.error("txtopo %s: the loop failed", self._context.graph.id, exc_info=error)
+        unusual = RuntimeError(f"the loop of topology {self._context.graph.id!r}: {error!r}")
         self._end(error if isinstance(error, Exception) else unusual)
 
     def _end(self, error: Exception | None) -> None:
@@ -315,21 +315,21 @@ class TopologyDriver:
             if term is not None:
                 term.close()
             release = term.release if term is not None else None
-            close = partial(close_parts, self._parts, self._leadership, release)
+            close = partial(close_context, self._context, self._leadership, release)
             self._scheduler.submit(close, lambda _: self._close_spout(error))
         except Exception:
-            logger.exception("txtopo %s: could not close", self._parts.graph.id)
+            logger.exception("txtopo %s: could not close", self._context.graph.id)
             self._closed(error)
 
     def _close_spout(self, error: Exception | None) -> None:
         self._scheduler.call_later(CLOSE_TIMEOUT_S, lambda: self._closed(error))
-        self._scheduler.submit(lambda: close_spout(self._parts), lambda _: self._closed(error))
+        self._scheduler.submit(lambda: close_spout(self._context), lambda _: self._closed(error))
 
     def _closed(self, error: Exception | None) -> None:
         if self.ended.done():
             return
         self.status = "failed" if error is not None else "stopped"
-        self._tell(Stopped(self._parts.graph.id, error))
+        self._tell(Stopped(self._context.graph.id, error))
         self._waiters.end(error)
         self.ended.set_result(error)
         self._scheduler.stop()

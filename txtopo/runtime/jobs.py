@@ -27,9 +27,9 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.runtime.carrier import Carrier, ProcessedRun
-from txtopo.runtime.journaling import check_size
 from txtopo.stages.outcome import BatchOutcome, RunOutcome, frames_alone, judge
 from txtopo.stages.program import Program, Run
+from txtopo.transactional_state.nodes import check_metadata_size
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -45,14 +45,19 @@ class BatchResult:
     Attributes:
         attempt: Its attempt.
         outcome: What the driver has of it.
-        run: Where its cut can be read again, for a commit in tasks.
+        processed: Its run, from which a commit in tasks reads the cut again.
         processing_s: Time from the start of its job to the job's end.
     """
 
     attempt: TransactionAttempt
     outcome: BatchOutcome
-    run: ProcessedRun
+    processed: ProcessedRun
     processing_s: float
+
+    @property
+    def commit_tag(self) -> str:
+        """Label of the jobs of its commit phase, for their cancellation."""
+        return self.processed.run.commit_tag(self.attempt)
 
 
 class Jobs:
@@ -109,22 +114,23 @@ class Jobs:
                 del self._live[tag]
                 self._scheduler.submit(partial(self._carrier.cancel, tag), _nothing)
 
-    def keep_only(self, attempts: Collection[TransactionAttempt]) -> None:
-        """Forget the results of all other attempts, and their runs when nothing is left of them."""
-        dropped = [result for key, result in self._results.items() if key not in attempts]
+    def forget_abandoned(self, is_current: Callable[[TransactionAttempt], bool]) -> None:
+        """Forget the results of attempts that are not current, and runs without any result."""
+        dropped = [each for each in self._results.values() if not is_current(each.attempt)]
         if not dropped:
             return
         for result in dropped:
             del self._results[result.attempt]
-        held = {id(result.run) for result in self._results.values()}
-        gone = {id(result.run): result.run for result in dropped if id(result.run) not in held}
-        for processed in gone.values():
-            self._carrier.release(processed)
+        held = {id(result.processed) for result in self._results.values()}
+        gone = {id(each.processed): each.processed for each in dropped}
+        for key, processed in gone.items():
+            if key not in held:
+                self._carrier.release(processed)
 
     def cancel_all(self) -> None:
         """Cancel every job and forget every result."""
         self.cancel([attempt for run in self._live.values() for attempt in run.attempts])
-        self.keep_only(())
+        self.forget_abandoned(lambda _: False)
 
     def check_memory(self) -> None:
         """Raise when the envelopes that wait in the driver are over their cap.
@@ -177,7 +183,7 @@ class Jobs:
             failure = Failed(failed.attempt, failure_of(failed.error, failed.component))
         for batch in outcome.processed:
             try:
-                check_size(batch.attempt.txid, batch.metadata)
+                check_metadata_size(batch.attempt.txid, batch.metadata)
             except BatchMetadataTooLarge as error:
                 failure = Failed(batch.attempt, failure_of(error, self._program.spout_id))
                 break

@@ -346,13 +346,14 @@ class ProgressReporter:
 
     def of(self, event: Event) -> None:
         """Tell what an event means; called before the coordinator has it."""
+        is_current = self._coordinator.is_current
         match event:
-            case Processed() if self._current(event.attempts[0]):
+            case Processed() if is_current(event.attempts[0]):
                 self.tell(BatchesProcessed(event.attempts))
-            case Failed() if self._known(event.attempt):
+            case Failed() if is_current(event.attempt):
                 self._failed(event.attempt, event.failure)
             case RunFailed():
-                current = [attempt for attempt in event.attempts if self._current(attempt)]
+                current = [attempt for attempt in event.attempts if is_current(attempt)]
                 if current:
                     self._failed(current[0], event.failure)
             case _:
@@ -385,9 +386,3 @@ class ProgressReporter:
     def _failed(self, attempt: TransactionAttempt, failure: Failure) -> None:
         self._meter.failed(attempt.txid)
         self.tell(BatchFailed(attempt, failure.kind.value, failure.error, failure.component))
-
-    def _current(self, attempt: TransactionAttempt) -> bool:
-        return any(each.attempt == attempt for each in self._coordinator.transactions)
-
-    def _known(self, attempt: TransactionAttempt) -> bool:
-        return self._current(attempt) or attempt == self._coordinator.unplanned.attempt

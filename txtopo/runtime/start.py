@@ -17,10 +17,16 @@ from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.progress import BatchCommitted, TopologyListener
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
-from txtopo.runtime.run_context import RunContext, close_backends, close_parts, close_spout
+from txtopo.runtime.run_context import (
+    RunContext,
+    StateName,
+    close_backends,
+    close_context,
+    close_spout,
+    open_states,
+)
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, is_classic, open_session, probe_executors
-from txtopo.runtime.takeover import StateName, open_states
 from txtopo.stages.program import compile_program, frame_plan
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
@@ -118,7 +124,7 @@ def open_driver(
     check_states(graph, config, commit_in_driver=program.commit_in_driver)
     opened = open_state()
     try:
-        parts = RunContext(
+        context = RunContext(
             graph=graph,
             program=program,
             config=config,
@@ -130,21 +136,21 @@ def open_driver(
     except BaseException:
         opened.close()
         raise
-    _prepare(parts)
-    return TopologyDriver(parts, candidate, listeners)
+    _prepare(context)
+    return TopologyDriver(context, candidate, listeners)
 
 
-def _prepare(parts: RunContext) -> None:
+def _prepare(context: RunContext) -> None:
     """Find what would fail at once while there is still a caller to tell."""
     backends: dict[StateName, StateBackend] = {}
     try:
-        parts.carrier.start(parts.program)
-        backends = open_states(parts)
+        context.carrier.start(context.program)
+        backends = open_states(context)
         for backend in backends.values():
             backend.create()
     except BaseException:
-        close_parts(parts, None, None)
-        close_spout(parts)
+        close_context(context, None, None)
+        close_spout(context)
         raise
     finally:
         close_backends(backends)
