@@ -18,12 +18,12 @@ import logging
 import os
 import queue
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from txtopo import clock
 from txtopo.errors import InfrastructureError
 
 T = TypeVar("T")
@@ -130,11 +130,11 @@ class ThreadScheduler:
 
     def now(self) -> float:
         """Return seconds on the monotonic clock."""
-        return time.monotonic()
+        return clock.now()
 
     def wall_clock(self) -> float:
         """Return seconds since 1970."""
-        return time.time()
+        return clock.wall_clock()
 
     def post(self, callback: Callback) -> None:
         """Put *callback* on the loop's queue."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from txtopo.clock import sleep
 from txtopo.errors import ConfigError
 from txtopo.runtime.resident.slot_task import SlotTask, Work
 from txtopo.runtime.resident.sockets import Keys
@@ -85,7 +86,7 @@ class SlotJobs:
             return wanted
         waited_ms = 0
         while cores.free < (wanted or 1) and waited_ms < self._patience_ms(cores, wanted or 1):
-            self._context._jvm.java.lang.Thread.sleep(_LOOK_MS)  # type: ignore[union-attr]
+            sleep(_LOOK_MS / 1000)
             waited_ms += _LOOK_MS
             cores = self._cores()
         if cores.free < (wanted or 1):

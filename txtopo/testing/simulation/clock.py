@@ -14,7 +14,9 @@ VirtualScheduler: the runtime's scheduler in virtual time, for one simulated pro
 from __future__ import annotations
 
 import heapq
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -44,9 +46,14 @@ class Work:
 
 
 class ThreadHandoff:
-    """Hands the baton from the simulator to one work and back. Used by one simulator."""
+    """Hands the baton from the simulator to one work and back. Used by one simulator.
 
-    def __init__(self) -> None:
+    Args:
+        stuck_s: Real time after which a work that does not come back is an error.
+    """
+
+    def __init__(self, stuck_s: float = STUCK_S) -> None:
+        self._stuck_s = stuck_s
         self.holder: Work | None = None
         """The work that runs; None while the simulator itself does."""
         self._back = _taken()
@@ -92,10 +99,11 @@ class ThreadHandoff:
             thread.work = work
         self.holder = work
         thread.turn.release()
-        if not self._back.acquire(timeout=STUCK_S):
+        if not self._back.acquire(timeout=self._stuck_s):
             raise AssertionError(
-                f"a work did not come back in {STUCK_S:g} s; it blocks on something that the "
-                "simulator does not know; look at the stacks of all threads"
+                f"a simulated thread did not come back in {self._stuck_s:g} s; it blocks on "
+                "something that the simulator does not know, perhaps on a lock that another thread "
+                f"holds across a point; it is at\n{thread.stack()}"
             )
         self.holder = None
         if work.ended:
@@ -110,7 +118,13 @@ class _Thread:
         self.turn = _taken()
         self.work: Work | None = None
         self._back = back
-        threading.Thread(target=self._serve, name="txtopo-simulated", daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, name="txtopo-simulated", daemon=True)
+        self._thread.start()
+
+    def stack(self) -> str:
+        """Return where the thread is, innermost call last."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return "".join(traceback.format_stack(frame)) if frame is not None else "its end"
 
     def _serve(self) -> None:
         while True:
