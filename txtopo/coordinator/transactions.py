@@ -67,11 +67,12 @@ AFTER: dict[tuple[Phase, type], Phase] = {
     (Phase.COMMITTING, RunFailed): Phase.PLANNED,
 }
 
-# Phases in which a job works at the attempt or its results are kept, so that it can be cancelled.
-STARTED = frozenset({Phase.PROCESSING, Phase.PROCESSED, Phase.COMMITTING})
+# Phases in which an attempt has a job or results, so that it can be cancelled. These are tuples,
+# because they are looked into for each transaction at each event, and an Enum is slow to hash.
+STARTED = (Phase.PROCESSING, Phase.PROCESSED, Phase.COMMITTING)
 
-# Phases that have the processing phase behind them.
-PROCESSED_PHASES = frozenset({Phase.PROCESSED, Phase.COMMITTING})
+# Phases after the processing phase.
+PROCESSED_PHASES = (Phase.PROCESSED, Phase.COMMITTING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

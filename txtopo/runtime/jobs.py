@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -114,15 +114,13 @@ class Jobs:
                 del self._live[tag]
                 self._scheduler.submit(partial(self._carrier.cancel, tag), _nothing)
 
-    def forget_abandoned(self, is_current: Callable[[TransactionAttempt], bool]) -> None:
-        """Forget the results of attempts that are not current, and runs without any result."""
-        dropped = [each for each in self._results.values() if not is_current(each.attempt)]
-        if not dropped:
+    def forget(self, attempts: Iterable[TransactionAttempt]) -> None:
+        """Forget the results of these attempts, and release runs that have no other result."""
+        found = [self._results.pop(each) for each in attempts if each in self._results]
+        if not found:
             return
-        for result in dropped:
-            del self._results[result.attempt]
         held = {id(result.processed) for result in self._results.values()}
-        gone = {id(each.processed): each.processed for each in dropped}
+        gone = {id(each.processed): each.processed for each in found}
         for key, processed in gone.items():
             if key not in held:
                 self._carrier.release(processed)
@@ -130,7 +128,7 @@ class Jobs:
     def cancel_all(self) -> None:
         """Cancel every job and forget every result."""
         self.cancel([attempt for run in self._live.values() for attempt in run.attempts])
-        self.forget_abandoned(lambda _: False)
+        self.forget(list(self._results))
 
     def check_memory(self) -> None:
         """Raise when the envelopes that wait in the driver are over their cap.

@@ -139,9 +139,10 @@ class LeaderTerm:
         failed = self._retries.failed_by(event)
         actions = self.coordinator.handle(event)
         self._retries.tell(event, failed, actions, self._scheduler.now())
-        self._jobs.forget_abandoned(self.coordinator.is_current)
+        # Now, because the queue of actions may wait for a write.
+        self._jobs.forget(self._gone(event, actions))
         if self._committing is not None and not self.coordinator.is_current(self._committing[0]):
-            self._cancel_commit()  # now, because the queue of actions may wait for a write
+            self._cancel_commit()
         self._perform(actions)
         if isinstance(event, NotReady):
             self._poll_later()
@@ -163,6 +164,17 @@ class LeaderTerm:
     def _resolve_waiters(self) -> None:
         if self._waiters.waiting:
             self._waiters.resolve(self, active=self.coordinator.activated)
+
+    def _gone(self, event: Event, actions: Sequence[Action]) -> list[TransactionAttempt]:
+        """Return the attempts whose results are not needed after an event."""
+        gone = [
+            each for action in actions if isinstance(action, Cancel) for each in action.attempts
+        ]
+        if isinstance(event, Committed):
+            gone.append(event.attempt)
+        elif isinstance(event, Processed):  # perhaps of attempts that were abandoned meanwhile
+            gone += [each for each in event.attempts if not self.coordinator.is_current(each)]
+        return gone
 
     def _poll_later(self) -> None:
         """Ask the spout again after a pause. A new timer replaces the one before."""
