@@ -1,18 +1,16 @@
-"""CommitPhase: what happens when the turn of a txid has come.
+"""CommitPhase: commits a processed batch to the states when the turn of its txid has come.
 
 Order
 -----
-1. An emitter that takes part in the commit phase is told (Storm's committer spouts).
-2. The committers and all that hangs below them run, in the driver or in tasks. They read the states
-   as of the txid before; what they write is collected.
-3. Each state gets everything that was written to it in one store transaction: ledger, undo of an
-   earlier attempt, data. A state that nobody wrote to gets the txid all the same, so that an
-   earlier attempt's writes are undone by an empty batch too.
+1. The emitter's ``commit`` is called, if it has one (Storm's committer spouts).
+2. The committers and all bolts below them run, in the driver or in tasks; DataFrame committers run
+   in the driver. They read the states as of the txid before. Their writes are collected.
+3. Each state gets all its writes in one store transaction: ledger, undo of an earlier attempt,
+   data. A state without writes gets the txid too, so that an empty batch also undoes the writes of
+   an earlier attempt.
 
-A crash in step 3 leaves some states one txid ahead of others; the next leader finds that in their
+A crash in step 3 leaves some states one txid ahead of others. The next leader finds that in their
 ledgers.
-
-The commit phase of DataFrame committers: what they leave for their states.
 """
 
 from __future__ import annotations
@@ -47,12 +45,12 @@ logger = logging.getLogger("txtopo")
 
 @dataclass(frozen=True, slots=True)
 class CommitReport:
-    """What came of a commit phase.
+    """The result of a commit phase.
 
     Attributes:
-        failure: What user code raised; then nothing was written.
-        tuples: How many tuples each component emitted.
-        lag: Records behind the batch, by partition, where the spout knows it.
+        failure: The failure of user code; then nothing was written.
+        tuples: Number of tuples that each component emitted.
+        lag: Number of records behind the batch, by partition, where the spout knows it.
         lost: What the source lost before the batch could read it, by partition.
     """
 
@@ -63,9 +61,10 @@ class CommitReport:
 
 
 class CommitPhase:
-    """Commits batches of one term, one at a time; :meth:`run` blocks and is called on a worker.
+    """Commits batches of one term, one at a time.
 
-    After a timeout two calls may overlap; the ledgers then refuse the older attempt.
+    :meth:`run` blocks and is called on a worker thread. After a timeout two calls may overlap; the
+    ledgers then refuse the older attempt.
     """
 
     def __init__(self, context: CommitContext, backends: Mapping[StateName, StateBackend]) -> None:
@@ -80,11 +79,11 @@ class CommitPhase:
 
         Args:
             result: The batch.
-            wanted: Whether the attempt is still the current one; asked before each write.
+            wanted: Returns whether the attempt is still the current one; called before each write.
 
         Raises:
             InfrastructureError: Try again.
-            PromiseError: The run must stop.
+            PromiseError: The topology must stop.
         """
         self._context.scheduler.point("turn.after")
         attempt = result.attempt
@@ -111,7 +110,7 @@ class CommitPhase:
         close_backends(self._backends)
 
     def _behind_and_lost(self, result: BatchResult) -> tuple[Mapping[str, int], Mapping[str, str]]:
-        """Ask the spout; what it only shows must not fail a batch that is written."""
+        """Ask the spout for its lag and losses. Its errors do not fail a batch that is written."""
         planner, metadata = self._context.planner, result.outcome.metadata
         try:
             lost = planner.lost(metadata)
@@ -141,7 +140,7 @@ class CommitPhase:
     def _labelled(
         self, result: BatchResult, writes: Writes | FrameWrites
     ) -> AbstractContextManager[None]:
-        """Let Spark's jobs be cancelled that write a frame."""
+        """Tag the Spark jobs that write a frame, so that they can be cancelled."""
         if not isinstance(writes, FrameWrites):
             return nullcontext()
         carrier = cast("FrameCarrier", self._context.carrier)
@@ -168,11 +167,11 @@ def _tuples(result: BatchResult, outcome: CommitOutcome) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class FrameOutcome:
-    """What came of the DataFrame committers of a batch.
+    """The result of the DataFrame committers of a batch.
 
     Attributes:
-        writes: What is written to which state; one that got nothing is missing.
-        failure: What user code raised; then nothing may be written.
+        writes: The writes to each state that has any.
+        failure: The failure of user code; then nothing may be written.
     """
 
     writes: Mapping[StateName, FrameWrites] = field(default_factory=dict)
@@ -185,7 +184,7 @@ def run_frame_committers(
     """Call ``commit`` of each DataFrame committer, in this thread.
 
     Raises:
-        RunLostError: The machines failed; try again.
+        RunLostError: Executors or the cluster failed; try again.
     """
     writes: dict[StateName, FrameWrites] = {}
     for id, each in frames.aggregated.items():

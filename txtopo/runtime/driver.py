@@ -1,9 +1,9 @@
-"""TopologyDriver: the loop of one run, from the wish to lead to the last callback.
+"""TopologyDriver: the loop of a topology, from the request for the leadership to the end.
 
-A run is a sequence of terms (:mod:`txtopo.runtime.term`). It asks for the leadership, takes over,
-and feeds the coordinator of the term. When the session with ZooKeeper is lost the term is over: the
-run looks whether somebody else has claimed a later epoch. If so it stops with an error that names
-the successor; else it asks for the leadership again.
+The driver works in terms of leadership (:mod:`txtopo.runtime.term`). It asks for the leadership,
+takes over, and begins a term. The term is over when the session with ZooKeeper is lost. Then the
+driver checks whether another coordinator has claimed a later epoch. If so, the driver stops with an
+error that names the successor. Otherwise it asks for the leadership again.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from txtopo.runtime.term import Hooks, LeaderTerm
 from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.store import Leadership
 
-# How long one question for the leadership waits; it bounds how long a stop has to wait for it.
+# How long one request for the leadership waits. A stop waits at most so long for its answer.
 LEAD_TIMEOUT_S = 1.0
 
-# A spout's close may hang on a dead source; by then everything else is closed.
+# A spout's close may hang on a dead source. It is called last, so everything else is closed then.
 CLOSE_TIMEOUT_S = 10.0
 
 logger = logging.getLogger("txtopo")
 
 
 class TopologyDriver:
-    """Runs one topology. Every method but :meth:`post` is for the loop only.
+    """Runs one topology. Only :meth:`post` and :meth:`on_loop` may be called from any thread.
 
     Args:
         context: What the run is made of.
-        candidate: Who asks for the leadership, shown to others.
-        listeners: Told of each change.
+        candidate: Describes this process to other candidates.
+        listeners: They are told of each change.
     """
 
     def __init__(
@@ -71,22 +71,22 @@ class TopologyDriver:
         self._stopping = False
         self._waiters = IdleWaiters()
 
-    # ------------------------------------------------------------ what the handle asks for
+    # ------------------------------------------------------------ requests of the run handle
 
     def start(self) -> None:
         """Start the loop."""
         self._scheduler.start(self._begin, self._crashed)
 
     def post(self, callback: Callable[[], None]) -> None:
-        """Have something done on the loop, unless the run has ended; from any thread."""
+        """Call *callback* on the loop, unless the loop has ended; from any thread."""
         self._scheduler.post(callback)
 
     def on_loop(self) -> bool:
-        """Return whether the caller is the loop; from any thread."""
+        """Return whether the caller is on the loop; from any thread."""
         return self._scheduler.on_loop()
 
     def stop(self) -> None:
-        """Finish the commit in hand, drop the rest, end."""
+        """Finish the commit that is under way, drop all other batches, and end."""
         self._stopping = True
         if self._term is not None:
             self._term.handle(StopRequested())
@@ -94,7 +94,7 @@ class TopologyDriver:
             self._end(None)
 
     def set_active(self, active: bool) -> None:
-        """Plan new batches, or do not."""
+        """Start or stop planning new batches."""
         self._active = active
         if self._term is not None:
             self._term.handle(Activated() if active else Deactivated())
@@ -146,7 +146,7 @@ class TopologyDriver:
             self._seek()
 
     def _stand_by(self, future: Future[Json]) -> None:
-        """Say who leads, if that can be read, and go on asking."""
+        """Tell the listeners who leads, if that can be read, and ask again."""
         if self._ending:
             return
         self.status = "standby"
@@ -180,7 +180,7 @@ class TopologyDriver:
         self._scheduler.submit(lambda: take_over(self._context, journal, self._candidate), done)
 
     def _contend_again(self, error: FencedError) -> None:
-        """Somebody claimed at the same time; the place in the election was no longer ours."""
+        """Leave the election and enter it again, because another candidate claimed meanwhile."""
         leadership, self._leadership = self._leadership, None
 
         def released(_: Future[None] | None) -> None:
@@ -216,12 +216,12 @@ class TopologyDriver:
         self._term.start()
 
     def _lost(self, number: int) -> None:
-        """The session is gone: end the term, and find out whether somebody else leads."""
+        """End the term after the session was lost, and find out whether another one leads."""
         if self._ending or number != self._terms:
             return
         self._lost_term = number
         if self._term is None:
-            return  # what is under way (the question, the takeover) looks at this when it ends
+            return  # the request or the takeover that is under way checks _lost_term when it ends
         if self._term.coordinator.current > self._began_at:
             self._failures = 0
         epoch = self._term.coordinator.epoch
@@ -264,7 +264,7 @@ class TopologyDriver:
     def _later(
         self, what: str, error: Exception, again: Callable[[], None], epoch: int | None = None
     ) -> None:
-        """Try again after a pause that grows until a term has committed something."""
+        """Try again after a pause. The pause grows until a term has committed a batch."""
         if self._stopping:
             self._end(None)
             return
@@ -286,7 +286,7 @@ class TopologyDriver:
         self.status = "running" if self._active else "deactivated"
 
     def _end_term(self, error: Exception | None) -> None:
-        """End the run; a store that refused us knows only the epoch, ZooKeeper who it is."""
+        """End, and ask ZooKeeper who leads now if a store has refused this epoch."""
         if not isinstance(error, FencedError) or self._ending:
             self._end(error)
             return
@@ -300,7 +300,7 @@ class TopologyDriver:
         self._scheduler.submit(self._journal.confirm, done)
 
     def _crashed(self, error: BaseException) -> None:
-        """A bug of ours, or an invariant that does not hold: end rather than go on or hang."""
+        """End after an exception on the loop, which is a bug in txtopo."""
         logger.error("txtopo %s: the loop failed", self._context.graph.id, exc_info=error)
         unusual = RuntimeError(f"the loop of topology {self._context.graph.id!r}: {error!r}")
         self._end(error if isinstance(error, Exception) else unusual)

@@ -1,4 +1,4 @@
-"""Jobs: the runs in flight of one term, and the processed batches that wait for their commit."""
+"""Jobs: the runs of one term that are processed, and their results until the commit."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class BatchResult:
     """A processed batch that waits for its commit.
 
     Attributes:
-        attempt: Its attempt.
-        outcome: What the driver has of it.
-        processed: Its run, from which a commit in tasks reads the cut again.
-        processing_s: Time from the start of its job to the job's end.
+        attempt: The attempt.
+        outcome: The part of the result that is in the driver.
+        processed: The run of the batch, from which a commit in tasks reads the cut again.
+        processing_s: Time from the start of the job to its end.
     """
 
     attempt: TransactionAttempt
@@ -56,14 +56,14 @@ class BatchResult:
 
     @property
     def commit_tag(self) -> str:
-        """Label of the jobs of its commit phase, for their cancellation."""
+        """The tag by which the jobs of the commit phase are cancelled."""
         return self.processed.run.commit_tag(self.attempt)
 
 
 class Jobs:
-    """Starts, times out and cancels the jobs of one term; keeps their results.
+    """Starts, times out and cancels the jobs of one term, and keeps their results.
 
-    Used on the runtime's loop only. What comes of a job is told as coordinator events.
+    Used on the loop only. The outcome of a job is reported as events of the coordinator.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Jobs:
         self._results: dict[TransactionAttempt, BatchResult] = {}
 
     def start(self, action: StartProcessing) -> Run:
-        """Start a job for a run; ``Processed``, ``Failed`` or ``RunFailed`` are told later."""
+        """Start a job for a run. ``Processed``, ``Failed`` or ``RunFailed`` report its end."""
         run = Run(self._tag(action), action.attempts, action.metadata, action.previous)
         self._live[run.tag] = run
         started_s = self._scheduler.now()
@@ -104,7 +104,7 @@ class Jobs:
         return run
 
     def result(self, attempt: TransactionAttempt) -> BatchResult:
-        """Return the result of a processed attempt."""
+        """Return the result of a processed attempt that was not forgotten."""
         return self._results[attempt]
 
     def cancel(self, attempts: Collection[TransactionAttempt]) -> None:
@@ -131,10 +131,10 @@ class Jobs:
         self.forget(list(self._results))
 
     def check_memory(self) -> None:
-        """Raise when the envelopes that wait in the driver are over their cap.
+        """Check that the envelopes in the driver are not larger than ``driver_bytes_max``.
 
         Raises:
-            DriverMemoryError: Names the stream that holds most.
+            DriverMemoryError: They are; the error names the stream with most bytes.
         """
         by_stream: dict[str, int] = {}
         for result in self._results.values():
@@ -212,7 +212,7 @@ class Jobs:
 
 
 def failure_of(error: BaseException, component: str | None = None) -> Failure:
-    """Return what an error leads to; see :class:`FailureKind`."""
+    """Return an error as a failure of its kind; see :class:`FailureKind`."""
     if not isinstance(error, Exception):
         wrapped = TxtopoError(f"user code raised {error!r}")
         wrapped.__cause__ = error
@@ -227,4 +227,4 @@ def failure_of(error: BaseException, component: str | None = None) -> Failure:
 
 
 def _nothing(future: Future[None]) -> None:
-    """A cancellation has no outcome that matters: the job ends, or its result is stale."""
+    """Ignore the outcome of a cancellation: the job ends, or its result is stale."""

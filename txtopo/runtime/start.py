@@ -1,7 +1,4 @@
-"""Start: puts the parts of a run together and starts its loop.
-
-What a topology of DataFrames needs to start: a carrier and a session that fit.
-"""
+"""Start: checks the configuration, opens all that a transactional topology needs, and starts it."""
 
 from __future__ import annotations
 
@@ -58,11 +55,12 @@ def start_topology(
 
     Args:
         topology: The topology.
-        spark: The session; without one the active session is taken, else one is built.
-        config: How to run.
-        listeners: Who is told of every change.
+        spark: The session. By default the active session, or a new one.
+        config: The settings.
+        listeners: They are told of each change.
         scheduler: Time and threads; real ones by default.
-        ensemble: What ``zookeeper="memory"`` uses, to outlive the run; by default one of its own.
+        ensemble: The transactional state for ``zookeeper="memory"``; by default a new one, which
+            ends with the topology.
 
     Raises:
         ConfigError: A setting does not fit, or executors lack a module; nothing has run.
@@ -98,16 +96,16 @@ def open_driver(
     scheduler: Scheduler,
     candidate: Json,
 ) -> TopologyDriver:
-    """Put the parts of a run together; a simulator brings its own.
+    """Return a driver that is ready to start. A simulator calls it with its own carrier and time.
 
     Args:
         topology: The topology.
-        config: How to run.
-        listeners: Who is told of every change.
+        config: The settings.
+        listeners: They are told of each change.
         carrier: Moves envelopes.
-        open_state: Opens the transactional state, once the topology is known to fit.
+        open_state: Opens the transactional state; called after the topology was checked.
         scheduler: Time and threads.
-        candidate: Who asks for the leadership, shown to others.
+        candidate: Describes this process to other candidates.
     """
     graph = topology.graph
     if graph.spout.role is Role.STREAM_SPOUT:
@@ -141,7 +139,7 @@ def open_driver(
 
 
 def _prepare(context: RunContext) -> None:
-    """Find what would fail at once while there is still a caller to tell."""
+    """Start the carrier and create the states, so that errors are raised to the caller."""
     backends: dict[StateName, StateBackend] = {}
     try:
         context.carrier.start(context.program)
@@ -159,7 +157,7 @@ def _prepare(context: RunContext) -> None:
 def open_carrier(
     config: Config, session: SparkSession | None, *, name: str = "", frames: bool = False
 ) -> Carrier:
-    """Return the carrier that the configuration names, or that *frames* need."""
+    """Return the carrier that the configuration names; with *frames*, one that carries them."""
     if session is None:
         return LocalCarrier(config.slots)
     if config.carrier == "resident":
@@ -204,10 +202,10 @@ def _jvm(session: SparkSession | None) -> Any:
 
 
 def check_config(config: object) -> None:
-    """Check what was given as configuration.
+    """Check that a configuration is a ``Config``.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not.
     """
     if not isinstance(config, Config):
         raise ConfigError(
@@ -234,14 +232,14 @@ def check_states(graph: Graph, config: Config, *, commit_in_driver: bool) -> Non
 
 
 _REASONS = {
-    "local": "it has no Spark, which makes and computes the frames",
-    "rdd": "it moves envelopes on RDDs, in which a plan of Spark's would end",
-    "resident": "its slots keep the cores that a plan of Spark's would need",
+    "local": "it has no Spark to make and compute the frames",
+    "rdd": "it moves envelopes on RDDs, which would end the plan of a frame",
+    "resident": "its slots keep the cores that Spark would need to compute a frame",
 }
 
 
 def check_frame_carrier(graph: Graph, carrier: str) -> None:
-    """Check that the carrier can compute the plans of a topology, if it has any.
+    """Check that the carrier can compute the DataFrames of a topology, if it has any.
 
     Raises:
         ConfigError: It cannot; the message says why.
@@ -256,10 +254,10 @@ def check_frame_carrier(graph: Graph, carrier: str) -> None:
 
 
 def frame_session_conf(graph: Graph) -> dict[str, str]:
-    """Return what a session has to be built with to write the frames of a topology.
+    """Return the settings of a session that can write the DataFrames of a topology.
 
     Raises:
-        ConfigError: Something is not installed; the message says how to get it.
+        ConfigError: A package is not installed; the message says how to get it.
     """
     conf: dict[str, str] = {}
     for factory in _factories(graph):
@@ -268,10 +266,10 @@ def frame_session_conf(graph: Graph) -> dict[str, str]:
 
 
 def check_frame_session(graph: Graph, session: SparkSession) -> None:
-    """Check that a session can write the frames of a topology.
+    """Check that a session can write the DataFrames of a topology.
 
     Raises:
-        ConfigError: It lacks something; the message says what.
+        ConfigError: It lacks a setting or a package; the message names it.
     """
     for factory in _factories(graph):
         factory.check_session(session)

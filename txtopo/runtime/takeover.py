@@ -1,13 +1,13 @@
-"""Takeover: what a new leader does before its first batch.
+"""Takeover: the steps of a new leader before its first batch.
 
 Order
 -----
-1. Claim the next epoch in ZooKeeper; from here on no earlier coordinator writes there.
-2. Write the epoch into the ledger of every state, txid unchanged; from here on no earlier
-   coordinator writes to a store. Only then is it known where the stores stand.
-3. Read what ZooKeeper holds, and compare. A txid that the stores hold already, though ZooKeeper
-   does not know it (a crash between the two writes), is *adopted* if every ledger has it from the
-   attempt whose metadata is stored; otherwise it is undone and done again.
+1. Claim the next epoch in ZooKeeper. From now on no earlier coordinator can write there.
+2. Write the epoch into the ledger of every state; the txid stays. From now on no earlier
+   coordinator can write to a store, so the txids in the ledgers are final.
+3. Read ZooKeeper, and compare. After a crash between the write to the stores and the write to
+   ZooKeeper the stores are one txid ahead. That txid is *adopted* if every ledger has it from the
+   attempt whose metadata is stored. Otherwise it is undone and done again.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """What a new leader begins with.
+    """The result of a takeover.
 
     Attributes:
         coordinator: The coordinator of the term.
-        journal: Writes the term's steps, with the check of the epoch that it has claimed.
-        backends: The claimed states, in the order of their commits.
+        journal: Writes to ZooKeeper under the epoch that was claimed.
+        backends: The claimed states, in the order in which they are committed.
         adopted: The txid that was adopted, if any.
     """
 
@@ -54,14 +54,14 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
 
     Args:
         context: What the run is made of.
-        journal: One of the term's own: a write of an earlier term that is still on its way must
-            find the epoch that it belongs to, and be refused.
-        candidate: Who claims, shown to whoever is deposed by it.
+        journal: A new one for this term. A late write of an earlier term uses that term's journal,
+            with its epoch, and is refused.
+        candidate: Describes this process to the coordinator that it deposes.
 
     Raises:
-        InfrastructureError: Something cannot be reached; all of it may be done again.
-        FencedError: Somebody else claimed at the same time; contend again.
-        PromiseError: A store and ZooKeeper do not fit together; the run must stop.
+        InfrastructureError: ZooKeeper or a store cannot be reached; take over again.
+        FencedError: Another candidate claimed at the same time; contend again.
+        PromiseError: A store and ZooKeeper do not fit together; the topology must stop.
     """
     point = context.scheduler.point
     point("claim.before-epoch")
@@ -78,7 +78,7 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
             ledgers = _claim(context, epoch, journal.ensemble, backends)
             coordinator, adopted = _coordinator(context, journal, epoch, ledgers)
         except PromiseError:
-            # What does not fit together may be what a successor has written meanwhile.
+            # Perhaps they do not fit because a successor has written meanwhile.
             journal.confirm()
             raise
     except BaseException:
@@ -114,15 +114,15 @@ def _claim(
 def _renamed(
     backend: StateBackend, claim: Claim, backends: Mapping[StateName, StateBackend]
 ) -> Ledger | None:
-    """Return the ledger of a state whose component or name this topology has no more."""
+    """Return the ledger of a state if its component or its name is no longer in this topology."""
     with backend.snapshot() as snapshot:
         held = snapshot.ledger
     if held is None or held.topology != claim.owner.topology:
         return None
     if held.txid and held.ensemble != claim.ensemble:
         return None
-    # One that this very takeover has claimed is the same table under another URL. One that has an
-    # earlier epoch is another table, whose names go round.
+    # A ledger with the epoch of this takeover is the same table under another URL. One with an
+    # earlier epoch is another table, whose component and name were swapped.
     claimed_now = (held.ensemble, held.epoch) == (claim.ensemble, claim.epoch)
     return None if claimed_now and (held.component, held.state) in backends else held
 
@@ -138,7 +138,7 @@ def _coordinator(
         journal.advance(current + 1, drop_before=current)
         current += 1
         context.scheduler.point("claim.adopted")
-    # What was brought before may be another batch now, if that is meant.
+    # With allow_change a replay may bring another batch.
     compares = context.config.check_replays and not context.config.allow_change
     metadata = {
         txid: replace(
@@ -152,11 +152,11 @@ def _coordinator(
 
 
 def settings_of(context: RunContext) -> CoordinatorSettings:
-    """Return what the coordinator has to know of the topology and its settings."""
+    """Return the settings of the coordinator that follow from the topology and its config."""
     config, role = context.config, context.graph.spout.role
     return CoordinatorSettings(
         window_txids=config.window_txids,
-        # A plan of Spark's brings the rows of one batch.
+        # A Spark plan returns the rows of one batch.
         run_txids_max=1 if role.frame else config.run_txids_max,
         jobs_max=config.jobs_max,
         attempts_max=config.attempts_max,
