@@ -47,7 +47,7 @@ class TopologyDriver:
     """Runs one topology. Only :meth:`post` and :meth:`on_loop` may be called from any thread.
 
     Args:
-        context: What the run is made of.
+        context: The graph, settings, carrier etc. of the topology.
         candidate: Describes this process to other candidates.
         listeners: They are told of each change.
     """

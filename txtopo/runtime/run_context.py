@@ -1,6 +1,6 @@
-"""RunContext: what one run is made of, from its start to its end.
+"""RunContext: the graph, settings, carrier, scheduler etc. of a running topology.
 
-The functions below open the states of a run and close what a run holds.
+The functions below open the states of a topology, and close what it holds when it ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger("txtopo")
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a run is made of.
+    """The parts of a running topology, from its start to its end.
 
     Attributes:
         graph: The checked topology.
@@ -105,7 +105,7 @@ class CommitContext(Protocol):
 def open_states(context: CommitContext) -> dict[StateName, StateBackend]:
     """Open a backend for each state of each committer, in topological order.
 
-    The steps of their commits are marked as durable steps of the run.
+    The steps of their commits are marked as durable steps, with the name of the state.
     """
     backends = {}
     for component in context.graph.components.values():

@@ -53,7 +53,7 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
     """Claim everything, compare, and make the coordinator of this term. Blocks.
 
     Args:
-        context: What the run is made of.
+        context: The graph, settings, carrier etc. of the topology.
         journal: A new one for this term. A late write of an earlier term uses that term's journal,
             with its epoch, and is refused.
         candidate: Describes this process to the coordinator that it deposes.

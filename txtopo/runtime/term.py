@@ -63,11 +63,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """How a term reaches the run that it belongs to.
+    """How a term reaches its driver.
 
     Attributes:
         tell: Tells the listeners of a change.
-        waiters: Wait for the run to be at rest.
+        waiters: Wait until nothing is left to do.
         end: Called with the error, or None, when the coordinator stops.
     """
 
@@ -80,12 +80,12 @@ class LeaderTerm:
     """Feeds the coordinator with events and does what it asks for. Used on the loop only.
 
     Args:
-        context: What the run is made of.
+        context: The graph, settings, carrier etc. of the topology.
         journal: Writes to ZooKeeper under the epoch of this term.
         coordinator: The coordinator of this term.
         commit_phase: Runs commits against the states that this term has claimed.
-        meter: Counts the commits of the run.
-        hooks: How to reach the run.
+        meter: Counts commits over all terms.
+        hooks: How to reach the driver.
     """
 
     def __init__(
