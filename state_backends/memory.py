@@ -8,7 +8,7 @@ Nothing here is shared with other processes.
 
 from __future__ import annotations
 
-import threading  # noqa: TID251 - one lock makes the compare-and-set atomic between threads
+import threading
 import uuid
 from collections.abc import Mapping
 from weakref import WeakValueDictionary

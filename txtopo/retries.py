@@ -1,9 +1,8 @@
-"""What is said whenever something that failed is tried again.
+"""The log record of a retry.
 
-Nothing is tried again without a WARNING of the logger ``txtopo.runtime``, so a run that does not
-get on says why, whoever started it and whatever its status. What an operator wants to filter or
-count by is in attributes of the record, not in its text alone. A page of the documentation lists
-every retry, ``docs/retries.md``.
+Each retry logs a WARNING with the logger ``txtopo.runtime``, so a topology that makes no progress
+says why. Operators can filter and count by attributes of the record. ``docs/retries.md`` lists all
+retries.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import logging
 
 LOGGER = "txtopo.runtime"
 CAUSE_CHARACTERS_MAX = 500
-"""Enough for what went wrong in one line; the listeners get the error itself."""
+"""Limit for the error in one line. Listeners get the error itself."""
 
 _logger = logging.getLogger(LOGGER)
 
@@ -29,18 +28,18 @@ def warn_of_retry(
     epoch: int | None = None,
     component: str | None = None,
 ) -> None:
-    """Say that *what* failed and is tried again. The arguments become attributes of the record.
+    """Log that *what* failed and is tried again. The arguments become attributes of the record.
 
     Args:
-        what: What failed, for the text.
-        error: Why; in the record as ``cause``, one line.
-        topology: Id of the topology, where it is known.
-        failures: How often it has failed now, since it last went well.
-        pause_s: After how many seconds it is tried again; None if something else decides when.
-        txid: The batch that it is about.
-        attempt: The attempt of it that failed.
+        what: The thing that failed, as a noun for the text.
+        error: The error; in the record as ``cause``, one line.
+        topology: Id of the topology, if it is known.
+        failures: Number of failures in a row.
+        pause_s: Seconds until it is tried again; None if another event starts it.
+        txid: The txid of the batch.
+        attempt: The number of the attempt that failed.
         epoch: The epoch of the coordinator.
-        component: Where it failed, if it was in a component.
+        component: Id of the component that failed.
     """
     cause = one_line(error)
     about = "txtopo" if topology is None else f"topology {topology!r}"
@@ -66,7 +65,7 @@ def warn_of_retry(
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error's class and text as one line."""
+    """Return the class and the text of an error in one line."""
     text = f"{type(error).__name__}: {'; '.join(str(error).split(chr(10)))}"
     if len(text) <= CAUSE_CHARACTERS_MAX:
         return text

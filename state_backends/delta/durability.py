@@ -40,7 +40,7 @@ import contextlib
 import json
 import os
 import re
-import threading  # noqa: TID251 - calls of a backend may overlap; none is started
+import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

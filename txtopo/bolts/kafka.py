@@ -36,10 +36,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from txtopo.attempt import TransactionAttempt
@@ -220,9 +220,9 @@ class PublishedRecords(StateBackend):
         self._heard: Heard = deque(maxlen=HEARD_MAX)
         self._ledger: Ledger | None = None
         self._claims = False
-        # One producer, so one call at a time, also when an abandoned one has not returned.
-        self._turn: SimpleQueue[None] = SimpleQueue()
-        self._turn.put(None)
+        # A producer takes one call at a time. So the lock is held across calls that block and the
+        # marks of a commit; Kafka is not simulated.
+        self._lock = threading.Lock()
 
     def create(self) -> None:
         """Make the ledger's topic, and check both.
@@ -242,7 +242,7 @@ class PublishedRecords(StateBackend):
         the claim is allowed at all: one of another topology or ensemble disturbs nobody.
         """
         self.claimant = claim
-        with self._alone(), self._stored("claim the transactional id"):
+        with self._lock, self._stored("claim the transactional id"):
             claimed(self._ledgers.visible(), claim)
             self._claims = True
             held = self._taken_over()
@@ -254,7 +254,7 @@ class PublishedRecords(StateBackend):
     def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
         """Write the records and the ledger in one transaction."""
         assert isinstance(writes, Puts)
-        with self._alone(), self._stored("write the records"):
+        with self._lock, self._stored("write the records"):
             held = self._taken_over() if self._producer is None else self._ledger
             found = standing(held, attempt, self.claimant)
             assert held is not None
@@ -269,7 +269,7 @@ class PublishedRecords(StateBackend):
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """Open a reading of the ledger; there are no rows."""
-        with self._alone(), self._stored("read the ledger"):
+        with self._lock, self._stored("read the ledger"):
             if not self._claims:
                 held = self._ledgers.visible()
             else:
@@ -279,14 +279,6 @@ class PublishedRecords(StateBackend):
     def close(self) -> None:
         """Forget the producer; what it had open is ended by whoever claims next."""
         self._producer = None
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        self._turn.get()
-        try:
-            yield
-        finally:
-            self._turn.put(None)
 
     @contextmanager
     def _stored(self, doing: str) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""WHEN: the protocol, without I/O. Events in, ordered actions out."""
+"""The protocol of batches and commits, without I/O: events in, ordered actions out."""
 
 from txtopo.coordinator.machine import Coordinator
 from txtopo.coordinator.transactions import CoordinatorSettings, Phase, Transaction

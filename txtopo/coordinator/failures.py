@@ -1,4 +1,4 @@
-"""What a failure leads to: what is lost with a batch, and how a run ends. Pure."""
+"""Failures: which batches are abandoned with a failed one, and when the topology ends. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from txtopo.errors import PoisonBatchError, PromiseError
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The run stops once all txids before this one are committed.
+    """The decision to stop the topology once all txids before *txid* are committed.
 
     Attributes:
-        txid: First txid that is not processed any more.
-        error: What the run stops with; None if it was asked for.
-        asked: The user asked for it: a commit in hand that fails is not tried again.
+        txid: First txid that is not processed.
+        error: The error that the topology stops with; None if the user asked for the stop.
+        asked: Whether the user asked for the stop. Then a commit that fails is not tried again.
     """
 
     txid: int
@@ -31,11 +31,11 @@ class Ending:
 
 
 def asked_to_stop(table: TransactionTable, before: Ending | None) -> Ending:
-    """Return the ending that finishes the commit in hand and nothing else."""
+    """Return the ending that finishes the commit that is under way and nothing else."""
     first = table.first
     committing = first is not None and first.phase is Phase.COMMITTING
     txid = table.current + 1 if committing else table.current
-    # A run that ends just here anyway tells why.
+    # If the topology was about to end at this txid anyway, the error says why.
     error = before.error if before is not None and before.txid == txid else None
     return Ending(txid, error, asked=True)
 
@@ -43,19 +43,19 @@ def asked_to_stop(table: TransactionTable, before: Ending | None) -> Ending:
 def lost_with(
     failed: Transaction, transactions: Sequence[Transaction], settings: CoordinatorSettings
 ) -> list[Transaction]:
-    """Return the later transactions that a failure abandons: all but results that may be kept."""
+    """Return the later transactions that a failure abandons: all except results that are kept."""
     keeps = settings.keep_processed and settings.repeatable
     later = [each for each in transactions if each.txid > failed.txid]
     return [each for each in later if not (keeps and each.phase is Phase.PROCESSED)]
 
 
-def ends_the_run(failure: Failure) -> bool:
-    """Return whether trying again is no answer to this failure."""
+def is_final(failure: Failure) -> bool:
+    """Return whether a failure ends the topology instead of being tried again."""
     return failure.kind is FailureKind.FATAL or isinstance(failure.error, PromiseError)
 
 
 def poison(transaction: Transaction, failure: Failure) -> PoisonBatchError:
-    """Return the error of a batch that has failed too often."""
+    """Return the error for a batch that has failed ``attempts_max`` times."""
     cause = failure.error
     where = (
         f"component {failure.component!r}" if failure.component else "no component in particular"

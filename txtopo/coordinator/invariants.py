@@ -1,4 +1,4 @@
-"""What holds after every event. A breach is a bug of ours, so these are assertions."""
+"""Invariants: assertions that hold after every event. A breach is a bug in txtopo."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from txtopo.coordinator.transactions import (
 def check_invariants(
     table: TransactionTable, settings: CoordinatorSettings, *, epoch: int, end: int
 ) -> None:
-    """Check all of them.
+    """Check all invariants.
 
     Args:
         table: The transactions in flight.
         settings: The limits.
-        epoch: The epoch of every attempt.
-        end: First txid outside the window, or of the ending.
+        epoch: The epoch of all attempts.
+        end: First txid after the window, or the txid of the ending.
     """
     check_order(table.rows, current=table.current, epoch=epoch, end=end)
     check_runs(table.rows, settings)
@@ -31,7 +31,7 @@ def check_invariants(
 
 
 def check_order(transactions: Sequence[Transaction], *, current: int, epoch: int, end: int) -> None:
-    """Txids have no gap and stay in the window; only the current one commits."""
+    """Check that txids are in the window without a gap, and that only the current one commits."""
     txids = [each.txid for each in transactions]
     assert txids == list(range(current, current + len(txids))), "contiguous from current"
     assert not txids or txids[-1] < end, "in the window, and before the ending"
@@ -43,7 +43,7 @@ def check_order(transactions: Sequence[Transaction], *, current: int, epoch: int
 
 
 def check_runs(transactions: Sequence[Transaction], settings: CoordinatorSettings) -> None:
-    """Jobs and their runs keep their limits; a run has consecutive txids."""
+    """Check the limits of jobs and runs, and that a run has consecutive txids."""
     runs = processing_runs(transactions)
     assert len(runs) <= settings.jobs_max, "jobs_max"
     for first in runs:
@@ -55,7 +55,7 @@ def check_runs(transactions: Sequence[Transaction], settings: CoordinatorSetting
 
 
 def check_cuts(transactions: Sequence[Transaction], settings: CoordinatorSettings) -> None:
-    """Where a batch ended is known in txid order, and forgotten by an opaque replay."""
+    """Check that cuts become known in txid order, and that an opaque replay has none."""
     cut = [each.metadata.cut is not None for each in transactions]
     processed = [each.phase in PROCESSED_PHASES for each in transactions]
     if settings.chained:

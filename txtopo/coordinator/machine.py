@@ -2,51 +2,55 @@
 
 Rules
 -----
-1. Only this file changes the standing of a transaction, as the table in
-   :mod:`txtopo.coordinator.transactions` allows. The runtime never edits it.
+1. Only this file changes the phase of a transaction, as the table in
+   :mod:`txtopo.coordinator.transactions` allows. The runtime never does.
 2. No I/O, clock, thread or random number is used here. Events go in, actions come out, and equal
-   events give equal actions. That is what lets a simulator replay a failure from its seed.
-3. An event of another attempt than the current one of its txid, or one that its phase does not
-   expect, changes nothing. Compare first, then mutate.
-4. Each event is handled to the end: afterwards nothing is left that could be done without another
-   event. So an event that changes nothing asks for nothing.
+   events give equal actions. So a simulator can replay a failure from its seed.
+3. An event changes nothing if its attempt is not the current one of its txid, or if the phase does
+   not expect it. Compare first, then mutate.
+4. Each event is handled completely: afterwards nothing is left to do until the next event. So an
+   event that changes nothing asks for nothing.
 
 Theory of operation
 -------------------
-Batches overlap, commits do not. Up to ``window_txids`` transactions are in flight; only
-``current``, the one that follows the last committed one, may commit. A failure of transaction *t*
-abandons *t* and every later one, because a later batch may begin where *t* ended. What was planned
-stays; a repeatable spout keeps its cut too, an opaque one cuts anew. ::
+Batches overlap, commits do not. Up to ``window_txids`` transactions are in flight. Only
+``current``, the txid after the last committed one, may commit. A failure of transaction *t*
+abandons *t* and every later one, because a later batch may begin where *t* ended. The plan of an
+abandoned batch stays. A repeatable spout keeps its cut too; an opaque spout cuts the batch anew.
 
-    UNPLANNED --ask--> PLANNING --Planned--> PLANNED --job--> PROCESSING --Processed--> PROCESSED
-        ^--- NotReady, Failed ---+              ^                 |                         | turn
-                                                |                 v                         v
-                                                +--- Failed --- (any) <-- Failed --- COMMITTING
-                                                                                            |
-                                                                                       Committed
+The table, as a diagram. A test compares the two. ::
 
-Never-seen txids are asked for in order, one at a time, while the window has room; the first that
-is not ready ends the scan until the next tick. Planned ones are processed in runs of consecutive
-txids. A run waits to be full only while an event is sure to come soon: an answer of the spout,
-until a tick finds it slow, or, with a full window, the end of a transaction before it. There is one
-before it then, since the window is larger than a run. So there is always an event to wait for, and
-nothing gets stuck.
+    UNPLANNED  --PlanBatch--> PLANNING
+    PLANNING   --Planned--> PLANNED
+    PLANNING   --NotReady, Failed--> UNPLANNED
+    PLANNED    --StartProcessing--> PROCESSING
+    PROCESSING --Processed--> PROCESSED
+    PROCESSING --Failed, RunFailed--> PLANNED
+    PROCESSED  --StartCommit--> COMMITTING
+    PROCESSED  --Failed, RunFailed--> PLANNED
+    COMMITTING --Committed--> GONE
+    COMMITTING --Failed, RunFailed--> PLANNED
+
+The spout is asked for new txids in order, one at a time, while the window has room. When it is not
+ready it is asked again after the next tick. Planned transactions are processed in runs of
+consecutive txids. A run waits to be full only while an event is sure to come soon: an answer of the
+spout, until a tick finds it slow; or, if the window is full, the end of an earlier transaction.
+There is an earlier one, because the window is larger than a run. So there is always an event to
+wait for, and nothing gets stuck.
 
 Order of durability
 -------------------
-Actions are done in the order given, and one that writes is durable before the next one starts; a
-crash in between leaves a prefix, never a gap.
+Actions are done in the order given, and one that writes is durable before the next one starts. So
+a crash leaves a prefix, never a gap.
 
-1. Repeatable: what was planned, with its attempt, before the batch is processed.
-2. The cut and what it brought, with its attempt, after processing and in txid order, before any
-   commit work. A replay is compared with what was brought before; see
+1. Repeatable spouts: the plan of a batch, with its attempt, before the batch is processed.
+2. The cut and the content of a batch, with its attempt, after processing and in txid order, before
+   any commit work. A replay is compared with the stored content; see
    :mod:`txtopo.stages.content`.
 3. ``current = t + 1`` after every committer of *t* has written, in one write with the deletion of
-   what is before *t*. The metadata of *t* stays: *t + 1* starts from it.
+   all metadata before *t*. The metadata of *t* stays, because *t + 1* starts from it.
 
 So the stored txids have no gap, and reach back to ``current - 1``.
-
-The actions that name several transactions. Pure.
 """
 
 from __future__ import annotations
@@ -54,7 +58,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from txtopo.coordinator.failures import Ending, asked_to_stop, ends_the_run, lost_with, poison
+from txtopo.attempt import TransactionAttempt
+from txtopo.coordinator.failures import Ending, asked_to_stop, is_final, lost_with, poison
 from txtopo.coordinator.invariants import check_invariants
 from txtopo.coordinator.protocol import (
     Action,
@@ -96,12 +101,12 @@ from txtopo.metadata import BatchMetadata
 class Coordinator:
     """The state machine of one topology in one epoch.
 
-    Who calls it: one loop of the runtime: :meth:`start` once, then :meth:`handle` for one event
-    after the other, each when the actions before it are done or queued in order.
+    Who calls it: one loop of the runtime. It calls :meth:`start` once and then :meth:`handle` for
+    each event, when the actions of the event before are done or queued in order.
 
     Args:
-        settings: What the protocol has to know of the topology.
-        epoch: Number of this coordinator, above all before it.
+        settings: The facts about the topology that the protocol needs.
+        epoch: Number of this coordinator, above those of all earlier ones.
         current: The lowest txid that is not known to be committed.
         stored: The durable metadata of txids from *current* - 1 on.
 
@@ -137,20 +142,34 @@ class Coordinator:
 
     @property
     def transactions(self) -> tuple[Transaction, ...]:
-        """Every transaction in flight, from the current one on."""
+        """All transactions in flight, from the current txid on."""
         return self._table.rows
 
     @property
+    def activated(self) -> bool:
+        """Whether new batches may be planned."""
+        return self._activated
+
+    def is_current(self, attempt: TransactionAttempt) -> bool:
+        """Return whether *attempt* is the current one of its txid."""
+        return self._table.attempt_of(attempt.txid) == attempt
+
+    def is_replaced(self, attempt: TransactionAttempt) -> bool:
+        """Return whether a later attempt of the same txid is the current one."""
+        current = self._table.attempt_of(attempt.txid)
+        return current is not None and attempt < current
+
+    @property
     def unplanned(self) -> Transaction:
-        """The lowest txid that was never planned; the spout may have been asked for it."""
+        """The transaction that is planned next; the spout may have been asked for it already."""
         return self._table.unplanned
 
     def start(self) -> list[Action]:
-        """Return the first actions: replays of what was in flight, and the first plan."""
+        """Return the first actions: replays of batches that were in flight, and the first plan."""
         return self._settled([])
 
     def handle(self, event: Event) -> list[Action]:
-        """Take note of an event and return what to do, in order."""
+        """Handle an event and return the actions that it leads to, in order."""
         if self._over:
             return []
         return self._settled(self._changed_by(event))
@@ -199,18 +218,18 @@ class Coordinator:
         if not any(found):
             return []
         run = [transaction for transaction in found if transaction is not None]
-        # What it reported as processed before it failed is not in doubt.
+        # Batches that the run reported as processed before it failed are not in doubt.
         run = [each for each in run if each.phase is Phase.PROCESSING] or run
         counts = event.failure.kind is FailureKind.COUNTED
         if counts and len(event.attempts) > 1:
-            # Nobody knows which batch it was; with a job of their own they will tell.
+            # Any of the batches may be the cause. A job for each will show which.
             run = [replace(each, alone=True) for each in run]
             self._table.put(run)
             counts = False
         return self._fail(run[0], event.failure, counts=counts)
 
     def _fail(self, failed: Transaction, failure: Failure, *, counts: bool) -> list[Action]:
-        if ends_the_run(failure):
+        if is_final(failure):
             return self._end(Ending(failed.txid, failure.error))
         if self._ending and self._ending.asked:
             return self._end(Ending(failed.txid, None, asked=True))
@@ -233,12 +252,12 @@ class Coordinator:
         return [Backoff(self._faults)]
 
     def _end(self, ending: Ending) -> list[Action]:
-        """Drop all from the ending on. Endings only come nearer, since what is later is gone."""
+        """Drop all transactions from the ending on. So a later ending can only be nearer."""
         self._ending = ending
         return cancel(self._table.drop_from(ending.txid))
 
     def _settled(self, actions: list[Action]) -> list[Action]:
-        """Append all that can be done without another event, and check the invariants."""
+        """Append all actions that need no further event, and check the invariants."""
         if self._ending and self._over:
             actions = [*actions, Stop(self._ending.error)]
         else:
@@ -267,7 +286,7 @@ class Coordinator:
         return self._table.unplanned.txid < self._end_txid
 
     def _restore(self) -> None:
-        """Take in what was planned before a restart."""
+        """Enter the batches that were planned before a restart."""
         while self._room and self._table.unplanned.txid in self._recovered:
             self._table.enter(self._recovered.pop(self._table.unplanned.txid))
 
@@ -283,7 +302,7 @@ class Coordinator:
         return [StartCommit(first.attempt, first.metadata)]
 
     def _start_runs(self) -> list[Action]:
-        # Planning that has failed before or is slow may take long: what is planned does not wait.
+        # Planning may take long if it is slow or has failed before. Then planned batches start.
         asks = self._asks and self._table.unplanned.attempt.attempt == 0 and not self._slow
         committed = self._table.committed
         actions: list[Action] = []
@@ -305,7 +324,7 @@ class Coordinator:
 
 
 def store_batches(batches: Sequence[Transaction]) -> list[Action]:
-    """Return the one write that makes these durable; empty for none."""
+    """Return the one write that makes *batches* durable; an empty list if there are none."""
     if not batches:
         return []
     attempts = tuple(each.attempt for each in batches)
@@ -313,12 +332,12 @@ def store_batches(batches: Sequence[Transaction]) -> list[Action]:
 
 
 def start_processing(run: Sequence[Transaction], previous: BatchMetadata | None) -> Action:
-    """Return the start of a run."""
+    """Return the action that starts a run."""
     attempts = tuple(each.attempt for each in run)
     return StartProcessing(attempts, tuple(each.metadata for each in run), previous)
 
 
 def cancel(abandoned: Iterable[Transaction]) -> list[Action]:
-    """Return the end of what works at these; empty if nothing was started."""
+    """Return the action that cancels these; an empty list if none has a job or a result."""
     attempts = tuple(each.attempt for each in abandoned if each.phase in STARTED)
     return [Cancel(attempts)] if attempts else []

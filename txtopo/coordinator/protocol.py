@@ -1,8 +1,7 @@
-"""What the coordinator can be told. An event of an attempt that is not current changes nothing.
+"""The coordinator's protocol: events that go in, and actions that come out.
 
-What the coordinator can ask for. Actions are done in the order given.
-
-One that writes (:class:`StoreBatches`, :class:`Advance`) is durable before the next one starts.
+An event of an attempt that is not current changes nothing. Actions are done in the order given. One
+that writes (:class:`StoreBatches`, :class:`Advance`) is durable before the next one starts.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from txtopo.metadata import BatchMetadata, Json
 
 
 class FailureKind(Enum):
-    """What a failure leads to."""
+    """The reaction to a failure."""
 
     COUNTED = "counted"
-    """``FailedException``, a timeout, a crashed worker: replay, at most ``attempts_max`` times."""
+    """``FailedException``, a timeout, a crashed worker: replay, up to ``attempts_max`` times."""
     INFRASTRUCTURE = "infrastructure"
-    """A lost executor, store or ZooKeeper: back off and replay, as often as it takes."""
+    """A lost executor, store or ZooKeeper: pause and replay, without a limit."""
     FATAL = "fatal"
-    """Any other exception of user code: commit what is before it, then stop with it."""
+    """Any other exception of user code: commit the batches before, then stop with the exception."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The answer to ``PlanBatch``: the spout is ready, and this is what it planned."""
+    """The answer to ``PlanBatch``: the spout is ready, and *planned* is its metadata."""
 
     attempt: TransactionAttempt
     planned: Json
@@ -51,7 +50,7 @@ class NotReady:
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """These attempts, consecutive and of one run, have passed the processing phase."""
+    """These attempts, which are consecutive and of one run, were processed."""
 
     attempts: tuple[TransactionAttempt, ...]
     metadata: tuple[BatchMetadata, ...]
@@ -66,7 +65,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """This attempt failed, in either phase, or in planning."""
+    """This attempt failed, in planning, processing or commit."""
 
     attempt: TransactionAttempt
     failure: Failure
@@ -74,7 +73,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """A whole run failed without naming a batch."""
+    """A run failed, and it is not known which of its batches did."""
 
     attempts: tuple[TransactionAttempt, ...]
     failure: Failure
@@ -82,7 +81,7 @@ class RunFailed:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Some time has passed: ask a spout again that was not ready; do not wait for a slow one."""
+    """Time has passed: ask a spout again that was not ready, and stop waiting for a slow one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Deactivated:
-    """Plan no new batches; what is in flight goes on (Storm ``deactivate``)."""
+    """Plan no new batches; those in flight are committed (Storm ``deactivate``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ class Activated:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Finish the commit in hand, drop the rest, stop."""
+    """Finish the commit that is under way, drop all other batches, stop."""
 
 
 Event = (
@@ -128,7 +127,7 @@ class PlanBatch:
 
     Attributes:
         attempt: The attempt to plan.
-        last_txid: The newest txid before it whose batch is known in full; 0 for none.
+        last_txid: The newest earlier txid whose metadata is complete; 0 for none.
         last: Metadata of *last_txid*.
     """
 
@@ -149,14 +148,14 @@ class StoreBatches:
 class StartProcessing:
     """Process a run: these consecutive attempts, in one Spark job.
 
-    Answered by ``Processed`` for a leading part (maybe all, maybe none) and ``Failed`` for the one
-    behind it, or by ``RunFailed``.
+    Answered by ``Processed`` for the first attempts of the run and by ``Failed`` for the next one.
+    Either may be missing. Or answered by ``RunFailed``.
 
     Attributes:
         attempts: The attempts of the run.
-        metadata: Their metadata. One with a *cut* is emitted again as it was (transactional spout);
-            one without is cut anew.
-        previous: Metadata of the txid before the run, whose cut the first one starts from.
+        metadata: Their metadata. A batch with a *cut* is emitted again as it was (transactional
+            spout); one without is cut anew.
+        previous: Metadata of the txid before the run. The first batch starts at its cut.
     """
 
     attempts: tuple[TransactionAttempt, ...]
@@ -174,11 +173,11 @@ class StartCommit:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Make it durable that all txids before *current* are committed, and prune.
+    """Make durable that all txids before *current* are committed, and delete old metadata.
 
     Attributes:
         current: The lowest uncommitted txid.
-        drop_before: Metadata of txids below this one is deleted, in the same write.
+        drop_before: The same write deletes the metadata of txids below this one.
     """
 
     current: int
@@ -187,7 +186,7 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Cancel the jobs, and forget the results, of these attempts: they are abandoned."""
+    """Cancel the jobs of these attempts, which are abandoned, and forget their results."""
 
     attempts: tuple[TransactionAttempt, ...]
 
@@ -205,7 +204,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop the run; *error* is None when it was asked for."""
+    """Stop the topology; *error* is None if the user asked for the stop."""
 
     error: Exception | None
 

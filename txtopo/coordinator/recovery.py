@@ -1,4 +1,4 @@
-"""What a coordinator starts from. Pure."""
+"""Recovery: which batches a new coordinator starts from. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from txtopo.metadata import BatchMetadata
 def recover(
     stored: Mapping[int, BatchMetadata], *, current: int, settings: CoordinatorSettings
 ) -> tuple[BatchMetadata | None, dict[int, BatchMetadata]]:
-    """Return the metadata before *current*, and of the batches that were planned already.
+    """Return the metadata of the txid before *current*, and of every batch already planned.
 
-    Those are replayed without asking the spout: a repeatable batch as it was, an opaque one cut
-    anew.
+    Planned batches are replayed without asking the spout. A repeatable batch keeps its cut, an
+    opaque batch is cut anew.
 
     Raises:
-        CorruptNodeError: Metadata is missing. It is never taken as empty, since the source would
-            be read again from another place; restore the node.
+        CorruptNodeError: Metadata is missing; restore the node. Missing metadata is never taken as
+            empty, because the source would then be read from a wrong position.
     """
     newest = max(stored, default=current - 1)
     for txid in range(max(1, current - 1), newest + 1):

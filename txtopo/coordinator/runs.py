@@ -1,4 +1,4 @@
-"""Which planned batches make a run, and when it can start. Pure."""
+"""Runs: which planned batches are processed by one job, and when it can start. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def next_run(
     committed: BatchMetadata | None,
     asks: bool,
 ) -> Run | None:
-    """Return the lowest run that can start now; None for none.
+    """Return the lowest run that can start now, or None.
 
     Args:
-        transactions: All from the current txid on.
+        transactions: All transactions in flight.
         settings: The limits, and whether a batch starts where its predecessor ended.
         committed: Metadata of the txid before the current one; None for none.
-        asks: The spout is asked for further batches as soon as the window has room, so that a short
-            run had better wait.
+        asks: Whether the spout is asked for further batches as soon as the window has room. Then
+            the newest run waits until it is full.
     """
     if len(processing_runs(transactions)) >= settings.jobs_max:
         return None
@@ -40,12 +40,12 @@ def next_run(
 
 
 def processing_runs(transactions: Sequence[Transaction]) -> set[int]:
-    """Return the first txids of the runs that have a job."""
+    """Return the runs that have a job, each as its first txid."""
     return {each.run for each in transactions if each.phase is Phase.PROCESSING}
 
 
 def planned_runs(transactions: Sequence[Transaction], run_size: int) -> list[Run]:
-    """Cut the planned transactions into runs of consecutive txids, each as long as it can be."""
+    """Divide the planned transactions into runs of consecutive txids, each as long as possible."""
     runs: list[Run] = []
     run: Run = ()
     for each in transactions:
@@ -58,14 +58,14 @@ def planned_runs(transactions: Sequence[Transaction], run_size: int) -> list[Run
 
 
 def complete(run: Run, run_size: int) -> bool:
-    """Return whether a run takes no further transaction."""
+    """Return whether a run is full."""
     return len(run) == run_size or run[0].alone
 
 
 def start_known(run: Run, previous: BatchMetadata | None) -> bool:
-    """Return whether it is known where a run starts, that is where its predecessor ended.
+    """Return whether the start of a run, which is the end of its predecessor, is known.
 
-    An opaque batch has a cut only once it is processed; one of a repeatable spout keeps it, so that
+    An opaque batch has a cut only after it was processed. A repeatable batch keeps its cut, so
     replays need not wait for each other.
     """
     return run[0].txid == 1 or (previous is not None and previous.cut is not None)

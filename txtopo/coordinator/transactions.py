@@ -1,11 +1,4 @@
-"""The phases of a transaction, and the table between them.
-
-CoordinatorSettings: what the protocol has to know of the topology and its configuration.
-
-Transaction: where one txid stands.
-
-TransactionTable: the transactions in flight, and the one that is planned next.
-"""
+"""Transactions: their phases, the table of transitions, and the transactions in flight."""
 
 from __future__ import annotations
 
@@ -30,26 +23,27 @@ from txtopo.metadata import BatchMetadata
 
 
 class Phase(Enum):
-    """What a transaction is in."""
+    """The phase of a transaction."""
 
     UNPLANNED = "unplanned"
-    """Never seen: the spout has not been asked, or was not ready."""
+    """The spout has not been asked yet, or was not ready."""
     PLANNING = "planning"
-    """The spout is asked."""
+    """The spout has been asked and has not answered yet."""
     PLANNED = "planned"
-    """Waits for a job, for the first time or again."""
+    """The transaction waits for a job, for the first time or again."""
     PROCESSING = "processing"
-    """A job works at it."""
+    """A job processes the batch."""
     PROCESSED = "processed"
-    """Waits for its turn to commit."""
+    """The transaction waits for its turn to commit."""
     COMMITTING = "committing"
-    """Its committers work."""
+    """The committers run."""
     GONE = "gone"
-    """Committed."""
+    """The transaction is committed."""
 
 
 # Which event or action leads from which phase to which. A pair that is missing is illegal: such an
-# event changes nothing, such an action is never asked for.
+# event changes nothing, and such an action is never returned. Two moves have no event of their own:
+# a restart enters stored batches as PLANNED, and an ending makes UNPLANNED what it drops.
 AFTER: dict[tuple[Phase, type], Phase] = {
     (Phase.UNPLANNED, PlanBatch): Phase.PLANNING,
     (Phase.PLANNING, Planned): Phase.PLANNED,
@@ -67,26 +61,27 @@ AFTER: dict[tuple[Phase, type], Phase] = {
     (Phase.COMMITTING, RunFailed): Phase.PLANNED,
 }
 
-# Phases in which a job works at the attempt or its results are kept, so that it can be cancelled.
-STARTED = frozenset({Phase.PROCESSING, Phase.PROCESSED, Phase.COMMITTING})
+# Phases in which an attempt has a job or results, so that it can be cancelled. These are tuples,
+# because they are looked into for each transaction at each event, and an Enum is slow to hash.
+STARTED = (Phase.PROCESSING, Phase.PROCESSED, Phase.COMMITTING)
 
-# Phases that have the processing phase behind them.
-PROCESSED_PHASES = frozenset({Phase.PROCESSED, Phase.COMMITTING})
+# Phases after the processing phase.
+PROCESSED_PHASES = (Phase.PROCESSED, Phase.COMMITTING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorSettings:
-    """What the protocol has to know of the topology and its configuration.
+    """The facts about the topology and its configuration that the protocol needs.
 
     Attributes:
-        window_txids: Batches that may be in flight (``max_spout_pending``).
-        run_txids_max: Batches that one run processes at the most.
-        jobs_max: Runs that process at the same time at the most.
-        attempts_max: Counted failures of one batch at which the run ends.
-        keep_processed: Keep the processed results of later batches when one fails; has an effect
-            only if *repeatable*.
-        repeatable: A replay brings the same batch (transactional spout).
-        chained: A batch starts where its predecessor ended, which only its emitters know
+        window_txids: Maximum number of batches in flight (``max_spout_pending``).
+        run_txids_max: Maximum number of batches in one run.
+        jobs_max: Maximum number of runs that are processed at the same time.
+        attempts_max: Number of counted failures of one batch at which the topology stops.
+        keep_processed: Whether the processed results of later batches are kept when a batch fails.
+            Has an effect only if *repeatable*.
+        repeatable: Whether a replay brings the same batch (transactional spout).
+        chained: Whether a batch starts where its predecessor ended, which only the emitters know
             (partitioned and opaque partitioned spouts).
     """
 
@@ -100,10 +95,10 @@ class CoordinatorSettings:
 
     @property
     def run_size(self) -> int:
-        """How many batches a run should have.
+        """Number of batches in a full run.
 
-        The window has room for *jobs_max* such runs and one more that gathers meanwhile; with less
-        room a run would take whatever a commit frees, and runs would shrink to one batch.
+        The window has room for *jobs_max* full runs and one more that fills meanwhile. With less
+        room, a run would take the one txid that a commit frees, and runs would shrink to one batch.
         """
         return max(1, min(self.run_txids_max, self.window_txids // (self.jobs_max + 1)))
 
@@ -113,16 +108,16 @@ NOTHING_KNOWN = BatchMetadata()
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Where one txid stands. A value: the coordinator replaces it.
+    """The state of one txid. It is immutable; the coordinator replaces it.
 
     Attributes:
-        attempt: Its current attempt.
-        phase: Its phase.
-        metadata: What is known of its batch.
+        attempt: The current attempt.
+        phase: The phase.
+        metadata: The metadata of the batch, as far as it is known.
         durable: Whether *metadata* is stored with this attempt.
-        failures: Counted failures, over all its attempts.
-        alone: It must have a job of its own.
-        run: First txid of the run that processes it or did; 0 for none.
+        failures: Number of counted failures, over all attempts.
+        alone: Whether the batch must have a job of its own.
+        run: First txid of the run that processes or processed the batch; 0 for none.
     """
 
     attempt: TransactionAttempt
@@ -139,33 +134,33 @@ class Transaction:
         return self.attempt.txid
 
     def moved(self, cause: type) -> Transaction:
-        """Return it in the phase that *cause*, an event or action class, leads to."""
+        """Return a copy in the phase that *cause*, an event or action class, leads to."""
         return replace(self, phase=AFTER[self.phase, cause])
 
     def with_result(self, result: BatchMetadata) -> Transaction:
-        """Return it with where its emitters ended and what they brought, maybe to be stored."""
+        """Return a copy with the cut and content of *result*; not durable if they are new."""
         metadata = replace(self.metadata, cut=result.cut, content=result.content)
         return replace(self, metadata=metadata, durable=self.durable and metadata == self.metadata)
 
     def again(self, *, repeatable: bool) -> Transaction:
-        """Return its next attempt. What was planned stays; an opaque batch is cut anew."""
+        """Return the next attempt. It keeps the plan; only a repeatable batch keeps its cut."""
         attempt = replace(self.attempt, attempt=self.attempt.attempt + 1)
         metadata = self.metadata if repeatable else replace(self.metadata, cut=None)
-        # One that only waits for a job cannot fail, but is abandoned with those before it.
+        # A transaction that waits for a job cannot fail, but is abandoned with earlier ones.
         phase = AFTER.get((self.phase, Failed), self.phase)
         return replace(self, attempt=attempt, phase=phase, metadata=metadata, durable=False, run=0)
 
 
 class TransactionTable:
-    """The transactions in flight, in txid order, and the one that is planned next.
+    """The transactions in flight, in txid order, and the transaction that is planned next.
 
-    Only the coordinator changes it, and only through :meth:`put`, :meth:`enter`,
+    Only the coordinator changes the table, and only through :meth:`put`, :meth:`enter`,
     :meth:`remove_committed` and :meth:`drop_from`.
 
     Attributes:
         current: The lowest uncommitted txid.
         committed: Metadata of the txid before *current*; None for none.
-        unplanned: The lowest txid that was never planned; the spout may have been asked for it.
+        unplanned: The transaction that is planned next; the spout may have been asked for it.
     """
 
     def __init__(self, *, epoch: int, current: int, committed: BatchMetadata | None) -> None:
@@ -173,11 +168,21 @@ class TransactionTable:
         self.committed = committed
         self.unplanned = Transaction(TransactionAttempt(current, 0, epoch))
         self._rows: dict[int, Transaction] = {}
+        self._in_order: tuple[Transaction, ...] | None = ()
 
     @property
     def rows(self) -> tuple[Transaction, ...]:
-        """All that are planned or further, from the current txid on."""
-        return tuple(self._rows.values())
+        """All transactions that have been planned, from the current txid on."""
+        if self._in_order is None:
+            self._in_order = tuple(self._rows.values())
+        return self._in_order
+
+    def attempt_of(self, txid: int) -> TransactionAttempt | None:
+        """Return the current attempt of a txid; None if it is not in flight."""
+        if txid == self.unplanned.txid:
+            return self.unplanned.attempt
+        transaction = self._rows.get(txid)
+        return None if transaction is None else transaction.attempt
 
     @property
     def first(self) -> Transaction | None:
@@ -185,16 +190,16 @@ class TransactionTable:
         return self._rows.get(self.current)
 
     def expecting(self, attempt: TransactionAttempt, cause: type[Event]) -> Transaction | None:
-        """Return the transaction of this attempt if it is current and expects such an event."""
+        """Return the transaction of *attempt* if the attempt is current and expects the event."""
         transaction = self._rows.get(attempt.txid, self.unplanned)
         if transaction.attempt != attempt or (transaction.phase, cause) not in AFTER:
             return None
         return transaction
 
     def to_store(self) -> list[Transaction]:
-        """Return what is processed but not durable, up to the first that is not processed.
+        """Return the processed transactions that are not durable, before any unprocessed one.
 
-        That order leaves no gap in what is stored.
+        So there is no gap in the stored txids.
         """
         batches = []
         for transaction in self.rows:
@@ -223,17 +228,20 @@ class TransactionTable:
             else:
                 before = self._rows[transaction.txid]
                 self._rows[transaction.txid] = transaction
+                self._in_order = None
             assert before.attempt <= transaction.attempt, "attempts only grow"
 
     def enter(self, metadata: BatchMetadata) -> None:
-        """Take in the transaction that was planned, so that the next one can be."""
+        """Enter the planned transaction, and begin the next unplanned one."""
         entered = replace(self.unplanned, phase=Phase.PLANNED, metadata=metadata)
         self._rows[entered.txid] = entered
+        self._in_order = None
         self.unplanned = Transaction(replace(entered.attempt, txid=entered.txid + 1, attempt=0))
 
     def remove_committed(self) -> None:
         """Remove the current transaction; the next one becomes current."""
         self.committed = self._rows.pop(self.current).metadata
+        self._in_order = None
         self.current += 1
 
     def drop_from(self, txid: int) -> list[Transaction]:
@@ -241,6 +249,7 @@ class TransactionTable:
         dropped = [each for each in self.rows if each.txid >= txid]
         for transaction in dropped:
             del self._rows[transaction.txid]
-        # An answer that the spout still owes must find nobody waiting.
+        self._in_order = None
+        # The spout may still answer; then no transaction may expect it.
         self.unplanned = replace(self.unplanned, phase=Phase.UNPLANNED)
         return dropped

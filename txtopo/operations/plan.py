@@ -23,10 +23,15 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError
 from txtopo.metadata import BatchMetadata, Json, json_flaw
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, open_operator_session
-from txtopo.runtime.journaling import from_json, to_json
 from txtopo.state.ledger import Ledger
 from txtopo.transactional_state.journal import JournalContents, put_batch, unfinished
-from txtopo.transactional_state.nodes import CURRENT, StoredBatch, batch_path
+from txtopo.transactional_state.nodes import (
+    CURRENT,
+    StoredBatch,
+    batch_path,
+    metadata_from_json,
+    metadata_to_json,
+)
 from txtopo.transactional_state.store import Delete, Put
 
 if TYPE_CHECKING:
@@ -210,7 +215,7 @@ def checked_metadata(session: OperatorSession, txid: int, value: Json) -> BatchM
     keys = set(value) if isinstance(value, dict) else None
     cut = value.get("cut") if isinstance(value, dict) else None
     if flaw is None and keys == {"planned", "cut"} and isinstance(cut, dict | None):
-        metadata = from_json(txid, value)
+        metadata = metadata_from_json(txid, value)
         if metadata.cut is not None or not session.chained:
             return metadata
         flaw = "its cut is None, so it does not say where the batch ended in each partition"
@@ -232,7 +237,7 @@ def with_unnamed_partitions(before: BatchMetadata | None, metadata: BatchMetadat
 
 def put_metadata(attempt: TransactionAttempt, metadata: BatchMetadata) -> Put:
     """Return the write that stores the metadata of a batch."""
-    return put_batch(StoredBatch(attempt, to_json(metadata), metadata.content))
+    return put_batch(StoredBatch(attempt, metadata_to_json(metadata), metadata.content))
 
 
 def delete_batches(txids: Iterable[int]) -> list[Delete]:

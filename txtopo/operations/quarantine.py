@@ -33,11 +33,16 @@ from txtopo.operations.plan import (
     with_unnamed_partitions,
 )
 from txtopo.operations.session import Access, OperatorSession, VerbClaim
-from txtopo.runtime.journaling import from_json, to_json
 from txtopo.state.backend import Puts
 from txtopo.state.ledger import Ledger
 from txtopo.transactional_state.journal import JournalContents
-from txtopo.transactional_state.nodes import CURRENT, QUARANTINE, batch_path
+from txtopo.transactional_state.nodes import (
+    CURRENT,
+    QUARANTINE,
+    batch_path,
+    metadata_from_json,
+    metadata_to_json,
+)
 from txtopo.transactional_state.store import Put
 
 if TYPE_CHECKING:
@@ -115,7 +120,7 @@ class _Quarantine:
                     for name in ledgers
                 ),
                 VerbStep(
-                    f"let txid {self.txid} end at {to_json(end)!r:.300}, go on at txid "
+                    f"let txid {self.txid} end at {metadata_to_json(end)!r:.300}, go on at txid "
                     f"{self.txid + 1}",
                     partial(self._end_it, end),
                 ),
@@ -150,7 +155,7 @@ class _Quarantine:
         again anyway, and a partitioned spout has not cut them before this one.
         """
         batch = contents.batches.get(self.txid)
-        known = None if batch is None else from_json(self.txid, batch.metadata)
+        known = None if batch is None else metadata_from_json(self.txid, batch.metadata)
         complete = known is not None and (known.cut is not None or not session.chained)
         if self.end is None:
             if known is not None and complete:
@@ -171,7 +176,7 @@ class _Quarantine:
                 txid=self.txid,
             )
         before = contents.batches.get(self.txid - 1)
-        last = BEGINNING if before is None else from_json(self.txid - 1, before.metadata)
+        last = BEGINNING if before is None else metadata_from_json(self.txid - 1, before.metadata)
         return with_unnamed_partitions(last, given)
 
     def _begin(self, contents: JournalContents, claim: VerbClaim) -> None:

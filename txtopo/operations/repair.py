@@ -32,7 +32,6 @@ from txtopo.operations.plan import (
     put_metadata,
 )
 from txtopo.operations.session import Access, OperatorSession, Reading, VerbClaim, read
-from txtopo.runtime.journaling import from_json
 from txtopo.state.ledger import Ledger
 from txtopo.transactional_state.nodes import (
     BATCHES,
@@ -45,6 +44,7 @@ from txtopo.transactional_state.nodes import (
     current_of,
     ensemble_of,
     epoch_of,
+    metadata_from_json,
     txid_of,
 )
 from txtopo.transactional_state.store import CompareAndSet, Node, Put, Step
@@ -199,7 +199,7 @@ class _RepairNode:
         missing = reading.nodes.get(self.path) is None
         if self.value is not None:
             batch = batch_of(self.path, txid, Node(self.value, 0))
-            metadata = from_json(txid, batch.metadata)
+            metadata = metadata_from_json(txid, batch.metadata)
             if txid < current:
                 metadata = checked_metadata(session, txid, batch.metadata)
             metadata = replace(metadata, content=batch.content)
@@ -213,7 +213,7 @@ class _RepairNode:
             drops = [txid, *(later for later in there if later > txid)]
         elif txid == current and not session.repeatable and txid - 1 in there:
             before = batch_of("", txid - 1, Node(there[txid - 1], 0)).metadata
-            partitions = from_json(txid - 1, before).planned
+            partitions = metadata_from_json(txid - 1, before).planned
             attempt = TransactionAttempt(txid, 0, 0)
             cut_again = partial(_put, attempt, BatchMetadata(partitions, None))
             return VerbSteps([VerbStep(f"let txid {txid} be undone and cut again", cut_again)], {})

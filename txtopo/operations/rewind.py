@@ -47,11 +47,10 @@ from txtopo.operations.plan import (
     put_metadata,
 )
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, holder
-from txtopo.runtime.journaling import to_json
 from txtopo.state.backend import Key, Puts, StateBackend, Values
 from txtopo.state.ledger import RELEASED, Ledger, adopts
 from txtopo.transactional_state.journal import JournalContents
-from txtopo.transactional_state.nodes import CURRENT
+from txtopo.transactional_state.nodes import CURRENT, metadata_to_json
 from txtopo.transactional_state.store import Put
 
 if TYPE_CHECKING:
@@ -154,7 +153,8 @@ class _Rewind:
                 ),
                 *(VerbStep(f"{how} state {n!r}", partial(self._restore, n, last)) for n in ledgers),
                 VerbStep(
-                    f"let txid {last} end where txid {self.txid} ended, at {to_json(end)!r:.300}, "
+                    f"let txid {last} end where txid {self.txid} ended, at "
+                    f"{metadata_to_json(end)!r:.300}, "
                     f"and plan anew from txid {last + 1} on",
                     partial(self._finish, contents, end),
                 ),
@@ -242,7 +242,7 @@ class _Rebuild:
         current = high if high > low else low + 1
         batches = self._batches(session, contents, low, high)
         with_metadata = ", ".join(
-            f"txid {txid}: {to_json(each)!r:.300}" for txid, each in batches.items()
+            f"txid {txid}: {metadata_to_json(each)!r:.300}" for txid, each in batches.items()
         )
         work = f"set {CURRENT} from {contents.current} to {current}, with the metadata of " + (
             with_metadata or "no txid"

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, TypeVar
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
 from txtopo.metadata import Json
-from txtopo.runtime.journaling import from_json
 from txtopo.state.backend import StateBackend, Writes
 from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner, same_owner
 from txtopo.state.plug_in import claim_state, commit_resolved
@@ -38,6 +37,7 @@ from txtopo.transactional_state.nodes import (
     current_of,
     ensemble_of,
     epoch_of,
+    metadata_from_json,
     operation_of,
     txid_of,
 )
@@ -355,7 +355,7 @@ def _current(session: OperatorSession) -> Node | None:
 def _batch(session: OperatorSession, path: str) -> Node | None:
     txid, node = txid_of(path), session.state.get(path)
     if path.startswith(BATCHES):
-        from_json(txid, batch_of(path, txid, node).metadata)
+        metadata_from_json(txid, batch_of(path, txid, node).metadata)
     elif node is None or not isinstance(node.value, dict):
         raise corrupt(path, node and node.value)
     return node

@@ -18,7 +18,6 @@ from txtopo.errors import InfrastructureError, PromiseError, TxtopoError
 from txtopo.metadata import Json
 from txtopo.operations.session import Access, OperatorSession, Reading, open_operator_session, read
 from txtopo.runtime.batch_planner import BatchPlanner
-from txtopo.runtime.journaling import from_json
 from txtopo.state.ledger import RELEASED, Ledger, adopts, same_owner
 from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.nodes import (
@@ -30,6 +29,7 @@ from txtopo.transactional_state.nodes import (
     batch_of,
     batch_path,
     changed_parts,
+    metadata_from_json,
 )
 from txtopo.transactional_state.store import Node
 
@@ -175,7 +175,7 @@ def _lag(session: OperatorSession, reading: Reading) -> Mapping[str, int] | Exce
     value = reading.values(BATCHES).get(last)
     if value is None:
         return {}
-    metadata = from_json(last, batch_of("", last, Node(value, 0)).metadata)
+    metadata = metadata_from_json(last, batch_of("", last, Node(value, 0)).metadata)
     try:
         planner = BatchPlanner(session.graph.id, session.graph.spout, session.config)
         try:
@@ -235,7 +235,11 @@ def _batches(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
         if path not in reading.nodes:
             yield Finding(path, "is missing", f"call repair_node({path!r})")
     last = _stored(reading, current - 1)
-    if last is not None and session.chained and from_json(current - 1, last.metadata).cut is None:
+    if (
+        last is not None
+        and session.chained
+        and metadata_from_json(current - 1, last.metadata).cut is None
+    ):
         yield Finding(
             batch_path(current - 1),
             "does not say where its batch ended",

@@ -1,11 +1,10 @@
-"""BatchPlanner: asks the spout's coordinator part what a batch consists of."""
+"""BatchPlanner: calls the spout in the driver, above all to ask what the next batch consists of."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from queue import SimpleQueue
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
@@ -14,27 +13,28 @@ from txtopo.context import TaskContext
 from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
 from txtopo.errors import EmitError
 from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
-from txtopo.runtime.journaling import check_size
 from txtopo.spouts.spout import LastBatch
 from txtopo.stages.pickling import dumps, loads
 from txtopo.topology.component import Component
+from txtopo.transactional_state.nodes import check_metadata_size
 
 
 class BatchPlanner:
-    """The driver's side of a spout. All calls block.
+    """Calls the coordinator and the emitter of a spout in the driver. All methods block.
 
-    Each of the spout's two parts is called by one thread at a time, in turn, also when a call of an
-    abandoned attempt or of an earlier term has not returned. Only ``lag`` and ``lost`` do not wait.
+    Each of the two is called by one thread at a time. A call waits while an earlier one has not
+    returned, be it of an abandoned attempt or of an earlier term. Only ``lag`` and ``lost`` do not
+    wait.
     """
 
     def __init__(self, topology_id: str, spout: Component, config: Config) -> None:
         self._spout_id = spout.id
         self._generic = spout.role.plans_batches
         context = TaskContext(topology_id, spout.id, 0, spout.parallelism)
-        # A copy, so that starts of one topology, at a time or one after the other, share nothing.
+        # A copy, so that several runs of one topology share nothing.
         prototype: Any = loads(dumps(spout.prototype))
         self._coordinator = prototype.coordinator(config, context)
-        # A DataFrame spout has no part that emits.
+        # A DataFrame spout has no emitter.
         self._make_emitter: Callable[[], Any] = lambda: (
             None if spout.role.frame else prototype.emitter(config, context)
         )
@@ -42,19 +42,21 @@ class BatchPlanner:
         self._cleaned_before = 0
         self.cleanup_failures = 0
         """How often in a row the emitter could not clean up."""
-        self._coordinator_turn, self._emitter_turn = _turn(), _turn()
+        # Held across calls of user code, which may block: that is what they are for. No durable
+        # step is marked while they are held.
+        self._coordinator_lock, self._emitter_lock = threading.Lock(), threading.Lock()
 
     def plan(self, action: PlanBatch, pending: int = 0) -> Planned | NotReady:
         """Answer a ``PlanBatch``, with *pending* batches in flight.
 
         Raises:
             EmitError: The metadata is not JSON.
-            BatchMetadataTooLarge: It does not fit into a znode.
+            BatchMetadataTooLarge: The metadata does not fit into a znode.
         """
         txid = action.attempt.txid
-        # A copy, as everything that goes in or out: the spout may change what it gets.
+        # Metadata is copied on its way in and out, because the spout may change the object.
         last = LastBatch(action.last_txid, self._plain(self._metadata(action.last)), pending)
-        with _taking(self._coordinator_turn):
+        with self._coordinator_lock:
             if not self._coordinator.is_ready(txid, last):
                 return NotReady(action.attempt)
             if self._generic:
@@ -62,11 +64,11 @@ class BatchPlanner:
             else:
                 planned = self._coordinator.number_of_partitions()
         planned = self._plain(planned)
-        check_size(txid, BatchMetadata(planned))
+        check_metadata_size(txid, BatchMetadata(planned))
         return Planned(action.attempt, planned)
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
-        """Return the records behind a batch, by partition, where the spout knows it."""
+        """Return how many records are behind a batch, by partition, where the spout knows it."""
         return dict(self._coordinator.lag(self._plain(self._metadata(metadata)) or {}))
 
     def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
@@ -75,13 +77,13 @@ class BatchPlanner:
 
     def commit(self, attempt: TransactionAttempt) -> None:
         """Tell an emitter that takes part in the commit phase."""
-        with _taking(self._emitter_turn):
+        with self._emitter_lock:
             if commit := self._emitter_method("commit"):
                 commit(attempt)
 
     def cleanup_before(self, txid: int) -> None:
         """Tell an emitter that wants to know which txids are done; never less than before."""
-        with _taking(self._emitter_turn):
+        with self._emitter_lock:
             cleanup = self._emitter_method("cleanup_before")
             if cleanup and txid > self._cleaned_before:
                 self.cleanup_failures += 1
@@ -89,10 +91,10 @@ class BatchPlanner:
                 self._cleaned_before, self.cleanup_failures = txid, 0
 
     def close(self) -> None:
-        """Close both parts."""
-        with _taking(self._coordinator_turn):
+        """Close the coordinator and the emitter."""
+        with self._coordinator_lock:
             self._coordinator.close()
-        with _taking(self._emitter_turn):
+        with self._emitter_lock:
             if self._emitter is not None:
                 self._emitter.close()
 
@@ -115,18 +117,3 @@ class BatchPlanner:
             self._emitter = self._make_emitter()
         method: Callable[..., Any] | None = getattr(self._emitter, name, None)
         return method
-
-
-def _turn() -> SimpleQueue[None]:
-    turn: SimpleQueue[None] = SimpleQueue()
-    turn.put(None)
-    return turn
-
-
-@contextmanager
-def _taking(turn: SimpleQueue[None]) -> Iterator[None]:
-    turn.get()
-    try:
-        yield
-    finally:
-        turn.put(None)

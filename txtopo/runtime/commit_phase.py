@@ -1,18 +1,16 @@
-"""CommitPhase: what happens when the turn of a txid has come.
+"""CommitPhase: commits a processed batch to the states when the turn of its txid has come.
 
 Order
 -----
-1. An emitter that takes part in the commit phase is told (Storm's committer spouts).
-2. The committers and all that hangs below them run, in the driver or in tasks. They read the states
-   as of the txid before; what they write is collected.
-3. Each state gets everything that was written to it in one store transaction: ledger, undo of an
-   earlier attempt, data. A state that nobody wrote to gets the txid all the same, so that an
-   earlier attempt's writes are undone by an empty batch too.
+1. The emitter's ``commit`` is called, if it has one (Storm's committer spouts).
+2. The committers and all bolts below them run, in the driver or in tasks; DataFrame committers run
+   in the driver. They read the states as of the txid before. Their writes are collected.
+3. Each state gets all its writes in one store transaction: ledger, undo of an earlier attempt,
+   data. A state without writes gets the txid too, so that an empty batch also undoes the writes of
+   an earlier attempt.
 
-A crash in step 3 leaves some states one txid ahead of others; the next leader finds that in their
+A crash in step 3 leaves some states one txid ahead of others. The next leader finds that in their
 ledgers.
-
-The commit phase of DataFrame committers: what they leave for their states.
 """
 
 from __future__ import annotations
@@ -32,16 +30,14 @@ from txtopo.runtime.run_context import close_backends
 from txtopo.stages.emission import merge_partials
 from txtopo.stages.outcome import CommitOutcome, FailedBatch, commit_in_driver, judge_commit
 from txtopo.stages.pickling import loads
-from txtopo.stages.tasks import no_such_state
+from txtopo.stages.tasks import no_such_state, opener_of
 from txtopo.state.backend import Merges, Puts, StateBackend, Writes
 from txtopo.state.frames import FrameStateHandle, FrameWrites
 from txtopo.state.plug_in import commit_resolved
-from txtopo.state.transaction import StateHandle
 
 if TYPE_CHECKING:
     from txtopo.runtime.carrier import FrameCarrier
-    from txtopo.runtime.run_context import CommitContext
-    from txtopo.runtime.takeover import StateName
+    from txtopo.runtime.run_context import CommitContext, StateName
     from txtopo.state.registry import State
 
 logger = logging.getLogger("txtopo")
@@ -49,12 +45,12 @@ logger = logging.getLogger("txtopo")
 
 @dataclass(frozen=True, slots=True)
 class CommitReport:
-    """What came of a commit phase.
+    """The result of a commit phase.
 
     Attributes:
-        failure: What user code raised; then nothing was written.
-        tuples: How many tuples each component emitted.
-        lag: Records behind the batch, by partition, where the spout knows it.
+        failure: The failure of user code; then nothing was written.
+        tuples: Number of tuples that each component emitted.
+        lag: Number of records behind the batch, by partition, where the spout knows it.
         lost: What the source lost before the batch could read it, by partition.
     """
 
@@ -65,32 +61,36 @@ class CommitReport:
 
 
 class CommitPhase:
-    """Commits batches of one term, one at a time; :meth:`run` blocks and is called on a worker.
+    """Commits batches of one term, one at a time.
 
-    After a timeout two calls may overlap; the ledgers then refuse the older attempt.
+    :meth:`run` blocks and is called on a worker thread. After a timeout two calls may overlap; the
+    ledgers then refuse the older attempt.
     """
 
-    def __init__(self, parts: CommitContext, backends: Mapping[StateName, StateBackend]) -> None:
-        self._parts = parts
+    def __init__(self, context: CommitContext, backends: Mapping[StateName, StateBackend]) -> None:
+        self._context = context
         self._backends = backends
+        self._opener = opener_of(
+            {id: component.states for id, component in context.graph.components.items()}, backends
+        )
 
     def run(self, result: BatchResult, wanted: Callable[[], bool]) -> CommitReport:
         """Commit a processed batch.
 
         Args:
             result: The batch.
-            wanted: Whether the attempt is still the current one; asked before each write.
+            wanted: Returns whether the attempt is still the current one; called before each write.
 
         Raises:
             InfrastructureError: Try again.
-            PromiseError: The run must stop.
+            PromiseError: The topology must stop.
         """
-        self._parts.scheduler.point("turn.after")
+        self._context.scheduler.point("turn.after")
         attempt = result.attempt
         try:
-            self._parts.planner.commit(attempt)
+            self._context.planner.commit(attempt)
         except Exception as error:  # noqa: BLE001 - the spout's code; told with its txid
-            return CommitReport(FailedBatch(attempt, error, self._parts.program.spout_id))
+            return CommitReport(FailedBatch(attempt, error, self._context.program.spout_id))
         outcome = self._run_committers(result)
         if outcome.failure is not None:
             return CommitReport(outcome.failure)
@@ -101,10 +101,8 @@ class CommitPhase:
             writes = frames.writes.get(name) or self._writes_of(name, result, outcome)
             if not wanted():
                 raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
-            backend.point("begin.before")
             with self._labelled(result, writes):
                 commit_resolved(backend, attempt, writes)
-            backend.point("write.after")
         return CommitReport(None, _tuples(result, outcome), *self._behind_and_lost(result))
 
     def close(self) -> None:
@@ -112,8 +110,8 @@ class CommitPhase:
         close_backends(self._backends)
 
     def _behind_and_lost(self, result: BatchResult) -> tuple[Mapping[str, int], Mapping[str, str]]:
-        """Ask the spout; what it only shows must not fail a batch that is written."""
-        planner, metadata = self._parts.planner, result.outcome.metadata
+        """Ask the spout for its lag and losses. Its errors do not fail a batch that is written."""
+        planner, metadata = self._context.planner, result.outcome.metadata
         try:
             lost = planner.lost(metadata)
             for partition, what in lost.items():
@@ -124,46 +122,38 @@ class CommitPhase:
             return {}, {}
 
     def _run_committers(self, result: BatchResult) -> CommitOutcome:
-        program, carrier = self._parts.program, self._parts.carrier
-        run = result.run.run.only(result.attempt)
+        program, carrier = self._context.program, self._context.carrier
+        run = result.processed.run.only(result.attempt)
         if program.commit_in_driver:
-            return commit_in_driver(program, result.outcome, run, self._handle)
-        records = carrier.commit(result.run, result.attempt)
+            return commit_in_driver(program, result.outcome, run, self._opener)
+        records = carrier.commit(result.processed, result.attempt)
         return judge_commit(program, result.outcome, run, records)
 
     def _run_frame_committers(self, result: BatchResult) -> FrameOutcome:
-        frames = result.run.frames
+        frames = result.processed.frames
         if frames is None or not (frames.kept or frames.aggregated):
             return FrameOutcome()
-        carrier = cast("FrameCarrier", self._parts.carrier)
-        with carrier.committing(result.run, result.attempt):
-            return run_frame_committers(self._parts, frames, result.attempt)
+        carrier = cast("FrameCarrier", self._context.carrier)
+        with carrier.committing(result.processed, result.attempt):
+            return run_frame_committers(self._context, frames, result.attempt)
 
     def _labelled(
         self, result: BatchResult, writes: Writes | FrameWrites
     ) -> AbstractContextManager[None]:
-        """Let Spark's jobs be cancelled that write a frame."""
+        """Tag the Spark jobs that write a frame, so that they can be cancelled."""
         if not isinstance(writes, FrameWrites):
             return nullcontext()
-        carrier = cast("FrameCarrier", self._parts.carrier)
-        return carrier.committing(result.run, result.attempt)
-
-    def _handle(self, component: str, name: str) -> StateHandle:
-        backend = self._backends.get((component, name))
-        if backend is None:
-            declared = [state for owner, state in self._backends if owner == component]
-            raise no_such_state(component, name, declared)
-        state = self._parts.graph.components[component].states[name]
-        return StateHandle(name, state.layout(), backend.snapshot)
+        carrier = cast("FrameCarrier", self._context.carrier)
+        return carrier.committing(result.processed, result.attempt)
 
     def _writes_of(self, name: StateName, result: BatchResult, outcome: CommitOutcome) -> Writes:
         component, _ = name
-        if component in self._parts.program.aggregations:
+        if component in self._context.program.aggregations:
             records = [
                 *result.outcome.partials.get(component, ()),
                 *outcome.partials.get(component, ()),
             ]
-            return Merges(merge_partials(self._parts.program, component, records))
+            return Merges(merge_partials(self._context.program, component, records))
         return outcome.writes.get(name, Puts({}))
 
 
@@ -177,11 +167,11 @@ def _tuples(result: BatchResult, outcome: CommitOutcome) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class FrameOutcome:
-    """What came of the DataFrame committers of a batch.
+    """The result of the DataFrame committers of a batch.
 
     Attributes:
-        writes: What is written to which state; one that got nothing is missing.
-        failure: What user code raised; then nothing may be written.
+        writes: The writes to each state that has any.
+        failure: The failure of user code; then nothing may be written.
     """
 
     writes: Mapping[StateName, FrameWrites] = field(default_factory=dict)
@@ -189,33 +179,33 @@ class FrameOutcome:
 
 
 def run_frame_committers(
-    parts: CommitContext, frames: Frames, attempt: TransactionAttempt
+    context: CommitContext, frames: Frames, attempt: TransactionAttempt
 ) -> FrameOutcome:
     """Call ``commit`` of each DataFrame committer, in this thread.
 
     Raises:
-        RunLostError: The machines failed; try again.
+        RunLostError: Executors or the cluster failed; try again.
     """
     writes: dict[StateName, FrameWrites] = {}
     for id, each in frames.aggregated.items():
         writes[id, id] = each
     for id, frame in frames.kept.items():
         try:
-            writes |= _commit(parts, id, frame, attempt)
+            writes |= _commit(context, id, frame, attempt)
         except Exception as error:
             failure = failure_of_plan(error, id, computing=False)
             if failure is None or isinstance(failure, RunLostError):
                 raise
-            where = f"{id!r} of topology {parts.graph.id!r}"
+            where = f"{id!r} of topology {context.graph.id!r}"
             failure.add_note(f"in {where}, txid {attempt.txid}, commit phase")
             return FrameOutcome(failure=FailedBatch(attempt, failure, id))
     return FrameOutcome(writes)
 
 
 def _commit(
-    parts: CommitContext, id: str, frame: Any, attempt: TransactionAttempt
+    context: CommitContext, id: str, frame: Any, attempt: TransactionAttempt
 ) -> dict[StateName, FrameWrites]:
-    states = parts.graph.components[id].states
+    states = context.graph.components[id].states
     handles: dict[str, FrameStateHandle] = {}
 
     def opened(name: str) -> FrameStateHandle:
@@ -224,9 +214,9 @@ def _commit(
         state: State = states[name]
         return handles.setdefault(name, FrameStateHandle(name, state.layout(), open=True))
 
-    assert parts.program.frames is not None
-    step = next(step for step in parts.program.frames.steps if step.id == id)
+    assert context.program.frames is not None
+    step = next(step for step in context.program.frames.steps if step.id == id)
     bolt: Any = loads(step.prototype)
-    bolt.prepare(parts.program.config, FrameContext(parts.graph.id, id, opened))
+    bolt.prepare(context.program.config, FrameContext(context.graph.id, id, opened))
     bolt.commit(frame, attempt)
     return {(id, name): each.writes for name, each in handles.items() if each.writes is not None}

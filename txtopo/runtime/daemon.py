@@ -1,12 +1,12 @@
 """PySpark's worker daemon, without its garbage collection after every task.
 
-PySpark forks a worker per core and calls ``gc.collect()`` in it after each task. That walks every
-object of the interpreter, pyarrow and pandas included, and costs more than a small task. Here the
-first call collects and then freezes what is left (the imported modules, the cached program), so
-that later calls see only what later tasks made.
+PySpark forks a worker per core and calls ``gc.collect()`` in it after each task. That visits every
+object of the interpreter, pyarrow and pandas included, and takes longer than a small task. Here the
+first call collects and then freezes the remaining objects, such as the imported modules and the
+cached program. Later calls visit only objects that later tasks have made.
 
-Used by ``spark.python.daemon.module=txtopo.runtime.daemon``, which
-:func:`txtopo.runtime.session.tuned_conf` sets. Importable by the workers' Python, as txtopo itself.
+Spark loads this module by ``spark.python.daemon.module=txtopo.runtime.daemon``, which
+:func:`txtopo.runtime.session.tuned_conf` sets. The workers' Python must be able to import txtopo.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ _serve = pyspark.daemon.worker
 
 
 class FreezingCollector:
-    """Stands in for the module ``gc`` in PySpark's daemon, which calls ``collect`` alone."""
+    """Replaces the module ``gc`` in PySpark's daemon, which calls only ``gc.collect``.
+
+    The first collection freezes the objects that are left, so that later ones are cheap.
+    """
 
     def __init__(self) -> None:
         self._frozen = False
 
     def collect(self) -> int:
-        """Collect; after the first time only what was made since then."""
+        """Collect the garbage. Objects that the first call left are not visited again."""
         found = gc.collect()
         if not self._frozen:
             gc.freeze()
@@ -35,10 +38,10 @@ class FreezingCollector:
 
 
 def serve(connection: socket.socket, authenticated: bool) -> int:
-    """Serve one task as PySpark does, and end quietly when Spark has closed the connection.
+    """Serve tasks as PySpark does, and end without a traceback if Spark closes the connection.
 
     Spark closes it after a minute without a task, and when a task is cancelled. On a Unix socket
-    PySpark then prints a traceback for each worker.
+    PySpark would then print a traceback for each worker.
     """
     try:
         return _serve(connection, authenticated)
@@ -47,6 +50,6 @@ def serve(connection: socket.socket, authenticated: bool) -> int:
 
 
 if __name__ == "__main__":
-    # Each worker is a fork and so has a collector of its own, which freezes after its first task.
+    # Each worker is a fork, so each has its own collector, which freezes after the first task.
     vars(pyspark.daemon).update(gc=FreezingCollector(), worker=serve)
     pyspark.daemon.manager()

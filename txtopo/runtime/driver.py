@@ -1,9 +1,9 @@
-"""TopologyDriver: the loop of one run, from the wish to lead to the last callback.
+"""TopologyDriver: the loop of a topology, from the request for the leadership to the end.
 
-A run is a sequence of terms (:mod:`txtopo.runtime.term`). It asks for the leadership, takes over,
-and feeds the coordinator of the term. When the session with ZooKeeper is lost the term is over: the
-run looks whether somebody else has claimed a later epoch. If so it stops with an error that names
-the successor; else it asks for the leadership again.
+The driver works in terms of leadership (:mod:`txtopo.runtime.term`). It asks for the leadership,
+takes over, and begins a term. The term is over when the session with ZooKeeper is lost. Then the
+driver checks whether another coordinator has claimed a later epoch. If so, the driver stops with an
+error that names the successor. Otherwise it asks for the leadership again.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ from txtopo.runtime.progress import (
     Stopped,
     TopologyListener,
 )
-from txtopo.runtime.run_context import RunContext, close_parts, close_spout
+from txtopo.runtime.run_context import RunContext, close_context, close_spout
 from txtopo.runtime.takeover import Takeover, take_over
 from txtopo.runtime.term import Hooks, LeaderTerm
 from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.store import Leadership
 
-# How long one question for the leadership waits; it bounds how long a stop has to wait for it.
+# How long one request for the leadership waits. A stop waits at most so long for its answer.
 LEAD_TIMEOUT_S = 1.0
 
-# A spout's close may hang on a dead source; by then everything else is closed.
+# A spout's close may hang on a dead source. It is called last, so everything else is closed then.
 CLOSE_TIMEOUT_S = 10.0
 
 logger = logging.getLogger("txtopo")
 
 
 class TopologyDriver:
-    """Runs one topology. Every method but :meth:`post` is for the loop only.
+    """Runs one topology. Only :meth:`post` and :meth:`on_loop` may be called from any thread.
 
     Args:
-        parts: What the run is made of.
-        candidate: Who asks for the leadership, shown to others.
-        listeners: Told of each change.
+        context: The graph, settings, carrier etc. of the topology.
+        candidate: Describes this process to other candidates.
+        listeners: They are told of each change.
     """
 
     def __init__(
-        self, parts: RunContext, candidate: Json, listeners: Sequence[TopologyListener]
+        self, context: RunContext, candidate: Json, listeners: Sequence[TopologyListener]
     ) -> None:
         self.ended: Future[Exception | None] = Future()
         self.status = "starting"
-        self._parts = parts
-        self._scheduler = parts.scheduler
+        self._context = context
+        self._scheduler = context.scheduler
         self._candidate = candidate
         self._tell = Listeners(listeners).tell
-        self._meter = ProgressMeter(parts.scheduler.now())
-        self._journal = Journal(parts.transactional_state)
+        self._meter = ProgressMeter(context.scheduler.now())
+        self._journal = Journal(context.transactional_state)
         self._leadership: Leadership | None = None
         self._term: LeaderTerm | None = None
         self._terms = self._lost_term = self._failures = self._began_at = 0
@@ -71,22 +71,22 @@ class TopologyDriver:
         self._stopping = False
         self._waiters = IdleWaiters()
 
-    # ------------------------------------------------------------ what the handle asks for
+    # ------------------------------------------------------------ requests of the run handle
 
     def start(self) -> None:
         """Start the loop."""
         self._scheduler.start(self._begin, self._crashed)
 
     def post(self, callback: Callable[[], None]) -> None:
-        """Have something done on the loop, unless the run has ended; from any thread."""
+        """Call *callback* on the loop, unless the loop has ended; from any thread."""
         self._scheduler.post(callback)
 
     def on_loop(self) -> bool:
-        """Return whether the caller is the loop; from any thread."""
+        """Return whether the caller is on the loop; from any thread."""
         return self._scheduler.on_loop()
 
     def stop(self) -> None:
-        """Finish the commit in hand, drop the rest, end."""
+        """Finish the commit that is under way, drop all other batches, and end."""
         self._stopping = True
         if self._term is not None:
             self._term.handle(StopRequested())
@@ -94,12 +94,11 @@ class TopologyDriver:
             self._end(None)
 
     def set_active(self, active: bool) -> None:
-        """Plan new batches, or do not."""
+        """Start or stop planning new batches."""
         self._active = active
         if self._term is not None:
             self._term.handle(Activated() if active else Deactivated())
             self._say_status()
-            self._after_event()
 
     def wait_for_rest(self, future: Future[None]) -> None:
         """Resolve *future* when the spout has nothing left and all of it is committed."""
@@ -112,7 +111,7 @@ class TopologyDriver:
     # ------------------------------------------------------------ leadership
 
     def _begin(self) -> None:
-        self._tell(Started(self._parts.graph.id))
+        self._tell(Started(self._context.graph.id))
         self._seek()
 
     def _seek(self) -> None:
@@ -122,7 +121,7 @@ class TopologyDriver:
         number = self._terms
 
         def lead() -> Leadership | None:
-            return self._parts.transactional_state.lead(
+            return self._context.transactional_state.lead(
                 self._candidate,
                 timeout_s=LEAD_TIMEOUT_S,
                 on_lost=lambda: self.post(lambda: self._lost(number)),
@@ -135,7 +134,7 @@ class TopologyDriver:
             return
         error = future.exception()
         if error is not None:
-            self._retry("to ask for the leadership", error, self._seek)
+            self._retry("the request for the leadership", error, self._seek)
             return
         self._leadership = future.result()
         if self._leadership is not None and self._lost_term != self._terms:
@@ -147,13 +146,15 @@ class TopologyDriver:
             self._seek()
 
     def _stand_by(self, future: Future[Json]) -> None:
-        """Say who leads, if that can be read, and go on asking."""
+        """Tell the listeners who leads, if that can be read, and ask again."""
         if self._ending:
             return
         self.status = "standby"
         holder = future.result() if future.exception() is None else None
-        logger.warning("txtopo %s: another leads, this one waits: %s", self._parts.graph.id, holder)
-        self._tell(Standby(self._parts.graph.id, holder))
+        logger.warning(
+            "txtopo %s: another leads, this one waits: %s", self._context.graph.id, holder
+        )
+        self._tell(Standby(self._context.graph.id, holder))
         self._seek()
 
     def _take_over(self) -> None:
@@ -161,7 +162,7 @@ class TopologyDriver:
             error = future.exception()
             wanted = not self._ending and self._lost_term != self._terms
             if error is None and not wanted:
-                phase = CommitPhase(self._parts, future.result().backends)
+                phase = CommitPhase(self._context, future.result().backends)
                 self._scheduler.submit(phase.close, lambda _: None)
             if self._ending:
                 return
@@ -174,17 +175,17 @@ class TopologyDriver:
             else:
                 self._confirm()
 
-        kept = self._parts.config.history_txids
-        journal = self._journal = Journal(self._parts.transactional_state, kept)
-        self._scheduler.submit(lambda: take_over(self._parts, journal, self._candidate), done)
+        kept = self._context.config.history_txids
+        journal = self._journal = Journal(self._context.transactional_state, kept)
+        self._scheduler.submit(lambda: take_over(self._context, journal, self._candidate), done)
 
     def _contend_again(self, error: FencedError) -> None:
-        """Somebody claimed at the same time; the place in the election was no longer ours."""
+        """Leave the election and enter it again, because another candidate claimed meanwhile."""
         leadership, self._leadership = self._leadership, None
 
         def released(_: Future[None] | None) -> None:
             if not self._ending:
-                self._later("to claim an epoch", error, self._seek)
+                self._later("the claim of an epoch", error, self._seek)
 
         if leadership is not None:
             self._scheduler.submit(leadership.release, released)
@@ -199,13 +200,15 @@ class TopologyDriver:
 
     def _begin_term(self, taken: Takeover) -> None:
         coordinator = taken.coordinator
-        phase = CommitPhase(self._parts, taken.backends)
-        hooks = Hooks(self._tell, self._after_event, self._end_term)
-        self._term = LeaderTerm(self._parts, taken.journal, coordinator, phase, self._meter, hooks)
+        phase = CommitPhase(self._context, taken.backends)
+        hooks = Hooks(self._tell, self._waiters, self._end_term)
+        self._term = LeaderTerm(
+            self._context, taken.journal, coordinator, phase, self._meter, hooks
+        )
         self._began_at = coordinator.current
         self._waiters.begin()
         self._tell(
-            Leading(self._parts.graph.id, coordinator.epoch, coordinator.current, taken.adopted)
+            Leading(self._context.graph.id, coordinator.epoch, coordinator.current, taken.adopted)
         )
         self._say_status()
         if not self._active:
@@ -213,12 +216,12 @@ class TopologyDriver:
         self._term.start()
 
     def _lost(self, number: int) -> None:
-        """The session is gone: end the term, and find out whether somebody else leads."""
+        """End the term after the session was lost, and find out whether another one leads."""
         if self._ending or number != self._terms:
             return
         self._lost_term = number
         if self._term is None:
-            return  # what is under way (the question, the takeover) looks at this when it ends
+            return  # the request or the takeover that is under way checks _lost_term when it ends
         if self._term.coordinator.current > self._began_at:
             self._failures = 0
         epoch = self._term.coordinator.epoch
@@ -228,7 +231,7 @@ class TopologyDriver:
         self._leadership = None
         self.status = "leadership lost"
         lost = CoordinatorUnavailable(f"the session of epoch {epoch} with zookeeper was lost")
-        self._retry("to keep the leadership", lost, self._confirm, epoch)
+        self._retry("the session that holds the leadership", lost, self._confirm, epoch)
 
     def _confirm(self) -> None:
         if self._ending:
@@ -242,7 +245,7 @@ class TopologyDriver:
             if error is None:
                 self._seek()
             elif not self._ending:
-                self._retry("to see who leads", error, self._confirm)
+                self._retry("the check of who leads", error, self._confirm)
 
         self._scheduler.submit(self._journal.confirm, done)
 
@@ -261,32 +264,29 @@ class TopologyDriver:
     def _later(
         self, what: str, error: Exception, again: Callable[[], None], epoch: int | None = None
     ) -> None:
-        """Try again after a pause that grows until a term has committed something."""
+        """Try again after a pause. The pause grows until a term has committed a batch."""
         if self._stopping:
             self._end(None)
             return
         self._failures += 1
-        pause_s = self._parts.config.pause_s(self._failures)
+        pause_s = self._context.config.pause_s(self._failures)
         warn_of_retry(
             what,
             error,
-            topology=self._parts.graph.id,
+            topology=self._context.graph.id,
             failures=self._failures,
             pause_s=pause_s,
             epoch=epoch,
         )
         self._scheduler.call_later(pause_s, again)
 
-    # ------------------------------------------------------------ after each event, and the end
-
-    def _after_event(self) -> None:
-        self._waiters.resolve(self._term, active=self._active)
+    # ------------------------------------------------------------ the end
 
     def _say_status(self) -> None:
         self.status = "running" if self._active else "deactivated"
 
     def _end_term(self, error: Exception | None) -> None:
-        """End the run; a store that refused us knows only the epoch, ZooKeeper who it is."""
+        """End, and ask ZooKeeper who leads now if a store has refused this epoch."""
         if not isinstance(error, FencedError) or self._ending:
             self._end(error)
             return
@@ -300,9 +300,9 @@ class TopologyDriver:
         self._scheduler.submit(self._journal.confirm, done)
 
     def _crashed(self, error: BaseException) -> None:
-        """A bug of ours, or an invariant that does not hold: end rather than go on or hang."""
-        logger.error("txtopo %s: the loop failed", self._parts.graph.id, exc_info=error)
-        unusual = RuntimeError(f"the loop of topology {self._parts.graph.id!r}: {error!r}")
+        """End after an exception on the loop, which is a bug in txtopo."""
+        logger.error("txtopo %s: the loop failed", self._context.graph.id, exc_info=error)
+        unusual = RuntimeError(f"the loop of topology {self._context.graph.id!r}: {error!r}")
         self._end(error if isinstance(error, Exception) else unusual)
 
     def _end(self, error: Exception | None) -> None:
@@ -315,21 +315,21 @@ class TopologyDriver:
             if term is not None:
                 term.close()
             release = term.release if term is not None else None
-            close = partial(close_parts, self._parts, self._leadership, release)
+            close = partial(close_context, self._context, self._leadership, release)
             self._scheduler.submit(close, lambda _: self._close_spout(error))
         except Exception:
-            logger.exception("txtopo %s: could not close", self._parts.graph.id)
+            logger.exception("txtopo %s: could not close", self._context.graph.id)
             self._closed(error)
 
     def _close_spout(self, error: Exception | None) -> None:
         self._scheduler.call_later(CLOSE_TIMEOUT_S, lambda: self._closed(error))
-        self._scheduler.submit(lambda: close_spout(self._parts), lambda _: self._closed(error))
+        self._scheduler.submit(lambda: close_spout(self._context), lambda _: self._closed(error))
 
     def _closed(self, error: Exception | None) -> None:
         if self.ended.done():
             return
         self.status = "failed" if error is not None else "stopped"
-        self._tell(Stopped(self._parts.graph.id, error))
+        self._tell(Stopped(self._context.graph.id, error))
         self._waiters.end(error)
         self.ended.set_result(error)
         self._scheduler.stop()

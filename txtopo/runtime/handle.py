@@ -1,10 +1,6 @@
-"""RunHandle: what both kinds of run have in common for those who hold them.
+"""Handles: how users wait for, stop and look at a running topology.
 
-TopologyRun: what the user holds of a running topology, after Spark's ``StreamingQuery``.
-
-ReliableRun: what the user holds of a running at-least-once topology.
-
-Waiters: threads that wait until everything available is committed.
+``topology.start()`` returns one, as Spark returns a ``StreamingQuery``.
 """
 
 from __future__ import annotations
@@ -29,55 +25,12 @@ P = TypeVar("P")
 Q = TypeVar("Q", covariant=True)
 
 
-class RunDriver(Protocol):
-    """The loop of a run, as its handle uses it."""
-
-    @property
-    def status(self) -> str:
-        """One word on how it stands."""
-        ...
-
-    @property
-    def ended(self) -> Future[Exception | None]:
-        """Done when the run has ended, with what it ended with."""
-        ...
-
-    def post(self, callback: Callable[[], None]) -> None:
-        """Do something on the loop."""
-        ...
-
-    def on_loop(self) -> bool:
-        """Whether the caller is on a thread that waits would hold up."""
-        ...
-
-    def wait_for_rest(self, future: Future[None]) -> None:
-        """Settle *future* at rest."""
-        ...
-
-    def stop(self) -> None:
-        """Begin to end."""
-        ...
-
-    def set_active(self, active: bool) -> None:
-        """Go on, or pause."""
-        ...
-
-
-class Progressing(Protocol[Q]):
-    """A change that tells a progress."""
-
-    @property
-    def progress(self) -> Q:
-        """The progress."""
-        ...
-
-
 class RunHandle(Generic[P]):
     """A running topology. All methods may be called from any thread.
 
     Attributes:
-        hangs: What may hang when a run does not stop, for the message.
-        callers: Who must not wait for the run, and where they are, for the message.
+        hangs: Words for the part that may hang if a stop takes too long, for the error.
+        callers: Words for callers that must not wait, for the error.
     """
 
     hangs: ClassVar[str]
@@ -95,12 +48,12 @@ class RunHandle(Generic[P]):
 
     @property
     def status(self) -> str:
-        """One word on how the run stands."""
+        """The status in one word."""
         return self._driver.status
 
     @property
     def is_active(self) -> bool:
-        """Whether the run has not ended."""
+        """Whether the topology has not ended."""
         return not self._driver.ended.done()
 
     @property
@@ -110,24 +63,24 @@ class RunHandle(Generic[P]):
 
     @property
     def recent_progress(self) -> list[P]:
-        """The last progresses, oldest first."""
+        """The last progresses, the oldest first."""
         return list(self._recent.progress)
 
     def process_all_available(self, timeout: float | None = None) -> None:
-        """Wait until the spouts have nothing left and all of it is done.
+        """Wait until the spouts have nothing left and everything is processed.
 
         Args:
-            timeout: Seconds to wait at the most; None for as long as it takes.
+            timeout: Maximum number of seconds to wait; None for no limit.
 
         Raises:
-            TimeoutError: The time is up; the run goes on.
-            Exception: The run ended with it.
+            TimeoutError: The time is up; the topology goes on.
+            Exception: The topology ended with this error.
         """
         self._refuse_on_loop("process_all_available")
         future: Future[None] = Future()
         self._driver.post(lambda: self._driver.wait_for_rest(future))
         if self._driver.ended.done():
-            # Perhaps nobody hears what is posted now.
+            # Perhaps the loop had ended before the callback was posted.
             self.await_termination()
             return
         try:
@@ -141,13 +94,13 @@ class RunHandle(Generic[P]):
             ) from error
 
     def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait until the run ends; return whether it has.
+        """Wait until the topology ends; return whether it has.
 
         Args:
-            timeout: Seconds to wait at the most; None for as long as it takes.
+            timeout: Maximum number of seconds to wait; None for no limit.
 
         Raises:
-            Exception: The run ended with it.
+            Exception: The topology ended with this error.
         """
         self._refuse_on_loop("await_termination")
         try:
@@ -159,19 +112,19 @@ class RunHandle(Generic[P]):
         return True
 
     def exception(self) -> Exception | None:
-        """Return what the run ended with; None while it is active and after a plain stop."""
+        """Return the error that ended the topology; None while it is active or after a stop."""
         return self._driver.ended.result() if self._driver.ended.done() else None
 
     def stop(self, timeout: float | None = None) -> None:
-        """End the run, and wait until it has ended.
+        """Stop the topology, and wait until it has ended.
 
-        Called on a thread that this would wait for, it does not wait.
+        It does not wait if it is called by a listener, or otherwise on a thread of the topology.
 
         Args:
-            timeout: Seconds to wait at the most; None for as long as it takes.
+            timeout: Maximum number of seconds to wait; None for no limit.
 
         Raises:
-            TimeoutError: The time is up; the run still stops.
+            TimeoutError: The time is up; the topology is still stopping.
         """
         self._driver.post(self._driver.stop)
         if self._driver.on_loop():
@@ -184,11 +137,11 @@ class RunHandle(Generic[P]):
             ) from error
 
     def deactivate(self) -> None:
-        """Take nothing new; what is in flight goes to its end (Storm ``deactivate``)."""
+        """Let the spouts emit nothing new; the rest is processed (Storm ``deactivate``)."""
         self._driver.post(lambda: self._driver.set_active(False))
 
     def activate(self) -> None:
-        """Go on."""
+        """Let the spouts emit again."""
         self._driver.post(lambda: self._driver.set_active(True))
 
     def __enter__(self) -> Self:
@@ -206,10 +159,10 @@ class RunHandle(Generic[P]):
 
 
 class RecentProgress(TopologyListener, Generic[P]):
-    """Keeps the last progresses of a run.
+    """Keeps the last progresses.
 
     Args:
-        told: The change that tells one.
+        told: The class of changes that carry a progress.
     """
 
     def __init__(self, told: type[Progressing[P]]) -> None:
@@ -217,7 +170,7 @@ class RecentProgress(TopologyListener, Generic[P]):
         self.progress: deque[P] = deque(maxlen=RECENT_PROGRESS_MAX)
 
     def on_change(self, change: Change) -> None:
-        """Keep a progress."""
+        """Keep the progress of a change."""
         if isinstance(change, self._told):
             self.progress.append(change.progress)
 
@@ -227,8 +180,9 @@ class TopologyRun(RunHandle[Progress]):
 
     ``status`` is one of starting, standby, running, deactivated, leadership lost, stopping,
     stopped, failed. There is a progress after each commit. ``process_all_available`` waits until
-    the spout has nothing left and all of it is committed; ``stop`` finishes the commit in hand and
-    drops the rest; ``deactivate`` plans no new batches, and what is in flight is committed.
+    the spout has nothing left and all batches are committed. ``stop`` finishes the commit that is
+    under way and drops all other batches. After ``deactivate`` no new batches are planned, and
+    those in flight are committed.
 
     Example:
         >>> run = topology.start(spark, Config(max_spout_pending=4))
@@ -240,15 +194,15 @@ class TopologyRun(RunHandle[Progress]):
     callers: ClassVar[str] = "a listener, on the loop"
 
     def stop_on(self, *numbers: signal.Signals) -> None:
-        """Let signals stop the run as :meth:`stop` does, without waiting.
+        """Stop the topology on these signals, as :meth:`stop` does, without waiting.
 
-        Called once by the main thread, before it waits for the end:
+        Call it once in the main thread, before waiting for the end:
         ``run.stop_on(signal.SIGTERM, signal.SIGINT)``, then ``run.await_termination()``, which
-        returns when the commit in hand is done. The first signal gives the handler back that was
-        there before, so that a second one ends a process whose committer hangs.
+        returns when the commit that is under way is done. The first signal restores the handlers
+        that were there before, so that a second signal ends a process whose committer hangs.
 
         Raises:
-            ValueError: Called by another thread; Python handles signals in the main thread only.
+            ValueError: Called in another thread; Python handles signals in the main thread only.
         """
         before = {number: signal.getsignal(number) for number in numbers}
 
@@ -264,11 +218,12 @@ class TopologyRun(RunHandle[Progress]):
 class ReliableRun(RunHandle[ReliableProgress]):
     """A running at-least-once topology. All methods may be called from any thread.
 
-    ``status`` is one of starting, running, deactivated, stopping, stopped, failed. A progress is
-    told each second, at rest and at the end. ``process_all_available`` waits until the spouts have
-    nothing left and every tree has ended; ``stop`` closes spouts and bolts and drops what is under
-    way: what was not acked is still with the source. ``deactivate`` emits no new tuples, and what
-    is pending is processed and acked; ``activate`` sets a run up that was started inactive.
+    ``status`` is one of starting, running, deactivated, stopping, stopped, failed. There is a
+    progress each second, at rest and at the end. ``process_all_available`` waits until the spouts
+    have nothing left and every tuple tree has ended. ``stop`` closes spouts and bolts and drops
+    pending tuples; the source still has those that were not acked. After ``deactivate`` no new
+    tuples are emitted, and pending ones are processed and acked. ``activate`` also starts the slots
+    of a topology that was started inactive.
 
     Example:
         >>> run = topology.start(config=Config(carrier="local", max_spout_pending=1000))
@@ -281,25 +236,6 @@ class ReliableRun(RunHandle[ReliableProgress]):
     callers: ClassVar[str] = "a listener, a spout or a bolt, on a thread"
 
 
-class Resting(Protocol):
-    """What can be at rest: a term, or an at-least-once run."""
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether nothing is in flight."""
-        ...
-
-    @property
-    def asks(self) -> int:
-        """Number of the last time that a spout was asked for more."""
-        ...
-
-    @property
-    def dry_ask(self) -> int:
-        """Number of the last time that it had nothing."""
-        ...
-
-
 @dataclass(slots=True)
 class _Waiter:
     future: Future[None]
@@ -307,10 +243,10 @@ class _Waiter:
 
 
 class IdleWaiters:
-    """Resolves futures when a term, or an at-least-once run, is at rest. Used on the loop only.
+    """Resolves futures when a term, or an at-least-once topology, is at rest. For the loop only.
 
-    What was available when the waiting began must have been seen, so the spout has to be asked once
-    more, with nothing in flight, and say that it has nothing.
+    Data that was available when the waiting began must have been seen. So the spout has to be asked
+    once more with nothing in flight, and answer that it has nothing.
     """
 
     def __init__(self) -> None:
@@ -322,16 +258,19 @@ class IdleWaiters:
         return bool(self._waiting)
 
     def add(self, future: Future[None], term: Resting | None) -> None:
-        """Take in a future; *term* is the one that runs now, if any."""
+        """Add a future; *term* is the current one, if any."""
         self._waiting.append(_Waiter(future, term.asks if term else 0))
 
     def begin(self) -> None:
-        """Take note of a new term, which counts anew."""
+        """Reset the counts of asks, because a new term begins."""
         for waiter in self._waiting:
             waiter.asks_before = 0
 
     def resolve(self, term: Resting | None, *, active: bool) -> None:
-        """Resolve what can be; a deactivated run need only have nothing in flight."""
+        """Resolve the futures if *term* is at rest and, if *active*, the spout had nothing.
+
+        A deactivated topology asks its spout for nothing.
+        """
         if term is None or not self._waiting or not term.at_rest:
             return
         ready = [w for w in self._waiting if not active or term.dry_ask > w.asks_before]
@@ -340,16 +279,78 @@ class IdleWaiters:
             _set(waiter.future, None)
 
     def end(self, error: Exception | None) -> None:
-        """Resolve all: the run has ended."""
+        """Resolve all futures, because the topology has ended."""
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             _set(waiter.future, error)
 
 
 def _set(future: Future[None], error: Exception | None) -> None:
-    """Resolve a future, unless whoever waited has given up."""
+    """Resolve a future, unless it was cancelled."""
     with suppress(InvalidStateError):
         if error is not None:
             future.set_exception(error)
         else:
             future.set_result(None)
+
+
+class RunDriver(Protocol):
+    """The methods of a driver that a handle calls."""
+
+    @property
+    def status(self) -> str:
+        """The status in one word."""
+        ...
+
+    @property
+    def ended(self) -> Future[Exception | None]:
+        """Done when the topology has ended; its result is the error, or None."""
+        ...
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Call *callback* on the loop."""
+        ...
+
+    def on_loop(self) -> bool:
+        """Return whether the caller is on a thread that the end of the loop waits for."""
+        ...
+
+    def wait_for_rest(self, future: Future[None]) -> None:
+        """Resolve *future* when nothing is left to do."""
+        ...
+
+    def stop(self) -> None:
+        """Start to end the topology."""
+        ...
+
+    def set_active(self, active: bool) -> None:
+        """Activate or deactivate the spouts."""
+        ...
+
+
+class Progressing(Protocol[Q]):
+    """A change that carries a progress."""
+
+    @property
+    def progress(self) -> Q:
+        """The progress."""
+        ...
+
+
+class Resting(Protocol):
+    """A term, or an at-least-once topology, as :class:`IdleWaiters` see it."""
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is in flight."""
+        ...
+
+    @property
+    def asks(self) -> int:
+        """Number of the last time that a spout was asked for data."""
+        ...
+
+    @property
+    def dry_ask(self) -> int:
+        """Number of the last time that it was asked and had nothing."""
+        ...

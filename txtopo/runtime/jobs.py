@@ -1,9 +1,9 @@
-"""Jobs: the runs in flight of one term, and the processed batches that wait for their commit."""
+"""Jobs: the runs of one term that are processed, and their results until the commit."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,9 +27,9 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.runtime.carrier import Carrier, ProcessedRun
-from txtopo.runtime.journaling import check_size
 from txtopo.stages.outcome import BatchOutcome, RunOutcome, frames_alone, judge
 from txtopo.stages.program import Program, Run
+from txtopo.transactional_state.nodes import check_metadata_size
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -43,22 +43,27 @@ class BatchResult:
     """A processed batch that waits for its commit.
 
     Attributes:
-        attempt: Its attempt.
-        outcome: What the driver has of it.
-        run: Where its cut can be read again, for a commit in tasks.
-        processing_s: Time from the start of its job to the job's end.
+        attempt: The attempt.
+        outcome: The part of the result that is in the driver.
+        processed: The run of the batch, from which a commit in tasks reads the cut again.
+        processing_s: Time from the start of the job to its end.
     """
 
     attempt: TransactionAttempt
     outcome: BatchOutcome
-    run: ProcessedRun
+    processed: ProcessedRun
     processing_s: float
+
+    @property
+    def commit_tag(self) -> str:
+        """The tag by which the jobs of the commit phase are cancelled."""
+        return self.processed.run.commit_tag(self.attempt)
 
 
 class Jobs:
-    """Starts, times out and cancels the jobs of one term; keeps their results.
+    """Starts, times out and cancels the jobs of one term, and keeps their results.
 
-    Used on the runtime's loop only. What comes of a job is told as coordinator events.
+    Used on the loop only. The outcome of a job is reported as events of the coordinator.
     """
 
     def __init__(
@@ -79,7 +84,7 @@ class Jobs:
         self._results: dict[TransactionAttempt, BatchResult] = {}
 
     def start(self, action: StartProcessing) -> Run:
-        """Start a job for a run; ``Processed``, ``Failed`` or ``RunFailed`` are told later."""
+        """Start a job for a run. ``Processed``, ``Failed`` or ``RunFailed`` report its end."""
         run = Run(self._tag(action), action.attempts, action.metadata, action.previous)
         self._live[run.tag] = run
         started_s = self._scheduler.now()
@@ -99,7 +104,7 @@ class Jobs:
         return run
 
     def result(self, attempt: TransactionAttempt) -> BatchResult:
-        """Return the result of a processed attempt."""
+        """Return the result of a processed attempt that was not forgotten."""
         return self._results[attempt]
 
     def cancel(self, attempts: Collection[TransactionAttempt]) -> None:
@@ -109,28 +114,27 @@ class Jobs:
                 del self._live[tag]
                 self._scheduler.submit(partial(self._carrier.cancel, tag), _nothing)
 
-    def keep_only(self, attempts: Collection[TransactionAttempt]) -> None:
-        """Forget the results of all other attempts, and their runs when nothing is left of them."""
-        dropped = [result for key, result in self._results.items() if key not in attempts]
-        if not dropped:
+    def forget(self, attempts: Iterable[TransactionAttempt]) -> None:
+        """Forget the results of these attempts, and release runs that have no other result."""
+        found = [self._results.pop(each) for each in attempts if each in self._results]
+        if not found:
             return
-        for result in dropped:
-            del self._results[result.attempt]
-        held = {id(result.run) for result in self._results.values()}
-        gone = {id(result.run): result.run for result in dropped if id(result.run) not in held}
-        for processed in gone.values():
-            self._carrier.release(processed)
+        held = {id(result.processed) for result in self._results.values()}
+        gone = {id(each.processed): each.processed for each in found}
+        for key, processed in gone.items():
+            if key not in held:
+                self._carrier.release(processed)
 
     def cancel_all(self) -> None:
         """Cancel every job and forget every result."""
         self.cancel([attempt for run in self._live.values() for attempt in run.attempts])
-        self.keep_only(())
+        self.forget(list(self._results))
 
     def check_memory(self) -> None:
-        """Raise when the envelopes that wait in the driver are over their cap.
+        """Check that the envelopes in the driver are not larger than ``driver_bytes_max``.
 
         Raises:
-            DriverMemoryError: Names the stream that holds most.
+            DriverMemoryError: They are; the error names the stream with most bytes.
         """
         by_stream: dict[str, int] = {}
         for result in self._results.values():
@@ -177,7 +181,7 @@ class Jobs:
             failure = Failed(failed.attempt, failure_of(failed.error, failed.component))
         for batch in outcome.processed:
             try:
-                check_size(batch.attempt.txid, batch.metadata)
+                check_metadata_size(batch.attempt.txid, batch.metadata)
             except BatchMetadataTooLarge as error:
                 failure = Failed(batch.attempt, failure_of(error, self._program.spout_id))
                 break
@@ -208,7 +212,7 @@ class Jobs:
 
 
 def failure_of(error: BaseException, component: str | None = None) -> Failure:
-    """Return what an error leads to; see :class:`FailureKind`."""
+    """Return an error as a failure of its kind; see :class:`FailureKind`."""
     if not isinstance(error, Exception):
         wrapped = TxtopoError(f"user code raised {error!r}")
         wrapped.__cause__ = error
@@ -223,4 +227,4 @@ def failure_of(error: BaseException, component: str | None = None) -> Failure:
 
 
 def _nothing(future: Future[None]) -> None:
-    """A cancellation has no outcome that matters: the job ends, or its result is stale."""
+    """Ignore the outcome of a cancellation: the job ends, or its result is stale."""

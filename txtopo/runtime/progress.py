@@ -1,12 +1,7 @@
-"""Progress and listeners: one event per change, for bars, metrics, logs and pages.
+"""Progress: the changes of a running topology, and the listeners that are told of them.
 
-Progress of an at-least-once run: one event a second, and one for each thing that goes wrong.
-
-Listeners: everybody who is told of every change.
-
-ProgressMeter: makes a Progress of each commit.
-
-Notices: tells the listeners what an event or a commit means, and counts it.
+A transactional topology reports a progress after each commit, an at-least-once topology one each
+second.
 """
 
 from __future__ import annotations
@@ -30,23 +25,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is known after the commit of a batch (compare Spark ``StreamingQueryProgress``).
+    """Numbers after the commit of a batch (compare Spark ``StreamingQueryProgress``).
 
     Attributes:
         attempt: The attempt that was committed.
-        timestamp_s: When, in seconds since 1970.
-        rows: Tuples that the spout emitted in this batch.
-        rows_total: Tuples that the spout emitted in all batches committed by this run.
+        timestamp_s: Time of the commit, in seconds since 1970.
+        rows: Number of tuples that the spout emitted in this batch.
+        rows_total: Number of tuples in all batches that were committed since the start.
         rows_per_second: Tuples per second over the last batches.
-        attempts: Attempts that this batch needed in this run, 1 if nothing failed.
-        attempts_failed: Attempts that failed in this run, of all batches.
+        attempts: Number of attempts at this batch since the start; 1 if none failed.
+        attempts_failed: Number of failed attempts since the start, of all batches.
         pending: Phase of each batch in flight, by txid.
-        lag: Records behind this batch, by partition, where the spout knows it.
-        lost: What the source lost before this batch could read it, by partition, where the spout
-            goes on without it.
-        tuples: Tuples that each component emitted in this batch.
+        lag: Number of records behind this batch, by partition, where the spout knows it.
+        lost: What the source lost before this batch could read it, by partition, if the spout
+            continues without it.
+        tuples: Number of tuples that each component emitted in this batch.
         processing_s: Time from the start of the batch's job to its end.
-        commit_s: Time that the commit phase took.
+        commit_s: Duration of the commit phase.
     """
 
     attempt: TransactionAttempt
@@ -71,7 +66,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The run has started and asks for the leadership."""
+    """The topology has started and asks for the leadership."""
 
     topology_id: str
 
@@ -97,8 +92,8 @@ class Standby:
     """Another coordinator leads; this one waits.
 
     Attributes:
-        holder: Who claimed last: ``{"epoch": number, "leader": {"host": …, "pid": …}}``; None if
-            nobody has yet.
+        holder: The last claim: ``{"epoch": number, "leader": {"host": …, "pid": …}}``; None if
+            there is none.
     """
 
     topology_id: str
@@ -122,20 +117,20 @@ class BatchesProcessed:
 
 @dataclass(frozen=True, slots=True)
 class BatchCommitted:
-    """Every state holds the batch; ZooKeeper is told next."""
+    """Every state holds the batch. ZooKeeper is told next."""
 
     progress: Progress
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """An attempt failed and will be replayed, or ends the run.
+    """An attempt failed. It is replayed, or ends the topology.
 
     Attributes:
-        attempt: The first attempt that is replayed.
+        attempt: The attempt; of a run that failed, the first one.
         kind: ``counted``, ``infrastructure`` or ``fatal``.
-        error: What happened.
-        component: Where, if known.
+        error: The error.
+        component: Id of the component that failed, if known.
     """
 
     attempt: TransactionAttempt
@@ -146,7 +141,7 @@ class BatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The run has ended; *error* is None when it was asked to."""
+    """The topology has ended; *error* is None if the user stopped it."""
 
     topology_id: str
     error: Exception | None
@@ -154,20 +149,20 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """About a second has gone by, or the run is at rest or ends."""
+    """About a second has passed, or the topology is at rest or ends."""
 
     progress: ReliableProgress
 
 
 @dataclass(frozen=True, slots=True)
 class TreesFailed:
-    """Trees failed; the spout is told next.
+    """Tuple trees failed. The spout is told next.
 
     Attributes:
         component: Id of the spout.
-        task: Its task.
-        message_ids: Their message ids.
-        reason: ``failed`` by a bolt, or ``timed out``.
+        task: Number of the spout's task.
+        message_ids: Message ids of the trees.
+        reason: ``failed`` if a bolt failed them, or ``timed out``.
     """
 
     component: str
@@ -178,7 +173,7 @@ class TreesFailed:
 
 @dataclass(frozen=True, slots=True)
 class SlotLost:
-    """A slot is gone with its bolts' memory; another will take its place."""
+    """A slot was lost with the memory of its bolts. A new one will replace it."""
 
     slot: int
     reason: str
@@ -186,7 +181,7 @@ class SlotLost:
 
 @dataclass(frozen=True, slots=True)
 class ErrorReported:
-    """A spout or bolt reported an error; nothing else happens."""
+    """A spout or bolt reported an error. It has no other effect."""
 
     component: str
     task: int
@@ -217,31 +212,31 @@ class TopologyListener:
     """
 
     def on_change(self, change: Change) -> None:
-        """Take note of a change."""
+        """Called for each change."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReliableProgress:
-    """What is known of an at-least-once run; counts are those since its start.
+    """Numbers of an at-least-once topology; counts are since its start.
 
     Attributes:
-        timestamp_s: When, in seconds since 1970.
-        emitted: Tuples that the spouts emitted.
-        acked: Trees that were processed to the end.
-        failed: Trees that a bolt failed.
-        timed_out: Trees whose time was up.
-        replays: Tuples that a spout emitted under a message id that had failed.
-        pending: Trees that have not ended yet.
-        backlog: Tuples that slots have still to consume.
-        slots_lost: How many times a slot was lost.
-        acked_per_second: Trees that were processed to the end since the progress before, a second.
-        latency_p50_s: Complete latency, from emit to ack, of the trees acked since the progress
-            before: half of them took at most so long. None if there was none.
-        latency_p99_s: The same for all but one in a hundred.
-        executed: Tuples that each bolt was given.
-        emitted_by: Tuples that each component emitted.
-        acked_by: Tuples that each bolt acked, ticks among them.
-        failed_by: Tuples that each bolt failed.
+        timestamp_s: Time, in seconds since 1970.
+        emitted: Number of tuples that the spouts emitted.
+        acked: Number of tuple trees that were completely processed.
+        failed: Number of trees that a bolt failed.
+        timed_out: Number of trees that timed out.
+        replays: Number of tuples that a spout emitted under a message id that had failed.
+        pending: Number of trees that have not ended yet.
+        backlog: Number of tuples that slots have not consumed yet.
+        slots_lost: Number of times that a slot was lost.
+        acked_per_second: Trees completely processed per second since the last progress.
+        latency_p50_s: Median latency from emit to ack of the trees acked since the last progress;
+            None if there were none.
+        latency_p99_s: The same as the 99th percentile.
+        executed: Number of tuples that each bolt was given.
+        emitted_by: Number of tuples that each component emitted.
+        acked_by: Number of tuples that each bolt acked, ticks included.
+        failed_by: Number of tuples that each bolt failed.
     """
 
     timestamp_s: float
@@ -266,13 +261,13 @@ logger = logging.getLogger("txtopo")
 
 
 class Listeners:
-    """Tells all listeners; what one of them raises is logged and changes nothing."""
+    """Tells all listeners of each change. An exception of a listener is logged and ignored."""
 
     def __init__(self, listeners: Iterable[TopologyListener]) -> None:
         self._listeners = list(listeners)
 
     def tell(self, change: Change) -> None:
-        """Tell all of a change."""
+        """Tell all listeners of a change."""
         for listener in self._listeners:
             try:
                 listener.on_change(change)
@@ -285,7 +280,7 @@ RATE_COMMITS = 20
 
 
 class ProgressMeter:
-    """Counts what one run has committed."""
+    """Counts the commits of a topology, and makes a :class:`Progress` of each."""
 
     def __init__(self, started_s: float) -> None:
         self._rows_total = 0
@@ -335,7 +330,7 @@ class ProgressMeter:
 
 
 class ProgressReporter:
-    """What the listeners of one term are told. Events of abandoned attempts are passed over."""
+    """Tells the listeners of the events and commits of one term, except of abandoned attempts."""
 
     def __init__(
         self, coordinator: Coordinator, meter: ProgressMeter, tell: Callable[[Change], None]
@@ -345,14 +340,15 @@ class ProgressReporter:
         self.tell = tell
 
     def of(self, event: Event) -> None:
-        """Tell what an event means; called before the coordinator has it."""
+        """Tell of an event; called before the coordinator handles it."""
+        is_current = self._coordinator.is_current
         match event:
-            case Processed() if self._current(event.attempts[0]):
+            case Processed() if is_current(event.attempts[0]):
                 self.tell(BatchesProcessed(event.attempts))
-            case Failed() if self._known(event.attempt):
+            case Failed() if is_current(event.attempt):
                 self._failed(event.attempt, event.failure)
             case RunFailed():
-                current = [attempt for attempt in event.attempts if self._current(attempt)]
+                current = [attempt for attempt in event.attempts if is_current(attempt)]
                 if current:
                     self._failed(current[0], event.failure)
             case _:
@@ -367,7 +363,7 @@ class ProgressReporter:
         scheduler: Scheduler,
         commit_s: float,
     ) -> None:
-        """Tell of a commit; called when the coordinator has it."""
+        """Tell of a commit; called after the coordinator has handled it."""
         progress = self._meter.committed(
             result.attempt,
             rows=sum(result.outcome.tuples.get(spout_id, {}).values()),
@@ -385,9 +381,3 @@ class ProgressReporter:
     def _failed(self, attempt: TransactionAttempt, failure: Failure) -> None:
         self._meter.failed(attempt.txid)
         self.tell(BatchFailed(attempt, failure.kind.value, failure.error, failure.component))
-
-    def _current(self, attempt: TransactionAttempt) -> bool:
-        return any(each.attempt == attempt for each in self._coordinator.transactions)
-
-    def _known(self, attempt: TransactionAttempt) -> bool:
-        return self._current(attempt) or attempt == self._coordinator.unplanned.attempt

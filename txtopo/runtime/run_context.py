@@ -1,6 +1,6 @@
-"""Parts: what a run is made of, put together once per start.
+"""RunContext: the graph, settings, carrier, scheduler etc. of a running topology.
 
-Closing: what a run lets go of when it ends.
+The functions below open the states of a topology, and close what it holds when it ends.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from txtopo.state.backend import StateBackend
@@ -24,18 +25,23 @@ if TYPE_CHECKING:
     from txtopo.topology.graph import Graph
     from txtopo.transactional_state.store import TransactionalState
 
+StateName = tuple[str, str]
+"""A state of a topology: (component id, name in ``with_state``)."""
+
+logger = logging.getLogger("txtopo")
+
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a run is made of.
+    """The parts of a running topology, from its start to its end.
 
     Attributes:
         graph: The checked topology.
-        program: The same, compiled for the stages.
+        program: The same topology, compiled for the stages.
         config: The settings.
         carrier: Moves envelopes.
         transactional_state: Elects the leader and outlives it.
-        planner: The driver's side of the spout.
+        planner: Calls the spout in the driver.
         scheduler: Time, threads and blocking calls.
     """
 
@@ -49,14 +55,14 @@ class RunContext:
 
 
 class CommittingSpout(Protocol):
-    """The driver's side of a spout, as far as commits go: a ``BatchPlanner``."""
+    """The methods of a ``BatchPlanner`` that a commit calls."""
 
     def commit(self, attempt: TransactionAttempt) -> None:
         """Tell an emitter that takes part in the commit phase."""
         ...
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
-        """Return the records behind a batch, by partition, where the spout knows it."""
+        """Return how many records are behind a batch, by partition, where the spout knows it."""
         ...
 
     def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
@@ -65,7 +71,10 @@ class CommittingSpout(Protocol):
 
 
 class CommitContext(Protocol):
-    """What commits need of the parts, with a coordinator or without one."""
+    """The attributes of a ``RunContext`` that a commit needs.
+
+    A streaming query commits without a coordinator and has a context of its own.
+    """
 
     @property
     def graph(self) -> Graph:
@@ -74,56 +83,71 @@ class CommitContext(Protocol):
 
     @property
     def program(self) -> Program:
-        """The same, compiled for the stages."""
+        """The same topology, compiled for the stages."""
         ...
 
     @property
     def carrier(self) -> Carrier:
-        """What moves envelopes."""
+        """Moves envelopes."""
         ...
 
     @property
     def planner(self) -> CommittingSpout:
-        """The driver's side of the spout."""
+        """Calls the spout in the driver."""
         ...
 
     @property
     def scheduler(self) -> Scheduler:
-        """Where durable steps are marked."""
+        """Marks durable steps."""
         ...
 
 
-if TYPE_CHECKING:
-    pass
+def open_states(context: CommitContext) -> dict[StateName, StateBackend]:
+    """Open a backend for each state of each committer, in topological order.
 
-logger = logging.getLogger("txtopo")
+    The steps of their commits are marked as durable steps, with the name of the state.
+    """
+    backends = {}
+    for component in context.graph.components.values():
+        for name, state in component.states.items():
+            backend = state.open()
+            backend.point = partial(_mark, context.scheduler, f"{component.id}.{name}")
+            backends[component.id, name] = backend
+    return backends
 
 
-def close_parts(
-    parts: RunContext, leadership: Leadership | None, release_states: Callable[[], None] | None
+def _mark(scheduler: Scheduler, state: str, step: str) -> None:
+    scheduler.point(f"{step}:{state}")
+
+
+def close_context(
+    context: RunContext, leadership: Leadership | None, release_states: Callable[[], None] | None
 ) -> None:
-    """Let go of everything but the spout; the place in the election first: others wait for it."""
+    """Close everything except the spout, and log errors.
+
+    The leadership is released first, because other candidates wait for it.
+    """
     steps: list[Callable[[], None]] = [] if leadership is None else [leadership.release]
     if release_states is not None:
         steps.append(release_states)
-    steps += [parts.transactional_state.close, parts.carrier.close]
+    steps += [context.transactional_state.close, context.carrier.close]
     for step in steps:
         try:
             step()
         except Exception:
-            logger.warning("topology %s: could not close", parts.graph.id, exc_info=True)
+            logger.warning("topology %s: could not close", context.graph.id, exc_info=True)
 
 
-def close_spout(parts: RunContext) -> None:
-    """Close the user's parts of the spout."""
+def close_spout(context: RunContext) -> None:
+    """Close the user's parts of the spout, and log errors."""
     try:
-        parts.planner.close()
+        context.planner.close()
     except BaseException:
-        logger.warning("topology %s: the spout could not close", parts.graph.id, exc_info=True)
+        logger.warning("topology %s: the spout could not close", context.graph.id, exc_info=True)
 
 
-def close_backends(backends: Mapping[tuple[str, str], StateBackend]) -> None:
-    """Close the states of a term or of a takeover that failed; errors are logged."""
+def close_backends(backends: Mapping[StateName, StateBackend]) -> None:
+    """Close the states of a term, or of a takeover that failed, and log errors."""
     for name, backend in backends.items():
         try:
             backend.close()

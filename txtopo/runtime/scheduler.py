@@ -1,12 +1,12 @@
-"""Scheduler: the one place where the runtime meets time, threads and blocking calls.
+"""Scheduler: gives the runtime its loop, time, threads, blocking calls and random numbers.
 
-The runtime is one loop over one queue. It asks the scheduler for everything that is not a plain
-computation: the time, a call after a delay, a blocking call on another thread. Each answer comes
-back as a callback on the loop. A fault simulator puts another implementation in this place and runs
-the real runtime in virtual time from one seed; ruff forbids ``time``, ``threading`` and ``random``
-in every other file but ``threads.py``, which is a part of this one.
+The runtime is one loop over one queue. It asks the scheduler for the time, for a call after a
+delay, and for a blocking call on another thread. Each result comes back as a callback on the loop.
+The simulator has a scheduler of its own, with which it runs the real runtime in virtual time from
+one seed. So ruff forbids ``time``, ``random`` and the start of threads in other files.
 
-Threads of the real scheduler: workers, lanes, and the end of the process.
+No lock is held across :meth:`Scheduler.point` or a call that blocks: the simulator runs one thread
+at a time, so a thread that is parked there would block the next one that needs the lock.
 """
 
 from __future__ import annotations
@@ -18,26 +18,29 @@ import logging
 import os
 import queue
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from txtopo import clock
 from txtopo.errors import InfrastructureError
 
+logger = logging.getLogger(__name__)
+
+EXIT_TIMEOUT_S = 10.0
+"""How long the end of the process waits for work that is under way."""
+
 T = TypeVar("T")
-
 Callback = Callable[[], None]
-
 Done = Callable[["Future[Any]"], None]
 
 
 class Timer(Protocol):
-    """A call that is still to come."""
+    """A call that will be made after a delay."""
 
     def cancel(self) -> None:
-        """Do not make the call; harmless when it was made."""
+        """Do not make the call. Does nothing if it was made already."""
         ...
 
 
@@ -49,23 +52,26 @@ class Scheduler(Protocol):
         ...
 
     def wall_clock(self) -> float:
-        """Return seconds since 1970; for showing, never for deciding."""
+        """Return seconds since 1970, for display only: the clock may be set back."""
         ...
 
     def post(self, callback: Callback) -> None:
-        """Have *callback* called on the loop; from any thread."""
+        """Call *callback* on the loop; from any thread."""
         ...
 
     def on_loop(self) -> bool:
-        """Return whether the caller is the loop, which must not wait for itself, or a lane."""
+        """Return whether the caller is on a thread that must not wait for the loop.
+
+        That is the loop itself, or a lane, which the end of the loop waits for.
+        """
         ...
 
     def call_later(self, delay_s: float, callback: Callback) -> Timer:
-        """Have *callback* called on the loop after a delay; from the loop only."""
+        """Call *callback* on the loop after a delay; from the loop only."""
         ...
 
     def submit(self, work: Callable[[], T], done: Done) -> None:
-        """Run blocking *work* on another thread, then call *done* with its outcome on the loop."""
+        """Run blocking *work* on another thread, then call *done* on the loop with its outcome."""
         ...
 
     def seed(self) -> int:
@@ -73,19 +79,19 @@ class Scheduler(Protocol):
         ...
 
     def point(self, name: str) -> None:
-        """Mark a durable step; does nothing. A simulator crashes the process here.
+        """Mark a durable step. It does nothing; a simulator may crash the process here.
 
-        The steps are listed in ARCHITECTURE.md. They are numbered as a txid passes them,
-        ``P<n>.before`` and ``P<n>.after``; those of a state end with ``:<component id>.<state>``.
+        ARCHITECTURE.md lists the steps in the order in which a txid passes them. Their names end in
+        ``.before`` and ``.after``; those of a state also in ``:<component id>.<state>``.
         """
         ...
 
     def start(self, first: Callback, crashed: Callable[[BaseException], None]) -> None:
-        """Start the loop, which begins with *first*.
+        """Start the loop.
 
         Args:
             first: The first callback.
-            crashed: Called on the loop with what a callback raised; the loop goes on.
+            crashed: Called on the loop with an exception of a callback; the loop goes on.
         """
         ...
 
@@ -95,10 +101,10 @@ class Scheduler(Protocol):
 
 
 class SerialExecutor(Protocol):
-    """A thread of its own for works that must all run on the same one, in order."""
+    """A thread that runs blocking calls in order, for code that must stay on one thread."""
 
     def submit(self, work: Callable[[], T], done: Done) -> None:
-        """Run blocking *work* on the lane's thread, then call *done* on the loop."""
+        """Run blocking *work* on the thread, then call *done* on the loop with its outcome."""
         ...
 
     def close(self) -> None:
@@ -107,15 +113,15 @@ class SerialExecutor(Protocol):
 
 
 class LaneScheduler(Scheduler, Protocol):
-    """A scheduler for at-least-once topologies, whose tasks live long."""
+    """A scheduler for at-least-once topologies, in which each spout task has a thread."""
 
     def lane(self, name: str) -> SerialExecutor:
-        """Return a new lane; from the loop only."""
+        """Return a new thread that runs calls in order; from the loop only."""
         ...
 
 
 class ThreadScheduler:
-    """Real time and real threads. All threads are daemons: hung user code keeps no process."""
+    """Real time and real threads. All are daemons, so hung user code does not keep the process."""
 
     def __init__(self, name: str) -> None:
         await_works_at_exit()
@@ -125,23 +131,23 @@ class ThreadScheduler:
         self._order = itertools.count()
         self._workers = Workers(name)
         self._running = True
-        self._own: set[int] = set()  # threads that must not wait for the loop
+        self._own: set[int] = set()  # ids of the threads that must not wait for the loop
         self._timer_turn = True
 
     def now(self) -> float:
         """Return seconds on the monotonic clock."""
-        return time.monotonic()
+        return clock.now()
 
     def wall_clock(self) -> float:
         """Return seconds since 1970."""
-        return time.time()
+        return clock.wall_clock()
 
     def post(self, callback: Callback) -> None:
         """Put *callback* on the loop's queue."""
         self._queue.put(callback)
 
     def on_loop(self) -> bool:
-        """Return whether the caller is the loop or a lane, which the end of the loop waits for."""
+        """Return whether the caller is the loop or a lane."""
         return threading.get_ident() in self._own
 
     def call_later(self, delay_s: float, callback: Callback) -> Timer:
@@ -152,23 +158,22 @@ class ThreadScheduler:
 
     def submit(self, work: Callable[[], T], done: Done) -> None:
         """Run *work* on an idle worker thread, or on a new one."""
-
-        self._workers.run(self._errand(work, done))
+        self._workers.run(self._counted(work, done))
 
     def submit_lasting(self, work: Callable[[], T], done: Done) -> None:
-        """Do the same with a work that lasts as long as the run.
+        """Run *work* that lasts as long as the topology.
 
-        It only waits for others, so the end of the process need not wait for it.
+        Such work only waits for others, so the end of the process does not wait for it.
         """
-        self._workers.run(self._lasting(work, done))
+        self._workers.run(self._uncounted(work, done))
 
     def lane(self, name: str) -> SerialExecutor:
-        """Return a thread that serves one lane."""
-        return ThreadLane(f"{self._name}-{name}", self._errand, self._own)
+        """Return a new thread that runs calls in order."""
+        return ThreadLane(f"{self._name}-{name}", self._counted, self._own)
 
     def lasting_lane(self, name: str) -> SerialExecutor:
-        """Return a thread for works that last as long as the run, see :meth:`submit_lasting`."""
-        return ThreadLane(f"{self._name}-{name}", self._lasting, self._own)
+        """Return a new thread for work that lasts, see :meth:`submit_lasting`."""
+        return ThreadLane(f"{self._name}-{name}", self._uncounted, self._own)
 
     def seed(self) -> int:
         """Return a random number of the operating system."""
@@ -188,19 +193,19 @@ class ThreadScheduler:
         self._running = False
         self._workers.close()
 
-    def _errand(self, work: Callable[[], T], done: Done) -> Callback:
+    def _counted(self, work: Callable[[], T], done: Done) -> Callback:
         def run() -> None:
             if UNDER_WAY.begin():
                 future = _outcome(work)
                 UNDER_WAY.done()
-            else:  # whoever stops a run at the very end waits for an answer
+            else:  # a stop while the process ends waits for an outcome too
                 future = Future()
                 future.set_exception(InfrastructureError("the process ends"))
             self.post(lambda: done(future))
 
         return run
 
-    def _lasting(self, work: Callable[[], T], done: Done) -> Callback:
+    def _uncounted(self, work: Callable[[], T], done: Done) -> Callback:
         def run() -> None:
             future = _outcome(work)
             self.post(lambda: done(future))
@@ -211,7 +216,7 @@ class ThreadScheduler:
         self._own.add(threading.get_ident())
         while self._running:
             self._call(self._next)
-        # Whoever posted before the end is heard; there is no one left to wait for.
+        # Callbacks that were posted before the end are called. No work is waited for.
         while not self._queue.empty():
             self._call(self._queue.get)
         self._own.discard(threading.get_ident())  # another thread may be given the same one
@@ -231,7 +236,7 @@ class ThreadScheduler:
             return self._queue.get()
         wait_s = self._timers[0].due_s - self.now()
         if wait_s <= 0:
-            # In turns, so that timers that are always due, as quick ticks are, leave room.
+            # Timers and the queue take turns, so that timers that are always due do not starve it.
             self._timer_turn = not self._timer_turn or self._queue.empty()
             if self._timer_turn:
                 return heapq.heappop(self._timers).callback
@@ -262,26 +267,17 @@ class _Timer:
         self.cancelled = True
 
 
-if TYPE_CHECKING:
-    pass
-
-logger = logging.getLogger(__name__)
-
-EXIT_TIMEOUT_S = 10.0
-"""How long the end of the process waits for works that are under way."""
-
-
 def await_works_at_exit() -> None:
-    """Have the end of the process wait for works, before what was registered up to now.
+    """Make the end of the process wait for work, before the exit handlers registered so far.
 
-    Whoever uses a client of a store or a source has to be done with it when that is closed.
+    Those close clients of stores and sources, which the work may still use.
     """
     atexit.unregister(UNDER_WAY.end)
     atexit.register(UNDER_WAY.end)
 
 
 class Workers:
-    """Daemon threads that wait for work; a pool of the library would join them at exit."""
+    """Daemon threads that wait for work. A pool of the standard library would join them at exit."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -310,7 +306,7 @@ class Workers:
     def _serve(self, inbox: queue.SimpleQueue[Callback | None]) -> None:
         while (work := inbox.get()) is not None:
             work()
-            del work  # what it holds must not wait for the next work
+            del work  # so that its objects are freed before the next work comes
             with self._lock:
                 if self._closed:
                     return
@@ -318,7 +314,7 @@ class Workers:
 
 
 class Beat:
-    """A daemon thread that makes a call again and again. Whatever the call does is short."""
+    """A daemon thread that makes a short call at an interval."""
 
     def __init__(self, interval_s: float, call: Callable[[], None]) -> None:
         self._interval_s = interval_s
@@ -327,7 +323,7 @@ class Beat:
         threading.Thread(target=self._go, name="txtopo-beat", daemon=True).start()
 
     def close(self) -> None:
-        """Make no more calls."""
+        """Make no further calls."""
         self._over.set()
 
     def _go(self) -> None:
@@ -336,24 +332,24 @@ class Beat:
 
 
 def this_thread() -> int:
-    """Return a number that no other thread has meanwhile."""
+    """Return a number that no other living thread has."""
     return threading.get_ident()
 
 
 class ThreadLane:
-    """A daemon thread with a queue."""
+    """A daemon thread with a queue of work."""
 
     def __init__(
-        self, name: str, errand: Callable[[Callable[[], Any], Done], Callback], own: set[int]
+        self, name: str, prepare: Callable[[Callable[[], Any], Done], Callback], own: set[int]
     ) -> None:
-        self._errand = errand
+        self._prepare = prepare
         self._own = own
         self._queue: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def submit(self, work: Callable[[], Any], done: Done) -> None:
-        """Run *work* after those before it."""
-        self._queue.put(self._errand(work, done))
+        """Run *work* after all that was submitted before."""
+        self._queue.put(self._prepare(work, done))
 
     def close(self) -> None:
         """Let the thread end after the works that were submitted."""
@@ -361,46 +357,46 @@ class ThreadLane:
 
     def _serve(self) -> None:
         self._own.add(threading.get_ident())
-        while (errand := self._queue.get()) is not None:
-            errand()
-            del errand  # what it holds must not wait for the next one
+        while (call := self._queue.get()) is not None:
+            call()
+            del call  # so that its objects are freed before the next one comes
         self._own.discard(threading.get_ident())
 
 
 class UnderWay:
-    """Works that the threads of this process do, abandoned ones among them.
+    """Counts the work that threads of this process do, abandoned work included.
 
-    A thread that Python ends while it is inside a library in C takes the whole process with it, so
-    the end of the process waits a little for what is under way, and lets nothing new begin.
+    If Python ends while a thread is inside a C library, the process may crash. So the end of the
+    process waits for a while for work that is under way, and lets no new work begin.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, as the child of a fork does: it has none of the threads."""
+        """Reset the count. A forked child does, because it has none of the threads."""
         self._changed = threading.Condition()
         self._works = 0
         self._ended = False
 
     def begin(self) -> bool:
-        """Count a work in; return False when it is too late for it."""
+        """Count work that begins; return False if the process ends already."""
         with self._changed:
             self._works += not self._ended
             return not self._ended
 
     def done(self) -> None:
-        """Count a work out."""
+        """Count work that has ended."""
         with self._changed:
             self._works -= 1
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Wait for the works at the end of the process."""
+        """Let no new work begin, and wait for the rest."""
         with self._changed:
             self._ended = True
             if not self._changed.wait_for(lambda: not self._works, EXIT_TIMEOUT_S):
-                logger.warning("the process ends while %d works hang", self._works)
+                logger.warning("the process ends while %d calls hang", self._works)
 
 
 UNDER_WAY = UnderWay()

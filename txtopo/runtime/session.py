@@ -1,10 +1,10 @@
-"""The Spark session that a topology runs on: the user's own, or one tuned for short jobs.
+"""The Spark session of a topology: the user's own, or one tuned for short jobs.
 
-The probe of the executors: what a topology needs there is missed at its start, not in a task.
-
-One small job, as many tasks as there are cores, so that each executor that Spark has at the moment
-gets some. Under ``local[n]`` the workers are on this machine, with this process's Python, and
-nothing is probed; nor under Spark Connect, which cannot run Python without pyarrow there.
+Before a topology starts, its executors are probed for the modules that it needs, so that a missing
+one is an error at the start and not in a task. The probe is one small job with as many tasks as
+there are cores, so that each executor gets some. Nothing is probed under ``local[n]``, where the
+workers have this process's Python, nor under Spark Connect, which needs pyarrow there to run any
+Python.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from txtopo.topology.component import Component
 
-# A task of a batch ends in 10 to 50 ms. What is set here is what costs more than that on default
-# settings; measured on two cores with PySpark 4.2.
+# A task of a batch takes 10 to 50 ms. With the default settings the following costs more than that,
+# measured on two cores with PySpark 4.2.
 _TUNED = {
     # A Python stage costs 90 ms, of which 40 are Nagle's algorithm against delayed ACK on loopback.
     "spark.python.unix.domain.socket.enabled": "true",
@@ -37,18 +37,18 @@ _TUNED = {
     "spark.scheduler.mode": "FAIR",
     # A task waits 3 s for a core near its data; envelopes are not worth a wait.
     "spark.locality.wait": "0s",
-    # Replans between stages, which costs more than it gains on small batches.
+    # It plans again between stages, which costs more than it gains on small batches.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # Hundreds of jobs a minute: what is kept of them for the web pages should stay small, and
-    # shuffle files go only when the driver's garbage is collected (every 30 minutes by default).
+    # There are hundreds of jobs a minute. So the web UI keeps few of them, and the driver collects
+    # garbage often, because shuffle files are deleted only then (every 30 minutes by default).
     "spark.ui.retainedJobs": "200",
     "spark.ui.retainedStages": "200",
     "spark.ui.retainedTasks": "2000",
     "spark.sql.ui.retainedExecutions": "100",
     "spark.cleaner.periodicGC.interval": "2min",
-    # Its bar and its INFO lines would tear the progress bar apart.
+    # Spark's progress bar and INFO lines would break txtopo's progress bar.
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
 }
@@ -63,8 +63,9 @@ def tuned_conf(master: str = "local[*]") -> dict[str, str]:
     """Return the settings that a session built by txtopo gets, for use in one of your own.
 
     Args:
-        master: Where it will run. A local master also binds to the loopback address only, shuffles
-            to as many partitions as there are cores, and hands the import path on to the workers.
+        master: The master of the session. With a local master the session also binds to the
+            loopback address only, shuffles to as many partitions as there are cores, and passes the
+            import path to the workers.
 
     Example:
         >>> builder = SparkSession.builder
@@ -91,7 +92,7 @@ def open_session(
     conf: Mapping[str, str] | None = None,
     app_name: str = "txtopo",
 ) -> tuple[SparkSession, bool]:
-    """Return a session, and whether it is ours: built here, and so to be stopped by us.
+    """Return a session, and whether it was built here, so that the caller has to stop it.
 
     A session that is given or active is used as it is, never reconfigured or stopped.
 
@@ -164,18 +165,18 @@ def _import_path() -> list[str]:
 
 
 NEEDED = ("txtopo", "pyarrow")
-"""What every topology needs in its workers."""
+"""Modules that every topology needs in its workers."""
 
 Answer = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 class ExecutorFinding(NamedTuple):
-    """What a worker of one executor said.
+    """The answer of a worker of one executor.
 
     Attributes:
-        executor: Its host and process.
-        python: Its interpreter.
-        missing: What cannot be imported there, with the reason.
+        executor: Host and process of the executor.
+        python: Path of the worker's interpreter.
+        missing: Modules that cannot be imported there, each with the reason.
     """
 
     executor: str
@@ -184,16 +185,16 @@ class ExecutorFinding(NamedTuple):
 
 
 def probe_executors(context: SparkContext, spout: Component, more: Sequence[str] = ()) -> None:
-    """Check that executors can run a topology; does nothing where they are this machine's.
+    """Check that the executors can import all that a topology needs, unless they are local.
 
     Args:
-        context: The context.
+        context: The Spark context.
         spout: The spout, whose ``client_modules`` are needed too.
-        more: What else is needed.
+        more: Further modules that are needed.
 
     Raises:
         ConfigError: An executor lacks a module; ship it.
-        TopologyError: An executor cannot even start a worker; the message says why.
+        TopologyError: An executor cannot start a worker; the message says why.
     """
     if not is_remote(context.master or ""):
         return
@@ -207,7 +208,7 @@ def is_remote(master: str) -> bool:
 
 
 def ask_executors(context: SparkContext, modules: Sequence[str]) -> list[ExecutorFinding]:
-    """Run the job."""
+    """Run the job of the probe and return the answers."""
     tasks = context.defaultParallelism
     try:
         found = context.parallelize(range(tasks), tasks).mapPartitions(_probe(modules)).collect()
@@ -217,10 +218,10 @@ def ask_executors(context: SparkContext, modules: Sequence[str]) -> list[Executo
 
 
 def check_findings(findings: Iterable[ExecutorFinding]) -> None:
-    """Say what is missing where, and what to do about it.
+    """Check that no module is missing.
 
     Raises:
-        ConfigError: Something is.
+        ConfigError: A module is missing; the message says where, and what to do.
     """
     lacking = {each.executor: each for each in findings if each.missing}
     if not lacking:
@@ -242,7 +243,7 @@ def check_findings(findings: Iterable[ExecutorFinding]) -> None:
 
 
 def _probe(modules: Sequence[str]) -> Callable[[Iterable[int]], Iterator[Answer]]:
-    """Return what a task does: plain values and a nested function, which travels without txtopo."""
+    """Return the function of the tasks. It is nested, so that it is pickled without txtopo."""
     names = list(modules)
 
     def probe(_: Iterable[int]) -> Iterator[Answer]:

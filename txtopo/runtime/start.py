@@ -1,7 +1,4 @@
-"""Start: puts the parts of a run together and starts its loop.
-
-What a topology of DataFrames needs to start: a carrier and a session that fit.
-"""
+"""Start: checks the configuration, opens all that a transactional topology needs, and starts it."""
 
 from __future__ import annotations
 
@@ -17,10 +14,16 @@ from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.progress import BatchCommitted, TopologyListener
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
-from txtopo.runtime.run_context import RunContext, close_backends, close_parts, close_spout
+from txtopo.runtime.run_context import (
+    RunContext,
+    StateName,
+    close_backends,
+    close_context,
+    close_spout,
+    open_states,
+)
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, is_classic, open_session, probe_executors
-from txtopo.runtime.takeover import StateName, open_states
 from txtopo.stages.program import compile_program, frame_plan
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
@@ -52,11 +55,12 @@ def start_topology(
 
     Args:
         topology: The topology.
-        spark: The session; without one the active session is taken, else one is built.
-        config: How to run.
-        listeners: Who is told of every change.
+        spark: The session. By default the active session, or a new one.
+        config: The settings.
+        listeners: They are told of each change.
         scheduler: Time and threads; real ones by default.
-        ensemble: What ``zookeeper="memory"`` uses, to outlive the run; by default one of its own.
+        ensemble: The transactional state for ``zookeeper="memory"``; by default a new one, which
+            ends with the topology.
 
     Raises:
         ConfigError: A setting does not fit, or executors lack a module; nothing has run.
@@ -92,16 +96,16 @@ def open_driver(
     scheduler: Scheduler,
     candidate: Json,
 ) -> TopologyDriver:
-    """Put the parts of a run together; a simulator brings its own.
+    """Return a driver that is ready to start. A simulator calls it with its own carrier and time.
 
     Args:
         topology: The topology.
-        config: How to run.
-        listeners: Who is told of every change.
+        config: The settings.
+        listeners: They are told of each change.
         carrier: Moves envelopes.
-        open_state: Opens the transactional state, once the topology is known to fit.
+        open_state: Opens the transactional state; called after the topology was checked.
         scheduler: Time and threads.
-        candidate: Who asks for the leadership, shown to others.
+        candidate: Describes this process to other candidates.
     """
     graph = topology.graph
     if graph.spout.role is Role.STREAM_SPOUT:
@@ -118,7 +122,7 @@ def open_driver(
     check_states(graph, config, commit_in_driver=program.commit_in_driver)
     opened = open_state()
     try:
-        parts = RunContext(
+        context = RunContext(
             graph=graph,
             program=program,
             config=config,
@@ -130,21 +134,21 @@ def open_driver(
     except BaseException:
         opened.close()
         raise
-    _prepare(parts)
-    return TopologyDriver(parts, candidate, listeners)
+    _prepare(context)
+    return TopologyDriver(context, candidate, listeners)
 
 
-def _prepare(parts: RunContext) -> None:
-    """Find what would fail at once while there is still a caller to tell."""
+def _prepare(context: RunContext) -> None:
+    """Start the carrier and create the states, so that errors are raised to the caller."""
     backends: dict[StateName, StateBackend] = {}
     try:
-        parts.carrier.start(parts.program)
-        backends = open_states(parts)
+        context.carrier.start(context.program)
+        backends = open_states(context)
         for backend in backends.values():
             backend.create()
     except BaseException:
-        close_parts(parts, None, None)
-        close_spout(parts)
+        close_context(context, None, None)
+        close_spout(context)
         raise
     finally:
         close_backends(backends)
@@ -153,7 +157,7 @@ def _prepare(parts: RunContext) -> None:
 def open_carrier(
     config: Config, session: SparkSession | None, *, name: str = "", frames: bool = False
 ) -> Carrier:
-    """Return the carrier that the configuration names, or that *frames* need."""
+    """Return the carrier that the configuration names; with *frames*, one that carries them."""
     if session is None:
         return LocalCarrier(config.slots)
     if config.carrier == "resident":
@@ -206,10 +210,10 @@ def _jvm(session: SparkSession | None) -> Any:
 
 
 def check_config(config: object) -> None:
-    """Check what was given as configuration.
+    """Check that a configuration is a ``Config``.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not.
     """
     if not isinstance(config, Config):
         raise ConfigError(
@@ -236,14 +240,14 @@ def check_states(graph: Graph, config: Config, *, commit_in_driver: bool) -> Non
 
 
 _REASONS = {
-    "local": "it has no Spark, which makes and computes the frames",
-    "rdd": "it moves envelopes on RDDs, in which a plan of Spark's would end",
-    "resident": "its slots keep the cores that a plan of Spark's would need",
+    "local": "it has no Spark to make and compute the frames",
+    "rdd": "it moves envelopes on RDDs, which would end the plan of a frame",
+    "resident": "its slots keep the cores that Spark would need to compute a frame",
 }
 
 
 def check_frame_carrier(graph: Graph, carrier: str) -> None:
-    """Check that the carrier can compute the plans of a topology, if it has any.
+    """Check that the carrier can compute the DataFrames of a topology, if it has any.
 
     Raises:
         ConfigError: It cannot; the message says why.
@@ -258,10 +262,10 @@ def check_frame_carrier(graph: Graph, carrier: str) -> None:
 
 
 def frame_session_conf(graph: Graph) -> dict[str, str]:
-    """Return what a session has to be built with to write the frames of a topology.
+    """Return the settings of a session that can write the DataFrames of a topology.
 
     Raises:
-        ConfigError: Something is not installed; the message says how to get it.
+        ConfigError: A package is not installed; the message says how to get it.
     """
     conf: dict[str, str] = {}
     for factory in _factories(graph):
@@ -270,10 +274,10 @@ def frame_session_conf(graph: Graph) -> dict[str, str]:
 
 
 def check_frame_session(graph: Graph, session: SparkSession) -> None:
-    """Check that a session can write the frames of a topology.
+    """Check that a session can write the DataFrames of a topology.
 
     Raises:
-        ConfigError: It lacks something; the message says what.
+        ConfigError: It lacks a setting or a package; the message names it.
     """
     for factory in _factories(graph):
         factory.check_session(session)

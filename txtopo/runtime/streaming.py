@@ -45,13 +45,12 @@ from txtopo.metadata import BatchMetadata
 from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
-from txtopo.runtime.run_context import close_backends
+from txtopo.runtime.run_context import StateName, close_backends, open_states
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.session import is_classic, probe_executors
 from txtopo.runtime.spark_carriers import DataFrameCarrier
 from txtopo.runtime.spark_jobs import NoLabels
 from txtopo.runtime.start import check_config, check_states
-from txtopo.runtime.takeover import StateName, open_states
 from txtopo.stages.outcome import judge
 from txtopo.stages.program import Program, Run, compile_program
 from txtopo.state.backend import StateBackend

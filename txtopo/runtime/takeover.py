@@ -1,49 +1,45 @@
-"""Takeover: what a new leader does before its first batch.
+"""Takeover: the steps of a new leader before its first batch.
 
 Order
 -----
-1. Claim the next epoch in ZooKeeper; from here on no earlier coordinator writes there.
-2. Write the epoch into the ledger of every state, txid unchanged; from here on no earlier
-   coordinator writes to a store. Only then is it known where the stores stand.
-3. Read what ZooKeeper holds, and compare. A txid that the stores hold already, though ZooKeeper
-   does not know it (a crash between the two writes), is *adopted* if every ledger has it from the
-   attempt whose metadata is stored; otherwise it is undone and done again.
+1. Claim the next epoch in ZooKeeper. From now on no earlier coordinator can write there.
+2. Write the epoch into the ledger of every state; the txid stays. From now on no earlier
+   coordinator can write to a store, so the txids in the ledgers are final.
+3. Read ZooKeeper, and compare. After a crash between the write to the stores and the write to
+   ZooKeeper the stores are one txid ahead. That txid is *adopted* if every ledger has it from the
+   attempt whose metadata is stored. Otherwise it is undone and done again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from txtopo.coordinator import Coordinator, CoordinatorSettings
 from txtopo.errors import FencedError, PromiseError, StoreAheadOfCoordinator
-from txtopo.runtime.journaling import from_json
-from txtopo.runtime.run_context import close_backends
+from txtopo.runtime.run_context import StateName, close_backends, open_states
 from txtopo.state.backend import StateBackend
 from txtopo.state.ledger import Claim, Ledger, Owner, adopts
 from txtopo.state.plug_in import claim_state
 from txtopo.topology.component import Role
 from txtopo.topology.graph import fingerprint
+from txtopo.transactional_state.nodes import metadata_from_json
 
 if TYPE_CHECKING:
     from txtopo.metadata import Json
-    from txtopo.runtime.run_context import CommitContext, RunContext
+    from txtopo.runtime.run_context import RunContext
     from txtopo.transactional_state.journal import Journal
-
-StateName = tuple[str, str]
-"""A state of a topology: (component id, name in ``with_state``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """What a new leader begins with.
+    """The result of a takeover.
 
     Attributes:
         coordinator: The coordinator of the term.
-        journal: Writes the term's steps, with the check of the epoch that it has claimed.
-        backends: The claimed states, in the order of their commits.
+        journal: Writes to ZooKeeper under the epoch that was claimed.
+        backends: The claimed states, in the order in which they are committed.
         adopted: The txid that was adopted, if any.
     """
 
@@ -53,36 +49,36 @@ class Takeover:
     adopted: int | None
 
 
-def take_over(parts: RunContext, journal: Journal, candidate: Json) -> Takeover:
+def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeover:
     """Claim everything, compare, and make the coordinator of this term. Blocks.
 
     Args:
-        parts: What the run is made of.
-        journal: One of the term's own: a write of an earlier term that is still on its way must
-            find the epoch that it belongs to, and be refused.
-        candidate: Who claims, shown to whoever is deposed by it.
+        context: The graph, settings, carrier etc. of the topology.
+        journal: A new one for this term. A late write of an earlier term uses that term's journal,
+            with its epoch, and is refused.
+        candidate: Describes this process to the coordinator that it deposes.
 
     Raises:
-        InfrastructureError: Something cannot be reached; all of it may be done again.
-        FencedError: Somebody else claimed at the same time; contend again.
-        PromiseError: A store and ZooKeeper do not fit together; the run must stop.
+        InfrastructureError: ZooKeeper or a store cannot be reached; take over again.
+        FencedError: Another candidate claimed at the same time; contend again.
+        PromiseError: A store and ZooKeeper do not fit together; the topology must stop.
     """
-    point = parts.scheduler.point
+    point = context.scheduler.point
     point("claim.before-epoch")
     epoch = journal.claim_epoch(
         candidate,
-        token=f"{parts.scheduler.seed():016x}",
-        fingerprint=fingerprint(parts.graph),
-        allow_change=parts.config.allow_change,
+        token=f"{context.scheduler.seed():016x}",
+        fingerprint=fingerprint(context.graph),
+        allow_change=context.config.allow_change,
     )
     point("claim.after-epoch")
-    backends = open_states(parts)
+    backends = open_states(context)
     try:
         try:
-            ledgers = _claim(parts, epoch, journal.ensemble, backends)
-            coordinator, adopted = _coordinator(parts, journal, epoch, ledgers)
+            ledgers = _claim(context, epoch, journal.ensemble, backends)
+            coordinator, adopted = _coordinator(context, journal, epoch, ledgers)
         except PromiseError:
-            # What does not fit together may be what a successor has written meanwhile.
+            # Perhaps they do not fit because a successor has written meanwhile.
             journal.confirm()
             raise
     except BaseException:
@@ -92,14 +88,14 @@ def take_over(parts: RunContext, journal: Journal, candidate: Json) -> Takeover:
 
 
 def _claim(
-    parts: RunContext, epoch: int, ensemble: str, backends: Mapping[StateName, StateBackend]
+    context: RunContext, epoch: int, ensemble: str, backends: Mapping[StateName, StateBackend]
 ) -> dict[str, Ledger]:
     ledgers = {}
     for (component, state), backend in backends.items():
         name = f"{component}.{state}"
         backend.create()
-        claim = Claim(Owner(parts.graph.id, component, state), epoch, ensemble)
-        if parts.config.allow_change:
+        claim = Claim(Owner(context.graph.id, component, state), epoch, ensemble)
+        if context.config.allow_change:
             claim = replace(claim, replaces=_renamed(backend, claim, backends))
         try:
             ledgers[name] = claim_state(backend, claim, name)
@@ -111,28 +107,28 @@ def _claim(
                 "which fits ZooKeeper to the states",
                 state=name,
             ) from error
-        parts.scheduler.point(f"claim.claimed:{name}")
+        context.scheduler.point(f"claim.claimed:{name}")
     return ledgers
 
 
 def _renamed(
     backend: StateBackend, claim: Claim, backends: Mapping[StateName, StateBackend]
 ) -> Ledger | None:
-    """Return the ledger of a state whose component or name this topology has no more."""
+    """Return the ledger of a state if its component or its name is no longer in this topology."""
     with backend.snapshot() as snapshot:
         held = snapshot.ledger
     if held is None or held.topology != claim.owner.topology:
         return None
     if held.txid and held.ensemble != claim.ensemble:
         return None
-    # One that this very takeover has claimed is the same table under another URL. One that has an
-    # earlier epoch is another table, whose names go round.
+    # A ledger with the epoch of this takeover is the same table under another URL. One with an
+    # earlier epoch is another table, whose component and name were swapped.
     claimed_now = (held.ensemble, held.epoch) == (claim.ensemble, claim.epoch)
     return None if claimed_now and (held.component, held.state) in backends else held
 
 
 def _coordinator(
-    parts: RunContext, journal: Journal, epoch: int, ledgers: Mapping[str, Ledger]
+    context: RunContext, journal: Journal, epoch: int, ledgers: Mapping[str, Ledger]
 ) -> tuple[Coordinator, int | None]:
     contents = journal.load()
     current, adopted = contents.current, None
@@ -141,39 +137,26 @@ def _coordinator(
         adopted = current
         journal.advance(current + 1, drop_before=current)
         current += 1
-        parts.scheduler.point("claim.adopted")
-    # What was brought before may be another batch now, if that is meant.
-    compares = parts.config.check_replays and not parts.config.allow_change
+        context.scheduler.point("claim.adopted")
+    # With allow_change a replay may bring another batch.
+    compares = context.config.check_replays and not context.config.allow_change
     metadata = {
-        txid: replace(from_json(txid, batch.metadata), content=batch.content if compares else None)
+        txid: replace(
+            metadata_from_json(txid, batch.metadata), content=batch.content if compares else None
+        )
         for txid, batch in contents.batches.items()
         if txid >= current - 1
     }
-    settings = settings_of(parts)
+    settings = settings_of(context)
     return Coordinator(settings, epoch=epoch, current=current, stored=metadata), adopted
 
 
-def open_states(parts: CommitContext) -> dict[StateName, StateBackend]:
-    """Open a backend for each state of each committer, in topological order."""
-    backends = {}
-    for component in parts.graph.components.values():
-        for name, state in component.states.items():
-            backend = state.open()
-            backend.point = partial(_mark, parts, f"{component.id}.{name}")
-            backends[component.id, name] = backend
-    return backends
-
-
-def _mark(parts: CommitContext, state: str, step: str) -> None:
-    parts.scheduler.point(f"{step}:{state}")
-
-
-def settings_of(parts: RunContext) -> CoordinatorSettings:
-    """Return what the coordinator has to know of the topology and its settings."""
-    config, role = parts.config, parts.graph.spout.role
+def settings_of(context: RunContext) -> CoordinatorSettings:
+    """Return the settings of the coordinator that follow from the topology and its config."""
+    config, role = context.config, context.graph.spout.role
     return CoordinatorSettings(
         window_txids=config.window_txids,
-        # A plan of Spark's brings the rows of one batch.
+        # A Spark plan returns the rows of one batch.
         run_txids_max=1 if role.frame else config.run_txids_max,
         jobs_max=config.jobs_max,
         attempts_max=config.attempts_max,

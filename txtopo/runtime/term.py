@@ -1,18 +1,18 @@
-"""A term of leadership: one coordinator, and everything that it started.
+"""A term of leadership: one coordinator, and all work that it started.
 
 Rules
 -----
-1. Actions are done in the order given. One that writes is durable before the next one starts: the
-   queue of actions stands still meanwhile, events do not.
-2. A write of transactional state that cannot be made is tried again until it is made, or until the
-   term is over. It never fails an attempt: what it says has happened already.
-3. When a term is over nothing that it started is heard any more. What still runs may write to a
-   store only as long as no later epoch has claimed it: the ledger sees to that.
+1. Actions are done in the order given. An action that writes is durable before the next one starts.
+   Until then the queue of actions waits; events are still handled.
+2. A write of transactional state that fails is tried again until it succeeds or the term is over.
+   It never fails an attempt, because it records what has happened already.
+3. When a term is over, the outcomes of its work are ignored. Work that still runs can write to a
+   store only until a later epoch has claimed it; the ledger refuses it afterwards.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +34,7 @@ from txtopo.coordinator.protocol import (
     PlanBatch,
     Processed,
     Resumed,
+    RunFailed,
     StartCommit,
     StartProcessing,
     Stop,
@@ -45,15 +46,16 @@ from txtopo.coordinator.transactions import Phase
 from txtopo.errors import DriverMemoryError, FencedError, InfrastructureError
 from txtopo.retries import warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase, CommitReport
+from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.jobs import Jobs, failure_of
-from txtopo.runtime.journaling import store_action
 from txtopo.runtime.progress import Change, ProcessingStarted, ProgressReporter
-from txtopo.runtime.retries import Retries
 from txtopo.runtime.run_context import RunContext
+from txtopo.transactional_state.nodes import StoredBatch, metadata_to_json
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from txtopo.config import Config
     from txtopo.runtime.progress import ProgressMeter
     from txtopo.runtime.scheduler import Timer
     from txtopo.transactional_state.journal import Journal
@@ -61,16 +63,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Whom a term tells what.
+    """How a term reaches its driver.
 
     Attributes:
-        tell: Takes each change, for listeners.
-        after_event: Called after each event and each write.
+        tell: Tells the listeners of a change.
+        waiters: Wait until nothing is left to do.
         end: Called with the error, or None, when the coordinator stops.
     """
 
     tell: Callable[[Change], None]
-    after_event: Callable[[], None]
+    waiters: IdleWaiters
     end: Callable[[Exception | None], None]
 
 
@@ -78,17 +80,17 @@ class LeaderTerm:
     """Feeds the coordinator with events and does what it asks for. Used on the loop only.
 
     Args:
-        parts: What the run is made of.
-        journal: Writes the term's steps.
+        context: The graph, settings, carrier etc. of the topology.
+        journal: Writes to ZooKeeper under the epoch of this term.
         coordinator: The coordinator of this term.
         commit_phase: Runs commits against the states that this term has claimed.
-        meter: Counts commits; lives longer than a term.
-        hooks: Whom to tell.
+        meter: Counts commits over all terms.
+        hooks: How to reach the driver.
     """
 
     def __init__(
         self,
-        parts: RunContext,
+        context: RunContext,
         journal: Journal,
         coordinator: Coordinator,
         commit_phase: CommitPhase,
@@ -100,17 +102,19 @@ class LeaderTerm:
         self.asks = 0
         """How often the spout was asked for a batch."""
         self.dry_ask = 0
-        """The last ask, begun with nothing in flight, to which the spout said that it has nothing.
-        With batches in flight it may say so because it does not know yet where they end."""
-        self._parts = parts
-        self._scheduler = parts.scheduler
-        self._store = partial(store_action, parts, journal)
+        """Number of the last ask with nothing in flight that the spout answered with ``NotReady``.
+        With batches in flight it may answer so because it does not know yet where they end."""
+        self._context = context
+        self._scheduler = context.scheduler
+        self._journal = journal
         self._commit_phase = commit_phase
-        self._notices = ProgressReporter(coordinator, meter, hooks.tell)
-        self._retries = Retries(parts.graph.id, coordinator, parts.config)
-        self._after_event = hooks.after_event
+        self._reporter = ProgressReporter(coordinator, meter, hooks.tell)
+        self._retries = Retries(context.graph.id, coordinator, context.config)
+        self._waiters = hooks.waiters
         self._end = hooks.end
-        self._jobs = Jobs(parts.program, parts.carrier, parts.config, parts.scheduler, self.handle)
+        self._jobs = Jobs(
+            context.program, context.carrier, context.config, context.scheduler, self.handle
+        )
         self._actions: deque[Action] = deque()
         self._writing = self._stopping = self._gathers = False
         self._committing: tuple[TransactionAttempt, str] | None = None
@@ -118,53 +122,68 @@ class LeaderTerm:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is in flight or asked for, here or on the way to ZooKeeper."""
+        """Whether no batch is in flight, asked for, or being written to ZooKeeper."""
         asked = self.coordinator.unplanned.phase is Phase.PLANNING
         return not (self.coordinator.transactions or self._actions or self._writing or asked)
 
     def start(self) -> None:
-        """Begin with what the coordinator wants first."""
+        """Do the first actions of the coordinator."""
         self._perform(self.coordinator.start())
 
     def handle(self, event: Event) -> None:
         """Give the coordinator an event and do what it asks for."""
         if self.over:
             return
-        self._notices.of(event)
+        self._reporter.of(event)
         self._stopping = self._stopping or isinstance(event, StopRequested)
-        before = self._retries.standing()
+        failed = self._retries.failed_by(event)
         actions = self.coordinator.handle(event)
-        self._retries.of(event, before, actions, self._scheduler.now())
-        current = {t.attempt for t in self.coordinator.transactions}
-        self._jobs.keep_only(current)
-        if self._committing is not None and self._committing[0] not in current:
-            self._cancel_commit()  # at once: the actions may be standing still
+        self._retries.tell(event, failed, actions, self._scheduler.now())
+        # Now, because the queue of actions may wait for a write.
+        self._jobs.forget(self._gone(event, actions))
+        if self._committing is not None and not self.coordinator.is_current(self._committing[0]):
+            self._cancel_commit()
         self._perform(actions)
         if isinstance(event, NotReady):
             self._poll_later()
         if isinstance(event, Processed):
             self._check_memory()
-        self._after_event()
+        self._resolve_waiters()
 
     def close(self) -> None:
-        """End the term: cancel its jobs; it is not heard any more."""
+        """End the term: cancel its jobs and ignore their outcomes."""
         self.over = True
         self._actions.clear()
         self._jobs.cancel_all()
         self._cancel_commit()
 
     def release(self) -> None:
-        """Let go of the states of a closed term; blocks."""
+        """Close the states of a closed term. Blocks."""
         self._commit_phase.close()
 
+    def _resolve_waiters(self) -> None:
+        if self._waiters.waiting:
+            self._waiters.resolve(self, active=self.coordinator.activated)
+
+    def _gone(self, event: Event, actions: Sequence[Action]) -> list[TransactionAttempt]:
+        """Return the attempts whose results are not needed after an event."""
+        gone = [
+            each for action in actions if isinstance(action, Cancel) for each in action.attempts
+        ]
+        if isinstance(event, Committed):
+            gone.append(event.attempt)
+        elif isinstance(event, Processed):  # perhaps of attempts that were abandoned meanwhile
+            gone += [each for each in event.attempts if not self.coordinator.is_current(each)]
+        return gone
+
     def _poll_later(self) -> None:
-        """Ask the spout again after a pause; one timer, however often it was asked meanwhile."""
+        """Ask the spout again after a pause. A new timer replaces the one before."""
         if self._poll is not None:
             self._poll.cancel()
         self._poll = self._tick_later()
 
     def _tick_later(self) -> Timer:
-        pause_s = self._parts.config.poll_interval_s
+        pause_s = self._context.config.poll_interval_s
         return self._scheduler.call_later(pause_s, lambda: self.handle(Tick()))
 
     def _perform(self, actions: Sequence[Action]) -> None:
@@ -180,14 +199,14 @@ class LeaderTerm:
                 self._plan(action)
             case StartProcessing():
                 run = self._jobs.start(action)
-                self._notices.tell(ProcessingStarted(run.attempts, run.tag))
+                self._reporter.tell(ProcessingStarted(run.attempts, run.tag))
             case StartCommit():
                 self._commit(action)
             case Cancel():
                 self._jobs.cancel(action.attempts)
             case Backoff():
                 self._scheduler.call_later(
-                    self._parts.config.pause_s(action.failures), lambda: self.handle(Resumed())
+                    self._context.config.pause_s(action.failures), lambda: self.handle(Resumed())
                 )
             case Stop():
                 self._end(action.error)
@@ -211,22 +230,58 @@ class LeaderTerm:
             else:
                 self._writing = False
                 self._perform(())
-                self._after_event()
+                self._resolve_waiters()
 
         if not self.over:
             self._scheduler.submit(lambda: None if self.over else self._store(action), done)
 
+    def _store(self, action: StoreBatches | Advance) -> None:
+        """Make an action durable in one write. Blocks."""
+        point = self._scheduler.point
+        match action:
+            case StoreBatches():
+                point("store-metadata.before")
+                self._journal.store_batches(
+                    [
+                        StoredBatch(attempt, metadata_to_json(metadata), metadata.content)
+                        for attempt, metadata in zip(action.attempts, action.metadata, strict=True)
+                    ]
+                )
+                point("store-metadata.after")
+            case Advance():
+                point("advance.before")
+                self._journal.advance(action.current, drop_before=action.drop_before)
+                point("advance.after")
+                self._clean_up(action.current)
+
+    def _clean_up(self, current: int) -> None:
+        """Tell the spout which txids are done. It is told again after the next commit."""
+        planner = self._context.planner
+        self._scheduler.point("cleanup.before")
+        try:
+            planner.cleanup_before(current)
+        except Exception as error:  # noqa: BLE001 - user code; the txid is committed all the same
+            warn_of_retry(
+                f"the spout's cleanup_before({current})",
+                error,
+                topology=self._context.graph.id,
+                failures=planner.cleanup_failures,
+                txid=current - 1,
+                component=self._context.program.spout_id,
+            )
+        self._scheduler.point("cleanup.after")
+
     def _write_later(
         self, action: StoreBatches | Advance, error: InfrastructureError, failures: int
     ) -> None:
-        pause_s = self._parts.config.pause_s(failures)
+        pause_s = self._context.config.pause_s(failures)
         stores = isinstance(action, StoreBatches)
         attempt = action.attempts[0] if isinstance(action, StoreBatches) else None
         txid = attempt.txid if attempt is not None else self.coordinator.current - 1
         warn_of_retry(
-            f"to note in zookeeper that txid {txid} is {'planned' if stores else 'committed'}",
+            f"the write to zookeeper that txid {txid} is {'planned' if stores else 'committed'}",
             error,
-            topology=self._parts.graph.id,
+            topology=self._context.graph.id,
             failures=failures,
             pause_s=pause_s,
             txid=txid,
@@ -248,12 +303,12 @@ class LeaderTerm:
                 self._gathers = dry and pending > 0
                 self.handle(future.result())
             else:
-                spout = self._parts.program.spout_id
+                spout = self._context.program.spout_id
                 self.handle(Failed(action.attempt, failure_of(error, spout)))
 
         def plan() -> Event:
             self._scheduler.point("plan.before")
-            event = self._parts.planner.plan(action, pending)
+            event = self._context.planner.plan(action, pending)
             self._scheduler.point("plan.after")
             return event
 
@@ -262,13 +317,13 @@ class LeaderTerm:
     def _commit(self, action: StartCommit) -> None:
         attempt, result = action.attempt, self._jobs.result(action.attempt)
         started_s = self._scheduler.now()
-        limit_s = self._parts.config.batch_timeout_s
+        limit_s = self._context.config.batch_timeout_s
         timer = self._scheduler.call_later(limit_s, lambda: self._commit_timed_out(action, limit_s))
 
         def done(future: Future[CommitReport]) -> None:
             timer.cancel()
             if not wanted():
-                return  # it timed out, and was abandoned
+                return  # the attempt was abandoned, for example after a timeout
             error = future.exception()
             if error is None:
                 self._commit_ended(action, future.result(), started_s)
@@ -280,13 +335,13 @@ class LeaderTerm:
         def wanted() -> bool:
             return not self.over and self._committing == (attempt, tag)
 
-        tag = result.run.run.commit_tag(attempt)
+        tag = result.commit_tag
         self._committing = (attempt, tag)
         self._scheduler.submit(lambda: self._commit_phase.run(result, wanted), done)
 
     def _cancel_commit(self) -> None:
         if self._committing is not None:
-            cancel = partial(self._parts.carrier.cancel, self._committing[1])
+            cancel = partial(self._context.carrier.cancel, self._committing[1])
             self._committing = None
             self._scheduler.submit(cancel, lambda _: None)
 
@@ -296,14 +351,14 @@ class LeaderTerm:
             self.handle(Failed(attempt, failure_of(failed.error, failed.component)))
             return
         self._committing = None
-        result = self._jobs.result(attempt)  # before it is forgotten
+        result = self._jobs.result(attempt)  # the next event makes the jobs forget it
         self.handle(Committed(attempt))
-        if self._gathers:  # the spout may have waited for this
+        if self._gathers:  # the spout may have waited for this commit
             self.handle(Tick())
-        self._notices.committed(
+        self._reporter.committed(
             result,
             report,
-            spout_id=self._parts.program.spout_id,
+            spout_id=self._context.program.spout_id,
             scheduler=self._scheduler,
             commit_s=self._scheduler.now() - started_s,
         )
@@ -318,3 +373,68 @@ class LeaderTerm:
             self._jobs.check_memory()
         except DriverMemoryError as error:
             self._end(error)
+
+
+class Retries:
+    """Logs the attempts of a term that failed and are made again. Used on the loop only.
+
+    The coordinator decides which attempts are made again, but writes no log. An attempt is made
+    again if it was the current one of its txid before an event, and a later one is afterwards.
+    """
+
+    def __init__(self, topology: str, coordinator: Coordinator, config: Config) -> None:
+        self._topology = topology
+        self._coordinator = coordinator
+        self._config = config
+        self._failures: Counter[int] = Counter()
+        self._due_s = 0.0
+
+    def failed_by(self, event: Event) -> list[TransactionAttempt]:
+        """Return the current attempts that an event fails; asked before it is handled."""
+        match event:
+            case Failed():
+                attempts: tuple[TransactionAttempt, ...] = (event.attempt,)
+            case RunFailed():
+                attempts = event.attempts
+            case _:
+                return []
+        return [attempt for attempt in attempts if self._coordinator.is_current(attempt)]
+
+    def tell(
+        self,
+        event: Event,
+        failed: Sequence[TransactionAttempt],
+        actions: Sequence[Action],
+        now_s: float,
+    ) -> None:
+        """Log which of the *failed* attempts are made again, after an event was handled.
+
+        Args:
+            event: The event.
+            failed: What :meth:`failed_by` returned for it.
+            actions: The actions that the coordinator answered with.
+            now_s: The time.
+        """
+        for action in actions:
+            if isinstance(action, Backoff):
+                self._due_s = now_s + self._config.pause_s(action.failures)
+        if not isinstance(event, Failed | RunFailed):
+            return
+        for txid in [txid for txid in self._failures if txid < self._coordinator.current]:
+            del self._failures[txid]
+        again = [each for each in failed if self._coordinator.is_replaced(each)]
+        if not again:
+            return
+        self._failures.update(each.txid for each in again)
+        first, last = again[0], again[-1]
+        warn_of_retry(
+            f"txid {first.txid}" if first is last else f"the run of txids {first.txid}-{last.txid}",
+            event.failure.error,
+            topology=self._topology,
+            failures=self._failures[first.txid],
+            pause_s=max(0.0, self._due_s - now_s),
+            txid=first.txid,
+            attempt=first.attempt,
+            epoch=first.epoch,
+            component=event.failure.component,
+        )

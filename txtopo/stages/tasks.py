@@ -14,7 +14,7 @@ tasks of a txid are applied in one store transaction.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import repeat
 from typing import Any, cast
@@ -40,6 +40,7 @@ from txtopo.stages.mailboxes import Arrival
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import PlannedComponent, Program
 from txtopo.state.backend import StateBackend
+from txtopo.state.registry import State
 from txtopo.state.transaction import StateHandle
 from txtopo.topology.component import Role
 from txtopo.tuples import Origin, Tuple
@@ -313,16 +314,37 @@ def open_in_task(program: Program, closing: ExitStack) -> StateOpener:
     backends: dict[tuple[str, str], StateBackend] = {}
 
     def opener(component: str, name: str) -> StateHandle:
-        states = program.components[component].states
-        if name not in states:
-            raise no_such_state(component, name, list(states))
+        state = _declared(component, name, program.components[component].states)
         if (component, name) not in backends:
-            backend = states[name].open()
+            backend = state.open()
             closing.callback(backend.close)
             backends[component, name] = backend
-        return StateHandle(name, states[name].layout(), backends[component, name].snapshot)
+        return StateHandle(name, state.layout(), backends[component, name].snapshot)
 
     return opener
+
+
+def opener_of(
+    states: Mapping[str, Mapping[str, State]], backends: Mapping[tuple[str, str], StateBackend]
+) -> StateOpener:
+    """Return a function that opens states in the driver, where their backends are open already.
+
+    Args:
+        states: The states of each component, by name.
+        backends: The backend of each, by component and name.
+    """
+
+    def opener(component: str, name: str) -> StateHandle:
+        state = _declared(component, name, states[component])
+        return StateHandle(name, state.layout(), backends[component, name].snapshot)
+
+    return opener
+
+
+def _declared(component: str, name: str, states: Mapping[str, State]) -> State:
+    if name not in states:
+        raise no_such_state(component, name, list(states))
+    return states[name]
 
 
 def no_such_state(component: str, name: str, declared: list[str]) -> StateUsageError:

@@ -190,10 +190,10 @@ class StateBackend(ABC):
     point: Callable[[str], None] = staticmethod(_unmarked)
     """Marks a step of a commit for whoever crashes processes on purpose; does nothing by default.
 
-    The runtime sets it after opening. :meth:`commit` calls it with ``begin.after`` and
-    ``rows.before`` once the ledger has let the attempt in, with ``rows.after`` when the rows are
-    written, and with ``write.before`` when nothing is left but to make it durable. A plug-in need
-    not call it.
+    The runtime sets it after opening, and marks ``begin.before`` and ``write.after`` around
+    :meth:`commit`. :meth:`commit` calls it with ``begin.after`` and ``rows.before`` once the ledger
+    has let the attempt in, with ``rows.after`` when the rows are written, and with ``write.before``
+    when nothing is left but to make it durable. A plug-in need not call it.
     """
 
     claimant: Claim | None = None

@@ -27,7 +27,7 @@ backing_map_factory: makes a state backend of whatever opens a backing map.
 
 from __future__ import annotations
 
-import threading  # noqa: TID251 - a commit that was given up and its replay must not mix
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -213,6 +213,7 @@ def commit_resolved(
         UnknownOutcomeError: The ledger could not be read either; try again, with a new attempt:
             the ledger decides when it is there.
     """
+    backend.point("begin.before")
     try:
         if isinstance(writes, FrameWrites):
             assert isinstance(backend, FrameBackend), "checked when the topology was built"
@@ -220,8 +221,11 @@ def commit_resolved(
         else:
             answer = backend.commit(attempt, writes)
     except UnknownOutcomeError as lost:
-        return _read_back(backend, attempt, lost)
-    return checked_ledger(backend, answer, epoch=attempt.epoch, written=attempt)
+        held = _read_back(backend, attempt, lost)
+    else:
+        held = checked_ledger(backend, answer, epoch=attempt.epoch, written=attempt)
+    backend.point("write.after")
+    return held
 
 
 def _read_back(

@@ -18,7 +18,6 @@ server refuses to start with that setting. Of another server a client cannot see
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
+from txtopo.clock import sleep
 from txtopo.errors import ConfigError, CoordinatorUnavailable
 
 HOST = "127.0.0.1"
@@ -140,7 +140,7 @@ class EmbeddedServer:
             port = self._recorded_port()
             if port:
                 return f"{HOST}:{port}"
-            time.sleep(START_WAIT_S)
+            sleep(START_WAIT_S)
         raise ConfigError(
             f"zookeeper_dir {self._directory} is locked by a process that wrote no port into it; "
             "end that process, or name another directory"

@@ -37,7 +37,7 @@ from txtopo.errors import (
     EmitError,
     SchemaVersionError,
 )
-from txtopo.metadata import json_flaw, shown
+from txtopo.metadata import BatchMetadata, json_flaw, shown
 from txtopo.transactional_state.store import CompareAndSet, Json, Node, Put, Step
 
 EPOCH = "/epoch"
@@ -150,6 +150,44 @@ def batch_of(path: str, txid: int, node: Node | None) -> StoredBatch:
     raise corrupt(path, node and node.value)
 
 
+def metadata_to_json(metadata: BatchMetadata) -> Json:
+    """Return the value under ``"metadata"`` in the node of a batch."""
+    return {"planned": metadata.planned, "cut": metadata.cut}
+
+
+def metadata_from_json(txid: int, value: Json) -> BatchMetadata:
+    """Return the metadata that :func:`metadata_to_json` turned into *value*.
+
+    Raises:
+        CorruptNodeError: The value has another form. It is never taken as empty.
+    """
+    if isinstance(value, Mapping) and set(value) == {"planned", "cut"}:
+        cut = value["cut"]
+        if cut is None or isinstance(cut, dict):
+            return BatchMetadata(value["planned"], cut)
+    raise CorruptNodeError(
+        f"the stored metadata of txid {txid} cannot be read; got {value!r:.200}; expected an "
+        "object with 'planned' and 'cut'; put it back with txtopo.operations.repair_node",
+        txid=txid,
+    )
+
+
+def check_metadata_size(txid: int, metadata: BatchMetadata) -> None:
+    """Check that the metadata of a batch fits into a node, while the batch can still be named.
+
+    Raises:
+        BatchMetadataTooLarge: It does not; cut smaller batches.
+    """
+    size = len(json.dumps([metadata_to_json(metadata), metadata.content]))
+    if size > METADATA_BYTES_MAX:
+        raise BatchMetadataTooLarge(
+            f"the metadata of txid {txid} takes {size} bytes; a znode has room for "
+            f"{METADATA_BYTES_MAX}; cut smaller batches, or name ranges instead of records",
+            txid=txid,
+            bytes=size,
+        )
+
+
 def changed_parts(known: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
     """Return the differences between two fingerprints, in words."""
     gone = [f"{name} is gone" for name in known if name not in now]
@@ -179,6 +217,10 @@ cannot tell that from a network fault and would retry for ever. The rest is for 
 
 STEP_OVERHEAD_BYTES = 128
 """Bytes of one operation in a packet besides path and value: headers, ACL, flags."""
+
+METADATA_BYTES_MAX = STEP_BYTES_MAX - 4096
+"""Room in a step for the metadata of one batch; the rest is for its path, its attempt and the check
+of the epoch."""
 
 BEGIN_ANEW = "to begin anew from txid 1, call txtopo.operations.forget and drop its states' tables"
 """The last resort when a node is lost for good."""

@@ -1,1 +1,1 @@
-"""What shows a run to people."""
+"""Views of a running topology for people."""

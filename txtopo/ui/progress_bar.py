@@ -1,4 +1,4 @@
-"""ProgressBar: a listener that shows a run on a terminal, or as plain lines without one."""
+"""ProgressBar: a listener that shows progress as a bar on a terminal, or as plain lines."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ProgressBar(TopologyListener):
     """Shows txid, phases, rows per second, attempts and lag.
 
     Args:
-        total_rows: How many rows will come, if that is known; else the bar only moves.
-        line_every_s: Without a terminal, at most one plain line in so many seconds.
-        console: Where to show it; standard error by default.
+        total_rows: Total number of rows, if it is known. Otherwise the bar only pulses.
+        line_every_s: Without a terminal, minimum number of seconds between two lines.
+        console: The console to print to; standard error by default.
 
     Example:
         >>> run = topology.start(spark, listeners=[ProgressBar()])

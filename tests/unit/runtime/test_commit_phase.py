@@ -13,9 +13,8 @@ from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
-from txtopo.runtime.run_context import RunContext
+from txtopo.runtime.run_context import RunContext, StateName, open_states
 from txtopo.runtime.scheduler import ThreadScheduler
-from txtopo.runtime.takeover import StateName, open_states
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.stages.outcome import judge
 from txtopo.stages.program import Run, compile_program

@@ -67,7 +67,7 @@ def test_a_work_that_hangs_keeps_no_process(tmp_path: Path) -> None:
         "begun.wait()",
     )
     assert process.returncode == 0
-    assert "the process ends while 1 works hang" in process.stderr
+    assert "the process ends while 1 calls hang" in process.stderr
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_each_try_to_write_to_zookeeper_is_told(caplog: pytest.LogCaptureFixture
     assert [each["failures"] for each in warned[:4]] == [1, 2, 3, 4]
     assert {each["txid"] for each in warned} <= {3, 4}
     assert {each["epoch"] for each in warned} == {1}
-    assert all("to note in zookeeper" in message for message in caplog.messages)
+    assert all("the write to zookeeper that txid" in message for message in caplog.messages)
     assert stored(state) == (12, expected())
 
 
@@ -118,7 +118,7 @@ def test_a_lost_session_is_told_and_the_count_begins_anew_with_a_commit(
     with running(topology_of(state), ensemble, Changes(expire), max_spout_pending=2) as run:
         run.process_all_available(LIMIT_S)
 
-    warned = [each for each in said(caplog) if "keep the leadership" in each["message"]]
+    warned = [each for each in said(caplog) if "holds the leadership" in each["message"]]
     assert [(each["epoch"], each["failures"]) for each in warned] == [(1, 1), (2, 1)]
     assert "the session of epoch 1 with zookeeper was lost" in warned[0]["cause"]
 
@@ -139,7 +139,7 @@ def test_a_claim_that_another_was_faster_with_is_made_again_after_a_pause(
     with running(topology_of(state), MemoryEnsemble()) as run:
         run.process_all_available(LIMIT_S)
 
-    warned = [each for each in said(caplog) if "to claim an epoch" in each["message"]]
+    warned = [each for each in said(caplog) if "the claim of an epoch" in each["message"]]
     assert [(each["failures"], each["pause_s"]) for each in warned] == [
         (1, 0.01),
         (2, 0.02),

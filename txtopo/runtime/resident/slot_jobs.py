@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from txtopo.clock import sleep
 from txtopo.errors import ConfigError
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.scheduler import ThreadScheduler
@@ -139,7 +140,7 @@ class SlotJobs:
             return wanted
         waited_ms = 0
         while cores.free < (wanted or 1) and waited_ms < self._patience_ms(cores, wanted or 1):
-            self._context._jvm.java.lang.Thread.sleep(_LOOK_MS)  # type: ignore[union-attr]
+            sleep(_LOOK_MS / 1000)
             waited_ms += _LOOK_MS
             cores = self.cores()
         if cores.free < (wanted or 1):

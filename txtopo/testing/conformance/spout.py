@@ -27,7 +27,6 @@ import pytest
 
 from txtopo.errors import FailedException, InfrastructureError, SourceDataLost
 from txtopo.metadata import BatchMetadata
-from txtopo.runtime.journaling import to_json
 from txtopo.testing.conformance.rules import proves
 from txtopo.testing.conformance.spout_driver import (
     Batch,
@@ -40,6 +39,7 @@ from txtopo.testing.conformance.spout_driver import (
     same_batch,
 )
 from txtopo.testing.conformance.spout_source import SpoutRule, SpoutSource
+from txtopo.transactional_state.nodes import metadata_to_json
 
 
 class SpoutBatchesSuite(SpoutFixtures):
@@ -395,7 +395,7 @@ def _check_amounts(source: SpoutSource, intake: Intake, batches: list[Batch]) ->
 
 
 def _through_json(metadata: BatchMetadata) -> BatchMetadata:
-    text = json.dumps(to_json(metadata), allow_nan=False)
+    text = json.dumps(metadata_to_json(metadata), allow_nan=False)
     read = json.loads(text)
     return BatchMetadata(read["planned"], read["cut"])
 

@@ -28,13 +28,17 @@ from txtopo.groupings import DirectGrouping, GlobalGrouping
 from txtopo.metadata import BatchMetadata
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import LocalCarrier
-from txtopo.runtime.journaling import check_size, from_json, to_json
 from txtopo.stages.envelopes import open_envelope
 from txtopo.stages.outcome import BatchOutcome, judge
 from txtopo.stages.program import Run, compile_program
 from txtopo.testing.conformance.spout_source import Row, Spout, SpoutSource
 from txtopo.topology.component import Component, Role, Subscription, declared_streams, spout_role
 from txtopo.topology.graph import Graph
+from txtopo.transactional_state.nodes import (
+    check_metadata_size,
+    metadata_from_json,
+    metadata_to_json,
+)
 
 _TOPOLOGY = "conformance"
 
@@ -75,12 +79,12 @@ class StoredMetadata:
 
     def of(self, txid: int) -> BatchMetadata:
         """Return the metadata of a txid."""
-        return from_json(txid, json.loads(self.metadata[txid]))
+        return metadata_from_json(txid, json.loads(self.metadata[txid]))
 
     def put(self, txid: int, metadata: BatchMetadata) -> None:
         """Store the metadata of a txid; raise if it does not fit into a znode."""
-        check_size(txid, metadata)
-        self.metadata[txid] = json.dumps(to_json(metadata), allow_nan=False)
+        check_metadata_size(txid, metadata)
+        self.metadata[txid] = json.dumps(metadata_to_json(metadata), allow_nan=False)
 
 
 class SpoutDriver:

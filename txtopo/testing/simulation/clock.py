@@ -13,7 +13,9 @@ time.
 from __future__ import annotations
 
 import heapq
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -43,9 +45,14 @@ class BlockingWork:
 
 
 class ThreadHandoff:
-    """Lets one thread run at a time: the simulator, or one blocking work. Used by one simulator."""
+    """Lets one thread run at a time: the simulator, or one blocking work. Used by one simulator.
 
-    def __init__(self) -> None:
+    Args:
+        stuck_s: Real time after which a work that does not come back is an error.
+    """
+
+    def __init__(self, stuck_s: float = STUCK_S) -> None:
+        self._stuck_s = stuck_s
         self.running: BlockingWork | None = None
         """The work that runs; None while the simulator itself does."""
         self._back = _taken()
@@ -91,10 +98,11 @@ class ThreadHandoff:
             thread.work = work
         self.running = work
         thread.turn.release()
-        if not self._back.acquire(timeout=STUCK_S):
+        if not self._back.acquire(timeout=self._stuck_s):
             raise AssertionError(
-                f"a work did not come back in {STUCK_S:g} s; it waits for something that the "
-                "simulator does not control; look at the stacks of all threads"
+                f"a simulated thread did not come back in {self._stuck_s:g} s; it blocks on "
+                "something that the simulator does not know, perhaps on a lock that another thread "
+                f"holds across a point; it is at\n{thread.stack()}"
             )
         self.running = None
         if work.ended:
@@ -109,7 +117,13 @@ class _Thread:
         self.turn = _taken()
         self.work: BlockingWork | None = None
         self._back = back
-        threading.Thread(target=self._serve, name="txtopo-simulated", daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, name="txtopo-simulated", daemon=True)
+        self._thread.start()
+
+    def stack(self) -> str:
+        """Return where the thread is, innermost call last."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return "".join(traceback.format_stack(frame)) if frame is not None else "its end"
 
     def _serve(self) -> None:
         while True:
