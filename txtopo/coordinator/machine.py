@@ -40,7 +40,7 @@ crash in between leaves a prefix, never a gap.
 1. Repeatable: what was planned, with its attempt, before the batch is processed.
 2. The cut and what it brought, with its attempt, after processing and in txid order, before any
    commit work. A replay is compared with what was brought before; see
-   :mod:`txtopo.stages.content`.
+   :mod:`txtopo.stages.replays`.
 3. ``current = t + 1`` after every committer of *t* has written, in one write with the deletion of
    what is before *t*. The metadata of *t* stays: *t + 1* starts from it.
 

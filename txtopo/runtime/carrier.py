@@ -28,7 +28,7 @@ from txtopo.errors import RunLostError
 from txtopo.stages.mailboxes import DRIVER
 from txtopo.stages.outcome import FailedBatch
 from txtopo.stages.program import Chain, Levels, Program, Run
-from txtopo.stages.stages import run_stage
+from txtopo.stages.stage import run_stage
 
 if TYPE_CHECKING:
     from txtopo.runtime.frames import Frames

@@ -40,7 +40,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.runtime.carrier import ProcessedRun
 from txtopo.runtime.frames import RECORD, FrameFailed, Frames
 from txtopo.runtime.spark_jobs import ClassicLabels, ConnectLabels, Labels, SparkJobs
-from txtopo.runtime.stage_task import PackedProgram, StageTask
+from txtopo.runtime.spark_task import PackedProgram, StageTask
 from txtopo.stages.program import Chain, Program, Run
 
 if TYPE_CHECKING:

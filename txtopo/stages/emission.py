@@ -23,10 +23,10 @@ from txtopo.errors import ValueRefusedError
 from txtopo.groupings import AllGrouping, DirectGrouping
 from txtopo.stages.aggregation import Aggregation
 from txtopo.stages.columns import conform, parts_of, to_batches
-from txtopo.stages.content import Digest
 from txtopo.stages.envelopes import Control, Envelope, Segment, open_envelope
 from txtopo.stages.mailboxes import Outbox, StageContext
 from txtopo.stages.program import PlannedComponent, PlannedEdge, Program
+from txtopo.stages.replays import Digest
 from txtopo.stages.routing import EveryTask, OneTask, Route, Router, TaskEach, make_router
 
 

@@ -3,7 +3,7 @@
 A run loses what comes after its first failure, and keeps what is before. The metadata of a batch is
 complete only here: where its emitters ended is merged over all tasks, and carried forward for
 partitions that emitted nothing; what they brought is compared with what is known of the txid, and a
-batch that is another one counts as failed (:mod:`txtopo.stages.content`).
+batch that is another one counts as failed (:mod:`txtopo.stages.replays`).
 
 Committing: the commit chain of one batch in the driver, without a job.
 """
@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConflictingWritesError, NonRepeatableBatch
 from txtopo.metadata import BatchMetadata, Json
-from txtopo.stages.content import check_replay
 from txtopo.stages.envelopes import (
     Control,
     Envelope,
@@ -27,7 +26,8 @@ from txtopo.stages.envelopes import (
 )
 from txtopo.stages.mailboxes import NOWHERE, Records
 from txtopo.stages.program import Chain, Program, Run
-from txtopo.stages.stages import run_stage
+from txtopo.stages.replays import check_replay
+from txtopo.stages.stage import run_stage
 from txtopo.stages.tasks import StateOpener
 from txtopo.stages.user_errors import error_of
 from txtopo.state.backend import Key, Puts, Values

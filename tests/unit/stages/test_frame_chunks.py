@@ -10,7 +10,7 @@ from tests.unit.stages.running import bolt, compiled, gathered, record, recordin
 from tests.unit.topology.frame_parts import spout
 from txtopo.bolts.bolt import BatchBolt
 from txtopo.stages.outcome import judge
-from txtopo.stages.stages import run_stage, seal_chunk
+from txtopo.stages.stage import run_stage, seal_chunk
 from txtopo.topology.component import Component, Role, declared_streams
 from txtopo.tuples import Tuple
 

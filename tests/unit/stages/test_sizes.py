@@ -29,7 +29,7 @@ from txtopo.bolts.bolt import BatchBolt
 from txtopo.errors import EmitError, StateUsageError, ValueRefusedError
 from txtopo.groupings import AllGrouping, CustomGrouping, CustomStreamGrouping, FieldsGrouping
 from txtopo.runtime.spark_carriers import _table as sent_cut
-from txtopo.stages import aggregation, columns, emission, stages
+from txtopo.stages import aggregation, columns, emission, stage
 from txtopo.stages.anchoring.envelope import Links, open_envelope
 from txtopo.stages.anchoring.sending import Sending
 from txtopo.stages.columns import parts_of, to_batches
@@ -249,7 +249,7 @@ def _copies() -> Any:
 def test_write_sets_that_cannot_be_moved_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stages, "STAMP_BYTES_MAX", 200)
+    monkeypatch.setattr(stage, "STAMP_BYTES_MAX", 200)
 
     ran, _ = committed(open_state("memory:", table="counts"), 3, FieldsGrouping(("word",)))
 

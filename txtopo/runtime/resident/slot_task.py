@@ -13,7 +13,7 @@ from txtopo.runtime.scheduler import ThreadScheduler
 if TYPE_CHECKING:
     from pyspark import Broadcast
 
-    from txtopo.runtime.stage_task import PackedProgram
+    from txtopo.runtime.spark_task import PackedProgram
 
 Work = Literal["bolts", "stages"]
 """What slots do: host the bolts of an at-least-once topology, or compute the stages of runs."""

@@ -12,7 +12,7 @@ from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stages import StageOrder, pack_answer
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import Program
-from txtopo.stages.stages import run_stage
+from txtopo.stages.stage import run_stage
 
 
 class StageHost:

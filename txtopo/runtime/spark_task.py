@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from txtopo.stages.pickling import dumps, loads
 from txtopo.stages.program import Chain, Program, Run
-from txtopo.stages.stages import run_stage
+from txtopo.stages.stage import run_stage
 
 if TYPE_CHECKING:
     import pyarrow as pa

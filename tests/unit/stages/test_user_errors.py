@@ -27,7 +27,7 @@ from txtopo.errors import (
     StoreUnavailable,
 )
 from txtopo.groupings import DirectGrouping
-from txtopo.stages.stages import run_stage
+from txtopo.stages.stage import run_stage
 from txtopo.topology.component import Role
 
 ROWS = [[[txid]] * 4 for txid in range(1, 11)]

@@ -23,7 +23,7 @@ from txtopo.bolts.bolt import BatchBolt
 from txtopo.groupings import AllGrouping, FieldsGrouping
 from txtopo.stages import envelopes, mailboxes
 from txtopo.stages.program import Run
-from txtopo.stages.stages import run_stage
+from txtopo.stages.stage import run_stage
 from txtopo.topology.component import Role
 from txtopo.tuples import Fields, Tuple
 

@@ -23,7 +23,7 @@ from txtopo.groupings import FieldsGrouping
 from txtopo.stages.envelopes import ENVELOPE, STAMP, StageManifest
 from txtopo.stages.outcome import RunOutcome, judge, judge_commit
 from txtopo.stages.program import Run
-from txtopo.stages.stages import run_stage
+from txtopo.stages.stage import run_stage
 from txtopo.state.aggregates import Count
 from txtopo.topology.component import Role
 
