@@ -29,8 +29,8 @@ from txtopo.errors import RunLostError
 from txtopo.runtime.frames import Frames, failure_of_plan
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.run_context import close_backends
-from txtopo.stages.emission import merge_partials
 from txtopo.stages.outcome import CommitOutcome, FailedBatch, commit_in_driver, judge_commit
+from txtopo.stages.partials import merge_partials
 from txtopo.stages.pickling import loads
 from txtopo.stages.tasks import no_such_state
 from txtopo.state.backend import Merges, Puts, StateBackend, Writes
@@ -125,18 +125,18 @@ class CommitPhase:
 
     def _run_committers(self, result: BatchResult) -> CommitOutcome:
         program, carrier = self._parts.program, self._parts.carrier
-        run = result.run.run.only(result.attempt)
+        run = result.output.run.only(result.attempt)
         if program.commit_in_driver:
             return commit_in_driver(program, result.outcome, run, self._handle)
-        records = carrier.commit(result.run, result.attempt)
+        records = carrier.commit(result.output, result.attempt)
         return judge_commit(program, result.outcome, run, records)
 
     def _run_frame_committers(self, result: BatchResult) -> FrameOutcome:
-        frames = result.run.frames
+        frames = result.output.frames
         if frames is None or not (frames.kept or frames.aggregated):
             return FrameOutcome()
         carrier = cast("FrameCarrier", self._parts.carrier)
-        with carrier.committing(result.run, result.attempt):
+        with carrier.committing(result.output, result.attempt):
             return run_frame_committers(self._parts, frames, result.attempt)
 
     def _labelled(
@@ -146,7 +146,7 @@ class CommitPhase:
         if not isinstance(writes, FrameWrites):
             return nullcontext()
         carrier = cast("FrameCarrier", self._parts.carrier)
-        return carrier.committing(result.run, result.attempt)
+        return carrier.committing(result.output, result.attempt)
 
     def _handle(self, component: str, name: str) -> StateHandle:
         backend = self._backends.get((component, name))

@@ -33,10 +33,10 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.runtime.spark_jobs import failure_of_job
+from txtopo.stages.frame_chunks import seal_chunk
 from txtopo.stages.outcome import FailedBatch
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import FrameAggregate, FramePlan, FrameStep, Kind, Program, Run
-from txtopo.stages.stage import seal_chunk
 from txtopo.state.aggregates import Operator
 from txtopo.state.frames import FrameStateHandle, FrameWrites
 from txtopo.tuples import Fields

@@ -26,9 +26,9 @@ from txtopo.errors import (
     RunLostError,
     TxtopoError,
 )
-from txtopo.runtime.carrier import Carrier, ProcessedRun
+from txtopo.runtime.carrier import Carrier, RunOutput
 from txtopo.runtime.journaling import check_size
-from txtopo.stages.outcome import BatchOutcome, RunOutcome, frames_alone, judge
+from txtopo.stages.outcome import BatchOutcome, RunOutcome, judge, outcome_without_envelopes
 from txtopo.stages.program import Program, Run
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ class BatchResult:
     Attributes:
         attempt: Its attempt.
         outcome: What the driver has of it.
-        run: Where its cut can be read again, for a commit in tasks.
+        output: The output of its run, with the cut for a commit in tasks.
         processing_s: Time from the start of its job to the job's end.
     """
 
     attempt: TransactionAttempt
     outcome: BatchOutcome
-    run: ProcessedRun
+    output: RunOutput
     processing_s: float
 
 
@@ -86,7 +86,7 @@ class Jobs:
         limit_s = self._config.batch_timeout_s * len(run.attempts)
         timer = self._scheduler.call_later(limit_s, lambda: self._timed_out(run, limit_s))
 
-        def done(future: Future[tuple[ProcessedRun, RunOutcome]]) -> None:
+        def done(future: Future[tuple[RunOutput, RunOutcome]]) -> None:
             timer.cancel()
             self._live.pop(run.tag, None)
             error = future.exception()
@@ -116,10 +116,12 @@ class Jobs:
             return
         for result in dropped:
             del self._results[result.attempt]
-        held = {id(result.run) for result in self._results.values()}
-        gone = {id(result.run): result.run for result in dropped if id(result.run) not in held}
-        for processed in gone.values():
-            self._carrier.release(processed)
+        held = {id(result.output) for result in self._results.values()}
+        gone = {
+            id(result.output): result.output for result in dropped if id(result.output) not in held
+        }
+        for output in gone.values():
+            self._carrier.release(output)
 
     def cancel_all(self) -> None:
         """Cancel every job and forget every result."""
@@ -153,7 +155,7 @@ class Jobs:
             bytes=total,
         )
 
-    def _process(self, run: Run) -> tuple[ProcessedRun, RunOutcome]:
+    def _process(self, run: Run) -> tuple[RunOutput, RunOutcome]:
         self._scheduler.point("process.before")
         processed = self._carrier.process(run)
         outcome = self._judged(run, processed)
@@ -161,15 +163,15 @@ class Jobs:
         self._scheduler.point("process.after")
         return processed, outcome
 
-    def _judged(self, run: Run, processed: ProcessedRun) -> RunOutcome:
+    def _judged(self, run: Run, processed: RunOutput) -> RunOutcome:
         frames = self._program.frames
         if processed.failure is not None:
             return RunOutcome((), processed.failure)
         if frames is not None and not frames.emitting:
-            return frames_alone(run)
+            return outcome_without_envelopes(run)
         return judge(self._program, run, processed.records)
 
-    def _take(self, processed: ProcessedRun, outcome: RunOutcome, seconds: float) -> None:
+    def _take(self, processed: RunOutput, outcome: RunOutcome, seconds: float) -> None:
         taken: list[BatchOutcome] = []
         failure: Failed | None = None
         if outcome.failure is not None:

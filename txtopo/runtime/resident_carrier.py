@@ -7,6 +7,7 @@ one than the topology's: the slots go on while the topology waits for ZooKeeper 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -14,16 +15,14 @@ from functools import partial
 from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import RunLostError
-from txtopo.runtime.carrier import ProcessedRun
+from txtopo.runtime.carrier import RunOutput
 from txtopo.runtime.resident.jobs import Jobs
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.stage_slots import Level, StageSlots
 from txtopo.runtime.resident.stages import Record
 from txtopo.runtime.scheduler import ThreadScheduler
-from txtopo.stages.mailboxes import DRIVER
 from txtopo.stages.program import Chain, Program, Run
-
-ByAddress = dict[int, list[bytes]]
+from txtopo.stages.stage_context import DRIVER, ByAddress, by_address
 
 
 class ResidentCarrier:
@@ -70,24 +69,20 @@ class ResidentCarrier:
         started.result()
         self._program = program
 
-    def process(self, run: Run) -> ProcessedRun:
+    def process(self, run: Run) -> RunOutput:
         """Take a run through the levels of the processing phase."""
-        by_address = self._chain("processing", run, {}, run.tag)
-        return ProcessedRun(run, by_address.pop(DRIVER, []), kept=by_address)
+        return RunOutput.divided(run, self._chain("processing", run, {}, run.tag))
 
-    def commit(self, processed: ProcessedRun, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(self, output: RunOutput, attempt: TransactionAttempt) -> list[bytes]:
         """Take one attempt of a processed run through the levels of the commit phase."""
-        assert isinstance(processed.kept, dict), "the run was released"
         assert self._program is not None
-        run, slots = processed.run, self._program.slots
-        first = 1 + run.attempts.index(attempt) * slots
-        cut = {slot: processed.kept.get(first + slot, []) for slot in range(slots)}
+        run, cut = output.run, output.cut_of(attempt, self._program.slots)
         records = self._chain("commit", run.only(attempt), cut, run.commit_tag(attempt))
         return records.get(DRIVER, [])
 
-    def release(self, processed: ProcessedRun) -> None:
+    def release(self, output: RunOutput) -> None:
         """Forget the cut of a processed run."""
-        processed.kept = None
+        output.cut = None
 
     def cancel(self, tag: str) -> None:
         """Cancel a chain, also one that is about to start; user code that hangs is killed."""
@@ -108,7 +103,7 @@ class ResidentCarrier:
         assert self._program is not None
         for number in range(len(self._program.levels_of(chain))):
             level = Level(tag, chain, run, number, Future())
-            records = _by_address(self._answers(level, records))
+            records = by_address(itertools.chain.from_iterable(self._answers(level, records)))
         return records
 
     def _answers(self, level: Level, records: Mapping[int, list[bytes]]) -> list[list[Record]]:
@@ -117,11 +112,3 @@ class ResidentCarrier:
             # Posted after the loop's last turn: nobody hears it any more.
             raise RunLostError("the topology has ended", counted=False, cancelled=True)
         return level.done.result()
-
-
-def _by_address(answers: list[list[Record]]) -> ByAddress:
-    sent: ByAddress = {}
-    for records in answers:
-        for address, payload in records:
-            sent.setdefault(address, []).append(payload)
-    return sent

@@ -1,4 +1,4 @@
-"""StageTask: one stage function as Spark calls it, over the records of one Spark partition."""
+"""What a Spark task does: it unpacks the program and runs one stage on its records."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from txtopo.stages.pickling import dumps, loads
-from txtopo.stages.program import Chain, Program, Run
+from txtopo.stages.program import Program
 from txtopo.stages.stage import run_stage
+from txtopo.stages.stage_context import Record, RunLevel
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# The one state in a module of txtopo: a worker process outlives its tasks, and the program is the
-# same for all jobs of a topology. Keyed by its digest, so topologies that share workers do not
-# meet. A worker serves few topologies; the limit only keeps a notebook's workers from growing.
+# A worker process outlives its tasks, and all jobs of a topology have the same program, so a worker
+# unpickles it once. The programs are kept by digest, because several topologies may share a worker.
+# The limit keeps the workers of a notebook from growing.
 _PROGRAMS: dict[str, Program] = {}
 _PROGRAMS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
 class PackedProgram:
-    """A program as it travels to the workers, unpickled once in each of them.
+    """A pickled program, as it travels to the workers. Each worker unpickles it once.
 
     Attributes:
-        digest: What stands for it in the workers' memory.
-        pickled: The program, with classes of ``__main__`` and of notebooks by value.
+        digest: Identifies the program in the memory of the workers.
+        pickled: The program. Classes of ``__main__`` and of notebooks are pickled by value.
     """
 
     digest: str
@@ -40,7 +41,7 @@ class PackedProgram:
         return PackedProgram(hashlib.sha256(pickled).hexdigest(), pickled)
 
     def unpack(self) -> Program:
-        """Return the program; equal for all tasks of a worker, so do not change it."""
+        """Return the program. All tasks of a worker share it, so do not change it."""
         program = _PROGRAMS.get(self.digest)
         if program is None:
             if len(_PROGRAMS) >= _PROGRAMS_MAX:
@@ -49,38 +50,21 @@ class PackedProgram:
         return program
 
 
-@dataclass(frozen=True, slots=True)
-class StageTask:
-    """One stage of one run.
+def run_in_task(
+    level: RunLevel,
+    packed: PackedProgram,
+    slot: int,
+    records: Iterable[bytes],
+    rows: Iterable[pa.RecordBatch] = (),
+) -> Iterator[Record]:
+    """Run one stage in this Spark task; see :func:`~txtopo.stages.stage.run_stage`.
 
-    Attributes:
-        chain: Its chain.
-        run: The run.
-        level: Its level in the chain.
+    The stage reads its records to the end, even if there are none. PySpark does not use a worker
+    again if its task left input unread, and a new worker costs 300 ms.
     """
+    from pyspark import TaskContext
 
-    chain: Chain
-    run: Run
-    level: int
-
-    def records(
-        self,
-        packed: PackedProgram,
-        slot: int,
-        payloads: Iterable[bytes],
-        rows: Iterable[pa.RecordBatch] = (),
-    ) -> Iterator[tuple[int, bytes]]:
-        """Run the stage of a slot in this Spark task; yield (address, payload).
-
-        The stage function reads its records to the end, also where there are none: PySpark uses
-        the worker of a task that has not for no other, and a new one costs 300 ms.
-        """
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        task_id = context.taskAttemptId()
-        program = packed.unpack()
-        return run_stage(
-            program, self.chain, self.run, self.level, slot, task_id, payloads, rows=rows
-        )
+    context = TaskContext.get()
+    assert context is not None
+    stage = level.in_slot(packed.unpack(), slot, context.taskAttemptId())
+    return run_stage(stage, records, rows=rows)

@@ -280,7 +280,7 @@ class LeaderTerm:
         def wanted() -> bool:
             return not self.over and self._committing == (attempt, tag)
 
-        tag = result.run.run.commit_tag(attempt)
+        tag = result.output.run.commit_tag(attempt)
         self._committing = (attempt, tag)
         self._scheduler.submit(lambda: self._commit_phase.run(result, wanted), done)
 

@@ -13,6 +13,7 @@ from txtopo.runtime.resident.stages import StageOrder, pack_answer
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import Program
 from txtopo.stages.stage import run_stage
+from txtopo.stages.stage_context import RunLevel
 
 
 class StageHost:
@@ -69,13 +70,6 @@ class StageHost:
             self._link.say(messages.READY)
         elif kind == messages.STAGE:
             order: StageOrder = loads(frames[0])
-            stage = run_stage(
-                self._program,
-                order.chain,
-                order.run,
-                order.level,
-                self._slot,
-                order.number,
-                frames[1:],
-            )
+            level = RunLevel(order.chain, order.run, order.level)
+            stage = run_stage(level.in_slot(self._program, self._slot, order.number), frames[1:])
             self._link.say(messages.ANSWER, *pack_answer(order.number, list(stage)))
