@@ -20,7 +20,7 @@ class BatchMetadata:
             nothing; None for a spout whose emitters have no metadata of their own, and for a batch
             that was never processed.
         content: What the first attempt that was processed brought, by partition or task, as
-            ``[tuples, digest]`` (:mod:`txtopo.stages.content`); None where replays are not
+            ``[tuples, digest]`` (:mod:`txtopo.stages.replays`); None where replays are not
             compared. It is stored beside *planned* and *cut*, which a spout needs, so that a
             txtopo that does not know it reads those.
     """

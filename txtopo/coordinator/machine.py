@@ -46,7 +46,7 @@ a crash leaves a prefix, never a gap.
 1. Repeatable spouts: the plan of a batch, with its attempt, before the batch is processed.
 2. The cut and the content of a batch, with its attempt, after processing and in txid order, before
    any commit work. A replay is compared with the stored content; see
-   :mod:`txtopo.stages.content`.
+   :mod:`txtopo.stages.replays`.
 3. ``current = t + 1`` after every committer of *t* has written, in one write with the deletion of
    all metadata before *t*. The metadata of *t* stays, because *t + 1* starts from it.
 

@@ -1,147 +1,159 @@
-"""Carrier: what moves envelopes between the stages of a topology.
+"""Carrier: runs the stages of a topology over its slots, and moves records between them.
 
-A carrier knows nothing of tuples, batches or states. It runs the stage functions of a
-:class:`~txtopo.stages.program.Program` over slots, hands the records that one stage yields to the
-slots of the next, and returns what the last stage yields. All carriers run the same stage
-functions, so all give the same result.
+A carrier knows nothing about tuples, batches or states. It calls
+:func:`~txtopo.stages.stage.run_stage` for every level and slot, hands the records that one level
+sends to the slots of the next level, and returns the records that the last level sends to the
+driver. :mod:`txtopo.stages.stage_context` says what the addresses of records mean. All carriers run
+the same stages, so all of them give the same result.
 
-A stage function is ``run_stage(program, chain, run, level, slot, task_id, records)``: an iterator
-of payloads in, an iterator of ``(address, payload)`` out. Between levels the address is a slot.
-What the last level yields has the address ``DRIVER`` (0) or ``1 + i * slots + slot`` for an
-envelope of the cut that belongs to the i-th attempt of the run and is committed in tasks.
-
-LocalCarrier: runs the stages in this process, no Spark, one slot after the other.
-
-For unit tests, the simulator, and for stepping through a bolt with a debugger.
+:class:`LocalCarrier` is the carrier ``local``. It runs the stages in this process, without Spark,
+one slot after the other. Use it for unit tests, for simulations, and to step through a bolt with a
+debugger.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
-from txtopo.stages.mailboxes import DRIVER
 from txtopo.stages.outcome import FailedBatch
-from txtopo.stages.program import Chain, Levels, Program, Run
-from txtopo.stages.stages import run_stage
-
-if TYPE_CHECKING:
-    from txtopo.runtime.frames import Frames
-
-
-@dataclass(slots=True)
-class ProcessedRun:
-    """What a processed run left behind.
-
-    Attributes:
-        run: The run.
-        records: All payloads for the driver.
-        kept: What the carrier needs to read the cut again for a commit in tasks; its own affair.
-        frames: What waits in Spark for DataFrame committers.
-        failure: What a plan of the user's failed with; then there is nothing else.
-    """
-
-    run: Run
-    records: list[bytes]
-    kept: object = field(default=None, repr=False)
-    frames: Frames | None = field(default=None, repr=False)
-    failure: FailedBatch | None = None
-
-
-class Carrier(Protocol):
-    """Moves envelopes between stages; see the module's text.
-
-    Who calls it: the runtime, from several threads at once (one call of ``process`` per run in
-    flight, one of ``commit`` at a time, ``cancel`` at any time).
-    """
-
-    keeps_cut_in_driver: bool
-    """Whether the cut of a commit in tasks waits in this process, and so counts towards its cap."""
-
-    carries_frames: bool
-    """Whether it computes plans of Spark's, so that it is a :class:`FrameCarrier`."""
-
-    def default_slots(self) -> int:
-        """Return how many slots fit: the session's default parallelism."""
-        ...
-
-    def start(self, program: Program) -> None:
-        """Take the program; called once, before anything runs."""
-        ...
-
-    def process(self, run: Run) -> ProcessedRun:
-        """Run the processing phase of a run and wait for it.
-
-        Raises:
-            RunLostError: The job failed or was cancelled without naming a batch. Its attribute
-                ``counted`` says whether a worker crashed (True) or the infrastructure did.
-        """
-        ...
-
-    def commit(self, processed: ProcessedRun, attempt: TransactionAttempt) -> list[bytes]:
-        """Run the commit phase of one attempt of a processed run in tasks, and wait for it.
-
-        Returns:
-            All payloads for the driver.
-        """
-        ...
-
-    def release(self, processed: ProcessedRun) -> None:
-        """Forget a processed run; harmless twice."""
-        ...
-
-    def cancel(self, tag: str) -> None:
-        """Really cancel the jobs with this tag; their ``process`` or ``commit`` raises."""
-        ...
-
-    def close(self) -> None:
-        """Cancel everything and release what was taken; never stops a session of the user's."""
-        ...
-
-
-class FrameCarrier(Carrier, Protocol):
-    """A carrier that computes plans of Spark's as well."""
-
-    def committing(
-        self, processed: ProcessedRun, attempt: TransactionAttempt
-    ) -> AbstractContextManager[None]:
-        """Label what Spark does in this thread as the commit of an attempt, to be cancelled so.
-
-        Raises:
-            RunLostError: It was cancelled, or a job failed without naming a batch.
-        """
-        ...
-
+from txtopo.stages.program import Chain, Program, Run
+from txtopo.stages.stage import run_stage
+from txtopo.stages.stage_context import (
+    DRIVER,
+    ByAddress,
+    CutAddresses,
+    Record,
+    RunLevel,
+    StageContext,
+    by_address,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    Rows = Sequence[Sequence[pa.RecordBatch]]
+    from txtopo.runtime.frames import Frames
+
+    RowsBySlot = Sequence[Sequence[pa.RecordBatch]]
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What one level in one slot is computed from; see :mod:`txtopo.runtime.carrier`."""
+class Carrier(Protocol):
+    """Runs the stages of a topology, and moves records between them; see the module's text.
 
-    program: Program
-    chain: Chain
+    Who calls it: the runtime, from several threads at once. There is one call of ``process`` for
+    each run in flight, and one call of ``commit`` at a time. ``cancel`` may come at any time.
+    """
+
+    keeps_cut_in_driver: bool
+    """Whether the cut for a commit in tasks waits in this process, and so counts towards
+    ``driver_bytes_max``."""
+
+    carries_frames: bool
+    """Whether it computes DataFrame plans, which makes it a :class:`FrameCarrier`."""
+
+    def default_slots(self) -> int:
+        """Return the number of slots to use by default: the session's default parallelism."""
+        ...
+
+    def start(self, program: Program) -> None:
+        """Take the program. This is called once, before any run."""
+        ...
+
+    def process(self, run: Run) -> RunOutput:
+        """Run the processing phase of a run, and block until it has ended.
+
+        Raises:
+            RunLostError: The job failed or was cancelled, and no batch is known to be the cause.
+                Its attribute ``counted`` is True if a worker crashed, and False if the
+                infrastructure failed.
+        """
+        ...
+
+    def commit(self, output: RunOutput, attempt: TransactionAttempt) -> list[bytes]:
+        """Run the commit phase of *attempt* in tasks, and block until it has ended.
+
+        Args:
+            output: The output of the run that processed the attempt.
+            attempt: One of the attempts of that run.
+
+        Returns:
+            The records for the driver.
+
+        Raises:
+            RunLostError: As for :meth:`process`.
+        """
+        ...
+
+    def release(self, output: RunOutput) -> None:
+        """Drop the output of a run. A second call does nothing."""
+        ...
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the jobs with this tag; their ``process`` or ``commit`` raises."""
+        ...
+
+    def close(self) -> None:
+        """Cancel everything and release all resources. A session of the user is not stopped."""
+        ...
+
+
+class FrameCarrier(Carrier, Protocol):
+    """A carrier that also computes DataFrame plans."""
+
+    def committing(
+        self, output: RunOutput, attempt: TransactionAttempt
+    ) -> AbstractContextManager[None]:
+        """Label the Spark jobs of this thread as the commit of *attempt*, so they can be cancelled.
+
+        Raises:
+            RunLostError: The commit was cancelled, or a job failed and no batch is known to be the
+                cause.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class RunOutput:
+    """The output of a run: what its processing phase left with the carrier.
+
+    Attributes:
+        run: The run.
+        records: The records for the driver.
+        cut: The cut for a commit in tasks: records by address, or whatever else the carrier needs
+            to read it. None once it was released.
+        frames: The DataFrames that wait in Spark for DataFrame committers.
+        failure: The failure of a DataFrame plan. If there is one, all else is empty.
+    """
+
     run: Run
-    level: int
-    slot: int
-    records: Sequence[bytes]
-    rows: Sequence[pa.RecordBatch] = ()
+    records: list[bytes]
+    cut: object = field(default=None, repr=False)
+    frames: Frames | None = field(default=None, repr=False)
+    failure: FailedBatch | None = None
+
+    @classmethod
+    def divided(cls, run: Run, records: ByAddress, frames: Frames | None = None) -> RunOutput:
+        """Divide the records of the last level into those for the driver and the cut."""
+        cut = {address: each for address, each in records.items() if address != DRIVER}
+        return cls(run, records.get(DRIVER, []), cut, frames)
+
+    def cut_of(self, attempt: TransactionAttempt, slots: int) -> ByAddress:
+        """Return the cut of one attempt by slot, if the cut is kept by address."""
+        assert isinstance(self.cut, dict), "the run was released"
+        addresses = CutAddresses(self.run, slots).of(attempt.txid)
+        return {slot: self.cut.get(address, []) for slot, address in enumerate(addresses)}
 
 
 class LocalCarrier:
-    """Moves envelopes between stages of this process.
+    """Runs the stages in this process.
 
-    ``cancel`` takes effect between two stages: user code that runs is not interrupted.
+    ``cancel`` takes effect between two stages. It does not interrupt user code.
     """
 
     carries_frames = False
@@ -152,42 +164,36 @@ class LocalCarrier:
         self._program: Program | None = None
         self._task_ids = itertools.count(1)
         self._running: set[str] = set()
-        self._cancelled: set[str] = set()
+        self._cancelled = CancelledTags()
 
     def default_slots(self) -> int:
-        """Return the number given, or 1: more of them do no more work at a time here."""
+        """Return the given number, or 1, since more slots do not run in parallel here."""
         return self._slots
 
     def start(self, program: Program) -> None:
         """Take the program."""
         self._program = program
 
-    def process(self, run: Run) -> ProcessedRun:
+    def process(self, run: Run) -> RunOutput:
         """Run the processing phase of a run."""
-        by_address = self._chain("processing", run, {}, run.tag)
-        return ProcessedRun(run, list(by_address.pop(DRIVER, [])), kept=by_address)
+        return RunOutput.divided(run, self._chain("processing", run, {}))
 
-    def process_frame(self, run: Run, frame: DataFrame) -> ProcessedRun:
-        """Run the processing phase on a frame, whose rows come here and go round the slots."""
+    def process_frame(self, run: Run, frame: DataFrame) -> RunOutput:
+        """Run the processing phase on the rows of a DataFrame; they are dealt out to the slots."""
         assert self._program is not None
         batches, slots = frame.toArrow().to_batches(), self._program.slots
         rows = [batches[slot::slots] for slot in range(slots)]
-        by_address = self._chain("processing", run, {}, run.tag, rows)
-        return ProcessedRun(run, list(by_address.pop(DRIVER, [])), kept=by_address)
+        return RunOutput.divided(run, self._chain("processing", run, {}, rows))
 
-    def commit(self, processed: ProcessedRun, attempt: TransactionAttempt) -> list[bytes]:
-        """Run the commit phase of one attempt of a processed run."""
+    def commit(self, output: RunOutput, attempt: TransactionAttempt) -> list[bytes]:
+        """Run the commit phase of one attempt."""
         assert self._program is not None
-        assert isinstance(processed.kept, dict)
-        run, slots = processed.run, self._program.slots
-        first = 1 + run.attempts.index(attempt) * slots
-        cut = {slot: processed.kept.get(first + slot, []) for slot in range(slots)}
-        records = self._chain("commit", run.only(attempt), cut, run.commit_tag(attempt))
-        return list(records.get(DRIVER, []))
+        cut = output.cut_of(attempt, self._program.slots)
+        return self._chain("commit", output.run.only(attempt), cut).get(DRIVER, [])
 
-    def release(self, processed: ProcessedRun) -> None:
-        """Forget a processed run."""
-        processed.kept = {}
+    def release(self, output: RunOutput) -> None:
+        """Drop the cut of a run."""
+        output.cut = {}
 
     def cancel(self, tag: str) -> None:
         """Stop the job with this tag before its next stage."""
@@ -196,61 +202,71 @@ class LocalCarrier:
 
     def close(self) -> None:
         """Cancel everything."""
-        self._cancelled |= self._running
+        for tag in list(self._running):
+            self._cancelled.add(tag)
 
     def _chain(
-        self,
-        chain: Chain,
-        run: Run,
-        records: Mapping[int, list[bytes]],
-        tag: str,
-        rows: Rows = (),
-    ) -> dict[int, list[bytes]]:
+        self, chain: Chain, run: Run, records: ByAddress, rows: RowsBySlot = ()
+    ) -> ByAddress:
+        assert self._program is not None
+        tag = run.tag_of(chain)
         self._running.add(tag)
         try:
-            for level in range(len(self._levels(chain))):
-                records = self._level(chain, run, level, records, tag, () if level else rows)
+            for level in range(len(self._program.levels_of(chain))):
+                records = self._level(RunLevel(chain, run, level), records, () if level else rows)
         finally:
             self._running.discard(tag)
-            self._cancelled.discard(tag)
-        return dict(records)
+        return records
 
-    def _level(
-        self,
-        chain: Chain,
-        run: Run,
-        level: int,
-        records: Mapping[int, list[bytes]],
-        tag: str,
-        rows: Rows,
-    ) -> dict[int, list[bytes]]:
+    def _level(self, level: RunLevel, records: ByAddress, rows: RowsBySlot) -> ByAddress:
         program = self._program
         assert program is not None
-        sent: dict[int, list[bytes]] = {}
-        for slot in range(program.slots_of(chain)):
-            if tag in self._cancelled:
-                raise RunLostError(
-                    f"the job {tag} was cancelled", tag=tag, counted=False, cancelled=True
-                )
-            here = rows[slot] if rows else ()
-            stage = Stage(program, chain, run, level, slot, records.get(slot, []), here)
-            for address, record in self.compute(stage, next(self._task_ids)):
-                sent.setdefault(address, []).append(record)
-        return sent
+        sent: list[Record] = []
+        for slot in range(program.slots_of(level.chain)):
+            self._cancelled.check(level.tag)
+            stage = level.in_slot(program, slot, next(self._task_ids))
+            sent += self.compute(stage, records.get(slot, []), rows[slot] if rows else ())
+        return by_address(sent)
 
-    def compute(self, stage: Stage, task_id: int) -> Iterable[tuple[int, bytes]]:
+    def compute(
+        self, stage: StageContext, records: Sequence[bytes], rows: Sequence[pa.RecordBatch] = ()
+    ) -> Iterable[Record]:
         """Run one level in one slot."""
-        return run_stage(
-            stage.program,
-            stage.chain,
-            stage.run,
-            stage.level,
-            stage.slot,
-            task_id,
-            stage.records,
-            rows=stage.rows,
-        )
+        return run_stage(stage, records, rows=rows)
 
-    def _levels(self, chain: Chain) -> Levels:
-        assert self._program is not None
-        return self._program.levels_of(chain)
+
+# An abandoned run is never started again, so old tags can be forgotten.
+_CANCELLED_MAX = 1000
+
+
+class CancelledTags:
+    """The tags of cancelled jobs.
+
+    A tag is kept after the cancellation, for jobs with this tag that are only about to start.
+    """
+
+    def __init__(self) -> None:
+        self._tags: dict[str, None] = {}
+
+    def __contains__(self, tag: str) -> bool:
+        return tag in self._tags
+
+    def add(self, tag: str) -> None:
+        """Add a tag."""
+        self._tags[tag] = None
+        while len(self._tags) > _CANCELLED_MAX:
+            del self._tags[next(iter(self._tags))]
+
+    def check(self, tag: str, cause: Exception | None = None) -> None:
+        """Check that a tag was not cancelled.
+
+        Raises:
+            RunLostError: It was cancelled.
+        """
+        if tag in self._tags:
+            raise job_cancelled(tag) from cause
+
+
+def job_cancelled(tag: str) -> RunLostError:
+    """Return the error for a job that was cancelled."""
+    return RunLostError(f"the job {tag} was cancelled", tag=tag, counted=False, cancelled=True)

@@ -27,8 +27,8 @@ from txtopo.errors import RunLostError
 from txtopo.runtime.frames import Frames, failure_of_plan
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.run_context import close_backends
-from txtopo.stages.emission import merge_partials
 from txtopo.stages.outcome import CommitOutcome, FailedBatch, commit_in_driver, judge_commit
+from txtopo.stages.partials import merge_partials
 from txtopo.stages.pickling import loads
 from txtopo.stages.tasks import no_such_state, opener_of
 from txtopo.state.backend import Merges, Puts, StateBackend, Writes
@@ -123,18 +123,18 @@ class CommitPhase:
 
     def _run_committers(self, result: BatchResult) -> CommitOutcome:
         program, carrier = self._context.program, self._context.carrier
-        run = result.processed.run.only(result.attempt)
+        run = result.output.run.only(result.attempt)
         if program.commit_in_driver:
             return commit_in_driver(program, result.outcome, run, self._opener)
-        records = carrier.commit(result.processed, result.attempt)
+        records = carrier.commit(result.output, result.attempt)
         return judge_commit(program, result.outcome, run, records)
 
     def _run_frame_committers(self, result: BatchResult) -> FrameOutcome:
-        frames = result.processed.frames
+        frames = result.output.frames
         if frames is None or not (frames.kept or frames.aggregated):
             return FrameOutcome()
         carrier = cast("FrameCarrier", self._context.carrier)
-        with carrier.committing(result.processed, result.attempt):
+        with carrier.committing(result.output, result.attempt):
             return run_frame_committers(self._context, frames, result.attempt)
 
     def _labelled(
@@ -144,7 +144,7 @@ class CommitPhase:
         if not isinstance(writes, FrameWrites):
             return nullcontext()
         carrier = cast("FrameCarrier", self._context.carrier)
-        return carrier.committing(result.processed, result.attempt)
+        return carrier.committing(result.output, result.attempt)
 
     def _writes_of(self, name: StateName, result: BatchResult, outcome: CommitOutcome) -> Writes:
         component, _ = name

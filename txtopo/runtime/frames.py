@@ -1,12 +1,13 @@
-"""Frames: the plans of one batch, from what the spout reads to what committers and bolts get.
+"""Frames: the DataFrame plans of one batch, from the spout to the committers and aggregates.
 
-They are made in the driver and computed by Spark. A frame that several read is kept in Spark's
-cache until the batch is done, so that all of them see the same rows; so is what waits for a commit:
-it is computed in the processing phase, with other batches, and only written in the commit phase.
+The driver makes the plans, and Spark computes them. A DataFrame that is read more than once stays
+in Spark's cache until the batch is done, so that all its readers see the same rows. A DataFrame for
+a commit is cached too: it is computed in the processing phase, in parallel with other batches, and
+the commit phase only writes it.
 
-Partial aggregates of a batch by Spark's own ``groupBy``, for stores that take frames.
-
-What it means that a plan of the user's failed: their mistake, their wish, or lost machines.
+:func:`grouped` computes partial aggregates with Spark's ``groupBy``, for stores that take
+DataFrames. :func:`failure_of_plan` says what the failure of a plan means: a mistake of the user, a
+``FailedException``, or lost infrastructure.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.runtime.spark_jobs import failure_of_job
+from txtopo.stages.frame_chunks import seal_chunk
 from txtopo.stages.outcome import FailedBatch
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import FrameAggregate, FramePlan, FrameStep, Kind, Program, Run
-from txtopo.stages.stages import seal_chunk
 from txtopo.state.aggregates import Operator
 from txtopo.state.frames import FrameStateHandle, FrameWrites
 from txtopo.tuples import Fields
@@ -50,10 +51,10 @@ logger = logging.getLogger("txtopo")
 
 
 class FrameFailed(Exception):
-    """A plan of the user's failed.
+    """A plan of the user failed.
 
     Attributes:
-        batch: Which, where and how.
+        batch: The batch, the component and its error.
     """
 
     def __init__(self, batch: FailedBatch) -> None:
@@ -62,11 +63,11 @@ class FrameFailed(Exception):
 
 
 class Frames:
-    """The frames of one attempt. Used by one thread at a time.
+    """The DataFrames of one attempt. Used by one thread at a time.
 
     Attributes:
-        kept: What waits for the DataFrame committers, by id.
-        aggregated: What waits for aggregates that Spark groups, by id.
+        kept: The DataFrames that wait for DataFrame committers, by component id.
+        aggregated: The partial aggregates that Spark computed, by component id.
     """
 
     def __init__(self, session: SparkSession, program: Program, run: Run) -> None:
@@ -82,14 +83,14 @@ class Frames:
 
     @property
     def emits(self) -> bool:
-        """Whether rows go into envelopes, for bolts that are no plans."""
+        """Whether rows are emitted into envelopes, for bolts that are no DataFrame plans."""
         return bool(self._plan.emitting)
 
     def make(self) -> None:
-        """Make all plans; nothing is computed yet.
+        """Make all plans. Spark computes nothing yet.
 
         Raises:
-            FrameFailed: Code of the user's failed, or made another frame than was declared.
+            FrameFailed: User code raised, or returned a DataFrame without the declared columns.
         """
         for step in self._plan.steps:
             with self._blaming(step.id):
@@ -107,7 +108,7 @@ class Frames:
 
     def records(self, slots: int) -> DataFrame:
         """Return the rows that are emitted into envelopes, as chunks for the slots."""
-        # Each slot gets a row, without which PySpark would not call the stage at all.
+        # Each slot gets a row, because PySpark does not call the stage of a slot without rows.
         start = self._session.range(0, slots, 1, slots)
         records = start.selectExpr("int(id) AS address", "CAST(NULL AS binary) AS payload")
         for at, id in enumerate(self._plan.emitting):
@@ -117,15 +118,15 @@ class Frames:
 
     @contextmanager
     def emitting(self) -> Iterator[None]:
-        """Say whose plan failed, if one fails while its rows are emitted."""
+        """Blame the emitting components for a plan that fails while its rows are emitted."""
         with self._blaming(" and ".join(self._plan.emitting), computing=True):
             yield
 
     def compute(self) -> None:
-        """Compute what waits for the commit.
+        """Compute the DataFrames that wait for the commit.
 
         Raises:
-            FrameFailed: A plan of the user's failed.
+            FrameFailed: A plan of the user failed.
         """
         waiting = {**self.kept, **{id: each.frame for id, each in self.aggregated.items()}}
         for id, frame in waiting.items():
@@ -133,7 +134,7 @@ class Frames:
                 frame.count()
 
     def release(self) -> None:
-        """Let go of what is in Spark's cache; harmless twice, and when Spark was stopped."""
+        """Unpersist all cached DataFrames. A second call does nothing. Spark may be stopped."""
         cached, self._cached = self._cached, []
         for frame in cached:
             try:
@@ -174,15 +175,15 @@ class Frames:
 
 
 def _closed(name: str) -> FrameStateHandle:
-    """Return a state for a ``prepare`` in the processing phase, where nothing is written."""
+    """Return a closed state, for ``prepare`` in the processing phase, which must not write."""
     return FrameStateHandle(name, None, open=False)
 
 
 def _declared(step: FrameStep, frame: DataFrame) -> DataFrame:
-    """Return the declared columns of a frame, in their order.
+    """Return a DataFrame with the declared columns, in their order.
 
     Raises:
-        EmitError: It is no frame, or a column is missing or of another type.
+        EmitError: It is no DataFrame, or a column is missing or has another type.
     """
     made = "read" if not step.sources else "transform"
     columns = getattr(frame, "dtypes", None)
@@ -217,12 +218,12 @@ def _same(declared: str, found: str) -> bool:
     try:
         (field,) = Fields(f"it {found}")
     except FieldsError:
-        return False  # arrays and the like, which are no types of fields
+        return False  # a type that fields cannot have, such as an array
     return field.type == declared
 
 
 def _chunking(component: int, slots: int) -> Any:
-    """Return what cuts a frame into records, as ``mapInArrow`` calls it."""
+    """Return a function for ``mapInArrow`` that turns the rows of a DataFrame into chunks."""
 
     def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -275,7 +276,7 @@ def _column(kind: Kind, field: str | None, stored: str, retracted: str | None) -
 
     column = functions.lit(1) if field is None else functions.col(f"`{field}`")
     if retracted is not None:
-        # What is counted is summed, so that a row that is taken back is one less.
+        # Ones are summed instead of counted, so that a retracted row subtracts one.
         if kind == "count":
             kind, column = "add", functions.when(column.isNotNull(), 1).otherwise(0)
         assert kind == "add", "minima and maxima are refused by the bolt"
@@ -284,11 +285,11 @@ def _column(kind: Kind, field: str | None, stored: str, retracted: str | None) -
     if kind == "count":
         return functions.count(column).cast(stored)
     by_operator = {"add": functions.sum, "min": functions.min, "max": functions.max}
-    # The stored type may be wider: a sum of whole numbers that is kept for a mean has 38 digits.
+    # The stored type may be wider: the sum of whole numbers for a mean has 38 digits.
     return by_operator[kind](column.cast(stored)).cast(stored)
 
 
-# Data exceptions, failed functions of the user's, raise_error: SQLSTATE classes 22, 38, 39, P0.
+# SQLSTATE classes of data exceptions, failed user functions and raise_error: 22, 38, 39, P0.
 _OF_THE_DATA = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ([^\n]*?) ?SQLSTATE: (?:22|38|39|P0)\w{3}")
 
 _FAILED = re.compile(r"^(?:txtopo\.errors\.)?FailedException: (.*)$", re.M)
@@ -299,12 +300,12 @@ _TEXT_MAX = 2000
 
 
 def failure_of_plan(error: Exception, component: str, *, computing: bool) -> Exception | None:
-    """Return what failed the batch, or None if the machines did and the job may be tried again.
+    """Return the error that fails the batch, or None if the infrastructure failed.
 
     Args:
-        error: What was raised in the driver.
-        component: Whose plan it was.
-        computing: Whether the plan was being computed; else it was being made, in user code.
+        error: The exception that was raised in the driver.
+        component: Id of the component whose plan failed.
+        computing: Whether Spark was computing the plan. If not, user code was making it.
     """
     text = str(error)
     if isinstance(error, TxtopoError):

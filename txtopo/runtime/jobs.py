@@ -26,8 +26,8 @@ from txtopo.errors import (
     RunLostError,
     TxtopoError,
 )
-from txtopo.runtime.carrier import Carrier, ProcessedRun
-from txtopo.stages.outcome import BatchOutcome, RunOutcome, frames_alone, judge
+from txtopo.runtime.carrier import Carrier, RunOutput
+from txtopo.stages.outcome import BatchOutcome, RunOutcome, judge, outcome_without_envelopes
 from txtopo.stages.program import Program, Run
 from txtopo.transactional_state.nodes import check_metadata_size
 
@@ -45,19 +45,19 @@ class BatchResult:
     Attributes:
         attempt: The attempt.
         outcome: The part of the result that is in the driver.
-        processed: The run of the batch, from which a commit in tasks reads the cut again.
+        output: The output of its run, from which a commit in tasks reads the cut again.
         processing_s: Time from the start of the job to its end.
     """
 
     attempt: TransactionAttempt
     outcome: BatchOutcome
-    processed: ProcessedRun
+    output: RunOutput
     processing_s: float
 
     @property
     def commit_tag(self) -> str:
         """The tag by which the jobs of the commit phase are cancelled."""
-        return self.processed.run.commit_tag(self.attempt)
+        return self.output.run.commit_tag(self.attempt)
 
 
 class Jobs:
@@ -91,7 +91,7 @@ class Jobs:
         limit_s = self._config.batch_timeout_s * len(run.attempts)
         timer = self._scheduler.call_later(limit_s, lambda: self._timed_out(run, limit_s))
 
-        def done(future: Future[tuple[ProcessedRun, RunOutcome]]) -> None:
+        def done(future: Future[tuple[RunOutput, RunOutcome]]) -> None:
             timer.cancel()
             self._live.pop(run.tag, None)
             error = future.exception()
@@ -119,8 +119,8 @@ class Jobs:
         found = [self._results.pop(each) for each in attempts if each in self._results]
         if not found:
             return
-        held = {id(result.processed) for result in self._results.values()}
-        gone = {id(each.processed): each.processed for each in found}
+        held = {id(result.output) for result in self._results.values()}
+        gone = {id(each.output): each.output for each in found}
         for key, processed in gone.items():
             if key not in held:
                 self._carrier.release(processed)
@@ -157,7 +157,7 @@ class Jobs:
             bytes=total,
         )
 
-    def _process(self, run: Run) -> tuple[ProcessedRun, RunOutcome]:
+    def _process(self, run: Run) -> tuple[RunOutput, RunOutcome]:
         self._scheduler.point("process.before")
         processed = self._carrier.process(run)
         outcome = self._judged(run, processed)
@@ -165,15 +165,15 @@ class Jobs:
         self._scheduler.point("process.after")
         return processed, outcome
 
-    def _judged(self, run: Run, processed: ProcessedRun) -> RunOutcome:
+    def _judged(self, run: Run, processed: RunOutput) -> RunOutcome:
         frames = self._program.frames
         if processed.failure is not None:
             return RunOutcome((), processed.failure)
         if frames is not None and not frames.emitting:
-            return frames_alone(run)
+            return outcome_without_envelopes(run)
         return judge(self._program, run, processed.records)
 
-    def _take(self, processed: ProcessedRun, outcome: RunOutcome, seconds: float) -> None:
+    def _take(self, processed: RunOutput, outcome: RunOutcome, seconds: float) -> None:
         taken: list[BatchOutcome] = []
         failure: Failed | None = None
         if outcome.failure is not None:

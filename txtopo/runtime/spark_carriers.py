@@ -1,30 +1,20 @@
-"""RddCarrier: envelopes on RDDs, for classic Spark.
+"""The carriers on Spark: records move as elements of RDDs, or as rows of DataFrames.
 
-A run is one job: the emitters' stage over empty Spark partitions, one for each slot, then a shuffle
-by address and a stage for every further level. What the last level sends to the driver is
-collected.
+:class:`RddCarrier` is for classic Spark. A run is one job. Its first stage has one empty Spark
+partition for each slot. Between two levels there is a shuffle by address. The records for the
+driver are collected. If the committers run in tasks, the job shuffles the output of the last level
+once more, into one Spark partition for the driver and one for each attempt and slot. It reads only
+the driver's partition, and the cut waits in the shuffle files. A commit reads its own partitions of
+that shuffle. Spark computes nothing again for it, unless an executor was lost with its files; then
+the manifests show it. Only the first level of a commit reads the cut. The records of further levels
+are few, and pass through the driver.
 
-Where the committers run in tasks, the last level is shuffled once more, to one Spark partition for
-the driver and one for each attempt and slot. The job reads the driver's alone, and the cut waits in
-the shuffle files. A commit reads its own partitions of that shuffle: nothing is computed again
-unless an executor was lost with its files, and then the stamps tell. Only the first level of a
-commit reads the cut. What it sends on is small, and further levels get it by way of the driver.
-
-DataFrameCarrier: envelopes on DataFrames, for Spark Connect and where RDDs are not wanted.
-
-A run is one query: ``mapInArrow`` for every stage and ``repartitionById`` between two of them, over
-the columns address and payload. A DataFrame cannot read single partitions of a shuffle again, so
-where the committers run in tasks the cut comes to the driver with the rest, waits there, and is
-sent out again as the input of the commit's own query. Let committers work on little: aggregate
-before them, or use the carrier ``rdd``.
-
-Where the spout is a DataFrame the query begins with its plan; see :mod:`txtopo.runtime.frames`.
-
-Micro-batches: their rows, spread over all slots.
-
-Each slot has to run, since each says what it took part in. But where Spark sees that a plan has no
-rows, when it optimizes it or while it runs (adaptive execution), it leaves out all that follows. So
-rows that stand for nothing go with a micro-batch, and are dropped where it comes in.
+:class:`DataFrameCarrier` is for Spark Connect, for DataFrame spouts and for streaming queries. A
+run is one query: ``mapInArrow`` for each level, and ``repartitionById`` between two of them, over
+the columns ``address`` and ``payload``. Spark cannot read single partitions of a DataFrame's
+shuffle again. So if the committers run in tasks, the cut is collected with the rest, waits in the
+driver, and is the input of the commit's own query. Committers should therefore work on little data:
+aggregate before them, or use the carrier ``rdd``.
 """
 
 from __future__ import annotations
@@ -37,22 +27,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.runtime.carrier import ProcessedRun
+from txtopo.runtime.carrier import RunOutput
 from txtopo.runtime.frames import RECORD, FrameFailed, Frames
 from txtopo.runtime.spark_jobs import ClassicLabels, ConnectLabels, Labels, SparkJobs
-from txtopo.runtime.stage_task import PackedProgram, StageTask
-from txtopo.stages.program import Chain, Program, Run
+from txtopo.runtime.spark_task import PackedProgram, run_in_task
+from txtopo.stages.program import Program, Run
+from txtopo.stages.stage_context import (
+    DRIVER,
+    ByAddress,
+    CutAddresses,
+    Record,
+    RunLevel,
+    by_address,
+)
 
 if TYPE_CHECKING:
     from pyspark import Broadcast, SparkContext
     from pyspark.core.rdd import RDD
     from pyspark.sql import DataFrame, SparkSession
 
-Record = tuple[int, bytes]
-
 
 class RddCarrier:
-    """Moves envelopes through shuffles of RDDs; see the module's text."""
+    """Moves records through shuffles of RDDs; see the module's text."""
 
     carries_frames = False
     keeps_cut_in_driver = False
@@ -69,70 +65,68 @@ class RddCarrier:
         self._program = program
         self._packed = self._context.broadcast(PackedProgram.of(program))
         self._jobs = SparkJobs(ClassicLabels(self._context), program.topology_id)
-        # Made once, since it takes Spark 4 ms.
+        # It takes Spark 4 ms to make it, so it is made once.
         self._empty: RDD[Record] = self._context.parallelize([], program.slots)
 
-    def process(self, run: Run) -> ProcessedRun:
+    def process(self, run: Run) -> RunOutput:
         """Run one job over all levels of the processing phase."""
+        slots = self._program.slots
         with self._jobs.labelled(run, "processing"):
-            records = self._stage(self._empty, StageTask("processing", run, 0))
+            records = self._stage(self._empty, RunLevel("processing", run, 0))
             for level in range(1, len(self._program.processing)):
-                shuffled = records.partitionBy(self._program.slots, _identity)
-                records = self._stage(shuffled, StageTask("processing", run, level))
+                shuffled = records.partitionBy(slots, _identity)
+                records = self._stage(shuffled, RunLevel("processing", run, level))
             if self._program.commit_in_driver:
-                return ProcessedRun(run, records.mapPartitions(_rdd_payloads).collect())
-            addresses = 1 + len(run.attempts) * self._program.slots
-            cut = records.partitionBy(addresses, _identity)
-            return ProcessedRun(run, self._context.runJob(cut, _rdd_payloads, [0]), kept=cut)
+                return RunOutput(run, records.mapPartitions(_payloads).collect())
+            cut = records.partitionBy(CutAddresses(run, slots).count, _identity)
+            return RunOutput(run, self._context.runJob(cut, _payloads, [DRIVER]), cut)
 
-    def commit(self, processed: ProcessedRun, attempt: TransactionAttempt) -> list[bytes]:
-        """Run one job per level of the commit phase."""
-        run, slots, cut = processed.run, self._program.slots, processed.kept
+    def commit(self, output: RunOutput, attempt: TransactionAttempt) -> list[bytes]:
+        """Run one job for each level of the commit phase."""
+        slots, only, cut = self._program.slots, output.run.only(attempt), output.cut
         assert cut is not None, "the run was released"
-        part, number = run.only(attempt), run.attempts.index(attempt)
-        first = 1 + number * slots
-        with self._jobs.labelled(part, "commit"):
-            stage = self._stage(cut, StageTask("commit", part, 0), first)  # type: ignore[arg-type]
-            records = self._context.runJob(stage, _all, range(first, first + slots))
+        addresses = CutAddresses(output.run, slots).of(attempt.txid)
+        with self._jobs.labelled(only, "commit"):
+            stage = self._stage(cut, RunLevel("commit", only, 0), addresses.start)  # type: ignore[arg-type]
+            records = self._context.runJob(stage, _all, addresses)
             for level in range(1, len(self._program.commit)):
                 spread = self._context.parallelize(records, slots).partitionBy(slots, _identity)
-                records = self._stage(spread, StageTask("commit", part, level)).collect()
-        return [payload for _, payload in records]
+                records = self._stage(spread, RunLevel("commit", only, level)).collect()
+        return list(_payloads(records))
 
-    def release(self, processed: ProcessedRun) -> None:
-        """Drop the shuffle; Spark deletes its files once the driver's garbage is collected."""
-        processed.kept = None
+    def release(self, output: RunOutput) -> None:
+        """Drop the shuffle. Spark deletes its files after a garbage collection in the driver."""
+        output.cut = None
 
     def cancel(self, tag: str) -> None:
         """Cancel the jobs of a run, also those that are about to start."""
         self._jobs.cancel(tag)
 
     def close(self) -> None:
-        """Cancel everything and take the program back from the executors."""
+        """Cancel everything and unpersist the program's broadcast."""
         self._jobs.cancel_all()
         self._packed.unpersist()
 
-    def _stage(self, records: RDD[Record], task: StageTask, first: int = 0) -> RDD[Record]:
-        """Add a stage; Spark partition *first* is slot 0."""
-        return records.mapPartitionsWithIndex(RddStage(self._packed, task, first))
+    def _stage(self, records: RDD[Record], level: RunLevel, first: int = 0) -> RDD[Record]:
+        """Add a stage whose slot 0 is the Spark partition *first*."""
+        return records.mapPartitionsWithIndex(RddStage(self._packed, level, first))
 
 
 class RddStage:
-    """A stage as a function of (Spark partition, records)."""
+    """A stage as ``mapPartitionsWithIndex`` calls it."""
 
-    def __init__(self, packed: Broadcast[PackedProgram], task: StageTask, first: int) -> None:
+    def __init__(self, packed: Broadcast[PackedProgram], level: RunLevel, first: int) -> None:
         self._packed = packed
-        self._task = task
+        self._level = level
         self._first = first
 
     def __call__(self, partition: int, records: Iterable[Record]) -> Iterator[Record]:
         """Run the stage of one slot."""
-        return self._task.records(
-            self._packed.value, partition - self._first, _rdd_payloads(records)
-        )
+        slot = partition - self._first
+        return run_in_task(self._level, self._packed.value, slot, _payloads(records))
 
 
-def _rdd_payloads(records: Iterable[Record]) -> Iterator[bytes]:
+def _payloads(records: Iterable[Record]) -> Iterator[bytes]:
     return (payload for _, payload in records)
 
 
@@ -146,22 +140,18 @@ def _identity(address: int) -> int:
 
 Batches = Iterator[pa.RecordBatch]
 
-Cut = dict[int, list[bytes]]
-
 _SCHEMA = pa.schema([("address", pa.int32()), ("payload", pa.binary())])
 
-_DRIVER = 0
-
-# Envelopes that leave a stage are handed on together up to this size; a chunk has up to 4 MiB.
+# Records leave a stage in record batches of about this size. One record has up to 4 MiB.
 _BATCH_BYTES = 4 << 20
 
 
 class DataFrameCarrier:
-    """Moves envelopes through queries; see the module's text.
+    """Moves records through queries; see the module's text.
 
     Args:
         session: The session.
-        labels: How its jobs are labelled; by default as the session can.
+        labels: Labels the jobs; by default in the way that the kind of session allows.
     """
 
     carries_frames = True
@@ -173,13 +163,13 @@ class DataFrameCarrier:
         self._connect = "connect" in type(session).__module__
 
     def default_slots(self) -> int:
-        """Return the session's default parallelism; under Connect its shuffle partitions."""
+        """Return the default parallelism; of a Connect session its shuffle partitions."""
         if self._connect:
             return int(self._session.conf.get("spark.sql.shuffle.partitions") or 1)
         return self._session.sparkContext.defaultParallelism
 
     def start(self, program: Program) -> None:
-        """Pack the program; it travels with every query, since Connect has no broadcasts."""
+        """Pack the program. It is sent with every query, because Connect has no broadcasts."""
         self._program = program
         self._packed = PackedProgram.of(program)
         labels = self._labels
@@ -189,47 +179,43 @@ class DataFrameCarrier:
             labels = ClassicLabels(self._session.sparkContext)
         self._jobs = SparkJobs(labels, program.topology_id)
 
-    def process(self, run: Run) -> ProcessedRun:
+    def process(self, run: Run) -> RunOutput:
         """Run one query over all levels of the processing phase."""
         slots = self._program.slots
         with self._jobs.labelled(run, "processing"):
             if self._program.frames is not None:
                 return self._process_frames(run)
             start = self._session.range(0, slots, 1, slots).selectExpr("int(id) as address")
-            kept = self._query(start, "processing", run, range(len(self._program.processing)))
-        return ProcessedRun(run, kept.pop(_DRIVER, []), kept=kept)
+            return RunOutput.divided(run, self._query(start, self._processing(run)))
 
-    def process_frame(self, run: Run, frame: DataFrame) -> ProcessedRun:
-        """Run one query over a frame whose rows are what the stream spout emits."""
+    def process_frame(self, run: Run, frame: DataFrame) -> RunOutput:
+        """Run one query over a DataFrame with the rows that the stream spout emits."""
         with self._jobs.labelled(run, "processing"):
-            first = _first_stage(self._packed, StageTask("processing", run, 0))
-            start = spread(frame, self._program.slots).mapInArrow(first, RECORD)
-            levels = range(1, len(self._program.processing))
-            kept = self._query(start, "processing", run, levels)
-        return ProcessedRun(run, kept.pop(_DRIVER, []), kept=kept)
+            first, *levels = self._processing(run)
+            stage = _frame_stage(self._packed, first, of_rows=True)
+            start = spread_over_slots(frame, self._program.slots).mapInArrow(stage, RECORD)
+            return RunOutput.divided(run, self._query(start, levels))
 
-    def commit(self, processed: ProcessedRun, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(self, output: RunOutput, attempt: TransactionAttempt) -> list[bytes]:
         """Run one query over all levels of the commit phase."""
-        run, slots, cut = processed.run, self._program.slots, processed.kept
-        assert isinstance(cut, dict), "the run was released"
-        part, number = run.only(attempt), run.attempts.index(attempt)
-        with self._jobs.labelled(part, "commit"):
-            table = _table({slot: cut.get(1 + number * slots + slot, []) for slot in range(slots)})
-            frame = self._session.createDataFrame(table).repartitionById(slots, "address")
-            records = self._query(frame, "commit", part, range(len(self._program.commit)))
-        return records.get(_DRIVER, [])
+        slots, only = self._program.slots, output.run.only(attempt)
+        levels = [RunLevel("commit", only, level) for level in range(len(self._program.commit))]
+        with self._jobs.labelled(only, "commit"):
+            table = to_table(output.cut_of(attempt, slots))
+            start = self._session.createDataFrame(table).repartitionById(slots, "address")
+            return self._query(start, levels).get(DRIVER, [])
 
     @contextmanager
-    def committing(self, processed: ProcessedRun, attempt: TransactionAttempt) -> Iterator[None]:
-        """Label the jobs of DataFrame committers and of what writes their frames."""
-        with self._jobs.labelled(processed.run.only(attempt), "commit"):
+    def committing(self, output: RunOutput, attempt: TransactionAttempt) -> Iterator[None]:
+        """Label the jobs of DataFrame committers, and those that write their DataFrames."""
+        with self._jobs.labelled(output.run.only(attempt), "commit"):
             yield
 
-    def release(self, processed: ProcessedRun) -> None:
-        """Drop the cut, and what waits in Spark's cache."""
-        processed.kept = None
-        if processed.frames is not None:
-            processed.frames.release()
+    def release(self, output: RunOutput) -> None:
+        """Drop the cut, and unpersist the DataFrames in Spark's cache."""
+        output.cut = None
+        if output.frames is not None:
+            output.frames.release()
 
     def cancel(self, tag: str) -> None:
         """Cancel the queries of a run."""
@@ -239,75 +225,73 @@ class DataFrameCarrier:
         """Cancel everything."""
         self._jobs.cancel_all()
 
-    def _process_frames(self, run: Run) -> ProcessedRun:
-        """Make and compute the plans of the only batch of a run, and emit what others read."""
+    def _processing(self, run: Run) -> list[RunLevel]:
+        levels = range(len(self._program.processing))
+        return [RunLevel("processing", run, level) for level in levels]
+
+    def _process_frames(self, run: Run) -> RunOutput:
+        """Compute the DataFrame plans of a run, which has one batch; emit rows that bolts read."""
         frames = Frames(self._session, self._program, run)
-        kept: Cut = {}
+        records: ByAddress = {}
         try:
             frames.make()
             if frames.emits:
                 with frames.emitting():
                     start = frames.records(self._program.slots)
-                    levels = range(len(self._program.processing))
-                    kept = self._query(start, "processing", run, levels)
+                    records = self._query(start, self._processing(run))
             frames.compute()
         except FrameFailed as failed:
             frames.release()
-            return ProcessedRun(run, [], failure=failed.batch)
+            return RunOutput(run, [], failure=failed.batch)
         except BaseException:
             frames.release()
             raise
-        return ProcessedRun(run, kept.pop(_DRIVER, []), kept=kept, frames=frames)
+        return RunOutput.divided(run, records, frames)
 
-    def _query(self, frame: DataFrame, chain: Chain, run: Run, levels: range) -> Cut:
-        """Run levels of a chain over a frame that is spread over the slots."""
+    def _query(self, frame: DataFrame, levels: Iterable[RunLevel]) -> ByAddress:
+        """Run levels of a chain over a DataFrame whose Spark partitions are the slots."""
         for level in levels:
-            if level:
+            if level.level:
                 frame = frame.repartitionById(self._program.slots, "address")
-            stage = _stage(self._packed, StageTask(chain, run, level))
-            frame = frame.mapInArrow(stage, RECORD)
+            frame = frame.mapInArrow(_frame_stage(self._packed, level), RECORD)
         table = frame.toArrow()
-        records: Cut = {}
         columns = (table["address"].to_pylist(), table["payload"].to_pylist())
-        for address, payload in zip(*columns, strict=True):
-            records.setdefault(address, []).append(payload)
-        return records
+        return by_address(zip(*columns, strict=True))
 
 
-def _stage(packed: PackedProgram, task: StageTask) -> Callable[[Batches], Batches]:
-    """Return a stage as ``mapInArrow`` calls it, which wants a plain function."""
+def _frame_stage(
+    packed: PackedProgram, level: RunLevel, *, of_rows: bool = False
+) -> Callable[[Batches], Batches]:
+    """Return a stage as ``mapInArrow`` calls it, which needs a plain function.
 
-    def stage(batches: Batches) -> Batches:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        yield from _batches(task.records(packed, context.partitionId(), _frame_payloads(batches)))
-
-    return stage
-
-
-def _first_stage(packed: PackedProgram, task: StageTask) -> Callable[[Batches], Batches]:
-    """Return the first stage of a stream spout, whose input is no envelopes but rows."""
+    Args:
+        packed: The program.
+        level: The level.
+        of_rows: Whether the input is the rows of a micro-batch; otherwise it is records.
+    """
 
     def stage(batches: Batches) -> Batches:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None
-        yield from _batches(task.records(packed, context.partitionId(), (), rows_of(batches)))
+        slot = context.partitionId()
+        if of_rows:
+            yield from _batches(run_in_task(level, packed, slot, (), micro_batch_rows(batches)))
+        else:
+            yield from _batches(run_in_task(level, packed, slot, _frame_payloads(batches)))
 
     return stage
 
 
 def _frame_payloads(batches: Batches) -> Iterator[bytes]:
-    """Yield the payloads; there are rows without one, so that each slot has a row."""
+    """Yield the payloads. Rows without one only make sure that each slot has a row."""
     for batch in batches:
         if batch.num_columns > 1:
             yield from (payload for payload in batch.column(1).to_pylist() if payload is not None)
 
 
-def _batches(records: Iterable[tuple[int, bytes]]) -> Batches:
+def _batches(records: Iterable[Record]) -> Batches:
     addresses: list[int] = []
     payloads: list[bytes] = []
     size = 0
@@ -327,30 +311,35 @@ def _batch(addresses: list[int], payloads: list[bytes]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
-def _table(records: Cut) -> pa.Table:
-    """Return the records; in several batches, since one holds less than 2 GiB of payloads."""
+def to_table(records: ByAddress) -> pa.Table:
+    """Return records as a table of several batches, since a batch holds less than 2 GiB."""
     rows = ((address, payload) for address, payloads in records.items() for payload in payloads)
     return pa.Table.from_batches(_batches(rows), _SCHEMA)
 
 
-_NOTHING = "stands for nothing"
+_PADDING = "stands for nothing"
 
 
-def spread(frame: DataFrame, slots: int) -> DataFrame:
-    """Return the rows of *frame*, and one that stands for nothing, in so many Spark partitions."""
+def spread_over_slots(frame: DataFrame, slots: int) -> DataFrame:
+    """Return the rows of a micro-batch and a padding row, in one Spark partition for each slot.
+
+    Every slot has to run, because each sends manifests. But if Spark sees that a plan has no rows,
+    while it optimizes the plan or while it runs it (adaptive execution), it leaves out all further
+    stages. The padding row prevents that. :func:`micro_batch_rows` removes it.
+    """
     from pyspark.sql import functions as sf
 
     nulls = [sf.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema]
-    nothing = frame.sparkSession.range(1).select(*nulls, sf.lit(True).alias(_NOTHING))
-    return frame.select("*", sf.lit(False).alias(_NOTHING)).union(nothing).repartition(slots)
+    padding = frame.sparkSession.range(1).select(*nulls, sf.lit(True).alias(_PADDING))
+    return frame.select("*", sf.lit(False).alias(_PADDING)).union(padding).repartition(slots)
 
 
-def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a micro-batch without those that stand for nothing."""
+def micro_batch_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a micro-batch without the padding row."""
     for batch in batches:
-        *columns, nothing = batch.columns
+        *columns, padding = batch.columns
         rows = pa.RecordBatch.from_arrays(columns, schema=pa.schema(list(batch.schema)[:-1]))
-        if pc.any(nothing).as_py():
-            rows = rows.filter(pc.invert(nothing))
+        if pc.any(padding).as_py():
+            rows = rows.filter(pc.invert(padding))
         if rows.num_rows:
             yield rows

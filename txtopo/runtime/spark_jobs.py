@@ -1,19 +1,16 @@
-"""SparkJobs: how the jobs of a carrier are named, tagged, pooled and cancelled.
+"""Spark jobs: how they are labelled and cancelled, and what the failure of a job means.
 
-What the failure of a Spark job means: a crashed worker, lost infrastructure, or a mistake.
-
-User code never raises inside a task: its exceptions come back as data. So a job that fails, fails
+User code never raises inside a task: its exceptions are sent to the driver as data. So a job fails
 for one of these reasons:
 
-* a Python worker died (segmentation fault, killed for its memory). This may be the batch's doing,
-  so it counts towards ``attempts_max``;
-* Python raised outside of user code: the workers have another Python, a module is missing there, or
-  an object cannot be unpickled. Trying again cannot help;
-* what a job brings is larger than Spark moves: results than ``spark.driver.maxResultSize``, which
-  Spark counts for a whole job, or a message than 2 GiB. A batch of a known size is not smaller the
-  next time, so trying again cannot help;
-* anything else: an executor was lost, shuffle files are gone, Spark was stopped. It says nothing
-  about the batch and does not count.
+* A Python worker died, for example of a segmentation fault or a lack of memory. The batch may be
+  the cause, so the failure counts towards ``attempts_max``.
+* Python raised outside of user code: the workers have another version of Python, a module is
+  missing, or an object cannot be unpickled. Trying again cannot help.
+* The job moves more than Spark can move: its results exceed ``spark.driver.maxResultSize``, or a
+  message exceeds 2 GiB. The batch has the same size the next time, so trying again cannot help.
+* Anything else: an executor was lost, shuffle files are missing, or Spark was stopped. This says
+  nothing about the batch, so it does not count.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from txtopo.errors import BoltError, ConfigError, DriverMemoryError, RunLostError, TxtopoError
+from txtopo.runtime.carrier import CancelledTags
 from txtopo.stages.program import Chain, Run
 from txtopo.stages.user_errors import missing_module
 
@@ -31,24 +29,20 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-# A commit is short and holds up everything behind it, so it has a pool of its own. Within a pool
-# Spark serves the older job first, which is the one with the lower txids.
+# A commit is short and all later commits wait for it, so commits have a pool of their own. Within a
+# pool Spark serves the older job first, which is the one with the lower txids.
 POOLS: dict[Chain, str] = {"processing": "txtopo-processing", "commit": "txtopo-commit"}
-
-# Cancelled tags are remembered for jobs that were about to start; an abandoned run is never started
-# again, so old ones can go.
-_CANCELLED_MAX = 1000
 
 
 class Labels(Protocol):
-    """What a kind of Spark calls tagging and cancelling."""
+    """Labels jobs, and cancels them by label, in the way of one kind of Spark session."""
 
     def put_on(self, tag: str, description: str, pool: str) -> None:
         """Label the jobs that this thread starts from now on."""
         ...
 
     def take_off(self, tag: str) -> None:
-        """Label them no more."""
+        """Remove the label from this thread."""
         ...
 
     def cancel(self, tag: str) -> None:
@@ -57,40 +51,40 @@ class Labels(Protocol):
 
 
 class SparkJobs:
-    """Labels the jobs that one thread starts, and cancels them from another.
+    """Labels the jobs that a thread starts, and cancels them from another thread.
 
-    Used on plain threads of the runtime: Spark's local properties are set on the thread that starts
-    the job and cleared again, so a thread can be used for the next run.
+    Spark's local properties are set on the thread that starts a job. They are cleared when the job
+    has ended, so that the thread can be used for the next run.
     """
 
     def __init__(self, labels: Labels, topology_id: str) -> None:
         self._labels = labels
         self._topology_id = topology_id
         self._active: set[str] = set()
-        self._cancelled: dict[str, None] = {}
+        self._cancelled = CancelledTags()
 
     @contextmanager
     def labelled(self, run: Run, chain: Chain) -> Iterator[None]:
-        """Label the jobs started inside, and raise what became of them in txtopo's words.
+        """Label the jobs that are started inside, and turn their failures into errors of txtopo.
 
         Raises:
-            RunLostError: A job failed or was cancelled without naming a batch.
+            RunLostError: A job failed or was cancelled, and no batch is known to be the cause.
             TopologyError: Workers cannot import a module; mend the session.
-            BoltError: Anything else that Python raised in a worker.
+            BoltError: Python raised any other exception in a worker.
         """
         tag = run.tag_of(chain)
-        self._refuse_cancelled(tag)
+        self._cancelled.check(tag)
         self._active.add(tag)
         try:
             self._labels.put_on(tag, _description(self._topology_id, run, chain), POOLS[chain])
-            # A cancellation that came before the tag was active has found no job.
-            self._refuse_cancelled(tag)
+            # A cancellation that came before the labels were set has found no job.
+            self._cancelled.check(tag)
             yield
-            self._refuse_cancelled(tag)
+            self._cancelled.check(tag)
         except TxtopoError:
-            raise  # it says already what became of it
+            raise  # it is an error of txtopo already
         except Exception as error:
-            self._refuse_cancelled(tag, error)
+            self._cancelled.check(tag, error)
             raise failure_of_job(error, tag) from error
         finally:
             self._active.discard(tag)
@@ -98,21 +92,13 @@ class SparkJobs:
 
     def cancel(self, tag: str) -> None:
         """Cancel the jobs with this tag, also those that are about to start."""
-        self._cancelled[tag] = None
-        while len(self._cancelled) > _CANCELLED_MAX:
-            del self._cancelled[next(iter(self._cancelled))]
+        self._cancelled.add(tag)
         self._labels.cancel(tag)
 
     def cancel_all(self) -> None:
-        """Cancel every job that runs."""
+        """Cancel all running jobs."""
         for tag in list(self._active):
             self.cancel(tag)
-
-    def _refuse_cancelled(self, tag: str, cause: Exception | None = None) -> None:
-        if tag in self._cancelled:
-            raise RunLostError(
-                f"the job {tag} was cancelled", tag=tag, counted=False, cancelled=True
-            ) from cause
 
 
 class ClassicLabels:
@@ -120,8 +106,9 @@ class ClassicLabels:
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
-        # A cancelled group stays cancelled for as long as the context lives, and tags come again
-        # when a topology is started again without a ZooKeeper. Ids of RDDs never do.
+        # A cancelled group stays cancelled as long as the context lives. A topology that is started
+        # again without ZooKeeper uses the same tags again, so the id of an RDD, which is never used
+        # twice, is added to them.
         self._start = context.emptyRDD().id()
 
     def put_on(self, tag: str, description: str, pool: str) -> None:
@@ -131,7 +118,7 @@ class ClassicLabels:
         self._context.setLocalProperty("spark.scheduler.pool", pool)
 
     def take_off(self, tag: str) -> None:
-        """Clear them; a context that was stopped meanwhile has nothing to clear."""
+        """Clear them. A context that was stopped meanwhile has nothing to clear."""
         java = self._context._jsc
         if java is not None:
             java.clearJobGroup()
@@ -139,10 +126,10 @@ class ClassicLabels:
             self._context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
 
     def cancel(self, tag: str) -> None:
-        """Cancel the group and what will ever start in it.
+        """Cancel the jobs of the group, and all jobs that are started in it later.
 
-        By group, not by tag, since Spark forgets a cancelled tag at once: a job that another thread
-        is about to start would run. The method has no Python face yet.
+        Spark forgets a cancelled tag at once, so a job that another thread is about to start would
+        run. A cancelled group stays cancelled. PySpark has no method for this yet.
         """
         java = self._context._jsc
         if java is not None:
@@ -155,19 +142,19 @@ class ClassicLabels:
 class ConnectLabels:
     """Labels of a Spark Connect session, which has tags but neither groups nor pools.
 
-    Not guaranteed: that a job is stopped which is on its way to the server while it is cancelled.
-    It then runs to its end, and its result is thrown away.
+    Not guaranteed: a job that is on its way to the server while it is cancelled may run to its end.
+    Its result is then thrown away.
     """
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
 
     def put_on(self, tag: str, description: str, pool: str) -> None:
-        """Add the tag to what this thread starts."""
+        """Add the tag to the jobs that this thread starts."""
         self._session.addTag(tag)
 
     def take_off(self, tag: str) -> None:
-        """Remove it."""
+        """Remove the tag."""
         self._session.removeTag(tag)
 
     def cancel(self, tag: str) -> None:
@@ -176,7 +163,7 @@ class ConnectLabels:
 
 
 class NoLabels:
-    """Leaves the jobs of a streaming query in its own group: who stops the query stops them."""
+    """Sets no labels: jobs stay in the group of the streaming query, and are stopped with it."""
 
     def put_on(self, tag: str, description: str, pool: str) -> None:
         """Do nothing."""
@@ -230,7 +217,7 @@ _GIST_MAX = 300
 
 
 def failure_of_job(error: Exception, tag: str) -> TxtopoError:
-    """Return what the failure of a job means, as an error of txtopo's own."""
+    """Return the error of txtopo that says what the failure of a job means."""
     text = str(error)
     other = _OTHER_PYTHON.search(text)
     if other is not None:
@@ -293,9 +280,9 @@ def _too_large(text: str, tag: str) -> TxtopoError | None:
 
 
 def _gist(text: str) -> str:
-    """Return the line that says what happened, out of a page of Java."""
+    """Return the line that says what happened, from a long Java error."""
     python = _PYTHON_ERROR.findall(text) if _TRACEBACK in text else []
     spark = _SPARK_ERROR.findall(text)
     lines = python[-1:] or spark[:1] or text.splitlines()[:1] or ["nothing"]
-    # Spark says "Job aborted due to …: Task 1 … most recent failure: …SparkException: what it was".
+    # The text is "Job aborted due to …: Task 1 … most recent failure: …SparkException: <cause>".
     return str(lines[0]).rpartition("SparkException: ")[2].strip()[:_GIST_MAX]

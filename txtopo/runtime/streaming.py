@@ -2,27 +2,23 @@
 
 Theory of operation
 -------------------
-Spark writes into its checkpoint what batch *b* consists of, calls ``foreachBatch``, and then notes
-that *b* is done. If it dies in between it calls again with the same *b*. So *b* + 1 is a txid, and
-the states' ledgers say whether it is in them. There is no coordinator, window or ZooKeeper: the
-query calls one batch at a time.
+Spark writes the offsets of batch *b* to its checkpoint, calls ``foreachBatch``, and then writes
+that *b* is done. If it dies in between, it calls again with the same *b*. So the txid is *b* + 1,
+and the ledgers of the states say whether they hold it. There is no coordinator, window or
+ZooKeeper, because the query calls with one batch at a time.
 
-Each start of the query claims an epoch above all that the ledgers hold, in all states, before it
-writes anything: whatever an earlier start still has on its way is refused. The query's id, which
-lives in its checkpoint, is part of the ledgers' topology id: another checkpoint would number other
-batches from 0, so it is another topology. It also stands where a coordinator's ledgers name their
-ensemble, since nobody else counts the epochs.
+Each start of the query claims, in all states, an epoch above those in the ledgers, before it writes
+anything. So late writes of an earlier start are refused. The id of the query, which is in its
+checkpoint, is part of the topology id in the ledgers. A query with another checkpoint numbers other
+batches from 0, so it counts as another topology. The query id is also in the place where a
+coordinator's ledgers name their ensemble, because only the query counts these epochs.
 
-A query may continue another one: ``continues`` names it, and ``after_txid`` says where it ended.
-The first call then writes the new query's id into each ledger in place of the old one, by
-compare-and-set, if the ledger holds exactly *after_txid*. From then on the old query is refused,
-and so is every other that says it continues the old one: only the query that continued last may
-write. Ledgers of schema 1 kept the old id although another query went on. So a ledger of schema 1
-that names the old id may belong to either; whichever of the two comes first has it.
-
-StreamRun: one start of a streaming query, with the states that it has claimed.
-
-StreamingQueryFacts: what Spark says of the streaming query that a micro-batch belongs to.
+A query may continue another one: ``continues`` names the other, and ``after_txid`` says where it
+ended. The first call then replaces the old query's id in each ledger, by compare-and-set, if the
+ledger holds exactly *after_txid*. From then on the old query is refused, and so is any other query
+that continues the old one. Only the query that continued last may write. Ledgers of schema 1 kept
+the old id when another query continued. So a ledger of schema 1 with the old id may belong to
+either query; the first of the two that claims it gets it.
 """
 
 from __future__ import annotations
@@ -64,18 +60,19 @@ if TYPE_CHECKING:
 
 
 class ForeachBatch:
-    """What ``topology.foreach_batch()`` returns: a function of (micro-batch, batch id).
+    """The result of ``topology.foreach_batch()``: a function of (micro-batch, batch id).
 
-    Who calls it: Spark, in the driver, on the thread of the query, one batch at a time. What a bolt
-    or a store raises ends the query with it; start the query again, and the batch comes again.
-    It may be given to several starts of a query, and to several queries; each has a run of its own.
+    Who calls it: Spark, in the driver, on the thread of the query, one batch at a time. An
+    exception of a bolt or a store ends the query. Start the query again, and Spark calls with the
+    same batch. The function may be given to several starts of a query, and to several queries. Each
+    of them claims its states itself.
 
     Args:
         graph: A topology with a ``StreamSpout``.
-        config: Its carrier and slots are used.
+        config: The settings. Only carrier and slots are used.
         continues: Id of the query whose ledgers this one takes over.
-        after_txid: The txid that they held then.
-        scheduler: Where durable steps are marked; one that does nothing by default.
+        after_txid: The txid that those ledgers hold.
+        scheduler: Is told of durable steps; by default one that ignores them.
     """
 
     def __init__(
@@ -115,7 +112,7 @@ class ForeachBatch:
         self._continues = continues
         self._after_txid = after_txid
         self._scheduler = scheduler or ThreadScheduler(f"txtopo-{graph.id}")
-        # By query, since calls may overlap: of two queries, or with what is left of a stopped one.
+        # By query, because calls of two queries, or of a stopped and a new one, may overlap.
         self._runs: dict[StreamingQueryFacts, StreamRun] = {}
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -124,9 +121,9 @@ class ForeachBatch:
         Raises:
             ConfigError: The query cannot be used, or executors lack a module; mend that.
             TopologyError: The stream lacks a column; mend the query or the spout's fields.
-            PromiseError: Checkpoint and stores do not fit together; a person decides.
+            PromiseError: The checkpoint and the stores do not fit together; a person has to decide.
             InfrastructureError: A store or Spark failed; start the query again.
-            Exception: What a bolt raised.
+            Exception: The exception that a bolt raised.
         """
         query = StreamingQueryFacts.of(frame.sparkSession)
         txid = batch_id + 1 + self._after_txid
@@ -139,17 +136,17 @@ class ForeachBatch:
                 run.claim(txid, continues=self._continues, after_txid=self._after_txid)
             run.commit(frame, txid)
         except BaseException:
-            # Another call claims anew, and reads the ledgers again.
+            # The next call reads the ledgers again and claims them anew.
             if run is not None and self._runs.get(query) is run:
                 self._close([query])
             raise
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to travel, as Spark Connect asks it to."""
+        """Refuse to be pickled, as Spark Connect would do."""
         raise ConfigError(f"foreach_batch {NEEDS_CLASSIC}")
 
     def close(self) -> None:
-        """Close the stores; a call after it opens them again."""
+        """Close the stores. A later call opens them again."""
         self._close(list(self._runs))
 
     def _close(self, queries: Sequence[StreamingQueryFacts]) -> None:
@@ -160,23 +157,23 @@ class ForeachBatch:
 
 
 class NoPlanner:
-    """The driver's side of a stream spout: Spark plans, and notes what is done."""
+    """A planner that does nothing: Spark plans the batches of a stream spout and tracks them."""
 
     def commit(self, attempt: TransactionAttempt) -> None:
         """Do nothing."""
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
-        """Know nothing: the query's own progress tells."""
+        """Return nothing. The progress of the query shows its lag."""
         return {}
 
     def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
-        """Return nothing; it is the query that knows what its source lost."""
+        """Return nothing. Only the query knows what its source lost."""
         return {}
 
 
 @dataclass(frozen=True, slots=True)
 class StreamParts:
-    """What the commits of a query need; see :class:`~txtopo.runtime.run_context.CommitContext`."""
+    """The :class:`~txtopo.runtime.run_context.CommitContext` of a query."""
 
     graph: Graph
     program: Program
@@ -186,14 +183,14 @@ class StreamParts:
 
 
 class StreamRun:
-    """One start of a query.
+    """One start of a streaming query, with the states that it has claimed.
 
     Args:
         graph: The topology.
-        config: How it runs.
-        query_id: Id of the query; None for a frame that no query brought.
+        config: The settings.
+        query_id: Id of the query; None for a DataFrame without a query.
         frame: The first micro-batch.
-        scheduler: Where durable steps are marked.
+        scheduler: Is told of durable steps.
     """
 
     def __init__(
@@ -221,7 +218,7 @@ class StreamRun:
         self._calls: dict[int, int] = {}
 
     def claim(self, txid: int, *, continues: str | None, after_txid: int) -> None:
-        """Claim all states for a new epoch, and check that they stand where the query does.
+        """Claim all states for a new epoch, and check that they hold the txid before the first one.
 
         Args:
             txid: The txid of the first call.
@@ -248,13 +245,13 @@ class StreamRun:
         self._epoch = 1 + max((each.epoch for each in ledgers.values() if each), default=0)
         token = self._token(after_txid)
         for name, backend in self._backends.items():
-            # What was found is replaced and nothing else: of two that continue one query at the
-            # same time the second is refused.
+            # The claim replaces only the ledger that was read. If two queries continue the same one
+            # at the same time, the second is refused.
             claim = Claim(owners[name], self._epoch, token, replaces=ledgers[name])
             claim_state(backend, claim, ".".join(name))
 
     def commit(self, frame: DataFrame, txid: int) -> None:
-        """Process a micro-batch and commit it; what earlier attempts of the txid left is undone."""
+        """Process a micro-batch and commit it. Writes of earlier attempts are undone."""
         if self._held_by_all(txid):
             return
         attempt = TransactionAttempt(txid, self._calls.get(txid, 0), self._epoch)
@@ -262,13 +259,13 @@ class StreamRun:
         parts = self._parts
         tag = f"txtopo:{self._graph.id}:{self._epoch}:{txid}-{txid}:{attempt.attempt}"
         run = Run(tag, (attempt,), (BatchMetadata(),), None)
-        processed = parts.carrier.process_frame(run, self._columns(frame))
-        outcome = judge(parts.program, run, processed.records)
+        output = parts.carrier.process_frame(run, self._columns(frame))
+        outcome = judge(parts.program, run, output.records)
         if outcome.failure is not None:
             raise outcome.failure.error
-        result = BatchResult(attempt, outcome.processed[0], processed, 0.0)
+        result = BatchResult(attempt, outcome.processed[0], output, 0.0)
         report = CommitPhase(parts, self._backends).run(result, lambda: True)
-        parts.carrier.release(processed)
+        parts.carrier.release(output)
         if report.failure is not None:
             raise report.failure.error
 
@@ -277,26 +274,27 @@ class StreamRun:
         close_backends(self._backends)
 
     def _token(self, after_txid: int) -> str:
-        """Return what a ledger names in place of an ensemble: who counts, and from where."""
+        """Return the query id and *after_txid*, which ledgers have in place of an ensemble."""
         return f"{self._query_id or ''}+{after_txid}" if after_txid else self._query_id or ""
 
     def _topology(self, query_id: str | None) -> str:
-        """Return what a ledger names as its topology."""
+        """Return the topology id that a ledger contains."""
         return self._graph.id if query_id is None else f"{self._graph.id}@{query_id}"
 
     def _check_owner(
         self, name: str, ledger: Ledger | None, owner: Owner, continues: str | None, after_txid: int
     ) -> None:
-        """Check whose one state is, before anything is claimed.
+        """Check the owner of a state, before any state is claimed.
 
-        A ledger that names the continued query was not taken over yet, so it holds what that query
-        committed last: *after_txid*. One of schema 1 may have been, since the name stayed then.
+        A ledger with the id of the continued query was not taken over yet. So it holds the txid
+        that this query committed last, *after_txid*. A ledger of schema 1 may have been taken over,
+        because the id was not replaced then.
         """
         if ledger is None:
             return
         if same_owner(ledger, owner):
             query, _, said = ledger.ensemble.partition("+")
-            # Of another one it is where a claim of that one in Delta died half-way.
+            # It names another query if a claim of that query in Delta died half-way.
             if query == self._query_id and int(said or 0) != after_txid:
                 raise ConfigError(
                     f"state {name!r} was written by this query with after_txid={said or 0}, up to "
@@ -320,7 +318,7 @@ class StreamRun:
             )
 
     def _check(self, name: str, ledger: Ledger | None, txid: int, first_txid: int) -> None:
-        """Check one state before anything is claimed."""
+        """Check the txid of a state, before any state is claimed."""
         held = ledger.txid if ledger is not None else 0
         batch = f"the query comes with its batch {txid - first_txid}, which is txid {txid}"
         if held > txid:
@@ -340,9 +338,9 @@ class StreamRun:
             )
 
     def _held_by_all(self, txid: int) -> bool:
-        """Return whether there is nothing to do: all states hold the txid and keep what they hold.
+        """Return whether there is nothing to do, because all states hold the txid for good.
 
-        An opaque state does not: its replay may be another batch.
+        An opaque state does not, because its replay may be another batch.
         """
         components = self._graph.components
         for (component, name), backend in self._backends.items():
@@ -352,7 +350,7 @@ class StreamRun:
                 ledger = snapshot.ledger
             if ledger is None or ledger.txid < txid:
                 return False
-            # By whom: the commit says it, where another query has taken the state over.
+            # If another query has taken the state over, the commit raises the error.
             claim = backend.claimant
             if claim is None or (ledger.owner, ledger.epoch) != (claim.owner, claim.epoch):
                 return False
@@ -417,11 +415,11 @@ NEEDS_CLASSIC = (
 
 @dataclass(frozen=True, slots=True)
 class StreamingQueryFacts:
-    """The query that the calling thread works for.
+    """The streaming query that a micro-batch belongs to.
 
     Attributes:
-        id: Its id, kept in its checkpoint; None for a frame that no query brought.
-        run_id: Id of this start of it.
+        id: Id of the query, from its checkpoint; None for a DataFrame without a query.
+        run_id: Id of this start of the query.
     """
 
     id: str | None
@@ -429,11 +427,11 @@ class StreamingQueryFacts:
 
     @classmethod
     def of(cls, session: SparkSession) -> StreamingQueryFacts:
-        """Ask the session of a micro-batch, on the thread that ``foreachBatch`` calls on.
+        """Return the query of a micro-batch. Call this on the thread of ``foreachBatch``.
 
         Raises:
             ConfigError: The query tracks its progress asynchronously, or runs on Spark Connect.
-            RunLostError: The query has ended; nobody waits for this batch.
+            RunLostError: The query has ended, so the batch is not wanted.
         """
         if not is_classic(session):
             raise ConfigError(f"foreach_batch {NEEDS_CLASSIC}")
@@ -445,7 +443,7 @@ class StreamingQueryFacts:
         active = session._jsparkSession.sharedState().activeStreamingQueries()
         query = active.get(java.java.util.UUID.fromString(id))
         if query is None:
-            # Without its id another checkpoint's batches would pass for this one's.
+            # Without the id, batches of another checkpoint would pass for those of this one.
             raise RunLostError(
                 f"the streaming query {id} is not active any more, so its batch is not wanted; "
                 "start the query again"

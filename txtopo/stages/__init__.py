@@ -1,1 +1,1 @@
-"""HOW a topology runs: stage functions over envelopes. Knows pyarrow and numpy, not Spark."""
+"""Stages: how a topology runs, as functions over envelopes. Uses pyarrow and numpy, not Spark."""

@@ -1,22 +1,20 @@
-"""Aggregation: how the rows for a ``PersistentAggregate`` become partial results, in columns.
+"""Aggregation: combines rows for a ``PersistentAggregate`` into partial aggregates, in columns.
 
-Rows are combined where they are sent, partial results of the senders in the driver. Both are a
-``group_by`` of Arrow: one row for each distinct key. NULL is a key like any other here (the state
-refuses it), all NaN are one key, and so are 0.0 and -0.0. What Arrow cannot combine is gathered by
-key here, and combined by ``folding.py``.
+Rows are combined where they are emitted, and the partial aggregates of all senders are combined in
+the driver. Both are an Arrow ``group_by`` with one row for each distinct key. NULL is a key like
+any other here, but the state refuses it. All NaN are one key, and so are 0.0 and -0.0.
 
-A sum that leaves its type is an error, since Arrow would wrap it: a bound made of the largest
-value is looked at first, and only where that does not do the sum is computed in wider numbers.
+A sum that exceeds its type is an error. Arrow would let it wrap. So a bound is computed from the
+largest value first. Only if the bound exceeds the type, the sum is computed in wider numbers.
 
-Arrow counts the bytes of a column in 31 bits, and ``group_by`` does not look: keys of more than
-2 GiB come out with offsets that have wrapped, as other keys. So what is combined at a time stays
-below that, and what is left of it, one row for each key, is refused by name where it does not.
+Arrow counts the bytes of a column in 31 bits, and ``group_by`` does not check it: if the keys have
+more than 2 GiB, their offsets wrap, and the result has wrong keys. So fewer bytes are combined at a
+time. If the result, which has one row for each key, is larger, it is refused with an error.
 
-Folding: what Arrow cannot combine, key by key in Python.
-
-Arrow gathers the values of each key in a list (``hash_list``), for each column that an aggregate
-has; here the lists become rows again, the aggregate makes one partial result of them, and that is
-checked as a stored value would be.
+Aggregates that Arrow cannot combine are combined in Python, key by key (:class:`Folding`). Arrow
+gathers the values of each key in a list (``hash_list``), for each column that the aggregate reads.
+The lists become rows again, the aggregate makes one partial aggregate of them, and its type is
+checked like that of a stored value.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from txtopo.state.aggregates import Aggregate, Count, OwnAggregate, PythonAggreg
 from txtopo.state.columns import Columns
 from txtopo.tuples import Field, Fields
 
-# What a column of text holds: Arrow's offsets are 32 bits, with a sign.
+# The limit of a column of text: Arrow's offsets have 32 bits, with a sign.
 COLUMN_BYTES_MAX = 2**31 - 1
 
 _LONG_MAX = 2**63 - 1
@@ -44,16 +42,17 @@ _DECIMAL_MAX = 10**38 - 1
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """What is combined for one ``PersistentAggregate``.
+    """Combines rows and partial aggregates of one ``PersistentAggregate``.
 
     Attributes:
-        key: Names of the key fields; empty for one row over everything.
+        key: Names of the key fields; empty if all rows are combined into one.
         names: Names of the value columns.
-        aggregates: How each of them is combined.
-        schema: Key columns, then the columns of partial results: one for each value column, and
-            behind it more for some that are combined in Python.
-        foldings: How those are combined, by the name of their value column.
-        retracted: Name of the input field that says which rows are taken back; None if none are.
+        aggregates: The aggregate of each value column.
+        schema: Schema of partial aggregates: the key columns, then one column for each value
+            column. An aggregate that is combined in Python may have further columns after its own.
+        foldings: The aggregates that are combined in Python, by the name of their value column.
+        retracted: Name of the input field that says whether a row is retracted; None if there is
+            none.
     """
 
     key: tuple[str, ...]
@@ -65,7 +64,7 @@ class Aggregation:
 
     @classmethod
     def of(cls, bolt: PersistentAggregate, inputs: Fields) -> Aggregation:
-        """Return what *bolt* combines from inputs of these fields."""
+        """Return the aggregation of *bolt* over inputs with these fields."""
         foldings = {
             name: Folding.of(name, aggregate, inputs, bolt.retracted)
             for name, aggregate in bolt.aggregates.items()
@@ -81,7 +80,7 @@ class Aggregation:
 
     @property
     def ordered(self) -> bool:
-        """Whether the order of combining shows in the result: sums of floats, and maybe others."""
+        """Whether the result depends on the order of combining, as a sum of floats does."""
         return any(
             isinstance(aggregate, OwnAggregate)
             or (aggregate.operator == "add" and pa.types.is_floating(self.schema.field(name).type))
@@ -95,13 +94,14 @@ class Aggregation:
 
     @property
     def stored(self) -> list[str]:
-        """Names of the columns that reach the store."""
+        """Names of the columns that are written to the store."""
         return [*self.keys, *self.names]
 
     def inputs_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows as partial results: key columns, then the others.
+        """Return input rows as partial aggregates.
 
-        Each has one row, unless there is something that Arrow cannot combine: then each has a key.
+        There is one for each input row. If an aggregate is combined in Python, there is one for
+        each key.
         """
         columns = dict(zip(self.keys, self._keys_of(batch), strict=True))
         for name, aggregate in zip(self.names, self.aggregates, strict=True):
@@ -116,10 +116,10 @@ class Aggregation:
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=self.schema)
 
     def combine(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """Combine partial results: one row for each key.
+        """Combine partial aggregates into one for each key.
 
         Raises:
-            ValueRefusedError: A sum does not fit its column, or the keys do not fit one.
+            ValueRefusedError: A sum does not fit its column, or the keys together exceed a column.
         """
         waiting: list[pa.RecordBatch] = []
         size = 0
@@ -155,7 +155,7 @@ class Aggregation:
         return batch.column(aggregate.field).cast(kind)
 
     def _signed(self, batch: pa.RecordBatch, column: pa.Array, name: str) -> pa.Array:
-        """Return a column of what is added, negative in the rows that are taken back."""
+        """Return a column of values to add; those of retracted rows are negated."""
         if self.retracted is None:
             return column
         gone = batch.column(self.retracted).fill_null(False)
@@ -194,7 +194,7 @@ class Aggregation:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _widened(self, table: pa.Table, name: str) -> pa.Table:
-        """Return the table with a column whose sum cannot wrap."""
+        """Return the table with a column of a type in which the sum cannot wrap."""
         column, at = table.column(name), table.schema.get_field_index(name)
         kind = column.type
         if pa.types.is_floating(kind) or not len(column):
@@ -250,12 +250,12 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _text_bytes(batch: pa.RecordBatch) -> int:
-    """Return the bytes of the largest column of text."""
+    """Return the number of bytes of the largest text column."""
     return max((column.nbytes for column in batch.columns if _is_text(column.type)), default=0)
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Return a key column in which equal floats have equal bits."""
+    """Return a key column in which equal floats have the same bits."""
     if not pa.types.is_floating(column.type):
         return column
     nan = pa.scalar(float("nan"), column.type)
@@ -267,13 +267,14 @@ Reduce = Callable[[Sequence[tuple[Any, ...]]], tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """What is combined for one column of a ``PersistentAggregate``.
+    """Combines one value column of a ``PersistentAggregate`` in Python.
 
     Attributes:
         name: Name of the value column.
-        aggregate: How it is combined.
-        columns: The columns of a partial result.
-        retracted: Name of the input field that says which rows are taken back; None if none are.
+        aggregate: The aggregate.
+        columns: The columns of a partial aggregate.
+        retracted: Name of the input field that says whether a row is retracted; None if there is
+            none.
     """
 
     name: str
@@ -285,32 +286,32 @@ class Folding:
     def of(
         cls, name: str, aggregate: PythonAggregate, inputs: Fields, retracted: str | None
     ) -> Folding:
-        """Return what is combined from inputs of these fields."""
+        """Return the folding of *aggregate* over inputs with these fields."""
         partial = Fields.of(aggregate.partial_fields(name, inputs))
         return cls(name, aggregate, Columns(name, "value", partial), retracted)
 
     @property
     def gathered(self) -> list[str]:
-        """Names for the columns of input fields, while they are gathered; one at the least."""
+        """Names of the columns that are gathered from the input; there is at least one."""
         return [f"{self.name} input {at}" for at in range(len(self._read) or 1)]
 
     def inputs_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """Return the columns of input fields; without any there is one, so that rows are there."""
+        """Return the input columns. Without input fields there is one that only counts rows."""
         columns = [batch.column(name) for name in self._read]
         return columns or [pa.repeat(True, batch.num_rows)]
 
     def folded(self, lists: Sequence[pa.ChunkedArray]) -> list[pa.Array]:
-        """Return partial results, in columns, of the input rows of each key."""
+        """Return the columns of a partial aggregate for each key, from lists of its input rows."""
         return self._reduced(lists, self._partial)
 
     def merged(self, lists: Sequence[pa.ChunkedArray]) -> list[pa.Array]:
-        """Return partial results, in columns, of the partial results of each key."""
+        """Return the columns of a partial aggregate for each key, from lists of several of them."""
         opened = self.columns.opened
         return self._reduced(lists, lambda rows: self.aggregate.merged([opened(r) for r in rows]))
 
     @property
     def _read(self) -> tuple[str, ...]:
-        """Names of the input fields; the one that says what is taken back is the last."""
+        """Names of the input fields. The field that says whether a row is retracted comes last."""
         inputs = self.aggregate.inputs
         return inputs if self.retracted is None else (*inputs, self.retracted)
 

@@ -1,16 +1,17 @@
-"""Columns: emitted rows become Arrow columns of the declared types, or an error that names why not.
+"""Columns: converts emitted rows to Arrow columns of the declared types, and checks their size.
 
-Arrow itself is too kind: it stores 1.5 in a column of ``long`` as 1, a datetime in a ``date``
-without its time, bytes in a ``string``. So the Python types of each column are looked at first
-(0.2 ms for 10,000 values).
+Arrow is too lenient: it stores 1.5 in a column of ``long`` as 1, a datetime in a ``date`` without
+its time, and bytes in a ``string``. So the Python types of each column are checked first. This
+takes 0.2 ms for 10,000 values.
 
 Sizes
 -----
-Arrow counts the bytes of a column of text in 31 bits, and Spark those of whatever it moves. Larger
-types would not help: the next message has the same limit. So rows are cut *before*, into record
-batches of at most ``BATCH_BYTES_MAX``: bolts do not see where, since tuples stay in order. What
-cannot be cut is one tuple; beyond ``TUPLE_BYTES_MAX`` it is refused by name here, where the
-component is known, on all carriers alike: what works on ``local`` works on Spark.
+Arrow counts the bytes of a text column in 31 bits, and Spark does so for whatever it moves. Larger
+types in Arrow would not lift the limit of Spark. So rows are divided into record batches of at most
+``BATCH_BYTES_MAX`` before they are converted. Bolts do not notice, because the order of tuples does
+not change. A single tuple cannot be divided. One that exceeds ``TUPLE_BYTES_MAX`` is refused here,
+where the component is known, and on all carriers. So a topology that works on ``local`` works on
+Spark.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ import pyarrow as pa
 from txtopo.errors import EmitError
 from txtopo.tuples import Field, Fields
 
-# Far below what a column holds, since a grouping may send each tuple to a hundred tasks, and large
-# enough that batches of ordinary tuples stay whole: 10,000 tuples of 1.6 kB.
+# Far below the limit of a column, because a grouping may send each tuple to a hundred tasks. Yet
+# batches of ordinary tuples stay whole: 10,000 tuples of 1.6 kB.
 BATCH_BYTES_MAX = 1 << 24
-# Half of what Arrow and Spark's arrays of bytes hold: a message has more in it than the tuple.
+# Half the limit of Arrow and of Spark's arrays of bytes, because a message also has other content.
 TUPLE_BYTES_MAX = 1 << 30
 
 _WHOLE: tuple[type, ...] = (int, np.integer)
@@ -48,7 +49,7 @@ _ALLOWED: dict[str, tuple[type, ...]] = {
     "timestamp": (datetime.datetime, np.datetime64),
     "timestamp_ntz": (datetime.datetime, np.datetime64),
 }
-# What a record batch may bring for a declared type: (test of the type, tests that match it).
+# A column of a record batch may be cast to another type of the same family.
 _FAMILIES = (
     pa.types.is_integer,
     pa.types.is_floating,
@@ -64,7 +65,7 @@ _FAMILIES = (
 def to_batches(
     component: str, stream: str, fields: Fields, schema: pa.Schema, rows: Sequence[Sequence[Any]]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows as record batches of the declared types, in order; mostly it is one.
+    """Yield rows as record batches of the declared types, in order. Usually there is only one.
 
     Raises:
         EmitError: A value does not fit its column, or is too long; mend the component.
@@ -96,7 +97,7 @@ def to_batches(
 
 
 def parts_of(component: str, stream: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a record batch in parts that are not too large, in order; mostly it is one.
+    """Yield parts of a record batch that are small enough, in order. Usually there is only one.
 
     Raises:
         EmitError: A tuple is too long; mend the component.
@@ -113,10 +114,10 @@ def parts_of(component: str, stream: str, batch: pa.RecordBatch) -> Iterator[pa.
 
 
 def check_size(component: str, stream: str, batch: pa.RecordBatch) -> None:
-    """Check that a single tuple can be moved.
+    """Check that a record batch of one tuple is small enough to be moved.
 
     Raises:
-        EmitError: It is too long; mend the component.
+        EmitError: The tuple is too long; mend the component.
     """
     if batch.nbytes > TUPLE_BYTES_MAX:
         columns = zip(batch.columns, batch.schema.names, strict=True)
@@ -126,9 +127,9 @@ def check_size(component: str, stream: str, batch: pa.RecordBatch) -> None:
 def conform(
     component: str, stream: str, fields: Fields, schema: pa.Schema, batch: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """Return a record batch with the declared columns, matched by name.
+    """Return a record batch with the declared columns, which are matched by name.
 
-    A column may have another width than declared as long as every value fits.
+    A column may have another width than declared if every value fits.
 
     Raises:
         EmitError: A column is missing, unknown or of another type; mend the component.
@@ -200,7 +201,7 @@ def _refused(
 def _too_long(
     component: str, stream: str, schema: pa.Schema, rows: Sequence[Sequence[Any]]
 ) -> EmitError:
-    """Return the error for rows with a value that no column holds."""
+    """Return the error for rows with a value that is too long for any column."""
     longest = (0, "")
     for row in rows:
         for name, value in zip(schema.names, row, strict=True):

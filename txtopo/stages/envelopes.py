@@ -1,21 +1,23 @@
-"""Envelopes: what travels between stages. A small header and an Arrow record batch.
+"""Envelopes and manifests: the records that stages send to each other.
 
-An envelope holds tuples of one attempt and one edge from one slot to another. The tuples lie in
-*segments*, one after the other: so many from this sending task to that receiving task. That is two
-columns, run-length encoded; it costs the receiver a slice a segment instead of a sort.
+An *envelope* has a small header and an Arrow record batch. It holds tuples of one attempt and one
+edge, from one slot to another. The tuples are in *segments*: consecutive tuples from one sending
+task to one receiving task. So the receiver takes a slice for each segment, instead of sorting.
 
-The batch is an IPC message without its schema, which both sides know from the program: reading it
-costs 3 µs instead of 9, and writing 65 instead of 106 µs for 100,000 words.
+The record batch is an IPC message without its schema, because both sides know the schema from the
+program. Without it, reading 100,000 words takes 3 µs instead of 9, and writing them takes 65 µs
+instead of 106.
 
-Stamps: what every slot tells the slots behind it, whether it sends them tuples or not.
+A *manifest* says what a stage sent to one address. Each stage sends exactly one to each slot of the
+next level, or at the end to the driver, even if it sends no envelopes there. It is needed because
+Spark runs a lost task again. An opaque emitter, or a bolt that is not deterministic, then emits
+other tuples, and in a job that succeeds some slots may have read the first outcome and some the
+second. A manifest names the Spark task attempt that made it and the number of envelopes that were
+sent. So a task that was run again is noticed even if it sent nothing, and so is every envelope that
+was lost or doubled.
 
-Spark runs a lost task again; an opaque emitter or a bolt that is not deterministic then gives other
-tuples, and some slots may have seen the first run, some the second, in a job that succeeds. So each
-(level, slot) sends exactly one stamp to each slot of the next level, and to the driver at the end.
-It names the Spark task attempt that made it and says how many envelopes it sent there: thus a task
-that was run again is seen even where it sent nothing, and nothing is lost or doubled unseen.
-
-What concerns the whole run travels in the stamps to slot 0, and from there to the driver.
+Facts about the whole run (:class:`Control`) travel in the manifests to slot 0, and from the last
+level to the driver.
 """
 
 from __future__ import annotations
@@ -37,11 +39,11 @@ from txtopo.state.backend import Puts
 
 ENVELOPE = 0x45
 
-# partitionBy pickles 21 values together, and chunks of 60 MB killed a driver of 1 GB.
+# partitionBy pickles 21 values together, and envelopes of 60 MB killed a driver of 1 GB.
 CHUNK_BYTES_MAX = 4 << 20
 
 EVERY_TASK = -1
-"""Receiving task of a segment that is for all tasks of the slot."""
+"""The receiving task of a segment that is for all tasks of the slot."""
 
 _CHAINS: tuple[Chain, Chain] = ("processing", "commit")
 
@@ -50,7 +52,7 @@ _HEADER = struct.Struct("<BBHHHIIIqqqq")
 
 
 class Segment(NamedTuple):
-    """Consecutive tuples of an envelope."""
+    """A number of consecutive tuples of an envelope, from one task to another."""
 
     sender: int
     receiver: int
@@ -59,20 +61,20 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """An envelope whose batch is not read yet.
+    """An envelope whose header was read, but not its record batch.
 
     Attributes:
-        maker: Who made it.
-        number: Its number among all envelopes of its maker.
+        producer: The producer of the envelope.
+        number: Number of the envelope among all envelopes of its producer.
         to_slot: Slot of the receiving tasks.
         edge: Number of the edge.
         identity: (epoch, txid, attempt) of the attempt.
-        segments: How its tuples are shared.
+        segments: The segments, in the order of the tuples.
         record: The whole envelope, as it travels.
-        start: Where the batch starts in it.
+        start: Position of the record batch in *record*.
     """
 
-    maker: Producer
+    producer: Producer
     number: int
     to_slot: int
     edge: int
@@ -83,17 +85,17 @@ class Envelope:
 
     @property
     def txid(self) -> int:
-        """The batch that it belongs to."""
+        """The txid of the batch that it belongs to."""
         return self.identity[1]
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        """Return its tuples, without copying them."""
+        """Return the tuples, without copying them."""
         message = pa.py_buffer(self.record).slice(self.start)
         return pa.ipc.read_record_batch(message, schema)
 
 
 def seal(
-    maker: Producer,
+    producer: Producer,
     number: int,
     *,
     to_slot: int,
@@ -102,18 +104,18 @@ def seal(
     segments: Sequence[Segment],
     batch: pa.RecordBatch,
 ) -> bytes:
-    """Return an envelope as it travels."""
+    """Return an envelope as a record."""
     epoch, txid, attempt = identity
     header = _HEADER.pack(
         ENVELOPE,
-        _CHAINS.index(maker.chain),
-        maker.level,
-        maker.slot,
+        _CHAINS.index(producer.chain),
+        producer.level,
+        producer.slot,
         to_slot,
         edge,
         len(segments),
         number,
-        maker.task_id,
+        producer.task_id,
         txid,
         attempt,
         epoch,
@@ -125,7 +127,7 @@ def seal(
 
 
 def open_envelope(record: bytes) -> Envelope:
-    """Read the header of a record that starts with ``ENVELOPE``."""
+    """Read the header of an envelope: a record that starts with ``ENVELOPE``."""
     (
         _,
         chain,
@@ -144,7 +146,7 @@ def open_envelope(record: bytes) -> Envelope:
     shares = array("q", record[start : start + 24 * count])
     values = iter(shares)
     return Envelope(
-        maker=Producer(_CHAINS[chain], level, slot, task_id),
+        producer=Producer(_CHAINS[chain], level, slot, task_id),
         number=number,
         to_slot=to_slot,
         edge=edge,
@@ -156,7 +158,7 @@ def open_envelope(record: bytes) -> Envelope:
 
 
 def pieces(batch: pa.RecordBatch, segments: Sequence[Segment]) -> list[Piece]:
-    """Cut a batch into pieces of at most ``CHUNK_BYTES_MAX``; a single larger tuple stays whole."""
+    """Divide a batch into pieces of at most ``CHUNK_BYTES_MAX`` bytes, or of a single tuple."""
     if batch.nbytes <= CHUNK_BYTES_MAX or batch.num_rows <= 1:
         return [Piece(batch, tuple(segments))]
     half = batch.num_rows // 2
@@ -165,7 +167,7 @@ def pieces(batch: pa.RecordBatch, segments: Sequence[Segment]) -> list[Piece]:
 
 
 class Piece(NamedTuple):
-    """Tuples with their segments."""
+    """A part of a batch, with its segments."""
 
     batch: pa.RecordBatch
     segments: tuple[Segment, ...]
@@ -184,17 +186,19 @@ def _split(segments: Sequence[Segment], at: int) -> tuple[list[Segment], list[Se
     return left, right
 
 
-STAMP = 0x53
+MANIFEST = 0x53
 
 
 class Producer(NamedTuple):
-    """Who made an envelope or a stamp; a plain tuple, since every stamp carries many of them.
+    """The stage and the task attempt that made a record.
+
+    It is a plain tuple because every manifest carries many of them.
 
     Attributes:
-        chain: Its chain.
-        level: Its level.
-        slot: Its slot.
-        task_id: Id of the Spark task attempt; another one for each time that the task is run.
+        chain: The chain of the stage.
+        level: The level of the stage.
+        slot: The slot of the stage.
+        task_id: Id of the Spark task attempt. A task that is run again has another id.
     """
 
     chain: Chain
@@ -208,12 +212,12 @@ class TaskFailure:
     """An exception of user code, as data.
 
     Attributes:
-        txid: The batch that it failed.
+        txid: Txid of the batch that failed.
         level: Level of the component.
-        component: The component.
-        task: Index of its task.
-        error: The exception, pickled.
-        note: Where it happened, with the traceback.
+        component: Id of the component.
+        task: Index of the task.
+        error: The pickled exception.
+        note: Says where it was raised, with the traceback.
     """
 
     txid: int
@@ -226,7 +230,7 @@ class TaskFailure:
 
 @dataclass(frozen=True, slots=True)
 class WriteSet:
-    """What one task of a committer writes to one of its states."""
+    """The writes of one task of a committer to one of its states."""
 
     txid: int
     component: str
@@ -237,14 +241,14 @@ class WriteSet:
 
 @dataclass(slots=True)
 class Control:
-    """What concerns the whole run.
+    """Facts about a whole run, gathered from its stages.
 
     Attributes:
         failures: Exceptions of user code.
-        cuts: Where the emitters ended: (txid, partition) -> metadata.
-        contents: What the parts of a batch brought, by (txid, partition or task).
-        consumed: Makers of everything that was read.
-        tuples: Emitted tuples by (txid, component, stream).
+        cuts: Metadata of the positions where the emitters ended, by (txid, partition).
+        contents: Content of the parts of a batch, by (txid, partition or task).
+        consumed: Producers of all records that were read.
+        tuples: Number of emitted tuples, by (txid, component, stream).
         writes: Write sets of committers.
         kept: Bytes of the cut that the carrier keeps, by (txid, edge).
     """
@@ -258,7 +262,7 @@ class Control:
     kept: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def add(self, other: Control) -> None:
-        """Take over what another slot knows."""
+        """Add the facts that another stage gathered."""
         self.failures += other.failures
         self.cuts.update(other.cuts)
         self.contents.update(other.contents)
@@ -276,67 +280,71 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class StageManifest:
-    """What a (level, slot) tells one address.
+    """What one stage sent to one address.
 
     Attributes:
-        run: Tag of the jobs of its chain.
-        maker: Who tells it.
-        promised: How many envelopes the maker sent to this address, those that it passed on too.
-        failed_txid: Lowest txid that is known to have failed: skip it and all later ones.
-        fault: Why the whole run is lost, if it is: (recomputed, text).
-        control: What concerns the whole run, if this stamp carries it.
+        run: Tag of the job.
+        producer: The stage.
+        promised: Number of envelopes that the stage sent to this address. Envelopes that it only
+            passed on count too.
+        failed_txid: Lowest txid that is known to have failed; skip it and all later ones.
+        fault: If the whole run is lost: (whether a task was computed twice, text of the error).
+        control: Facts about the whole run, in the one manifest that carries them.
     """
 
     run: str
-    maker: Producer
+    producer: Producer
     promised: int
     failed_txid: int | None = None
     fault: tuple[bool, str] | None = None
     control: Control | None = None
 
     def seal(self) -> bytes:
-        """Return the record."""
-        return bytes((STAMP,)) + pack(self)
+        """Return the manifest as a record."""
+        return bytes((MANIFEST,)) + pack(self)
 
     @staticmethod
     def open(record: bytes) -> StageManifest:
-        """Read a record that starts with ``STAMP``."""
+        """Read a manifest: a record that starts with ``MANIFEST``."""
         return cast("StageManifest", loads(record[1:]))
 
 
-def raise_fault(stamps: Iterable[StageManifest]) -> None:
-    """Raise the fault that a stamp carries, if one does.
+def raise_fault(manifests: Iterable[StageManifest]) -> None:
+    """Raise the fault that one of the manifests carries, if there is one.
 
     Raises:
-        RecomputedError: A task was run twice; throw the run away.
+        RecomputedError: A task was computed twice; throw the run away.
         RunLostError: Envelopes were lost or doubled; throw the run away.
     """
-    for stamp in stamps:
-        if stamp.fault is not None:
-            recomputed, text = stamp.fault
+    for manifest in manifests:
+        if manifest.fault is not None:
+            recomputed, text = manifest.fault
             raise (RecomputedError if recomputed else RunLostError)(text)
 
 
 def fault_of(error: InfrastructureError) -> tuple[bool, str]:
-    """Return an error as the fault that a stamp carries."""
+    """Return an error in the form in which a manifest carries it."""
     return isinstance(error, RecomputedError), str(error)
 
 
-def one_run_each(makers: Iterable[Producer]) -> dict[tuple[Chain, int, int], int]:
-    """Return the task id of each (chain, level, slot).
+def one_run_each(producers: Iterable[Producer]) -> dict[tuple[Chain, int, int], int]:
+    """Check that each stage was computed by one task attempt.
+
+    Returns:
+        The task id of each (chain, level, slot).
 
     Raises:
-        RecomputedError: One of them has two: the attempt saw two runs of the same task.
+        RecomputedError: Records of two task attempts of the same stage were read.
     """
     seen: dict[tuple[Chain, int, int], int] = {}
-    for maker in sorted(makers):  # so that equal makers have an equal error
-        task_id = seen.setdefault((maker.chain, maker.level, maker.slot), maker.task_id)
-        if task_id != maker.task_id:
+    for producer in sorted(producers):  # sorted, so that the error does not depend on their order
+        task_id = seen.setdefault((producer.chain, producer.level, producer.slot), producer.task_id)
+        if task_id != producer.task_id:
             raise RecomputedError(
-                f"slot {maker.slot} of {maker.chain} level {maker.level} was computed twice; got "
-                f"results of task attempts {task_id} and {maker.task_id}; expected one; "
-                "was an executor lost?",
-                level=maker.level,
-                slot=maker.slot,
+                f"slot {producer.slot} of {producer.chain} level {producer.level} was computed "
+                f"twice; got results of task attempts {task_id} and {producer.task_id}; expected "
+                "one; was an executor lost?",
+                level=producer.level,
+                slot=producer.slot,
             )
     return seen

@@ -1,12 +1,11 @@
-"""Outbox: what one (level, slot) of one job sends: envelopes, and a stamp to every address.
+"""Inbox and Outbox: the envelopes that a stage receives, checked, and those that it sends.
 
-Where an envelope goes: to the slot of its receiving task if that works on the next level; else it
-stays in its own slot and is passed on, until the level before its target. Partial results end in
-the driver, and so does the cut when the commit phase runs there.
+The outbox sends envelopes, and a manifest to every address. An envelope goes to the slot of its
+receiving task if that task works on the next level. Otherwise it stays in its own slot, and the
+levels in between pass it on. Partial aggregates go to the driver. So does the cut, if the commit
+phase runs in the driver.
 
-Inbox: what one (level, slot) was sent, checked against the stamps before anything is done.
-
-Spreading: the tuples of a batch in the order of their slots and tasks.
+The inbox compares the envelopes with the manifests before any bolt runs.
 """
 
 from __future__ import annotations
@@ -36,55 +35,14 @@ from txtopo.stages.envelopes import (
     pieces,
     seal,
 )
-from txtopo.stages.program import Chain, PlannedComponent, PlannedEdge, Program, Run
+from txtopo.stages.program import PlannedComponent, PlannedEdge, Run
 from txtopo.stages.routing import EveryTask, OneTask, Route
-
-DRIVER = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StageContext:
-    """Where a stage function works.
-
-    Attributes:
-        program: The topology.
-        chain: The chain.
-        run: The run; in the commit chain of one attempt.
-        level: The level.
-        slot: The slot.
-        task_id: Id of the Spark task attempt.
-    """
-
-    program: Program
-    chain: Chain
-    run: Run
-    level: int
-    slot: int
-    task_id: int
-
-    @property
-    def maker(self) -> Producer:
-        """How this site signs what it makes."""
-        return Producer(self.chain, self.level, self.slot, self.task_id)
-
-    @property
-    def last(self) -> bool:
-        """Whether this is the last level of its chain."""
-        return self.level == len(self.program.levels_of(self.chain)) - 1
-
-    @property
-    def leaves_cut(self) -> bool:
-        """Whether the cut leaves from here for a commit phase in tasks."""
-        return self.last and self.chain == "processing" and not self.program.commit_in_driver
-
-    def tasks(self, tasks: int) -> range:
-        """Return the tasks that live in this slot, of a component with so many."""
-        return range(self.slot, tasks, self.program.slots_of(self.chain))
+from txtopo.stages.stage_context import DRIVER, ChainLevel, Record, StageContext
 
 
 @dataclass(slots=True)
 class _Parcel:
-    """What will be an envelope."""
+    """Tuples that wait to be sealed into one envelope."""
 
     segments: list[Segment] = field(default_factory=list)
     batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -92,48 +50,48 @@ class _Parcel:
 
 
 class Outbox:
-    """Collects what is sent, one attempt after the other.
+    """Makes the envelopes and manifests that a stage sends, one attempt after the other.
 
-    Envelopes become ready when they are large enough, and at the end of their attempt; the stage
+    Envelopes become ready when they are large enough and when their attempt ends. The stage
     function takes them with :meth:`ready`.
     """
 
-    def __init__(self, site: StageContext) -> None:
-        self._site = site
-        self._ready: list[tuple[int, bytes]] = []
+    def __init__(self, stage: StageContext) -> None:
+        self._stage = stage
+        self._ready: list[Record] = []
         self._promised: Counter[int] = Counter()
         self._kept: Counter[tuple[int, int]] = Counter()
         self._parcels: dict[tuple[int, int], _Parcel] = {}
         self._number = 0
-        self._attempt = site.run.attempts[0]
+        self._attempt = stage.run.attempts[0]
 
     def begin(self, attempt: TransactionAttempt) -> None:
-        """Go on to an attempt; the one before has ended."""
+        """Begin an attempt. The attempt before it must have ended."""
         assert not self._parcels
         self._attempt = attempt
 
     def end(self) -> None:
-        """Seal what is left of the attempt."""
+        """End the attempt: seal all tuples that still wait."""
         for key in list(self._parcels):
             self._seal(key)
 
-    def ready(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (address, envelope) of what is ready, and count it as sent."""
+    def ready(self) -> Iterator[Record]:
+        """Yield the envelopes that are ready, and count them as sent."""
         ready, self._ready = self._ready, []
         for address, record in ready:
             self._promised[address] += 1
             yield address, record
 
-    def relay(self, envelope: Envelope) -> tuple[int, bytes]:
-        """Return (address, envelope) of one that is only passing, and count it as sent."""
-        edge = self._site.program.edges[envelope.edge]
-        address = self._address(edge, envelope.to_slot, envelope.txid)
+    def relay(self, envelope: Envelope) -> Record:
+        """Return an envelope for a later level with its next address, and count it as sent."""
+        edge = self._stage.program.edges[envelope.edge]
+        address = self._stage.address_of(edge, envelope.to_slot, envelope.txid)
         self._promised[address] += 1
         self._weigh(edge, address, envelope.txid, envelope.record)
         return address, envelope.record
 
     def send(self, edge: PlannedEdge, sender: int, batch: pa.RecordBatch, route: Route) -> None:
-        """Send the tuples of a batch to the tasks that were chosen for them."""
+        """Send the tuples of a batch to the tasks that the router chose."""
         if isinstance(route, OneTask):
             slot = route.task % self._slots(edge)
             self.put(edge, slot, [Segment(sender, route.task, batch.num_rows)], batch)
@@ -146,10 +104,10 @@ class Outbox:
     def put(
         self, edge: PlannedEdge, to_slot: int, segments: list[Segment], batch: pa.RecordBatch
     ) -> None:
-        """Add tuples that go to one slot.
+        """Add tuples for one slot.
 
         Raises:
-            EmitError: One of them is too large to be moved.
+            EmitError: A tuple is too large to be moved.
         """
         for piece in pieces(batch, segments):
             check_size(edge.source, edge.stream, piece.batch)
@@ -162,36 +120,34 @@ class Outbox:
             parcel.batches.append(piece.batch)
             parcel.nbytes += nbytes
 
-    def stamps(
+    def manifests(
         self, control: Control, *, failed_txid: int | None, fault: tuple[bool, str] | None
-    ) -> Iterator[tuple[int, bytes]]:
-        """Yield (address, stamp) for every address that this site sends to."""
-        site = self._site
+    ) -> Iterator[Record]:
+        """Yield a manifest for every address that this stage sends to.
+
+        Args:
+            control: Facts about the whole run. Only the first manifest carries them: to slot 0, and
+                from the last level to the driver.
+            failed_txid: Lowest txid that is known to have failed.
+            fault: Why the whole run is lost, if it is.
+        """
+        stage = self._stage
         control.kept.update(self._kept)
-        for address in self._addresses():
-            carries = address == (DRIVER if site.last else 0)
+        for address in stage.addresses:
             yield (
                 address,
                 StageManifest(
-                    run=site.run.tag_of(site.chain),
-                    maker=site.maker,
+                    run=stage.tag,
+                    producer=stage.producer,
                     promised=self._promised[address],
                     failed_txid=failed_txid,
                     fault=fault,
-                    control=control if carries else None,
+                    control=control if address == stage.addresses[0] else None,
                 ).seal(),
             )
 
-    def _addresses(self) -> range:
-        site = self._site
-        if not site.last:
-            return range(site.program.slots_of(site.chain))
-        if site.leaves_cut:
-            return range(1 + len(site.run.attempts) * site.program.slots)
-        return range(DRIVER, DRIVER + 1)
-
     def _slots(self, edge: PlannedEdge) -> int:
-        return self._site.program.slots_of(edge.chain or self._site.chain)
+        return self._stage.program.slots_of(edge.chain or self._stage.chain)
 
     def _spread(
         self,
@@ -205,7 +161,7 @@ class Outbox:
         try:
             ordered = batch.take(pa.array(order if rows is None else rows[order]))
         except pa.ArrowInvalid:
-            # A grouping that picks many tasks for each tuple: the copies outgrow a column.
+            # The grouping chose many tasks for each tuple, and the copies exceed a column.
             assert rows is not None
             half = len(tasks) // 2
             self._spread(edge, sender, batch, tasks[:half], rows[:half])
@@ -218,7 +174,7 @@ class Outbox:
         parcel, (edge_index, to_slot) = self._parcels.pop(key), key
         batches, attempt = parcel.batches, self._attempt
         record = seal(
-            self._site.maker,
+            self._stage.producer,
             self._number,
             to_slot=to_slot,
             edge=edge_index,
@@ -227,31 +183,22 @@ class Outbox:
             batch=batches[0] if len(batches) == 1 else pa.concat_batches(batches),
         )
         self._number += 1
-        edge = self._site.program.edges[edge_index]
-        address = self._address(edge, to_slot, attempt.txid)
+        edge = self._stage.program.edges[edge_index]
+        address = self._stage.address_of(edge, to_slot, attempt.txid)
         self._weigh(edge, address, attempt.txid, record)
         self._ready.append((address, record))
 
     def _weigh(self, edge: PlannedEdge, address: int, txid: int, record: bytes) -> None:
-        """Count what waits with the carrier for the commit phase; the driver sees the rest."""
-        if self._site.leaves_cut and address != DRIVER:
+        """Count the bytes that the carrier keeps for the commit phase; the driver sees the rest."""
+        if self._stage.sends_cut and address != DRIVER:
             self._kept[txid, edge.index] += len(record)
-
-    def _address(self, edge: PlannedEdge, to_slot: int, txid: int) -> int:
-        site = self._site
-        if not site.last:
-            next_level = edge.chain == site.chain and edge.level == site.level + 1
-            return to_slot if next_level else site.slot
-        if edge.chain is None or not site.leaves_cut:
-            return DRIVER
-        run_index = txid - site.run.attempts[0].txid
-        return 1 + run_index * site.program.slots + to_slot
 
 
 NOWHERE = -1
+"""The sender of an envelope that cannot belong to a stage."""
 
-Level = tuple[Chain, int]
-"""A level of a chain."""
+SenderOf = Callable[[Envelope], int]
+"""Returns the slot that sent an envelope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,54 +212,59 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Envelopes and stamps, told apart."""
+    """The envelopes and manifests among the records that a stage or the driver received."""
 
     envelopes: list[Envelope]
-    stamps: list[StageManifest]
+    manifests: list[StageManifest]
 
     @classmethod
     def read(cls, records: Iterable[bytes]) -> Records:
-        """Read the headers of records, in any order."""
+        """Read the headers of records. Their order does not matter."""
         read = cls([], [])
         for record in records:
             if record[0] == ENVELOPE:
                 read.envelopes.append(open_envelope(record))
             else:
-                read.stamps.append(StageManifest.open(record))
+                read.manifests.append(StageManifest.open(record))
         return read
 
-    def makers(self) -> set[Producer]:
-        """Return everyone who made one of them."""
-        return {stamp.maker for stamp in self.stamps} | {each.maker for each in self.envelopes}
+    def producers(self) -> set[Producer]:
+        """Return the producers of all envelopes and manifests."""
+        producers = {manifest.producer for manifest in self.manifests}
+        return producers | {envelope.producer for envelope in self.envelopes}
 
-    def check(self, run: Run, above: Level, slots: int, sender: Callable[[Envelope], int]) -> None:
-        """Check that these are all records of a run and nothing else, each once.
+    def check(
+        self, run: Run, above: ChainLevel, slots: int, sender: Callable[[Envelope], int]
+    ) -> None:
+        """Check that these are all records that a level sent, each of them once, and no others.
 
         Args:
             run: The run.
             above: The level that sent them.
-            slots: How many slots sent a stamp.
-            sender: Slot that an envelope came from; ``NOWHERE`` if it cannot belong here.
+            slots: Number of slots of that level; each sends one manifest.
+            sender: Returns the slot that an envelope came from, or ``NOWHERE`` if the envelope
+                cannot belong here.
 
         Raises:
-            RecomputedError: A task was run twice.
-            RunLostError: A record was lost or doubled, or is of another run.
+            RecomputedError: A task was computed twice; throw the run away.
+            RunLostError: A record is missing, doubled or from another run; throw the run away.
         """
-        one_run_each(self.makers())
-        promised = {stamp.maker.slot: stamp.promised for stamp in self.stamps}
-        if len(self.stamps) != slots or len(promised) != slots:
-            found = sorted(stamp.maker.slot for stamp in self.stamps)
-            raise _lost(f"stamps of slots {found}", f"one of each slot from 0 to {slots - 1}")
+        one_run_each(self.producers())
+        promised = {manifest.producer.slot: manifest.promised for manifest in self.manifests}
+        if len(self.manifests) != slots or len(promised) != slots:
+            found = sorted(manifest.producer.slot for manifest in self.manifests)
+            raise _lost(f"manifests of slots {found}", f"one of each slot from 0 to {slots - 1}")
         identities = {each.identity for each in self.envelopes}
         foreign = [str(each) for each in identities - {attempt.order for attempt in run.attempts}]
         tag = run.tag_of(above[0])
-        foreign += {stamp.run for stamp in self.stamps if stamp.run != tag}
-        foreign += {str(each) for each in {stamp.maker[:2] for stamp in self.stamps} - {above}}
+        foreign += {manifest.run for manifest in self.manifests if manifest.run != tag}
+        levels = {manifest.producer[:2] for manifest in self.manifests}
+        foreign += {str(each) for each in levels - {above}}
         if foreign:
             raise _lost(
                 f"records of {', '.join(sorted(foreign))}", f"records of run {tag}, {above}"
             )
-        if len({(each.maker, each.number) for each in self.envelopes}) != len(self.envelopes):
+        if len({(each.producer, each.number) for each in self.envelopes}) != len(self.envelopes):
             raise _lost("an envelope twice", "each once")
         arrived = Counter(sender(each) for each in self.envelopes)
         strays = arrived.keys() - promised.keys()
@@ -332,36 +284,38 @@ def _lost(got: str, expected: str) -> RunLostError:
 
 
 class Inbox:
-    """The checked envelopes of one site, by attempt and edge."""
+    """The checked envelopes that one stage received, by attempt and edge."""
 
-    def __init__(self, site: StageContext, records: Records) -> None:
-        self._site = site
+    def __init__(self, stage: StageContext, records: Records) -> None:
+        self._stage = stage
         self._by_edge: dict[tuple[int, int], list[Envelope]] = {}
         self._passing: dict[int, list[Envelope]] = {}
         for envelope in records.envelopes:
-            edge = site.program.edges[envelope.edge]
-            if edge.chain == site.chain and edge.level == site.level:
+            edge = stage.program.edges[envelope.edge]
+            if edge.chain == stage.chain and edge.level == stage.level:
                 self._by_edge.setdefault((envelope.txid, envelope.edge), []).append(envelope)
             else:
                 self._passing.setdefault(envelope.txid, []).append(envelope)
 
     def passing(self, txid: int) -> list[Envelope]:
-        """Return the envelopes for later levels, and forget them."""
+        """Return the envelopes for later levels, and remove them."""
         return self._passing.pop(txid, [])
 
     def arrivals(self, txid: int, component: PlannedComponent) -> dict[int, list[Arrival]]:
-        """Return what each task of a component gets, in canonical order, and forget it.
+        """Return the tuples for each task of a component, in canonical order, and remove them.
 
-        The order of the tuples of a task is by sending component, stream and sending task, then
-        as they were emitted: it does not depend on slots, chunks or the order of arrival.
+        The tuples of a task are sorted by sending component, stream and sending task, and then in
+        the order in which they were emitted. The number of slots, the size of envelopes and the
+        order of arrival do not matter.
         """
-        arrivals: dict[int, list[Arrival]] = {t: [] for t in self._site.tasks(component.tasks)}
+        arrivals: dict[int, list[Arrival]] = {t: [] for t in self._stage.tasks(component.tasks)}
         for index in component.inputs:
-            edge = self._site.program.edges[index]
+            edge = self._stage.program.edges[index]
             envelopes = self._by_edge.pop((txid, index), [])
-            envelopes.sort(key=lambda each: (each.maker.slot, each.number))
+            envelopes.sort(key=lambda each: (each.producer.slot, each.number))
             found = [piece for each in envelopes for piece in _cut(edge, each, list(arrivals))]
-            # Stable, and a sending task lives in one slot: its tuples stay as they were emitted.
+            # The sort is stable and a sending task lives in one slot, so the tuples of a sender
+            # stay in the order in which they were emitted.
             found.sort(key=lambda piece: piece[1].sender)
             for task, arrival in found:
                 arrivals[task].append(arrival)
@@ -377,30 +331,23 @@ def _cut(edge: PlannedEdge, envelope: Envelope, tasks: list[int]) -> Iterator[tu
         start += segment.tuples
 
 
-def level_above(site: StageContext) -> Level:
-    """Return the level that sends to a site; what the commit phase begins with is the cut."""
-    if site.level or site.chain == "processing":
-        return site.chain, site.level - 1
-    return "processing", len(site.program.levels_of("processing")) - 1
+def sender_at(stage: StageContext) -> SenderOf:
+    """Return a function that says which slot of the level above sent an envelope to *stage*.
 
-
-def sender_at(site: StageContext) -> Callable[[Envelope], int]:
-    """Return the rule which slot of the level before an envelope came from.
-
-    Envelopes stay in the slot that made them until they are sent to the slot of their receiver.
-    Those of the cut have got there before the commit phase begins, and stay there.
+    An envelope stays in the slot that made it until it is sent to the slot of its receiver. An
+    envelope of the cut is in the slot of its receiver before the commit phase begins.
     """
 
     def sender(envelope: Envelope) -> int:
-        arrived = envelope.maker.chain != site.chain and site.level > 0
-        return site.slot if arrived else envelope.maker.slot
+        arrived = envelope.producer.chain != stage.chain and stage.level > 0
+        return stage.slot if arrived else envelope.producer.slot
 
     return sender
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What goes to one slot: consecutive tuples of the ordered batch."""
+    """The tuples for one slot: consecutive tuples of a batch that was sorted by slot."""
 
     slot: int
     start: int
@@ -411,16 +358,16 @@ class Share:
 def spread(
     tasks: npt.NDArray[np.int64], count: int, slots: int, sender: int
 ) -> tuple[npt.NDArray[np.int64], list[Share]]:
-    """Sort tuples by slot and task, in their order within a task, and cut at the slots.
+    """Sort tuples by slot and task, and divide them among the slots. The sort is stable.
 
     Args:
         tasks: Receiving task of each tuple.
-        count: How many tasks the bolt has; task i is in slot ``i mod slots``.
-        slots: How many slots there are.
+        count: Number of tasks of the bolt; task i is in slot ``i mod slots``.
+        slots: Number of slots.
         sender: Sending task.
 
     Returns:
-        The order, and what goes to each slot that gets something.
+        The order of the tuples, and a share for each slot that gets any.
     """
     ranked = sorted(range(count), key=lambda task: (task % slots, task))
     rank = np.empty(count, dtype=np.int32)

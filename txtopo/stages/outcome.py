@@ -1,11 +1,12 @@
-"""Outcome: what the driver learns from the records of a job.
+"""Outcome: the driver's judgement of a run and of a commit phase, from the records it received.
 
-A run loses what comes after its first failure, and keeps what is before. The metadata of a batch is
-complete only here: where its emitters ended is merged over all tasks, and carried forward for
-partitions that emitted nothing; what they brought is compared with what is known of the txid, and a
-batch that is another one counts as failed (:mod:`txtopo.stages.content`).
+A run keeps the batches before its first failure and loses the rest. The metadata of a batch becomes
+complete here: the positions where its emitters ended are merged over all tasks, and a partition
+that emitted nothing keeps its position. The content of a batch is compared with that of the first
+attempt at the same txid. A batch with other content counts as failed
+(:mod:`txtopo.stages.replays`).
 
-Committing: the commit chain of one batch in the driver, without a job.
+If the commit phase runs in the driver, :func:`commit_in_driver` runs it, without a job.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConflictingWritesError, NonRepeatableBatch
 from txtopo.metadata import BatchMetadata, Json
-from txtopo.stages.content import check_replay
 from txtopo.stages.envelopes import (
     Control,
     Envelope,
@@ -27,24 +27,26 @@ from txtopo.stages.envelopes import (
 )
 from txtopo.stages.mailboxes import NOWHERE, Records
 from txtopo.stages.program import Chain, Program, Run
-from txtopo.stages.stages import run_stage
+from txtopo.stages.replays import check_replay
+from txtopo.stages.stage import run_stage
+from txtopo.stages.stage_context import RunLevel
 from txtopo.stages.tasks import StateOpener
 from txtopo.stages.user_errors import error_of
 from txtopo.state.backend import Key, Puts, Values
 from txtopo.topology.component import Role
 
 Tuples = Mapping[str, Mapping[str, int]]
-"""Emitted tuples by component and stream."""
+"""Number of emitted tuples by component and stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedBatch:
-    """The first batch of a run that user code failed.
+    """The first batch of a run that failed, because user code raised an exception.
 
     Attributes:
-        attempt: Its attempt.
-        error: The exception, with a note of where it happened.
-        component: The component that raised it.
+        attempt: The attempt at the batch.
+        error: The exception, with a note that says where it was raised.
+        component: Id of the component that raised it.
     """
 
     attempt: TransactionAttempt
@@ -54,19 +56,18 @@ class FailedBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """A processed batch.
+    """A batch that was processed successfully.
 
     Attributes:
-        attempt: Its attempt.
-        metadata: Its metadata, complete.
-        cut: Envelopes for a commit phase in the driver.
-        partials: Envelopes of partial results by ``PersistentAggregate``.
-        tuples: How many tuples were emitted.
-        bytes_by_stream: How much of it came to the driver and waits there, by
-            ``component/stream``.
-        makers: Who made what it consists of.
-        kept_bytes_by_stream: How much of the cut the carrier keeps for a commit phase in tasks,
-            wherever it keeps it; empty when the commit phase runs in the driver.
+        attempt: The attempt at the batch.
+        metadata: The complete metadata of the batch.
+        cut: The envelopes for a commit phase in the driver.
+        partials: The envelopes with partial aggregates, by id of the ``PersistentAggregate``.
+        tuples: Number of emitted tuples.
+        bytes_by_stream: Bytes of the batch that wait in the driver, by ``component/stream``.
+        producers: The producers of all records of the batch.
+        kept_bytes_by_stream: Bytes of the cut that the carrier keeps for a commit phase in tasks,
+            by ``component/stream``. Empty if the commit phase runs in the driver.
     """
 
     attempt: TransactionAttempt
@@ -75,13 +76,18 @@ class BatchOutcome:
     partials: Mapping[str, tuple[bytes, ...]]
     tuples: Tuples
     bytes_by_stream: Mapping[str, int]
-    makers: frozenset[Producer]
+    producers: frozenset[Producer]
     kept_bytes_by_stream: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What came of a run: its leading batches that are processed, and the failure behind them."""
+    """The outcome of a run.
+
+    Attributes:
+        processed: The batches before the first failure; all batches if there was none.
+        failure: The first failure.
+    """
 
     processed: tuple[BatchOutcome, ...]
     failure: FailedBatch | None
@@ -89,14 +95,14 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
-    """What came of the commit phase of a batch.
+    """The outcome of the commit phase of a batch. Nothing is written to a state yet.
 
     Attributes:
-        failure: What failed it; the rest then means nothing.
-        writes: What committers wrote, by (component, name of the state); a state that no
-            transaction was opened on is missing.
-        partials: Further partial results by ``PersistentAggregate``.
-        tuples: How many tuples were emitted.
+        failure: The failure of the batch. If there is one, ignore the other attributes.
+        writes: The writes of the committers, by (component, name of the state). A state without a
+            transaction is missing.
+        partials: Envelopes with further partial aggregates, by id of the ``PersistentAggregate``.
+        tuples: Number of emitted tuples.
     """
 
     failure: FailedBatch | None
@@ -106,13 +112,13 @@ class CommitOutcome:
 
 
 def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
-    """Say what came of a processed run.
+    """Return the outcome of a run, from the records that its job sent to the driver.
 
     Raises:
-        RecomputedError: A task was run twice; throw the run away.
+        RecomputedError: A task was computed twice; throw the run away.
         RunLostError: Records were lost or doubled; throw the run away.
     """
-    read, control, makers = _read(program, "processing", run, records)
+    read, control, producers = _read(program, "processing", run, records)
     failure = _first_failure(run, control.failures)
     by_txid: dict[int, list[Envelope]] = {attempt.txid: [] for attempt in run.attempts}
     for envelope in read.envelopes:
@@ -135,15 +141,15 @@ def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
             partials=_partials(program, envelopes),
             tuples=_tuples(control, attempt.txid),
             bytes_by_stream=_by_stream(program, ((e.edge, len(e.record)) for e in envelopes)),
-            makers=makers,
+            producers=producers,
             kept_bytes_by_stream=_by_stream(program, _kept(control, attempt.txid)),
         )
         processed.append(outcome)
     return RunOutcome(tuple(processed), failure)
 
 
-def frames_alone(run: Run) -> RunOutcome:
-    """Return what came of a run whose batches are in Spark alone: there are no envelopes."""
+def outcome_without_envelopes(run: Run) -> RunOutcome:
+    """Return the outcome of a run whose batches are only DataFrames, and which did not fail."""
     pairs = zip(run.attempts, run.metadata, strict=True)
     return RunOutcome(
         tuple(BatchOutcome(each, planned, (), {}, {}, {}, frozenset()) for each, planned in pairs),
@@ -154,21 +160,22 @@ def frames_alone(run: Run) -> RunOutcome:
 def judge_commit(
     program: Program, batch: BatchOutcome, run: Run, records: Iterable[bytes]
 ) -> CommitOutcome:
-    """Say what came of the commit phase of a processed batch.
+    """Return the outcome of the commit phase of a batch, from the records sent to the driver.
 
     Args:
         program: The topology.
-        batch: The batch, as its run left it.
-        run: The run of this batch alone: ``run.only(attempt)``.
-        records: What the commit chain left for the driver.
+        batch: The batch, as it was judged with its run.
+        run: The run of only this attempt: ``run.only(attempt)``.
+        records: The records that the commit phase sent to the driver.
 
     Raises:
-        RecomputedError: The cut was computed again after the run was judged; throw it away.
+        RecomputedError: The cut was computed again after the run was judged; throw the attempt
+            away.
         RunLostError: Records were lost or doubled; throw the attempt away.
-        ConflictingWritesError: Two tasks wrote the same key.
+        ConflictingWritesError: Two tasks wrote the same key; mend the topology.
     """
-    read, control, makers = _read(program, "commit", run, records)
-    one_run_each([*batch.makers, *makers])
+    read, control, producers = _read(program, "commit", run, records)
+    one_run_each([*batch.producers, *producers])
     return CommitOutcome(
         failure=_first_failure(run, control.failures),
         writes=_writes(control),
@@ -181,20 +188,20 @@ def _read(
     program: Program, chain: Chain, run: Run, records: Iterable[bytes]
 ) -> tuple[Records, Control, frozenset[Producer]]:
     read = Records.read(records)
-    raise_fault(read.stamps)
+    raise_fault(read.manifests)
     last = (chain, len(program.levels_of(chain)) - 1)
     read.check(run, last, program.slots_of(chain), lambda envelope: _sender(envelope, chain))
     control = Control()
-    for stamp in read.stamps:
-        if stamp.control is not None:
-            control.add(stamp.control)
-    makers = frozenset(control.consumed | read.makers())
-    one_run_each(makers)
-    return read, control, makers
+    for manifest in read.manifests:
+        if manifest.control is not None:
+            control.add(manifest.control)
+    producers = frozenset(control.consumed | read.producers())
+    one_run_each(producers)
+    return read, control, producers
 
 
 def _sender(envelope: Envelope, chain: Chain) -> int:
-    return envelope.maker.slot if envelope.maker.chain == chain else NOWHERE
+    return envelope.producer.slot if envelope.producer.chain == chain else NOWHERE
 
 
 def _first_failure(run: Run, failures: list[TaskFailure]) -> FailedBatch | None:
@@ -206,7 +213,7 @@ def _first_failure(run: Run, failures: list[TaskFailure]) -> FailedBatch | None:
 
 
 def _metadata(program: Program, run: Run, control: Control) -> list[BatchMetadata]:
-    """Return the metadata of each attempt, with where its emitters ended."""
+    """Return the metadata of each attempt, with the positions where its emitters ended."""
     if program.components[program.spout_id].role.plans_batches:
         return list(run.metadata)
     opaque = program.components[program.spout_id].role is Role.OPAQUE_SPOUT
@@ -261,7 +268,7 @@ def _writes(control: Control) -> dict[tuple[str, str], Puts]:
     """Return the write sets of all tasks, merged by state.
 
     Raises:
-        ConflictingWritesError: Two tasks wrote the same key.
+        ConflictingWritesError: Two tasks wrote the same key; mend the topology.
     """
     merged: dict[tuple[str, str], dict[Key, Values | None]] = {}
     for each in sorted(control.writes, key=lambda w: (w.component, w.state, w.task)):
@@ -283,12 +290,12 @@ def _writes(control: Control) -> dict[tuple[str, str], Puts]:
 def commit_in_driver(
     program: Program, batch: BatchOutcome, run: Run, states: StateOpener
 ) -> CommitOutcome:
-    """Run the commit chain of a processed batch here.
+    """Run the commit phase of a batch in this process.
 
     Args:
-        program: The topology, whose commit phase runs in the driver.
-        batch: The batch, as its run left it.
-        run: The run of this batch alone: ``run.only(attempt)``.
+        program: The topology. Its commit phase must run in the driver.
+        batch: The batch, as it was judged with its run.
+        run: The run of only this attempt: ``run.only(attempt)``.
         states: Opens the states of the committers.
     """
     assert program.commit_in_driver
@@ -296,13 +303,7 @@ def commit_in_driver(
         return CommitOutcome(None, {}, {}, {})
     records: Iterable[bytes] = batch.cut
     for level in range(len(program.commit)):
-        records = _records(program, run, level, records, states)
+        # No task is computed twice here, so all of them may have the same id.
+        stage = RunLevel("commit", run, level).in_slot(program, slot=0, task_id=0)
+        records = [record for _, record in run_stage(stage, records, states)]
     return judge_commit(program, batch, run, records)
-
-
-def _records(
-    program: Program, run: Run, level: int, records: Iterable[bytes], states: StateOpener
-) -> Iterator[bytes]:
-    # Nothing is computed twice here, so one task id does.
-    stage = run_stage(program, "commit", run, level, 0, 0, list(records), states)
-    return (record for _, record in stage)

@@ -1,8 +1,8 @@
-"""Pickling of user code; the only file of the planning that does it.
+"""Pickling of user code. No other file of the stages pickles.
 
-A bolt may be defined in ``__main__`` or in a notebook cell, so it travels by value where its
-module cannot be imported: that is what cloudpickle is for, and PySpark ships one. What is pickled
-here goes from the driver to its own workers and back, never into a store or ZooKeeper.
+A bolt may be defined in ``__main__`` or in a notebook cell, where workers cannot import its class.
+So the class is pickled by value, with the cloudpickle of PySpark. Pickles are only sent between the
+driver and its own workers. They are never written to a store or to ZooKeeper.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def dumps(value: object) -> bytes:
-    """Pickle an object, its class too if that cannot be imported elsewhere."""
+    """Pickle an object, and its class if workers cannot import it."""
     from pyspark import cloudpickle
 
     pickled: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
@@ -20,10 +20,10 @@ def dumps(value: object) -> bytes:
 
 
 def loads(pickled: bytes) -> Any:
-    """Return a fresh copy of what :func:`dumps` took."""
+    """Unpickle an object that :func:`dumps` or :func:`pack` pickled."""
     return pickle.loads(pickled)  # noqa: S301 - made by this program's own driver or workers
 
 
 def pack(value: object) -> bytes:
-    """Pickle an object of txtopo's own; ten times faster than :func:`dumps`."""
+    """Pickle an object of txtopo's own classes. This is ten times faster than :func:`dumps`."""
     return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)

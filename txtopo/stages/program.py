@@ -1,21 +1,20 @@
-"""Program: a topology compiled for the stage functions; travels to every worker.
+"""Program: a topology compiled for its stages. It is sent to every worker.
 
-A *chain* is the processing phase of a run or the commit phase of one txid. A chain is a line of
-levels with one shuffle between two of them: a component stands at its longest distance from the
-start of its chain, and what is sent further than one level is passed on by the slots in between.
-Tasks live in slots: task i in slot ``i mod slots``.
+A *chain* is the processing phase of a run, or the commit phase of one txid. A chain has *levels*,
+with one shuffle between two of them. The level of a component is its longest distance from the
+start of its chain. Tuples for a component more than one level away are passed on by the slots in
+between. Task i lives in slot ``i mod slots``.
 
-A ``PersistentAggregate`` has no tasks. What is sent to it is combined by its senders, and the
-partial results go to the driver.
+A ``PersistentAggregate`` has no tasks. Its rows are combined where they are emitted, and the
+partial aggregates go to the driver.
 
-FramePlan: the part of a topology that Spark computes as plans, without envelopes.
+A DataFrame spout and its DataFrame bolts have no tasks either: each is a plan that the driver makes
+and Spark computes (:class:`FramePlan`). If another bolt subscribes to one of them, its rows are
+divided into chunks, and the first level of the processing phase emits them into envelopes. From
+there on they are tuples like any others. The DataFrames for DataFrame committers stay in Spark, and
+so do those for aggregates whose store takes DataFrames.
 
-The DataFrame spout and the DataFrame bolts are a plan each, made in the driver. Where another bolt
-subscribes to one of them, its rows are cut into chunks, and these are emitted into envelopes by the
-first level of the processing phase: from there on everything is as with any other source. What is
-kept for DataFrame committers, and for aggregates whose store takes frames, stays in Spark.
-
-A run: consecutive attempts that one job processes.
+A :class:`Run` is what a program is applied to: consecutive attempts that one job processes.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ Levels = tuple[tuple[str, ...], ...]
 
 
 class TopologyGraph(Protocol):
-    """What is compiled: a :class:`~txtopo.topology.graph.Graph`."""
+    """The topology to compile: a :class:`~txtopo.topology.graph.Graph`."""
 
     @property
     def id(self) -> str:
@@ -56,17 +55,17 @@ class TopologyGraph(Protocol):
 
     @property
     def spout(self) -> Component:
-        """Its spout."""
+        """The spout of the topology."""
         ...
 
     @property
     def components(self) -> Mapping[str, Component]:
-        """All components, sources before those who subscribe to them."""
+        """All components; a source comes before the components that subscribe to it."""
         ...
 
     @property
     def committing(self) -> frozenset[str]:
-        """Ids of the committers and of all that hangs below them."""
+        """Ids of the committers and of all components below them."""
         ...
 
     def edges(self) -> tuple[Edge, ...]:
@@ -76,19 +75,19 @@ class TopologyGraph(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannedEdge:
-    """A stream on its way to a bolt.
+    """A subscription of a bolt to a stream.
 
     Attributes:
-        index: Its number, which stands for it in envelopes.
+        index: Number of the edge, which envelopes contain.
         source: Id of the component that emits.
         stream: Name of its stream.
         target: Id of the bolt.
         fields: Fields of the stream.
-        grouping: How tuples are shared; one of the user's own as pickled bytes.
-        tasks: How many tasks the bolt has.
+        grouping: The grouping; a user's own one as pickled bytes.
+        tasks: Number of tasks of the bolt.
         chain: Chain of the bolt; None for a ``PersistentAggregate``, which lives in the driver.
         level: Level of the bolt in that chain.
-        schema: What an envelope of it holds.
+        schema: Schema of the record batches in envelopes.
     """
 
     index: int
@@ -105,19 +104,19 @@ class PlannedEdge:
 
 @dataclass(frozen=True, slots=True)
 class PlannedComponent:
-    """A spout or bolt, ready for its tasks.
+    """A spout or bolt, with all that its tasks need.
 
     Attributes:
-        id: Its id.
-        role: What it is.
-        tasks: How many tasks it has.
-        prototype: The user's object, pickled: a fresh copy is one ``loads``.
-        streams: Its declared outputs.
-        schemas: The same as Arrow schemas.
+        id: Id of the component.
+        role: Role of the component.
+        tasks: Number of its tasks.
+        prototype: The user's object, pickled. Each task unpickles a fresh copy.
+        streams: Its output streams.
+        schemas: Arrow schemas of its output streams.
         inputs: Numbers of the edges that lead to it, in canonical order.
         outputs: Numbers of the edges that leave each of its streams.
-        states: Its states, where its tasks open them themselves.
-        compared: Whether what it emits is compared with what it brought before.
+        states: Its states, if its tasks open them themselves; otherwise empty.
+        compared: Whether replays are compared with the first attempt.
     """
 
     id: str
@@ -134,20 +133,21 @@ class PlannedComponent:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Everything that a stage function needs to know about a topology. Picklable.
+    """Everything that a stage needs to know about a topology. Picklable.
 
     Attributes:
         topology_id: Id of the topology.
         spout_id: Id of its spout.
         config: The settings, without secrets.
-        slots: Spark partitions that host the tasks.
+        slots: Number of slots that host the tasks.
         components: All components that have tasks.
-        aggregations: What is combined for each ``PersistentAggregate``.
+        aggregations: How rows are combined for each ``PersistentAggregate``.
         edges: All edges, by number.
-        processing: Component ids by level, from the spout on.
-        commit: Component ids by level of the commit phase; empty if there are only aggregates.
+        processing: Ids of the components on each level of the processing phase.
+        commit: Ids of the components on each level of the commit phase. Empty if no component
+            with tasks commits.
         commit_in_driver: Whether the commit phase runs in the driver, in one slot.
-        frames: What Spark computes as plans; None if the spout is no DataFrame spout.
+        frames: The part that Spark runs as DataFrame plans; None without a DataFrame spout.
     """
 
     topology_id: str
@@ -167,7 +167,7 @@ class Program:
         return self.processing if chain == "processing" else self.commit
 
     def slots_of(self, chain: Chain) -> int:
-        """Return how many slots a chain has."""
+        """Return the number of slots of a chain."""
         return 1 if chain == "commit" and self.commit_in_driver else self.slots
 
 
@@ -206,14 +206,14 @@ def compile_program(graph: TopologyGraph, config: Config, slots: int) -> Program
 
 
 def _has_tasks(component: Component, frames: FramePlan | None) -> bool:
-    """Whether a component works on envelopes: a plan does where it emits into them."""
+    """Return whether a component has tasks. A DataFrame plan has some if it emits envelopes."""
     if frames is not None and component.role.frame:
         return component.role.spout or component.id in frames.emitting
     return not _aggregate(component)
 
 
 def _processing_depths(graph: TopologyGraph, working: Mapping[str, Component]) -> dict[str, int]:
-    """Return the level of each component: its distance from the spout, or from the plans."""
+    """Return the level of each component: its distance from the spout or the DataFrame plans."""
     depths: dict[str, int] = {}
     for id, component in working.items():
         if id not in graph.committing:
@@ -227,7 +227,7 @@ def _aggregate(component: Component) -> bool:
 
 
 def _repeatable(component: Component) -> bool:
-    """Whether it is a spout that promises to bring the same batch again."""
+    """Return whether a component is a spout that promises to replay the same batch."""
     if component.role is Role.TRANSACTIONAL_SPOUT:
         return bool(getattr(component.prototype, "repeatable", True))
     return component.role is Role.PARTITIONED_SPOUT
@@ -296,7 +296,7 @@ def _component(
     return PlannedComponent(
         id=component.id,
         role=component.role,
-        # Each slot emits what it gets of a frame.
+        # Each slot emits the rows of a DataFrame that come to it.
         tasks=slots if component.role.frame else component.parallelism,
         prototype=dumps(component.prototype),
         streams=dict(streams),
@@ -310,23 +310,20 @@ def _component(
     )
 
 
-if TYPE_CHECKING:
-    pass
-
 Kind = Literal["count", "add", "min", "max"]
 
 
 @dataclass(frozen=True, slots=True)
 class FrameStep:
-    """One plan.
+    """A component that is a DataFrame plan.
 
     Attributes:
         id: Id of the component.
-        prototype: The user's object, pickled: a fresh copy is one ``loads``.
-        sources: Ids of the components whose frames it takes; none for the spout.
-        fields: What it emits; None for a committer.
+        prototype: The user's object, pickled. Each batch unpickles a fresh copy.
+        sources: Ids of the components whose DataFrames it reads; none for the spout.
+        fields: Fields of its output; None for a committer.
         states: Names of its states.
-        shared: Whether several read its frame, so that it is computed once and kept meanwhile.
+        shared: Whether its DataFrame is read more than once, and therefore cached.
     """
 
     id: str
@@ -339,14 +336,15 @@ class FrameStep:
 
 @dataclass(frozen=True, slots=True)
 class FrameAggregate:
-    """A ``PersistentAggregate`` that Spark groups, since its store takes frames.
+    """A ``PersistentAggregate`` that Spark computes with ``groupBy``; its store takes DataFrames.
 
     Attributes:
-        id: Its id, which is the name of its state too.
-        sources: Ids of the components whose frames it takes.
+        id: Id of the component, which is also the name of its state.
+        sources: Ids of the components whose DataFrames it reads.
         key: Names of the key fields.
-        columns: Value column -> (what is computed, input field, stored type).
-        retracted: Name of the field that says which rows are taken back; None if none are.
+        columns: (kind of aggregate, input field, stored type) of each value column.
+        retracted: Name of the input field that says whether a row is retracted; None if there is
+            none.
     """
 
     id: str
@@ -358,12 +356,12 @@ class FrameAggregate:
 
 @dataclass(frozen=True, slots=True)
 class FramePlan:
-    """All plans of a topology.
+    """The part of a topology that Spark runs as DataFrame plans, without envelopes.
 
     Attributes:
-        steps: The spout and the DataFrame bolts, sources first.
-        emitting: Ids of those whose rows become envelopes, in this order.
-        aggregates: The aggregates that Spark groups.
+        steps: The DataFrame spout and the DataFrame bolts, sources first.
+        emitting: Ids of the steps whose rows become envelopes. Chunks contain the index in it.
+        aggregates: The aggregates that Spark computes.
     """
 
     steps: tuple[FrameStep, ...]
@@ -371,12 +369,12 @@ class FramePlan:
     aggregates: tuple[FrameAggregate, ...]
 
     def takes(self, target: str) -> bool:
-        """Return whether a component gets frames, and so no envelopes."""
+        """Return whether a component reads DataFrames, and therefore no envelopes."""
         return target in {each.id for each in self.steps} | {each.id for each in self.aggregates}
 
 
 def frame_plan(graph: TopologyGraph) -> FramePlan | None:
-    """Return the plans of a topology, or None if its spout is of another kind."""
+    """Return the DataFrame plans of a topology, or None if its spout is no DataFrame spout."""
     if not graph.spout.role.frame:
         return None
     components = graph.components
@@ -432,19 +430,17 @@ def _aggregates(components: Mapping[str, Component]) -> Iterator[FrameAggregate]
         yield FrameAggregate(component.id, _sources(component), bolt.key, columns, bolt.retracted)
 
 
-if TYPE_CHECKING:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutive attempts that one job processes, each apart from the others.
+    """Consecutive attempts that one job processes. Their tuples are never mixed.
 
     Attributes:
         tag: The job's tag: ``txtopo:<topology>:<epoch>:<first txid>-<last txid>:<job number>``.
         attempts: The attempts, in txid order, without gaps.
-        metadata: Their metadata. One with a cut is emitted again as it was (transactional spout).
-        previous: Metadata of the txid before the first one, whose cut it starts from.
+        metadata: The metadata of each attempt. A transactional spout whose metadata has a cut emits
+            the same batch again.
+        previous: Metadata of the txid before the first one. The first batch begins where its cut
+            ends.
     """
 
     tag: str
@@ -453,18 +449,21 @@ class Run:
     previous: BatchMetadata | None
 
     def only(self, attempt: TransactionAttempt) -> Run:
-        """Return the run of this attempt alone: what its commit phase works on."""
+        """Return the run that consists of only this attempt, for its commit phase."""
         at = self.attempts.index(attempt)
         return Run(self.tag, (attempt,), (self.metadata[at],), None)
 
     def tag_of(self, chain: Chain) -> str:
-        """Return the tag of the jobs of a chain, which the stamps of its levels name.
+        """Return the tag of the jobs of a chain. The manifests of its levels contain it.
 
-        The commit phases of a run's attempts are told apart by it: what one of them sent must not
-        stand for what another one lost.
+        The commit phases of the attempts of a run have different tags. So a manifest of one of them
+        cannot replace one that another lost.
         """
         return self.tag if chain == "processing" else self.commit_tag(self.attempts[0])
 
     def commit_tag(self, attempt: TransactionAttempt) -> str:
-        """Return the tag of the jobs that commit one attempt; its siblings must outlive them."""
+        """Return the tag of the jobs that commit one attempt.
+
+        It differs from the run's tag, so that these jobs can be cancelled and no others.
+        """
         return f"{self.tag}:commit-{attempt.txid}"

@@ -1,17 +1,17 @@
-"""Routing: which tasks get a tuple, for a whole column of tuples at once.
+"""Routing: chooses the tasks that get a tuple, for a whole record batch at once.
 
-A router belongs to one edge, one sending task and one attempt, so it may count. Nothing here
-depends on chance or on the number of slots (but ``local_or_shuffle``, whose meaning is a slot):
-what starts somewhere starts at a number made of txid, sending task and edge.
+A router belongs to one edge, one sending task and one attempt, so it may count. Nothing here is
+random or depends on the number of slots, except ``local_or_shuffle``, which is about slots. Where a
+sequence of tasks begins follows from the txid, the sending task and the edge.
 
-Hashing of columns by content: equal values go to the same task, in every process and on replay.
+Columns are hashed by content, so equal values go to the same task, in every process and on replay.
+Python's ``hash`` of a string differs between processes (``PYTHONHASHSEED``), so it is not used for
+text. Its hash of a number is the same in all processes, and is equal for equal numbers of different
+types (``1 == 1.0 == Decimal("1.00")``), as a bolt that joins two streams needs it. NULL equals
+NULL, and NaN equals NaN.
 
-Python's own ``hash`` of a string differs between processes (``PYTHONHASHSEED``); that of a number
-does not, and is equal for equal numbers of different types (``1 == 1.0 == Decimal("1.00")``), which
-is what a bolt that joins two streams needs. NULL equals NULL, and NaN equals NaN.
-
-Each distinct value is hashed once: 7 ms for 100,000 words of which 25,000 differ, where a hash
-computed in numpy over all bytes took 17 ms.
+Each distinct value is hashed once. That takes 7 ms for 100,000 words of which 25,000 are distinct.
+A hash in numpy over all bytes took 17 ms.
 """
 
 from __future__ import annotations
@@ -44,17 +44,23 @@ Tasks = npt.NDArray[np.int64]
 
 
 class OneTask(NamedTuple):
-    """All tuples go to one task."""
+    """Sends all tuples to one task."""
 
     task: int
 
 
 class EveryTask(NamedTuple):
-    """All tuples go to every task."""
+    """Sends all tuples to every task."""
 
 
 class TaskEach(NamedTuple):
-    """A task for each tuple; with *rows*, for each of these tuples: one may come several times."""
+    """Sends each tuple to a task of its own choice.
+
+    Attributes:
+        tasks: The task of each tuple; with *rows* the task of each of these tuples.
+        rows: Indices of tuples. A tuple may be there several times, or not at all. None for all
+            tuples in their order.
+    """
 
     tasks: Tasks
     rows: Tasks | None = None
@@ -71,13 +77,13 @@ class Router(Protocol):
 
         Args:
             batch: The tuples.
-            targets: The tasks that the emitter picked, on a direct stream.
+            targets: On a direct stream, the tasks that the emitter chose.
         """
         ...
 
 
 def make_router(edge: PlannedEdge, *, txid: int, task: int, slot: int, slots: int) -> Router:
-    """Return a router for what *task* in *slot* sends along *edge* in this batch."""
+    """Return a router for the tuples that *task* in *slot* sends along *edge* in this batch."""
     grouping, tasks = edge.grouping, edge.tasks
     start = seed(txid, task, edge.index)
     match grouping:
@@ -113,7 +119,7 @@ class _Fixed:
 
 
 class _RoundRobin:
-    """Goes round a ring of tasks, over all batches of one attempt: exactly even."""
+    """Deals tuples out to tasks in turn, over all record batches of an attempt: exactly even."""
 
     def __init__(self, ring: Sequence[int], start: int) -> None:
         self._ring = np.asarray(ring, dtype=np.int64)
@@ -146,7 +152,7 @@ class _Hashed:
 
 
 class _PartialKey:
-    """Each key has two tasks; a tuple goes to the one that this sender has used less."""
+    """Each key has two tasks. A tuple goes to the one that this sender has used less."""
 
     def __init__(self, columns: Sequence[int], tasks: int) -> None:
         self._columns = columns
@@ -199,7 +205,7 @@ def _checked(targets: Sequence[int], edge: PlannedEdge, what: str) -> Tasks:
     """Return the tasks as an array.
 
     Raises:
-        EmitError: One of them is no task of the bolt; mend whoever chose it.
+        EmitError: One of them is no task of the bolt; mend the code that chose it.
     """
     for task in set(targets):
         whole = type(task) is int or isinstance(task, np.integer)
@@ -231,7 +237,7 @@ def mix(values: Hashes) -> Hashes:
 
 
 def seed(*numbers: int) -> int:
-    """Return a number of 64 bits that depends on all of *numbers*."""
+    """Return a 64-bit number that depends on all of *numbers*."""
     state = np.zeros(1, dtype=np.uint64)
     for number in numbers:
         state = mix(state ^ np.array([number & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64))
@@ -239,7 +245,7 @@ def seed(*numbers: int) -> int:
 
 
 def hash_rows(batch: pa.RecordBatch, columns: Sequence[int]) -> Hashes:
-    """Return a hash of the values of these columns for each row."""
+    """Return a hash of the values in these columns, for each row."""
     hashes: Hashes = np.zeros(batch.num_rows, dtype=np.uint64)
     for column in columns:
         hashes = mix(hashes * _COLUMN + _hash_column(batch.column(column)))
@@ -250,11 +256,11 @@ def _hash_column(column: pa.Array) -> Hashes:
     encoded = column.dictionary_encode(null_encoding="encode")
     dictionary = encoded.dictionary
     if pa.types.is_temporal(dictionary.type):
-        # Days or microseconds; as Python objects they would need a time zone to compare.
+        # Hash days or microseconds; Python objects would need a time zone to be compared.
         wide = pa.int64() if dictionary.type.bit_width == 64 else pa.int32()
         dictionary = dictionary.cast(wide)
     elif pa.types.is_string(dictionary.type):
-        # The same bytes, so that nothing is decoded and encoded again.
+        # Hash the bytes, so that they are not decoded and encoded again.
         dictionary = dictionary.view(pa.binary())
     plain = pa.types.is_binary(dictionary.type) and not dictionary.null_count
     hash_value = zlib.crc32 if plain else _hash_value

@@ -1,14 +1,13 @@
-"""Spout tasks: the emitters of one slot, one batch after the other.
+"""Tasks of spouts, bolts and committers: how each of them runs on one attempt.
 
-A partitioned emitter chains inside a run: txid t + 1 of a partition starts where t ended, in the
-same task, so several batches fit into one job although nobody knew before where each would end.
+A spout task has one emitter for the whole run. A partition's batch of txid t + 1 begins where its
+batch of txid t ended, and both are emitted by the same task. So several batches fit into one job,
+although nobody knows beforehand where each of them will end.
 
-Bolt tasks: one task of a bolt on one attempt, with a fresh copy of the prototype.
+A bolt task runs a fresh copy of the user's object on each attempt.
 
-States of committers: how a task of the commit phase gets at them, and what it leaves behind.
-
-A task only reads. What it writes is a write set, which goes to the driver as data, so that all
-tasks of a txid are applied in one store transaction.
+A committer's task only reads its states. It collects its writes in a write set, which is sent to
+the driver. The driver applies the write sets of all tasks of a txid in one store transaction.
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ from txtopo.tuples import Origin, Tuple
 
 
 class SpoutTask:
-    """One task of a spout, with one emitter for the whole run.
+    """One task of a spout. It has one emitter for the whole run.
 
     Args:
-        channel: Where to emit.
+        channel: Takes the emitted tuples.
         component: The spout.
-        task: Number of the task.
-        rows: What the only batch of a stream spout has in this slot.
+        task: Index of the task.
+        rows: The rows of a stream spout's batch in this slot.
     """
 
     def __init__(
@@ -68,13 +67,13 @@ class SpoutTask:
         self._component = component
         self._task = task
         self._emitter: Any = None
-        previous = channel.site.run.previous
+        previous = channel.stage.run.previous
         cut = previous.cut if previous is not None else None
-        # As text, so that no emitter can change what another one gets.
+        # It is kept as text, so that an emitter cannot change what another one gets.
         self._last = {int(p): json.dumps(metadata) for p, metadata in (cut or {}).items()}
 
     def steps(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> Iterator[None]:
-        """Emit this task's share of a batch; stops where the outbox may be emptied."""
+        """Emit this task's share of a batch; yields where the outbox may be emptied."""
         component, emission = self._component, self._emission(attempt)
         if self._emitter is None and component.role is not Role.STREAM_SPOUT:
             self._emitter = self._open()
@@ -94,13 +93,13 @@ class SpoutTask:
         emission.collector.close()
 
     def close(self) -> None:
-        """Close the emitter; nothing that happens here can fail a batch that is emitted."""
+        """Close the emitter. Its errors are ignored, because the batch was emitted."""
         if self._emitter is not None:
             with suppress(Exception):
                 self._emitter.close()
 
     def _open(self) -> Any:
-        program, component = self._channel.site.program, self._component
+        program, component = self._channel.stage.program, self._component
         context = TaskContext(program.topology_id, component.id, self._task, component.tasks)
         return loads(component.prototype).emitter(program.config, context)
 
@@ -122,7 +121,7 @@ class SpoutTask:
         metadata: BatchMetadata,
         emission: Emission,
     ) -> Iterator[None]:
-        """Emit a batch again whose cut is known: partitions that were not in it stay out."""
+        """Emit a batch again whose cut is known. Partitions that were not in it emit nothing."""
         emitter = cast("PartitionedTransactionalEmitter", self._emitter)
         cut = metadata.cut or {}
         for partition in self._partitions(metadata):
@@ -148,17 +147,17 @@ class SpoutTask:
             else:
                 emitter = cast("PartitionedTransactionalEmitter", self._emitter)
                 end = emitter.emit_partition_batch_new(attempt, emission.collector, partition, last)
-            self._take(attempt, partition, end, silent=emission.emitted() == before)
+            self._keep_end(attempt, partition, end, silent=emission.emitted() == before)
             emission.end_part(partition)
             yield
 
-    def _take(
+    def _keep_end(
         self, attempt: TransactionAttempt, partition: int, end: Json, *, silent: bool
     ) -> None:
-        """Note where a partition ended; one that is down keeps its position.
+        """Keep the position where a partition ended. One that emitted nothing may keep its old one.
 
         Raises:
-            EmitError: What the emitter returned cannot stand for where it ended.
+            EmitError: The emitter returned None or a value that is no JSON; mend the emitter.
         """
         who = f"emitter of {self._component.id!r} returned"
         if end is None:
@@ -192,7 +191,7 @@ def run_bolt(
     arrivals: Sequence[Arrival],
     emission: Emission,
 ) -> Iterator[None]:
-    """Run a bolt on what arrived for it; stops where the outbox may be emptied."""
+    """Run a bolt on the tuples that arrived for it; yields where the outbox may be emptied."""
     if isinstance(bolt, BasicBolt):
         bolt.prepare(config, context)
         try:
@@ -200,7 +199,7 @@ def run_bolt(
                 _execute_basic(bolt, tuples, emission)
                 yield
         finally:
-            # What is not released after a failure must not hide the failure.
+            # An error of cleanup must not hide an earlier failure.
             with suppress(Exception):
                 bolt.cleanup()
     elif isinstance(bolt, ArrowBolt):
@@ -232,7 +231,7 @@ def _execute_basic(bolt: BasicBolt, tuples: Iterable[Tuple], emission: Emission)
 
 
 def _tuples(arrivals: Sequence[Arrival], attempt: TransactionAttempt) -> Iterator[Iterator[Tuple]]:
-    """Yield the tuples of each arrival, in portions that keep few Python objects alive."""
+    """Yield the tuples of each arrival in portions, so that few Python objects are alive."""
     for arrival in arrivals:
         edge = arrival.edge
         origin = Origin(attempt, edge.source, edge.stream, edge.fields)
@@ -248,9 +247,9 @@ def rows_of(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
 
 
 def _batches(arrivals: Sequence[Arrival]) -> Iterator[pa.RecordBatch]:
-    """Yield record batches of one stream each, of about ``BATCH_TUPLES_MAX`` tuples.
+    """Yield record batches of about ``BATCH_TUPLES_MAX`` tuples, each of a single stream.
 
-    Long tuples make smaller batches: joined, they might be more than a column holds.
+    Batches of long tuples are smaller, because a column holds less than 2 GiB.
     """
     waiting: list[Arrival] = []
     tuples = nbytes = 0
@@ -282,7 +281,7 @@ def _portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 StateOpener = Callable[[str, str], StateHandle]
-"""(component id, name of the state) -> a fresh handle."""
+"""Returns a new handle for (component id, name of the state)."""
 
 
 class TaskStates:
@@ -295,13 +294,13 @@ class TaskStates:
         self._handles: dict[str, StateHandle] = {}
 
     def state(self, name: str) -> StateHandle:
-        """Return the handle of a state, the same one each time."""
+        """Return the handle of a state. It is the same one in each call."""
         if name not in self._handles:
             self._handles[name] = self._opener(self._component, name)
         return self._handles[name]
 
     def write_sets(self, task: int) -> list[WriteSet]:
-        """Return what the task wrote."""
+        """Return the write sets of the task, one for each state that it wrote to."""
         return [
             WriteSet(self._attempt.txid, self._component, task, name, handle.writes)
             for name, handle in self._handles.items()
@@ -310,7 +309,7 @@ class TaskStates:
 
 
 def open_in_task(program: Program, closing: ExitStack) -> StateOpener:
-    """Return what opens states from inside a task; *closing* releases them."""
+    """Return a function that opens states inside a task; *closing* closes their stores."""
     backends: dict[tuple[str, str], StateBackend] = {}
 
     def opener(component: str, name: str) -> StateHandle:

@@ -1,8 +1,8 @@
-"""Failures: exceptions of user code, as data.
+"""Exceptions of user code, as data that travels to the driver.
 
-They never fail a Spark task, which Spark would run again: they travel with their txid to the
-driver, which knows what to do. An exception that cannot be pickled, or is too large, keeps what it
-means to the coordinator and its text.
+If they failed their Spark task, Spark would run it again. So they are sent to the driver with their
+txid. An exception that cannot be pickled or is too large is replaced by one that has its text and
+the same meaning for the coordinator.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from txtopo.errors import (
     shortened,
 )
 from txtopo.stages.envelopes import TaskFailure
-from txtopo.stages.mailboxes import StageContext
 from txtopo.stages.pickling import dumps, loads
+from txtopo.stages.stage_context import StageContext
 
 PICKLED_BYTES_MAX = 100_000
-"""A larger exception keeps what it means and the ends of its text. Each attempt brings it again to
-the driver, which passes it on to the log and to every listener."""
-# Too large, or compiled, to be shipped as a file: they belong to the workers' installation.
+"""A larger exception is replaced, and its text is shortened. Each attempt sends it to the driver
+again, which passes it on to the log and to every listener."""
+# These are too large to be shipped as a file, or they are compiled. They have to be installed.
 _INSTALLED = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "txtopo", "zmq"})
 
 
 def failure_of(
-    error: BaseException, site: StageContext, component: str, *, txid: int, task: int
+    error: BaseException, stage: StageContext, component: str, *, txid: int, task: int
 ) -> TaskFailure:
-    """Return an exception of a task as data."""
+    """Return an exception that a task raised, as data."""
     note = (
-        f"in task {task} of {component!r} of topology {site.program.topology_id!r}, "
-        f"txid {txid}, {site.chain} phase:\n{traceback_of(error)}"
+        f"in task {task} of {component!r} of topology {stage.program.topology_id!r}, "
+        f"txid {txid}, {stage.chain} phase:\n{traceback_of(error)}"
     )
-    return TaskFailure(txid, site.level, component, task, pickled_error(error, component), note)
+    return TaskFailure(txid, stage.level, component, task, pickled_error(error, component), note)
 
 
 def error_of(failure: TaskFailure) -> Exception:
-    """Return the exception, with a note that says where it happened."""
+    """Return the exception of a failure, with a note that says where it was raised."""
     return unpickled_error(failure.error, failure.component, failure.note)
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback of an exception, of a length that a person reads."""
+    """Return the traceback of an exception; a long one is shortened."""
     return shortened("".join(traceback.format_exception(error)))
 
 
 def missing_module(name: str) -> TopologyError:
-    """Return what to say about a module that workers cannot import."""
+    """Return the error for a module that workers cannot import."""
     if name.partition(".")[0] in _INSTALLED:
         return TopologyError(
             f"a worker cannot import {name!r}, which txtopo needs there; install txtopo and what "
@@ -65,7 +65,7 @@ def missing_module(name: str) -> TopologyError:
 
 
 def pickled_error(error: BaseException, component: str) -> bytes:
-    """Pickle an exception, in words if it cannot be pickled as it is."""
+    """Pickle an exception, or one with its text if it cannot be pickled."""
     if isinstance(error, ModuleNotFoundError):
         return dumps(missing_module(error.name or str(error)))
     if isinstance(error, Exception):
@@ -76,11 +76,11 @@ def pickled_error(error: BaseException, component: str) -> bytes:
                 return pickled
         except Exception:  # noqa: BLE001 - a class of the user's may raise anything
             pass
-    return dumps(_in_words(error, component))
+    return dumps(_replacement(error, component))
 
 
 def unpickled_error(pickled: bytes, component: str, note: str) -> Exception:
-    """Read what :func:`pickled_error` made, and add a note to it."""
+    """Unpickle the result of :func:`pickled_error`, and add a note to the exception."""
     try:
         error = loads(pickled)
         error.add_note(note)
@@ -91,7 +91,7 @@ def unpickled_error(pickled: bytes, component: str, note: str) -> Exception:
     return error
 
 
-def _in_words(error: BaseException, component: str) -> Exception:
+def _replacement(error: BaseException, component: str) -> Exception:
     for kind in (FailedException, InfrastructureError):
         if isinstance(error, kind):
             return kind(_text(error))

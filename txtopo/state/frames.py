@@ -17,6 +17,7 @@ from txtopo.errors import StateUsageError
 from txtopo.state.aggregates import Operator
 from txtopo.state.backend import StateTable
 from txtopo.state.ledger import Ledger
+from txtopo.state.transaction import OneTransaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,7 +106,7 @@ class FrameStateHandle:
         self.name = name
         self.table = table
         self._open = open
-        self._attempts: set[TransactionAttempt] = set()
+        self._rule = OneTransaction(name, "unite the frames")
         self._writes: FrameWrites | None = None
 
     @property
@@ -127,14 +128,7 @@ class FrameStateHandle:
                 "phase; use it in commit(frame, attempt)",
                 state=self.name,
             )
-        if attempt in self._attempts:
-            raise StateUsageError(
-                f"a second transaction of attempt {attempt} on state {self.name!r}; "
-                "expected one for each state and attempt; unite the frames",
-                state=self.name,
-                attempt=attempt,
-            )
-        self._attempts.add(attempt)
+        self._rule.begin(attempt)
         return FrameTransaction(self.name, self.table, self._finish)
 
     def _finish(self, writes: FrameWrites | None) -> None:

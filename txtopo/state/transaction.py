@@ -39,7 +39,7 @@ class StateHandle:
         self.name = name
         self.table = table
         self._open_snapshot = open_snapshot
-        self._attempts: set[TransactionAttempt] = set()
+        self._rule = OneTransaction(name, "do all of it in one with block")
         self._writes: Puts | None = None
 
     @property
@@ -63,19 +63,41 @@ class StateHandle:
                 "open_state(…, mode='table')",
                 state=self.name,
             )
-        if attempt in self._attempts:
-            raise StateUsageError(
-                f"a second transaction of attempt {attempt} on state {self.name!r}; "
-                "expected one for each state and attempt; do all of it in one with block",
-                state=self.name,
-                attempt=attempt,
-            )
-        self._attempts.add(attempt)
+        self._rule.begin(attempt)
         self._writes = None
         return StateTransaction(self, attempt, self._open_snapshot)
 
     def _finish(self, writes: Puts) -> None:
         self._writes = writes
+
+
+class OneTransaction:
+    """Checks that each attempt begins at most one transaction on a state.
+
+    Args:
+        state: Name of the state, for the message.
+        remedy: What the user should do instead of a second transaction.
+    """
+
+    def __init__(self, state: str, remedy: str) -> None:
+        self._state = state
+        self._remedy = remedy
+        self._attempts: set[TransactionAttempt] = set()
+
+    def begin(self, attempt: TransactionAttempt) -> None:
+        """Begin the transaction of an attempt.
+
+        Raises:
+            StateUsageError: The attempt had its transaction already.
+        """
+        if attempt in self._attempts:
+            raise StateUsageError(
+                f"a second transaction of attempt {attempt} on state {self._state!r}; "
+                f"expected one for each state and attempt; {self._remedy}",
+                state=self._state,
+                attempt=attempt,
+            )
+        self._attempts.add(attempt)
 
 
 class StateTransaction:

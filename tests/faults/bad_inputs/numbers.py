@@ -51,7 +51,7 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
         f"{_BOLTS}14_a_missing_abstract_method",
     ),
     19: (
-        "tests/unit/stages/test_stages.py::test_what_a_bolt_sets_on_itself_is_gone_after_the_batch",
+        "tests/unit/stages/test_stage.py::test_what_a_bolt_sets_on_itself_is_gone_after_the_batch",
     ),
     21: (f"{_PROTOTYPES}21_an_unpicklable_attribute_is_named_by_its_path",),
     22: (f"{_PROTOTYPES}22_a_session_and_a_dataframe_live_in_the_driver_only",),

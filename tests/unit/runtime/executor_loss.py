@@ -25,8 +25,8 @@ from txtopo.errors import InfrastructureError
 from txtopo.runtime.carrier import Carrier
 from txtopo.runtime.spark_carriers import DataFrameCarrier, RddCarrier
 from txtopo.spouts.spout import TransactionalEmitter, TransactionalSpout
-from txtopo.stages.emission import merge_partials
 from txtopo.stages.outcome import judge
+from txtopo.stages.partials import merge_partials
 from txtopo.stages.program import Program
 from txtopo.state.aggregates import Count
 from txtopo.tuples import Fields, Tuple

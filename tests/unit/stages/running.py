@@ -15,7 +15,6 @@ from txtopo.groupings import GlobalGrouping, Grouping, ShuffleGrouping
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.runtime.carrier import LocalCarrier
 from txtopo.spouts.spout import TransactionalCoordinator, TransactionalEmitter, TransactionalSpout
-from txtopo.stages.emission import merge_partials
 from txtopo.stages.outcome import (
     BatchOutcome,
     CommitOutcome,
@@ -24,7 +23,9 @@ from txtopo.stages.outcome import (
     judge,
     judge_commit,
 )
+from txtopo.stages.partials import merge_partials
 from txtopo.stages.program import Program, Run, compile_program
+from txtopo.stages.stage_context import RunLevel, StageContext
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.registry import State
 from txtopo.topology.component import Component, Role, Subscription, declared_streams
@@ -119,6 +120,13 @@ def run_of(
     attempts = tuple(TransactionAttempt(txid, 0, 1) for txid in range(first, first + txids))
     metadata = tuple(BatchMetadata(planned, cut) for cut in cuts or [None] * txids)
     return Run(f"txtopo:test:1:{first}", attempts, metadata, previous)
+
+
+def stage_of(
+    program: Program, run: Run, level: int, slot: int = 0, task_id: int = 0
+) -> StageContext:
+    """A level of the processing phase in one slot."""
+    return RunLevel("processing", run, level).in_slot(program, slot, task_id)
 
 
 @dataclass

@@ -25,13 +25,15 @@ BATCH = pa.record_batch([pa.array(["a", "b", None]), pa.array([1, 2, 3])], names
 
 
 def test_an_envelope_is_opened_as_it_was_sealed() -> None:
-    maker = Producer("commit", 3, 49, 2**40)
+    producer = Producer("commit", 3, 49, 2**40)
     segments = (Segment(0, -1, 1), Segment(7, 50, 2))
 
-    record = seal(maker, 9, to_slot=4, edge=5, identity=(6, 7, 8), segments=segments, batch=BATCH)
+    record = seal(
+        producer, 9, to_slot=4, edge=5, identity=(6, 7, 8), segments=segments, batch=BATCH
+    )
     envelope = open_envelope(record)
 
-    assert envelope.maker == maker
+    assert envelope.producer == producer
     assert (envelope.number, envelope.to_slot, envelope.edge, envelope.txid) == (9, 4, 5, 7)
     assert (envelope.identity, envelope.segments) == ((6, 7, 8), segments)
     assert envelope.batch(BATCH.schema).equals(BATCH)

@@ -6,11 +6,12 @@ import random
 
 import pyarrow as pa
 
-from tests.unit.stages.running import bolt, compiled, gathered, record, recording, run_of
+from tests.unit.stages.running import bolt, compiled, gathered, record, recording, run_of, stage_of
 from tests.unit.topology.frame_parts import spout
 from txtopo.bolts.bolt import BatchBolt
+from txtopo.stages.frame_chunks import seal_chunk
 from txtopo.stages.outcome import judge
-from txtopo.stages.stages import run_stage, seal_chunk
+from txtopo.stages.stage import run_stage
 from txtopo.topology.component import Component, Role, declared_streams
 from txtopo.tuples import Tuple
 
@@ -40,8 +41,8 @@ def test_chunks_are_emitted_by_partition_and_number() -> None:
     random.Random(1).shuffle(chunks)
 
     with recording() as seen:
-        first = run_stage(program, "processing", run, 0, 0, 1, chunks)
-        last = run_stage(program, "processing", run, 1, 0, 2, [each for _, each in first])
+        first = run_stage(stage_of(program, run, 0, task_id=1), chunks)
+        last = run_stage(stage_of(program, run, 1, task_id=2), [each for _, each in first])
         outcome = judge(program, run, [each for _, each in last])
         emitted = list(seen)
 

@@ -7,19 +7,19 @@ from types import ModuleType
 
 import pytest
 
-from tests.unit.stages.running import RowsSpout, Topology, run_of, spout
+from tests.unit.stages.running import RowsSpout, Topology, run_of, spout, stage_of
 from txtopo.errors import TopologyError
-from txtopo.stages.mailboxes import StageContext
 from txtopo.stages.pickling import dumps, loads
+from txtopo.stages.stage_context import StageContext
 from txtopo.stages.user_errors import error_of, failure_of
 
 
-def test_23_a_missing_module_says_what_to_ship_and_how(site: StageContext) -> None:
+def test_23_a_missing_module_says_what_to_ship_and_how(stage: StageContext) -> None:
     pickled = pickled_object_of_a_module_that_is_gone()
     with pytest.raises(ModuleNotFoundError) as missing:
         loads(pickled)
 
-    error = error_of(failure_of(missing.value, site, "split", txid=3, task=0))
+    error = error_of(failure_of(missing.value, stage, "split", txid=3, task=0))
 
     assert isinstance(error, TopologyError)
     assert "cannot import the module 'gone_module'" in str(error)
@@ -38,6 +38,6 @@ def pickled_object_of_a_module_that_is_gone() -> bytes:
 
 
 @pytest.fixture
-def site() -> StageContext:
+def stage() -> StageContext:
     topology = Topology(spout(RowsSpout([[]], "n long")))
-    return StageContext(topology.program, "processing", run_of(1), 0, 0, 1)
+    return stage_of(topology.program, run_of(1), 0, task_id=1)

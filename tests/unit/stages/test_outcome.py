@@ -10,7 +10,7 @@ from tests.unit.stages.bolts import Recorder
 from tests.unit.stages.running import RowsSpout, bolt, compiled, run_of, shuffled, spout
 from txtopo.errors import RunLostError
 from txtopo.runtime.carrier import LocalCarrier
-from txtopo.stages.envelopes import ENVELOPE, STAMP
+from txtopo.stages.envelopes import ENVELOPE, MANIFEST
 from txtopo.stages.outcome import BatchOutcome, judge, judge_commit
 from txtopo.topology.component import Component
 
@@ -24,8 +24,8 @@ def processed(*bolts: Component, slots: int) -> tuple[tuple[BatchOutcome, ...], 
     carrier.start(program)
     run = run_of(len(BATCHES))
     left = carrier.process(run)
-    assert isinstance(left.kept, dict)
-    records = chain.from_iterable(left.kept.values())
+    assert isinstance(left.cut, dict)
+    records = chain.from_iterable(left.cut.values())
     kept = sum(len(record) for record in records if record[0] == ENVELOPE)
     return judge(program, run, left.records).processed, kept
 
@@ -63,8 +63,8 @@ def test_an_envelope_of_the_other_phase_loses_the_commit_and_no_more() -> None:
     carrier.start(program)
     run = run_of(len(BATCHES))
     left = carrier.process(run)
-    assert isinstance(left.kept, dict)
-    late = next(r for r in chain.from_iterable(left.kept.values()) if r[0] == ENVELOPE)
+    assert isinstance(left.cut, dict)
+    late = next(r for r in chain.from_iterable(left.cut.values()) if r[0] == ENVELOPE)
     first = judge(program, run, left.records).processed[0]
     records = carrier.commit(left, first.attempt)
 
@@ -72,8 +72,8 @@ def test_an_envelope_of_the_other_phase_loses_the_commit_and_no_more() -> None:
         judge_commit(program, first, run.only(first.attempt), [*records, late])
 
 
-def test_a_stamp_of_another_level_does_not_stand_for_the_one_that_is_missing() -> None:
-    """Seed 4718: the write set of a task got lost with its stamp, and nobody missed it."""
+def test_a_manifest_of_another_level_does_not_stand_for_the_one_that_is_missing() -> None:
+    """Seed 4718: the write set of a task got lost with its manifest, and nobody missed it."""
     save = bolt("save", Recorder(), shuffled(), parallelism=2, committer=True)
     program = compiled(spout(RowsSpout(BATCHES, "word string"), 1), save, slots=1)
     carrier = LocalCarrier(1)
@@ -81,7 +81,7 @@ def test_a_stamp_of_another_level_does_not_stand_for_the_one_that_is_missing() -
     run = run_of(len(BATCHES))
     left = carrier.process(run)
     first = judge(program, run, left.records).processed[0]
-    late = next(r for r in left.records if r[0] == STAMP)
+    late = next(r for r in left.records if r[0] == MANIFEST)
     records = [r for r in carrier.commit(left, first.attempt) if r[0] == ENVELOPE]
 
     with pytest.raises(RunLostError, match=r"records of \('processing', 0\)"):

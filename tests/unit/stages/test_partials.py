@@ -30,7 +30,7 @@ from txtopo.groupings import (
     Grouping,
     ShuffleGrouping,
 )
-from txtopo.stages import emission
+from txtopo.stages import partials
 from txtopo.state.aggregates import Aggregate, Count, Max, Min, Sum
 
 
@@ -97,7 +97,7 @@ def fold(rows: Sequence[Row]) -> dict[Any, Any]:
 )
 def test_partials_are_the_plain_fold(rows: list[Row], tasks: int, slots: int, waiting: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(emission, "WAITING_ROWS_MAX", waiting)
+        patch.setattr(partials, "WAITING_ROWS_MAX", waiting)
 
         found = totals(rows, "word string, n long", "word", ALL, tasks=tasks, slots=slots)
 

@@ -14,7 +14,7 @@ from tests.harness.chance import examples
 from tests.unit.stages.running import Row
 from tests.unit.stages.test_partials import totals
 from txtopo.errors import StateUsageError, ValueRefusedError
-from txtopo.stages import emission
+from txtopo.stages import partials
 from txtopo.state import Aggregate, Count, CountDistinct, First, Last, OwnAggregate, Sum, TopN
 
 FIELDS = "word string, n long, at double"
@@ -114,7 +114,7 @@ def test_partials_in_python_are_the_plain_fold(
     rows: list[Row], tasks: int, slots: int, waiting: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(emission, "WAITING_ROWS_MAX", waiting)
+        patch.setattr(partials, "WAITING_ROWS_MAX", waiting)
 
         found = totals(rows, FIELDS, "word", ALL, tasks=tasks, slots=slots)
 
@@ -166,7 +166,7 @@ def test_an_own_aggregate_that_raises_fails_its_batch_under_its_name(
         def combine(self, left: int, right: int) -> int:
             raise LookupError("no idea")
 
-    monkeypatch.setattr(emission, "WAITING_ROWS_MAX", waiting)
+    monkeypatch.setattr(partials, "WAITING_ROWS_MAX", waiting)
     with pytest.raises(LookupError, match="no idea") as caught:
         totals([[1]] * 20_001, "x long", (), {"n": Raises()})
     assert "PersistentAggregate 'total'" in "".join(caught.value.__notes__)

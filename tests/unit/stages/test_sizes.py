@@ -28,8 +28,8 @@ from txtopo.acking import Ids
 from txtopo.bolts.bolt import BatchBolt
 from txtopo.errors import EmitError, StateUsageError, ValueRefusedError
 from txtopo.groupings import AllGrouping, CustomGrouping, CustomStreamGrouping, FieldsGrouping
-from txtopo.runtime.spark_carriers import _table as sent_cut
-from txtopo.stages import aggregation, columns, emission, stages
+from txtopo.runtime.spark_carriers import to_table
+from txtopo.stages import aggregation, columns, partials, stage
 from txtopo.stages.anchoring.envelope import Links, open_envelope
 from txtopo.stages.anchoring.sending import Sending
 from txtopo.stages.columns import parts_of, to_batches
@@ -146,7 +146,7 @@ def test_long_tuples_are_joined_up_to_a_size(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     ("module", "limit", "largest_max"),
-    [(aggregation, "COLUMN_BYTES_MAX", 220_000), (emission, "WAITING_BYTES_MAX", 410_000)],
+    [(aggregation, "COLUMN_BYTES_MAX", 220_000), (partials, "WAITING_BYTES_MAX", 410_000)],
 )
 def test_aggregates_combine_long_keys_in_turns(
     monkeypatch: pytest.MonkeyPatch, module: Any, limit: str, largest_max: int
@@ -249,7 +249,7 @@ def _copies() -> Any:
 def test_write_sets_that_cannot_be_moved_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stages, "STAMP_BYTES_MAX", 200)
+    monkeypatch.setattr(stage, "MANIFEST_BYTES_MAX", 200)
 
     ran, _ = committed(open_state("memory:", table="counts"), 3, FieldsGrouping(("word",)))
 
@@ -355,9 +355,9 @@ def test_the_cut_goes_to_spark_in_several_record_batches() -> None:
     """One of all payloads was a TypeError from 2 GiB on."""
     cut = {slot: [bytes([slot]) * 1_500_000] * 5 for slot in range(2)}
 
-    table = sent_cut(cut)
+    table = to_table(cut)
 
     assert table["address"].to_pylist() == [0] * 5 + [1] * 5
     assert [payload[:1] for payload in table["payload"].to_pylist()] == [b"\0"] * 5 + [b"\1"] * 5
     assert max(batch.nbytes for batch in table.to_batches()) < 6_000_000
-    assert sent_cut({}).num_rows == 0
+    assert to_table({}).num_rows == 0

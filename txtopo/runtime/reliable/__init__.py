@@ -1,2 +1,1 @@
-"""The shell of at-least-once topologies: the driver with its spouts and ackers, and what carries
-envelopes to slots that live long."""
+"""The runtime of at-least-once topologies: the driver with its spouts and ackers, and its slots."""

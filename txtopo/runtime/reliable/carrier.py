@@ -1,37 +1,33 @@
-"""SlotCarrier: what hosts slots that live long and moves envelopes to them. The border to build on.
+"""SlotCarrier: hosts the slots of an at-least-once topology, and moves envelopes to them.
 
-The driver knows slots by number. The carrier brings each to life, moves envelopes to it, from the
-driver and from other slots, and tells the driver of everything that happens. Promises:
+The driver knows slots by number. The carrier starts each slot, moves envelopes to it from the
+driver and from other slots, and reports to the driver. A *life* of a slot begins with
+``slot_ready`` and ends with ``slot_lost``; its number grows. Every carrier promises:
 
-1. All calls come from the driver's loop and return at once; all calls of the listener are made on
-   the loop.
-2. A work takes as long as its bolts do, and what comes of it leaves in parts while it goes on: the
-   carrier beats the slot's pulse, and hands on each part, envelopes first, whatever ``execute``
-   does next. A slot's reports come in the order in which it made them, those of its current *life*
-   only. A life begins with ``ready`` and ends with ``lost``; the number of a life grows. A slot
-   that comes to life again anywhere, because it died or seemed dead, cuts its earlier lives off: a
-   report of an earlier life is never told. (An envelope of an earlier life may still arrive: that
-   is harmless.)
-3. An envelope arrives once or not at all, in a life of its slot. What was sent to a slot before
-   ``lost`` was told may be dropped; what is sent later arrives in the next life. A lost envelope is
-   not missed by anyone here: its trees time out.
-4. What is sent is never refused and nobody waits: the driver looks after the backlog, see
-   :mod:`txtopo.stages.anchoring`. It adds up what reports say was consumed and sent to whom,
-   starts from zero when a slot is lost, and takes what gets below zero for zero. So a carrier
-   leaves out of a report's *sent* what it knows to be lost: tuples for an earlier life of their
-   receiver; they would keep spouts waiting for ever.
-5. User code that raises is a *crash* in a report, and ends the run. A slot that cannot be brought
-   to life is told as ``lost`` again and again.
-6. A slot runs on one thread from ``prepare`` to ``cleanup``, and gives its bolts their ticks from a
-   clock of its own.
+1. The driver makes all calls on its loop, and they return at once. All calls of the listener are
+   made on that loop, too.
+2. A call of ``Slot.work`` takes as long as its bolts take. Its results leave in parts meanwhile:
+   the carrier beats the slot's pulse, and hands on each part at once, first its envelopes and then
+   its report. The driver gets the reports of a slot in the order in which they were made, and only
+   those of its current life. When a slot is started again, because it died or seemed to be dead,
+   reports of its earlier lives are dropped. (An envelope that an earlier life sent may still
+   arrive. That is harmless.)
+3. An envelope arrives once or not at all. One that was sent to a slot before ``slot_lost`` was told
+   may be dropped. One that is sent later arrives in the next life. Nobody here notices that an
+   envelope was lost: its trees time out.
+4. ``send`` accepts every envelope and never waits. The driver limits the backlog, see
+   :mod:`txtopo.stages.anchoring`. It computes the backlog of a slot from the consumed and sent
+   tuples in reports. When a slot is lost its backlog becomes zero, and it never becomes negative.
+   So a carrier must not report tuples as *sent* that it knows to be lost, because they were for an
+   earlier life of their receiver: spouts would wait for them forever.
+5. An exception of user code is a *crash* in a report, and ends the topology. If a slot cannot be
+   started, ``slot_lost`` is told again and again.
+6. A slot runs on one thread from ``prepare`` to ``cleanup``. Its ticks come from its own clock.
 
-LocalSlots: the carrier ``local``. Slots live in this process, a lane each.
-
-What comes for a slot while it works waits, and is its next work, all of it at once: the more there
-is to do, the larger the works and the cheaper each tuple. Envelopes from slot to slot pass through
-the loop, and so do the parts of a work that leave before its end, in order. A timer beats the pulse
-of a slot while it works. ``kill`` is for tests and simulations: it does to a slot what a crash of
-its worker does.
+:class:`LocalSlots` is the carrier ``local``. Its slots live in this process, with a thread each.
+Envelopes that arrive for a slot while it works are all given to its next call of ``work``. So the
+more there is to do, the cheaper each tuple is. Envelopes between slots pass through the loop in
+order, and so do the parts of a work. A timer beats the pulse of a slot while it works.
 """
 
 from __future__ import annotations
@@ -51,41 +47,41 @@ from txtopo.stages.program import Program
 
 
 class SlotListener(Protocol):
-    """Who is told of slots: the driver."""
+    """Is told what happens to slots. The driver implements it."""
 
     def slot_ready(self, slot: int) -> None:
-        """Take note that a slot has come to life; its bolts are prepared."""
+        """Handle the start of a slot's life. Its bolts are prepared."""
         ...
 
     def slot_reported(self, slot: int, report: SlotReport) -> None:
-        """Take in a report."""
+        """Handle a report of a slot."""
         ...
 
     def slot_lost(self, slot: int, reason: str) -> None:
-        """Take note that a slot is gone, with its bolts' memory; another life will follow."""
+        """Handle the loss of a slot and its bolts' memory. The slot will be started again."""
         ...
 
 
 class SlotCarrier(Protocol):
-    """Hosts the slots of one run."""
+    """Hosts the slots of one topology; see the module's text."""
 
     def start(self, program: Program, listener: SlotListener) -> None:
-        """Bring all slots to life."""
+        """Start all slots."""
         ...
 
     def send(self, sealed: list[Sealed]) -> None:
-        """Send envelopes of the driver to their slots."""
+        """Send envelopes from the driver to their slots."""
         ...
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Let the bolts clean up and the slots end, then call *done*.
+        """Clean up the bolts and end the slots, then call *done*.
 
-        Nothing is told any more but the report of each ``cleanup``, with its complaints.
+        The listener is told nothing more, except the report of each ``cleanup``.
         """
         ...
 
 
-# How long it takes until a slot that was killed is back, about that of a Python worker of Spark.
+# A slot that was killed is started again after this time, about that of a Python worker of Spark.
 REVIVE_S = 0.5
 
 
@@ -94,20 +90,20 @@ class _Life:
     """One life of a slot.
 
     Attributes:
-        slot: What lives, on its lane.
-        lane: Its thread.
-        number: Which life of the slot it is.
+        slot: The slot, which is used on its own thread.
+        executor: Runs calls on that thread.
+        number: Number of the life.
+        pulse: Says when a part of a work is due to leave.
+        worked_s: Time at which its last work ended.
+        beating: Whether a timer beats the pulse.
         ready: Whether its bolts are prepared.
         working: Whether it works now.
-        pulse: Says when a part of its work is due to leave.
-        worked_s: When its last work ended.
-        beating: Whether a timer beats the pulse.
-        timers: Its ticks.
+        timers: The timers of its ticks, by bolt.
         ticks: Bolts whose tick is due.
     """
 
     slot: Slot
-    lane: SerialExecutor
+    executor: SerialExecutor
     number: int
     pulse: Pulse
     worked_s: float = 0.0
@@ -128,7 +124,7 @@ class LocalSlots:
         self._stopping = False
 
     def start(self, program: Program, listener: SlotListener) -> None:
-        """Bring all slots to life."""
+        """Start all slots."""
         self._program, self._listener = program, listener
         self._inboxes = [[] for _ in range(program.slots)]
         for slot in range(program.slots):
@@ -142,7 +138,11 @@ class LocalSlots:
             self._work(slot)
 
     def kill(self, slot: int) -> None:
-        """Lose a slot with its bolts' memory and what is on its way to it."""
+        """Simulate the crash of a slot's worker, for tests and simulations.
+
+        The bolts' memory and all envelopes on their way to the slot are lost. The slot is started
+        again after ``REVIVE_S``.
+        """
         life = self._lives.pop(slot, None)
         if life is None or self._stopping:
             return
@@ -152,7 +152,7 @@ class LocalSlots:
         self._scheduler.call_later(REVIVE_S, partial(self._revive, slot, life.number + 1))
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Let the bolts clean up, each on its lane."""
+        """Clean up the bolts, each on its own thread, then call *done*."""
         self._stopping = True
         waiting = set(self._lives)
 
@@ -166,7 +166,7 @@ class LocalSlots:
         if not waiting:
             done()
         for slot, life in self._lives.items():
-            life.lane.submit(life.slot.cleanup, partial(cleaned, slot))
+            life.executor.submit(life.slot.cleanup, partial(cleaned, slot))
             self._end(life)
 
     def _revive(self, slot: int, number: int) -> None:
@@ -180,7 +180,7 @@ class LocalSlots:
         made = Slot(self._program, slot, self._scheduler.seed(), pulse, leave, thread=this_thread)
         life = _Life(made, self._scheduler.lane(f"slot-{slot}"), number, pulse)
         self._lives[slot] = life
-        life.lane.submit(made.prepare, partial(self._prepared, slot, life))
+        life.executor.submit(made.prepare, partial(self._prepared, slot, life))
 
     def _prepared(self, slot: int, life: _Life, future: Future[SlotReport]) -> None:
         if self._gone(slot, life):
@@ -197,7 +197,7 @@ class LocalSlots:
 
     def _wind(self, slot: int, life: _Life, bolt: str, interval_s: float) -> None:
         def tick() -> None:
-            # A slot that is late is not given two ticks for one.
+            # A slot that is late gets one tick, not several.
             if bolt not in life.ticks:
                 life.ticks.append(bolt)
             self._wind(slot, life, bolt, interval_s)
@@ -215,11 +215,11 @@ class LocalSlots:
             life.working = True
             self._beat(life)
             work = partial(life.slot.work, records, ticks)
-            life.lane.submit(work, partial(self._worked, slot, life))
+            life.executor.submit(work, partial(self._worked, slot, life))
 
     def _beat(self, life: _Life) -> None:
         if not life.beating:
-            # The first tuples after a rest need not wait for others.
+            # The first tuples after a pause leave at once.
             if self._scheduler.now() - life.worked_s >= BEAT_S:
                 life.pulse.beat()
             life.beating = True
@@ -252,4 +252,4 @@ class LocalSlots:
     def _end(self, life: _Life) -> None:
         for timer in life.timers.values():
             timer.cancel()
-        life.lane.close()
+        life.executor.close()

@@ -1,14 +1,14 @@
-"""ReliableDriver: the loop of an at-least-once run.
+"""ReliableDriver: the loop of an at-least-once topology.
 
-Everything happens in callbacks on the scheduler's loop: a spout's turn is made, a slot has
-reported, a timeout is over. Each adds to what is known (pending trees, backlog of the slots, what
-spouts have to be told), and then every spout that has something to do gets its next turn.
+Everything happens in callbacks on the scheduler's loop: a spout has had a turn, a slot has
+reported, or a timeout has passed. Each callback updates the pending trees, the backlog of the slots
+and the acks and fails that spouts have not been told yet. Then every spout that has something to do
+gets its next turn.
 
-Nothing here survives the process: what was not acked is still with the sources.
+Nothing here survives the process. Messages that were not acked are still at their sources.
 
-SpoutLane: one spout task with its thread, and when it has its next turn.
-
-Meter: what an at-least-once run has done so far.
+:class:`SpoutRunner` runs one spout task on its own thread, and decides when it has its next turn.
+:class:`Meter` counts tuples and measures latencies.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ from txtopo.stages.anchoring.sending import sent
 from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room, Turn
 from txtopo.stages.program import Program
 
-# Spouts wait while a slot has as many tuples to consume: some tenths of a second. Of slow bolts it
-# has less, see Credit.
+# Spouts wait while a slot has so many tuples to consume, which takes some tenths of a second. The
+# limit for slow bolts is lower, see Credit.
 BACKLOG_TUPLES_MAX = 50_000
 
 PROGRESS_S = 1.0
 
-# A spout task that was lost is back after this time; for simulations, which lose them.
+# A spout task that a simulation has lost is opened again after this time.
 REOPEN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ReliableParts:
-    """What a run is made of."""
+    """The parts that an at-least-once topology runs with."""
 
     program: Program
     config: Config
@@ -68,7 +68,10 @@ class ReliableParts:
 
 
 class ReliableDriver:
-    """Runs spouts and ackers, and tells slots from each other. All on the loop but ``post``."""
+    """Runs the spouts and ackers of an at-least-once topology.
+
+    All methods are called on the loop, except ``start``, ``post`` and ``on_loop``.
+    """
 
     def __init__(
         self, parts: ReliableParts, listeners: Sequence[TopologyListener], *, active: bool
@@ -86,7 +89,7 @@ class ReliableDriver:
         self._backlog = [0] * self.slots
         self._credit = Credit(self.slots, self._config.message_timeout_s, BACKLOG_TUPLES_MAX)
         self._awaited = set(range(self.slots))
-        self._lanes: list[SpoutRunner] = []
+        self._runners: list[SpoutRunner] = []
         self._waiters = IdleWaiters()
         self._failures: Counter[tuple[str, int, str]] = Counter()
         self._unsaid: set[tuple[str, int, str]] = set()
@@ -95,7 +98,7 @@ class ReliableDriver:
         self._stopping = False
         self._error: Exception | None = None
         self.asks = 0
-        """Number of the last turn."""
+        """The number of the last turn."""
         self.ended: Future[Exception | None] = Future()
 
     @property
@@ -111,26 +114,26 @@ class ReliableDriver:
 
     @property
     def backlog(self) -> int:
-        """Tuples that slots have still to consume."""
+        """The number of tuples that slots still have to consume."""
         return sum(self._backlog)
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is under way."""
-        quiet = all(not lane.busy and not lane.ends for lane in self._lanes)
+        """Whether no tuple is in flight and every spout has been told of all ended trees."""
+        quiet = all(not runner.busy and not runner.ends for runner in self._runners)
         return quiet and not self.backlog and not len(self.trees)
 
     @property
     def dry_ask(self) -> int:
-        """Number of the last turn from which on each spout had nothing."""
-        return min((lane.dry_turn for lane in self._lanes), default=0)
+        """The number of the turn since which each spout has had a turn without a tuple."""
+        return min((runner.dry_turn for runner in self._runners), default=0)
 
     def start(self) -> None:
-        """Start the loop; from any thread, like ``post`` and ``on_loop``."""
+        """Start the loop. This, ``post`` and ``on_loop`` may be called on any thread."""
         self._scheduler.start(self._begin, self._crashed)
 
     def post(self, callback: Callable[[], None]) -> None:
-        """Have *callback* called on the loop."""
+        """Call *callback* on the loop soon."""
         self._scheduler.post(callback)
 
     def on_loop(self) -> bool:
@@ -138,14 +141,14 @@ class ReliableDriver:
         return self._scheduler.on_loop()
 
     def set_active(self, active: bool) -> None:
-        """Let spouts emit, or not."""
+        """Activate or deactivate all spouts."""
         self._active = active
         if active and not self._opened and not self._stopping:
             self._open()
         self._go_on()
 
     def wait_for_rest(self, future: Future[None]) -> None:
-        """Resolve *future* when there is nothing left to do."""
+        """Resolve *future* when no tuple is in flight and no spout has anything to emit."""
         if self._stopping:
             self._waiters.add(future, None)
             return
@@ -153,11 +156,11 @@ class ReliableDriver:
         self._go_on()
 
     def stop(self, error: Exception | None = None) -> None:
-        """End the run: spouts are closed, bolts clean up, what is under way is dropped."""
+        """Stop the topology: close the spouts, clean up the bolts, drop tuples in flight."""
         if self._stopping:
             return
         self._stopping, self._error = True, error
-        waiting = 1 + len(self._lanes)
+        waiting = 1 + len(self._runners)
 
         def closed() -> None:
             nonlocal waiting
@@ -165,28 +168,28 @@ class ReliableDriver:
             if not waiting:
                 self._finish()
 
-        for lane in self._lanes:
-            lane.close(closed, self._complain)
+        for runner in self._runners:
+            runner.close(closed, self._complain)
         if self._opened:
             self._carrier.stop(closed)
         else:
             closed()
 
     def lose_spout(self, owner: int) -> None:
-        """Lose a spout task with all that it knew; a fresh one is opened. For simulations."""
-        self._lanes[owner].die()
+        """Lose a spout task and its memory, and open a new one. For simulations."""
+        self._runners[owner].die()
         self.trees.forget(owner)
-        fresh = self._lane(owner)
-        self._lanes[owner] = fresh
+        fresh = self._runner(owner)
+        self._runners[owner] = fresh
         self._scheduler.call_later(REOPEN_S, lambda: fresh.open(self._go_on))
 
     def slot_ready(self, slot: int) -> None:
-        """Take note that a slot has come to life."""
+        """Handle the start of a slot's life."""
         self._awaited.discard(slot)
         self._go_on()
 
     def slot_reported(self, slot: int, report: SlotReport) -> None:
-        """Take in a report; of one that comes while the run stops, only what went wrong."""
+        """Handle a report of a slot. While the topology stops, only its complaints count."""
         if self._stopping:
             self._complain(report.complaints)
             return
@@ -206,14 +209,14 @@ class ReliableDriver:
         self._go_on()
 
     def slot_lost(self, slot: int, reason: str) -> None:
-        """Take note that a slot is gone."""
+        """Handle the loss of a slot."""
         self._backlog[slot] = 0
         self._credit.lost(slot)
         self.meter.slots_lost += 1
         self._listeners.tell(SlotLost(slot, reason))
 
     def tell_progress(self) -> None:
-        """Tell the listeners how far the run is."""
+        """Tell the listeners the progress."""
         self._listeners.tell(Progressed(self.meter.progress(len(self.trees), self.backlog)))
         self.meter.begin_window()
 
@@ -225,13 +228,13 @@ class ReliableDriver:
     def _open(self) -> None:
         self._opened = True
         self._carrier.start(self._program, self)
-        self._lanes = [self._lane(owner) for owner in range(self.spouts)]
-        for lane in self._lanes:
-            lane.open(self._go_on)
+        self._runners = [self._runner(owner) for owner in range(self.spouts)]
+        for runner in self._runners:
+            runner.open(self._go_on)
         self._scheduler.call_later(self._config.message_timeout_s, self._rotate)
         self._scheduler.call_later(PROGRESS_S, self._show)
 
-    def _lane(self, owner: int) -> SpoutRunner:
+    def _runner(self, owner: int) -> SpoutRunner:
         component, task = self._owners[owner]
         scheduler = self._scheduler
         made = ReliableSpoutTask(
@@ -245,7 +248,7 @@ class ReliableDriver:
         pause_max_s = self._config.poll_interval_s
         return SpoutRunner(owner, made, scheduler, pause_max_s, self._turned, self._crashed)
 
-    def _turned(self, lane: SpoutRunner, turn: Turn) -> None:
+    def _turned(self, runner: SpoutRunner, turn: Turn) -> None:
         if self._stopping:
             return
         self.meter.count(turn.counts)
@@ -256,13 +259,13 @@ class ReliableDriver:
             self._add(tuples)
             self._credit.emitted(turn.emitted, tuples)
         if turn.messages:
-            self.meter.begun(lane.owner, turn.messages)
-            self.trees.begin(lane.owner, turn.begun, turn.messages, self._scheduler.now())
+            self.meter.begun(runner.owner, turn.messages)
+            self.trees.begin(runner.owner, turn.begun, turn.messages, self._scheduler.now())
         self._carrier.send(turn.sealed)
         self._go_on()
 
     def _add(self, tuples: Counter[int]) -> None:
-        """Take note of tuples that slots have to consume."""
+        """Add tuples to the backlog of slots."""
         for slot, more in tuples.items():
             if more and not self._backlog[slot]:
                 self._credit.began(slot, self._scheduler.now())
@@ -273,16 +276,16 @@ class ReliableDriver:
         if self._stopping:
             return
         tuples = 0 if self._awaited else self._credit.room(self._backlog)
-        # They take turns at the same time.
+        # All spouts may emit at the same time, so they share the room.
         tuples = min(tuples, max(1, tuples // self.spouts))
-        for lane in self._lanes:
+        for runner in self._runners:
             room: int | None = 0
             if tuples:
                 limit = self._config.max_spout_pending
-                pending = int(self.trees.by_owner[lane.owner])
+                pending = int(self.trees.by_owner[runner.owner])
                 room = None if limit is None else max(0, limit - pending)
             given = Room(trees=room, tuples=tuples)
-            if lane.wake(self.asks + 1, active=self._active, room=given, ring=self._go_on):
+            if runner.wake(self.asks + 1, active=self._active, room=given, ring=self._go_on):
                 self.asks += 1
         if self._waiters.waiting and self.at_rest:
             self.tell_progress()
@@ -293,7 +296,7 @@ class ReliableDriver:
         if len(completed):
             self._failures.clear()
         for owner, message in zip(completed.owners.tolist(), completed.messages, strict=True):
-            self._lanes[owner].ends.acked.append(message)
+            self._runners[owner].ends.acked.append(message)
         self._failed(failed, timed_out=False)
 
     def _failed(self, trees: EndedTrees, *, timed_out: bool) -> None:
@@ -305,11 +308,11 @@ class ReliableDriver:
             by_owner.setdefault(owner, []).append(message)
         reason = "timed out" if timed_out else "failed"
         for owner, messages in by_owner.items():
-            lane = self._lanes[owner]
-            lane.ends.failed += messages
-            self._failures[*lane.name, reason] += len(messages)
-            self._unsaid.add((*lane.name, reason))
-            self._listeners.tell(TreesFailed(*lane.name, tuple(messages), reason))
+            runner = self._runners[owner]
+            runner.ends.failed += messages
+            self._failures[*runner.name, reason] += len(messages)
+            self._unsaid.add((*runner.name, reason))
+            self._listeners.tell(TreesFailed(*runner.name, tuple(messages), reason))
 
     def _rotate(self) -> None:
         if not self._stopping:
@@ -324,7 +327,7 @@ class ReliableDriver:
             self._scheduler.call_later(PROGRESS_S, self._show)
 
     def _warn_of_failed(self) -> None:
-        """Say what spouts were told to bring again; once a second, however many trees it is."""
+        """Log the trees that failed since the last call, in one warning for each spout task."""
         for component, task, reason in sorted(self._unsaid):
             warn_of_retry(
                 f"trees of spout {component!r}, task {task},",
@@ -350,8 +353,8 @@ class ReliableDriver:
         self.ended.set_result(self._error)
 
 
-# A spout that has nothing is asked again after this pause (Storm's), which doubles each time up to
-# Config.poll_interval_s, so that an idle run costs next to nothing.
+# A spout that emitted nothing has its next turn after this pause, which is Storm's. The pause then
+# doubles each time, up to Config.poll_interval_s, so that an idle topology costs next to nothing.
 PAUSE_S = 0.001
 
 Made = Callable[["SpoutRunner", Turn], None]
@@ -363,12 +366,12 @@ class SpoutRunner:
     """Gives one spout task its turns, one at a time, all on one thread. Used on the loop.
 
     Args:
-        owner: Its number among all spout tasks.
+        owner: Number of the task among all spout tasks.
         task: The task.
-        scheduler: Time and threads.
-        pause_max_s: Longest pause of a spout that has nothing.
-        made: Called with what came of a turn.
-        failed: Called with what the spout raised.
+        scheduler: Provides time and threads.
+        pause_max_s: Longest pause after a turn in which the spout emitted nothing.
+        made: Called with the result of each turn.
+        failed: Called with an exception that the spout raised.
     """
 
     def __init__(
@@ -383,13 +386,13 @@ class SpoutRunner:
         self.owner = owner
         self.name = task.name
         self.ends = Ends()
-        """What it has not been told yet."""
+        """Acks and fails that the spout has not been told yet."""
         self.dry_turn = 0
-        """Number of the last turn in which it had nothing."""
+        """Number of the last turn in which the spout had nothing to emit."""
         self.busy = True
         self._task = task
         self._scheduler = scheduler
-        self._lane: SerialExecutor = scheduler.lane("-".join(map(str, task.name)))
+        self._executor: SerialExecutor = scheduler.lane("-".join(map(str, task.name)))
         self._pause_max_s = pause_max_s
         self._made = made
         self._failed = failed
@@ -406,16 +409,16 @@ class SpoutRunner:
             if self._heard(future):
                 opened()
 
-        self._lane.submit(self._task.open, done)
+        self._executor.submit(self._task.open, done)
 
     def wake(self, number: int, *, active: bool, room: Room, ring: Callable[[], None]) -> bool:
-        """Start a turn if there is something to do; return whether it was.
+        """Start a turn if there is something to do, and return whether one was started.
 
         Args:
             number: Number of the turn.
-            active: Whether the run is activated.
-            room: What it may emit; none if it must wait.
-            ring: Called when a pause is over.
+            active: Whether the topology is activated.
+            room: How much the spout may emit; falsy if it must wait.
+            ring: Called when a pause has ended.
         """
         if self.busy or self._dead:
             return False
@@ -428,24 +431,24 @@ class SpoutRunner:
         self.busy, self._active = True, active
         ends, self.ends = self.ends, Ends()
         work = partial(self._task.turn, ends, active=active, room=room)
-        self._lane.submit(work, partial(self._turned, number, ring))
+        self._executor.submit(work, partial(self._turned, number, ring))
         return True
 
     def die(self) -> None:
-        """Forget the task; what it does now is not heard."""
+        """Drop the task. Results of a turn that still runs are ignored."""
         self._dead = True
         if self._timer is not None:
             self._timer.cancel()
-        self._lane.close()
+        self._executor.close()
 
     def close(
         self, closed: Callable[[], None], complain: Callable[[Sequence[Complaint]], None]
     ) -> None:
-        """Close the spout after the turn that runs, then call *closed*.
+        """Close the spout when its current turn has ended, then call *closed*.
 
         Args:
             closed: Called in any case.
-            complain: Called before with what ``close`` raised.
+            complain: Called first if ``close`` raised an exception.
         """
 
         def done(future: Future[None]) -> None:
@@ -455,7 +458,7 @@ class SpoutRunner:
                 complain([Complaint(*self.name, wrapped)])
             closed()
 
-        self._lane.submit(self._task.close, done)
+        self._executor.submit(self._task.close, done)
         self.die()
 
     def _turned(self, number: int, ring: Callable[[], None], future: Future[Turn]) -> None:
@@ -485,16 +488,16 @@ class SpoutRunner:
         return error is None
 
 
-# A spout that never replays must not fill the memory with what it has failed.
+# The limit keeps a spout that never replays from filling the memory.
 _FAILED_IDS_MAX = 100_000
 
 
 class Meter:
-    """Counts, and times what was acked. Used on the loop.
+    """Counts tuples and trees, and measures the latency of acked trees. Used on the loop.
 
     Args:
-        now: Seconds on a clock that only goes forward.
-        wall_clock: Seconds since 1970.
+        now: Returns the seconds of a clock that only goes forward.
+        wall_clock: Returns the seconds since 1970.
     """
 
     def __init__(self, now: Callable[[], float], wall_clock: Callable[[], float]) -> None:
@@ -508,11 +511,11 @@ class Meter:
         self.emitted = self.slots_lost = 0
 
     def count(self, counts: Counter[Count]) -> None:
-        """Add counts of tasks."""
+        """Add the counts of tasks."""
         self._counts.update(counts)
 
     def begun(self, owner: int, messages: Sequence[Any]) -> None:
-        """Take note of trees that have begun; of a message id that had failed it is a replay."""
+        """Count trees that have begun. One whose message id had failed is a replay."""
         if not self._failed_ids:
             return
         for message in messages:
@@ -521,13 +524,13 @@ class Meter:
                 self.replays += 1
 
     def complete(self, trees: EndedTrees) -> None:
-        """Take note of trees that were processed to the end."""
+        """Count trees that were fully processed."""
         if len(trees):
             self.acked += len(trees)
             self._latencies.append(self._now() - trees.started_s)
 
     def fail(self, trees: EndedTrees, *, timed_out: bool) -> None:
-        """Take note of trees that failed."""
+        """Count trees that failed or timed out."""
         if timed_out:
             self.timed_out += len(trees)
         else:
@@ -537,7 +540,7 @@ class Meter:
                 self._failed_ids[owner, message] = None
 
     def progress(self, pending: int, backlog: int) -> ReliableProgress:
-        """Return the progress; rates and latencies are those since the window began."""
+        """Return the progress. Rates and latencies cover the time since ``begin_window``."""
         now_s = self._now()
         latencies = np.concatenate(self._latencies) if self._latencies else np.empty(0)
         elapsed_s = now_s - self._since_s
@@ -562,7 +565,7 @@ class Meter:
         )
 
     def begin_window(self) -> None:
-        """Forget the latencies so far: a progress was told."""
+        """Begin a new window for rates and latencies."""
         self._since_s, self._latencies = self._now(), []
 
     def _by(self, what: str) -> dict[str, int]:

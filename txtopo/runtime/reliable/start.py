@@ -1,4 +1,4 @@
-"""Start of at-least-once topologies: puts the parts of a run together and starts its loop."""
+"""Starts an at-least-once topology: makes its carrier and driver, and starts the loop."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from txtopo.topology.graph import Graph
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# One thread computes at a time in a process of Python; a second slot is for those that wait.
+# Only one thread of a Python process computes at a time. A second slot helps bolts that wait.
 LOCAL_SLOTS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A run with what a simulation reaches into."""
+    """A started topology, with the parts that simulations need."""
 
     run: ReliableRun
     driver: ReliableDriver
@@ -45,13 +45,13 @@ def start_reliable(
 
     Args:
         graph: The topology.
-        spark: The session; see ``Config.carrier``.
-        config: How to run.
-        listeners: Who is told of every change.
-        active: Whether to begin at once, or to wait for ``activate``.
+        spark: The Spark session; see ``Config.carrier``.
+        config: The settings.
+        listeners: They are told of every event.
+        active: Whether to begin at once; otherwise it waits for ``activate``.
 
     Raises:
-        ConfigError: A setting does not fit; nothing has run.
+        ConfigError: A setting is wrong. Nothing was started; mend the setting.
     """
     carrier = _carrier(config)
     session = spark if spark is not None or carrier == "local" else active_session()
@@ -82,13 +82,13 @@ def start_local(
 
     Args:
         graph: The topology.
-        config: How to run.
-        listeners: Who is told of every change.
-        active: Whether to begin at once, or to wait for ``activate``.
-        scheduler: Time and threads; real ones by default.
+        config: The settings.
+        listeners: They are told of every event.
+        active: Whether to begin at once; otherwise it waits for ``activate``.
+        scheduler: Provides time and threads; real ones by default.
 
     Raises:
-        ConfigError: A setting does not fit; nothing has run.
+        ConfigError: A setting is wrong. Nothing was started; mend the setting.
     """
     if _carrier(config) == "resident":
         raise ConfigError(

@@ -13,6 +13,7 @@ their batches are processed again.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -24,7 +25,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import RunLostError, SlotUnavailable
 from txtopo.retries import LOGGER
-from txtopo.runtime.carrier import Carrier, ProcessedRun
+from txtopo.runtime.carrier import Carrier, RunOutput
 from txtopo.runtime.resident import wire
 from txtopo.runtime.resident.orders import (
     Action,
@@ -63,13 +64,12 @@ from txtopo.runtime.resident.supervisor import (
     Tick,
 )
 from txtopo.runtime.resident.transport import DriverSocket, SlotLoop
-from txtopo.runtime.resident.wire import Record, StageOrder, unpack_answer
+from txtopo.runtime.resident.wire import StageOrder, unpack_answer
 from txtopo.runtime.scheduler import ThreadScheduler
-from txtopo.stages.mailboxes import DRIVER
 from txtopo.stages.pickling import pack
 from txtopo.stages.program import Chain, Program, Run
+from txtopo.stages.stage_context import DRIVER, ByAddress, Record, RunLevel, by_address
 
-ByAddress = dict[int, list[bytes]]
 Answers = list[list[Record]]
 """What each slot yielded for a level."""
 
@@ -133,29 +133,25 @@ class ResidentCarrier:
         started.result()
         self._program = program
 
-    def process(self, run: Run) -> ProcessedRun:
+    def process(self, run: Run) -> RunOutput:
         """Take a run through the levels of the processing phase."""
         if self._replaced is not None:
             return self._replaced.result().process(run)
-        by_address = self._chain("processing", run, {}, run.tag)
-        return ProcessedRun(run, by_address.pop(DRIVER, []), kept=_Cut(by_address))
+        return RunOutput.divided(run, self._chain("processing", run, {}, run.tag))
 
-    def commit(self, processed: ProcessedRun, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(self, output: RunOutput, attempt: TransactionAttempt) -> list[bytes]:
         """Take one attempt of a processed run through the levels of the commit phase."""
-        kept = processed.kept
-        if self._replaced is not None and not isinstance(kept, _Cut):
-            return self._replaced.result().commit(processed, attempt)
-        assert isinstance(kept, _Cut), "the run was released"
+        # The cut of a run that the slots processed is a dict; Spark's is an RDD.
+        if self._replaced is not None and not isinstance(output.cut, dict):
+            return self._replaced.result().commit(output, attempt)
         assert self._program is not None
-        run, slots = processed.run, self._program.slots
-        first = 1 + run.attempts.index(attempt) * slots
-        cut = {slot: kept.by_address.get(first + slot, []) for slot in range(slots)}
+        run, cut = output.run, output.cut_of(attempt, self._program.slots)
         records = self._chain("commit", run.only(attempt), cut, run.commit_tag(attempt))
         return records.get(DRIVER, [])
 
-    def release(self, processed: ProcessedRun) -> None:
+    def release(self, output: RunOutput) -> None:
         """Forget the cut of a processed run."""
-        processed.kept = None
+        output.cut = None
 
     def cancel(self, tag: str) -> None:
         """Cancel a chain, also one that is about to start; user code that hangs is killed."""
@@ -221,7 +217,8 @@ class ResidentCarrier:
     def _chain(self, chain: Chain, run: Run, records: ByAddress, tag: str) -> ByAddress:
         assert self._program is not None
         for level in range(len(self._program.levels_of(chain))):
-            records = _by_address(self._answers(StageRequest(tag, chain, run, level, records)))
+            request = StageRequest(tag, RunLevel(chain, run, level), records)
+            records = by_address(itertools.chain.from_iterable(self._answers(request)))
         return records
 
     def _answers(self, request: StageRequest) -> Answers:
@@ -239,22 +236,19 @@ class StageRequest:
 
     Attributes:
         tag: Tag of its chain.
-        chain: The chain.
-        run: The run.
-        level: The level.
-        records: What was sent to each slot.
+        stage: The level.
+        records: The records for each slot.
     """
 
     tag: str
-    chain: Chain
-    run: Run
-    level: int
+    stage: RunLevel
     records: Mapping[int, Sequence[bytes]]
 
     @property
     def urgency(self) -> tuple[int, int, int]:
-        """What comes first: commits, since all wait behind them, then lower txids."""
-        return int(self.chain != "commit"), self.run.attempts[0].txid, self.level
+        """The order of requests: commits first, since all wait for them, then lower txids."""
+        stage = self.stage
+        return int(stage.chain != "commit"), stage.run.attempts[0].txid, stage.level
 
 
 class StageSlots:
@@ -370,7 +364,7 @@ class StageSlots:
         match action:
             case GiveOrder(slot, order, level):
                 request, _ = self._requests[level]
-                told = StageOrder(order, request.chain, request.run, request.level)
+                told = StageOrder(order, request.stage)
                 records = request.records.get(slot, ())
                 self._runner.send(slot, wire.STAGE, pack(told), *records)
             case LevelDone(level, answers):
@@ -384,21 +378,6 @@ class StageSlots:
             case ChangeCarrier(error):
                 assert self._changed is not None
                 self._changed(error)
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """What a processed run left for a commit in tasks, by address."""
-
-    by_address: ByAddress
-
-
-def _by_address(answers: Answers) -> ByAddress:
-    sent: ByAddress = {}
-    for records in answers:
-        for address, payload in records:
-            sent.setdefault(address, []).append(payload)
-    return sent
 
 
 def _started(make: Callable[[], Carrier], program: Program) -> Carrier:

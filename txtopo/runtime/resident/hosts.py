@@ -34,7 +34,7 @@ from txtopo.stages.anchoring.envelope import SlotReport, tuples_in
 from txtopo.stages.anchoring.slot import Outcome, Slot
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import Program
-from txtopo.stages.stages import run_stage
+from txtopo.stages.stage import run_stage
 
 # A bound on one work, so that reports and acks do not wait for the end of a long backlog.
 WORK_TUPLES_MAX = 20_000
@@ -282,13 +282,6 @@ class StageHost:
             self._link.say(wire.READY)
         elif kind == wire.STAGE:
             order: StageOrder = loads(frames[0])
-            stage = run_stage(
-                self._program,
-                order.chain,
-                order.run,
-                order.level,
-                self._slot,
-                order.number,
-                frames[1:],
-            )
+            context = order.stage.in_slot(self._program, self._slot, order.number)
+            stage = run_stage(context, frames[1:])
             self._link.say(wire.ANSWER, *pack_answer(order.number, list(stage)))

@@ -13,7 +13,7 @@ from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.session import is_classic
 from txtopo.runtime.spark_jobs import ClassicLabels, failure_of_job
-from txtopo.runtime.stage_task import PackedProgram
+from txtopo.runtime.spark_task import PackedProgram
 from txtopo.stages.program import Program
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from txtopo.stages.anchoring.envelope import Complaint, SlotReport
 from txtopo.stages.pickling import loads, pack
-from txtopo.stages.program import Chain, Run
+from txtopo.stages.stage_context import Record, RunLevel
 from txtopo.stages.user_errors import pickled_error, traceback_of, unpickled_error
 
 # From a slot. Hello: where it listens. Report: a Said. Answer: number and addresses, then records.
@@ -114,25 +114,17 @@ def _unpacked(packed: _Packed) -> Complaint:
     return Complaint(component, task, unpickled_error(pickled, component, note))
 
 
-Record = tuple[int, bytes]
-"""(address, payload)."""
-
-
 @dataclass(frozen=True, slots=True)
 class StageOrder:
     """One level of a run, for one slot to compute.
 
     Attributes:
         number: Its number; no other order of the topology's start has it.
-        chain: The chain.
-        run: The run.
-        level: The level.
+        stage: The level.
     """
 
     number: int
-    chain: Chain
-    run: Run
-    level: int
+    stage: RunLevel
 
 
 def pack_answer(number: int, records: list[Record]) -> list[bytes]:

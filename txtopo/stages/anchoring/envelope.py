@@ -1,12 +1,8 @@
-"""Envelopes of at-least-once topologies: tuples in columns, and the columns of their trees.
+"""Envelopes and reports of at-least-once topologies: tuples, their links to trees, and acks.
 
-The tuples lie as in the envelopes of :mod:`txtopo.stages.envelopes`: in segments from a sending
-to a receiving task, and an Arrow message without its schema. Between the two stand the links: 16
-bytes a tuple where each hangs in one tree, nothing where none does.
-
-Links: in which trees the tuples of an envelope hang, in columns.
-
-Reports: what a slot tells the driver after each work.
+An envelope has segments and an Arrow message without its schema, as in
+:mod:`txtopo.stages.envelopes`. Between them are the links: 16 bytes for each tuple if each is in
+one tree, and nothing if none is in a tree.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from txtopo.stages.envelopes import Segment
 ANCHORED = 0x52
 
 DRIVER_SLOT = -1
-"""The slot of spout tasks, which live in the driver."""
+"""The slot number of spout tasks, which live in the driver."""
 
 # kind, to_slot, edge, segments, tuples, links, starts
 _HEADER = struct.Struct("<Iiiiiiii")
@@ -35,15 +31,15 @@ _HEADER = struct.Struct("<Iiiiiiii")
 
 @dataclass(frozen=True, slots=True)
 class AnchoredEnvelope:
-    """An envelope whose batch is not read yet.
+    """An envelope whose header was read, but not its record batch.
 
     Attributes:
         to_slot: Slot of the receiving tasks.
         edge: Number of the edge.
-        tuples: How many tuples there are.
-        segments: How they are shared.
-        links: Their trees.
-        message: The batch as it travels.
+        tuples: Number of tuples.
+        segments: The segments, in the order of the tuples.
+        links: The links of the tuples to their trees.
+        message: The record batch as it travels.
     """
 
     to_slot: int
@@ -54,14 +50,14 @@ class AnchoredEnvelope:
     message: pa.Buffer
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        """Return its tuples, without copying them."""
+        """Return the tuples, without copying them."""
         return pa.ipc.read_record_batch(self.message, schema)
 
 
 def seal(
     to_slot: int, edge: int, segments: Sequence[Segment], links: Links, batch: pa.RecordBatch
 ) -> bytes:
-    """Return an envelope as it travels."""
+    """Return an envelope as a record."""
     starts = links.starts if links.starts is not None and len(links.roots) else None
     header = _HEADER.pack(
         ANCHORED,
@@ -81,7 +77,7 @@ def seal(
 
 
 def open_envelope(record: bytes) -> AnchoredEnvelope:
-    """Read the header of a record that starts with ``ANCHORED``."""
+    """Read the header of an envelope: a record that starts with ``ANCHORED``."""
     _, to_slot, edge, segments, tuples, links, starts, _ = _HEADER.unpack_from(record)
     at = _HEADER.size
     values = iter(array("q", record[at : at + 24 * segments]))
@@ -101,18 +97,18 @@ def open_envelope(record: bytes) -> AnchoredEnvelope:
 
 
 def tuples_in(record: bytes) -> int:
-    """Return how many tuples an envelope holds, without reading the rest."""
+    """Return the number of tuples in an envelope, and read nothing else of it."""
     tuples: int = _HEADER.unpack_from(record)[4]
     return tuples
 
 
 class Links(NamedTuple):
-    """The trees of some tuples and the ids of the tuples in them.
+    """The links of tuples to their trees, as columns.
 
     Attributes:
-        roots: Root of each link; none at all if no tuple hangs in a tree.
-        ids: Id of the tuple in that tree.
-        starts: Tuple i has the links ``starts[i]`` to ``starts[i + 1]``; None if each has one.
+        roots: Root id of each link; empty if no tuple is in a tree.
+        ids: Edge id of each link: the id of the tuple in that tree.
+        starts: Tuple i has the links ``starts[i]`` to ``starts[i + 1]``. None if each has one.
     """
 
     roots: Column = NONE
@@ -120,10 +116,11 @@ class Links(NamedTuple):
     starts: Rows | None = None
 
     def of(self, rows: Rows) -> tuple[Rows | None, Rows]:
-        """Return the links of some tuples.
+        """Return the links of the tuples *rows*.
 
         Returns:
-            (position in *rows* of each link, the link); None for positions that just count up.
+            For each link its position in *rows* and its index. The positions are None if each tuple
+            has one link.
         """
         if not len(self.roots):
             return _NO_ROWS, _NO_ROWS
@@ -141,36 +138,36 @@ class Links(NamedTuple):
 
 
 class TreeInputs:
-    """The trees of tuples that a task was given together (``txtopo.collector.Inputs``).
+    """The links of tuples that a task was given together (``txtopo.collector.Inputs``).
 
-    Lives as long as a bolt keeps one of the tuples.
+    It lives as long as the bolt keeps one of the tuples.
 
     Attributes:
-        done: For each of them whether it was acked or failed.
-        acked: Which of them were acked and not answered for yet.
-        links: Their trees; the ids are XORed with those of all that was anchored to them.
+        done: For each tuple, whether it was acked or failed.
+        acked: Indices of tuples that were acked, and whose ack was not sent yet.
+        links: Their links. The ids are XORed with those of all tuples that were anchored to them.
     """
 
     __slots__ = ("acked", "done", "links")
 
     def __init__(self, links: Links, tuples: int) -> None:
-        # A copy of its own, since the ids change and the envelope is freed.
+        # The ids are copied, because they change and the envelope is freed.
         self.links = links._replace(ids=links.ids.copy())
         self.done = bytearray(tuples)
         self.acked: list[int] = []
 
     def answer(self, rows: Rows) -> Xors:
-        """Return what the ackers are told when these tuples are acked; a root may stand twice."""
+        """Return the XORs that ack these tuples. A root may occur twice."""
         _, link = self.links.of(rows)
         return Xors(self.links.roots[link], self.links.ids[link])
 
     def take_acked(self) -> Rows:
-        """Return which tuples were acked, and forget it."""
+        """Return the indices of acked tuples, and clear them."""
         rows, self.acked = np.array(self.acked, dtype=np.int64), []
         return rows
 
     def rest(self, tuples: int) -> Rows:
-        """Return which of the first tuples were neither acked nor failed; mark them as done."""
+        """Return which of the first *tuples* were neither acked nor failed; mark them done."""
         done = np.frombuffer(self.done, dtype=np.uint8)[:tuples]
         rows = np.flatnonzero(done == 0)
         done[:] = 1
@@ -180,12 +177,12 @@ class TreeInputs:
 _NO_ROWS: Rows = np.empty(0, dtype=np.int64)
 
 Count = tuple[str, str]
-"""(what, component): what is one of emitted, executed, acked, failed."""
+"""A counter: (kind, component). The kind is emitted, executed, acked or failed."""
 
 
 @dataclass(slots=True)
 class Complaint:
-    """An error that user code reported, or raised.
+    """An error that user code reported or raised.
 
     Attributes:
         component: Id of the spout or bolt.
@@ -200,17 +197,17 @@ class Complaint:
 
 @dataclass(slots=True)
 class SlotReport:
-    """What happened in a slot, for the driver. Picklable.
+    """What a slot reports to the driver with each part of its work. Picklable.
 
     Attributes:
-        acked: One XOR per root of what was acked.
-        failed: Roots that were failed, perhaps twice.
-        renewed: Roots that were given a new timeout, perhaps twice.
-        consumed: Tuples of envelopes from elsewhere that are done with.
-        sent: Tuples that were sent to each other slot.
-        counts: How many tuples each component emitted, executed, acked and failed.
+        acked: One XOR for each root of which a tuple was acked.
+        failed: Roots that were failed. A root may occur twice.
+        renewed: Roots that were given a new timeout. A root may occur twice.
+        consumed: Number of tuples from other slots or the driver that are done.
+        sent: Number of tuples that were sent to each other slot.
+        counts: Number of tuples that each component emitted, executed, acked and failed.
         complaints: Errors that bolts reported.
-        crash: What a bolt raised, which ends the run.
+        crash: An exception that a bolt raised. It ends the topology.
     """
 
     acked: Xors = field(default_factory=Xors)

@@ -1,7 +1,4 @@
-"""Sending: receivers and ids for a batch that one task emitted, a column at a time.
-
-Anchors: from the inputs that emitted rows hang on to the links of the rows.
-"""
+"""Sending: puts emitted rows into envelopes, and links them to the trees of their anchors."""
 
 from __future__ import annotations
 
@@ -25,12 +22,12 @@ from txtopo.stages.program import PlannedComponent, PlannedEdge, Program
 from txtopo.stages.routing import EveryTask, OneTask, Route, Router, make_router
 from txtopo.tuples import Tuple
 
-# Where a task's round begins follows from this in place of a txid: there are no batches here.
+# Routers need a txid to decide with which task a sequence begins. There are no txids here.
 _NO_TXID = 0
 
 
 class Sealed(NamedTuple):
-    """An envelope on its way."""
+    """A sealed envelope, with its receiver and its number of tuples."""
 
     to_slot: int
     record: bytes
@@ -38,7 +35,7 @@ class Sealed(NamedTuple):
 
 
 class Sending:
-    """What one task emits, on its way into envelopes. Lives as long as its task."""
+    """Puts the rows that one task emits into envelopes. It lives as long as the task."""
 
     def __init__(
         self, program: Program, component: PlannedComponent, task: int, slot: int, ids: Ids
@@ -62,8 +59,8 @@ class Sending:
         Args:
             stream: The stream that they were emitted to.
             rows: The values.
-            targets: The tasks that were picked, on a direct stream.
-            links: The trees of the rows; its ids are not looked at.
+            targets: On a direct stream, the tasks that the emitter chose.
+            links: The links of the rows. Their ids are ignored.
 
         Returns:
             The envelopes, and for each link the XOR of all ids that were drawn for it.
@@ -78,11 +75,11 @@ class Sending:
         start = 0
         for batch in to_batches(component.id, stream, fields, schema, rows):
             end = start + batch.num_rows
-            hanging = links.slice(start, batch.num_rows)
+            anchored = links.slice(start, batch.num_rows)
             chosen = targets if targets is None else targets[start:end]
-            made: Column = np.zeros(len(hanging.roots), dtype=np.uint64)
+            made: Column = np.zeros(len(anchored.roots), dtype=np.uint64)
             for index in component.outputs[stream]:
-                sealed += self._along(self._program.edges[index], batch, chosen, hanging, made)
+                sealed += self._along(self._program.edges[index], batch, chosen, anchored, made)
             columns.append(made)
             start = end
         return sealed, columns[0] if len(columns) == 1 else np.concatenate(columns)
@@ -122,13 +119,13 @@ class Sending:
     def _shares(
         self, edge: PlannedEdge, batch: pa.RecordBatch, route: Route
     ) -> tuple[Rows | None, list[Share]]:
-        """Return the order in which rows are delivered, None for as they are, and the shares."""
+        """Return the order of delivery (None for that of the rows), and the shares."""
         rows, slots = batch.num_rows, self._program.slots
         if isinstance(route, OneTask):
             segments = [Segment(self._task, route.task, rows)]
             return None, [Share(route.task % slots, 0, rows, segments)]
         if isinstance(route, EveryTask):
-            # Each copy is an edge of the tree by itself.
+            # Each copy is an edge of its own in the tree.
             tasks = np.tile(np.arange(edge.tasks), rows)
             which: Rows | None = np.repeat(np.arange(rows), edge.tasks)
         else:
@@ -137,7 +134,7 @@ class Sending:
         return order if which is None else which[order], shares
 
     def _draw(self, links: Links, order: Rows | None, rows: int, made: Column) -> Links:
-        """Return the links of the delivered tuples, with fresh ids, and XOR these into *made*."""
+        """Draw ids for the delivered tuples, XOR them into *made*, and return the new links."""
         if not len(links.roots):
             return links
         if order is None:
@@ -162,7 +159,7 @@ class Sending:
 
 
 def sent(sealed: Sequence[Sealed]) -> Counter[int]:
-    """Return how many tuples go to each slot."""
+    """Return the number of tuples that go to each slot."""
     tuples: Counter[int] = Counter()
     for each in sealed:
         tuples[each.to_slot] += each.tuples
@@ -175,7 +172,7 @@ _row = attrgetter("row")
 
 
 class _Part(NamedTuple):
-    """Anchors that came together: links *link* of *inputs* are those from *start* on."""
+    """Anchors from the same inputs: their links, and where these start among all links."""
 
     inputs: TreeInputs
     link: Rows
@@ -183,13 +180,13 @@ class _Part(NamedTuple):
 
 
 class AnchoredRows:
-    """What some emitted rows hang on.
+    """The emitted rows of a stream, with links to the trees of their anchors.
 
-    A row whose anchors share a tree hangs on the first of them there: one edge is enough to keep
-    the tree open, and doubled anchors would double from bolt to bolt.
+    If several anchors of a row are in the same tree, only the first of them counts. One edge is
+    enough to keep the tree open, and otherwise the number of links would double from bolt to bolt.
 
     Raises:
-        EmitError: An anchor is no tuple.
+        EmitError: An anchor is no tuple; mend the bolt.
     """
 
     def __init__(self, component: str, marks: Sequence[Any]) -> None:
@@ -201,8 +198,8 @@ class AnchoredRows:
             anchors, rows = _flat(component, marks)
         self.links = self._link(anchors, rows, len(marks))
 
-    def hang(self, made: Column) -> None:
-        """XOR the ids that were drawn for the links into the inputs."""
+    def xor_into_anchors(self, made: Column) -> None:
+        """XOR the ids that were drawn for the links into the links of the anchors."""
         if self._kept is not None:
             whole: Column = np.zeros(sum(len(part.link) for part in self._parts), dtype=np.uint64)
             whole[self._kept] = made
@@ -231,7 +228,7 @@ class AnchoredRows:
             return Links(roots)
         position = np.concatenate(positions)
         row = position if rows is None else rows[position]
-        # The first link of each (row, root); they stay in the order of the rows.
+        # Keep the first link of each (row, root), in the order of the rows.
         order = np.lexsort((roots, row))
         same = (row[order][1:] == row[order][:-1]) & (roots[order][1:] == roots[order][:-1])
         self._kept = order[np.concatenate(([True], ~same))]
@@ -240,7 +237,7 @@ class AnchoredRows:
 
 
 def _flat(component: str, marks: Sequence[Any]) -> tuple[list[InputTuple], Rows]:
-    """Return all anchors one after the other, and the row that each belongs to."""
+    """Return all anchors in one list, and the row that each of them belongs to."""
     anchors: list[InputTuple] = []
     rows: list[int] = []
     for row, mark in enumerate(marks):

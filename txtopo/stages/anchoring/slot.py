@@ -1,19 +1,19 @@
-"""Slot: the bolt tasks that live together, from ``prepare`` until the slot is lost or stopped.
+"""Slot: hosts bolt tasks of an at-least-once topology, until it is lost or stopped.
 
-A work is all that has come, and it may take long: bolts may be slow. So what came of it leaves in
-*parts*: whenever the pulse says that something is due, between two tuples or in a call of the
-collector, and at the end. Each part is an :class:`Outcome` of its own, made in the bolts' thread.
+A *work* is a call of :meth:`Slot.work` with all envelopes that have arrived. Bolts may be slow, so
+it may take long. Its results leave in *parts*: at the end, and before whenever the pulse says that
+a part is due, between two tuples or in a call of the collector. Each part is an :class:`Outcome`,
+made on the thread of the bolts.
 
-1. Whatever leaves is sealed before it is answered for, so a part's acks hold the ids of all that
-   was anchored to the inputs by then. Acks and envelopes may overlap in any order on their way: an
-   edge that was made keeps its tree open until it is acked itself.
-2. Each tuple, ack, fail and count is in one part. Parts leave in order.
-3. A part says how many tuples from elsewhere are done with, but for one, which the last part says:
-   what they sent to this slot itself may still wait, and a slot that works is not at rest.
-4. A part that is lost is lost with its life: its carrier hands on all parts of a life up to some
-   point, and none after it. So a tree of which an ack was in a lost part times out.
-
-Bolt tasks of at-least-once topologies: one task of a bolt, for as long as its slot lives.
+1. In each part the emitted tuples are sealed before acks are computed. So the acks contain the ids
+   of all tuples that were anchored to the inputs by then. Acks and envelopes may overtake each
+   other on their way, because an edge keeps its tree open until it is acked itself.
+2. Each tuple, ack, fail and count is in exactly one part. Parts leave in order.
+3. A part says how many tuples from other slots or the driver are done, less one. Only the last part
+   of a work counts that one. For tuples that the slot sent to itself may still wait, and a slot
+   that works must not seem idle.
+4. A carrier hands on all parts of a life up to some point, and no part after it. If a part with an
+   ack is lost, the tree times out.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ from txtopo.tuples import TICK, Origin
 
 
 class Outcome(NamedTuple):
-    """What came of a work, or of a part of it: send the envelopes first, then the report."""
+    """A part of a work. Send its envelopes first, then its report."""
 
     sealed: list[Sealed]
     report: SlotReport
 
 
 class Slot:
-    """Runs the bolts of one slot. Called by a carrier, always on one thread.
+    """Runs the bolts of one slot. A carrier calls it, always on one thread.
 
-    No exception of user code leaves from here: it is the *crash* of a report.
+    Exceptions of user code are not raised. They are the *crash* of a report.
 
     Args:
         program: The topology.
-        slot: Which slot it is.
-        seed: What its ids follow from; another one for each life of each slot.
-        pulse: When a part of a work is due to leave; its ``beat`` is the carrier's affair.
-        leave: Called with each part but the last, in the thread of the work.
-        thread: Says which thread this is. What is due does not leave from another one: its bolt
-            has broken the rules, but should not break more than that.
+        slot: Number of the slot.
+        seed: Seed of the ids of tuples. Each life of each slot needs its own.
+        pulse: Says when a part of a work is due to leave. The carrier beats it.
+        leave: Called with each part except the last, on the thread of the work.
+        thread: Returns the current thread. A bolt that uses the collector on a thread of its own
+            breaks the rules; no part leaves from there.
     """
 
     def __init__(
@@ -90,13 +90,14 @@ class Slot:
         self._working: int | None = None
         self._outcome = Outcome([], SlotReport())
         self._waiting: deque[bytes] = deque()
-        # Tuples from elsewhere: who executes some, how many others are done with, and were told.
+        # Of the tuples from other slots or the driver: the task that executes some of them, the
+        # number of those that are done, and the number that was reported as done.
         self._executing: BoltTask | None = None
         self._done = self._told = 0
         self._origins = [Origin(None, edge.source, edge.stream, edge.fields) for edge in edges]
 
     def prepare(self) -> SlotReport:
-        """Make and prepare the tasks."""
+        """Create and prepare the bolt tasks of this slot."""
         report = SlotReport()
         for component in self._program.components.values():
             if component.role.spout:
@@ -117,19 +118,19 @@ class Slot:
         return report
 
     def ticks(self) -> dict[str, float]:
-        """Return the bolts that want ticks, with their intervals in seconds."""
+        """Return the tick interval in seconds of each bolt that has one."""
         wanted = {id: task.tick_interval_s for (id, _), task in self._tasks.items()}
         return {id: interval_s for id, interval_s in wanted.items() if interval_s}
 
     def work(self, records: Iterable[bytes], ticks: Iterable[str] = ()) -> Outcome:
-        """Run the bolts on envelopes, and on what they send to this slot themselves.
+        """Run the bolts on envelopes, and on the tuples that they send to this slot.
 
         Args:
             records: The envelopes.
-            ticks: Bolts that are given a tick first.
+            ticks: Ids of bolts that are given a tick first.
 
         Returns:
-            The last part; the others have left.
+            The last part. *leave* was called with the others.
         """
         self._waiting.extend(records)
         self._done = self._told = 0
@@ -159,10 +160,10 @@ class Slot:
                 return
 
     def _leave_early(self) -> None:
-        """Have a part leave in the middle of a work. Called by a task, inside a call of it.
+        """Let a part leave in the middle of a work. A task calls this while it executes.
 
         Raises:
-            Exception: What another task emitted does not fit; the call is over.
+            Exception: Another task emitted a value that does not fit; stop executing.
         """
         if self._working != self._thread():
             return
@@ -174,7 +175,7 @@ class Slot:
         self._leave(self._part(max(self._told, self._done + executing - 1)))
 
     def _part(self, done: int) -> Outcome:
-        """Return what there is, and begin anew."""
+        """Return the results so far as a part, and begin the next part."""
         self._pulse.left()
         outcome, self._outcome = self._outcome, Outcome([], SlotReport())
         outcome.report.sent = sent(outcome.sealed)
@@ -182,7 +183,7 @@ class Slot:
         return outcome
 
     def cleanup(self) -> SlotReport:
-        """Let the bolts that were prepared release what they opened; errors are complaints."""
+        """Clean up the bolts that were prepared. Their errors are complaints of the report."""
         report = SlotReport()
         for task in self._tasks.values():
             failed = SlotReport()
@@ -192,7 +193,7 @@ class Slot:
 
     @property
     def emitted(self) -> bool:
-        """Whether ``prepare`` of a bolt has emitted: then a work is due, also one on nothing."""
+        """Whether ``prepare`` of a bolt has emitted tuples. If so, ``work`` has to be called."""
         return any(task.emitted for task in self._tasks.values())
 
     def _receive(self, record: bytes, from_elsewhere: bool) -> int:
@@ -213,8 +214,7 @@ class Slot:
         return envelope.tuples
 
     def _flush(self) -> None:
-        """Add to the outcome what the tasks have sent and said, and to what waits what is for this
-        slot."""
+        """Collect the envelopes and reports of all tasks, and queue envelopes for this slot."""
         outcome, reports = self._outcome, []
         for task in self._tasks.values():
             flushed: list[tuple[list[Sealed], SlotReport]] = []
@@ -233,7 +233,7 @@ class Slot:
             total.complaints += report.complaints
 
     def _call(self, task: BoltTask, call: Callable[[], None]) -> bool:
-        """Make a call of user code for the outcome, in which the first crash stays."""
+        """Call user code. The first exception becomes the crash of the outcome."""
         failed = SlotReport()
         if _try(task, failed, call):
             return True
@@ -250,7 +250,7 @@ def _flush(task: BoltTask, flushed: list[tuple[list[Sealed], SlotReport]]) -> No
 
 
 def _try(task: BoltTask, report: SlotReport, call: Callable[[], None]) -> bool:
-    """Make a call of user code; what it raises becomes the report's crash."""
+    """Call user code. An exception becomes the crash of the report."""
     try:
         call()
     except Exception as error:  # noqa: BLE001 - all errors of user code are data
@@ -259,22 +259,22 @@ def _try(task: BoltTask, report: SlotReport, call: Callable[[], None]) -> bool:
     return True
 
 
-# A tuple that a bolt keeps holds on to the ids of those that it came with, 16 bytes each: so these
-# are not too many. Fewer would cost time for each portion.
+# A tuple that a bolt keeps also keeps the ids of all tuples of its portion alive, 16 bytes for each
+# of them. Smaller portions would need more time.
 PORTION_TUPLES = 2_000
 
 
 class BoltTask:
-    """Runs one task of a bolt and collects what follows from it. Used on one thread.
+    """Runs one task of a bolt, and collects its tuples, acks and fails. Used on one thread.
 
     Args:
         program: The topology.
         component: The bolt.
-        task: Which of its tasks.
+        task: Index of the task.
         slot: The slot that it lives in.
         ids: Draws the ids of tuples.
-        pulse: When things are due to leave in the middle of a work.
-        leave: Called when they are; it calls ``flush`` of all tasks of the slot.
+        pulse: Says when a part is due to leave in the middle of a work.
+        leave: Called when one is due. It calls ``flush`` of all tasks of the slot.
     """
 
     def __init__(
@@ -297,22 +297,22 @@ class BoltTask:
         self._basic: BasicOutputCollector | None = None
         self._sealed: list[Sealed] = []
         self._executed: list[TreeInputs] = []
-        # What a basic bolt executes, and how many of it are done with between two tuples.
+        # The inputs that a basic bolt executes, and how many of them are done between two tuples.
         self._current: TreeInputs | None = None
         self._rows = 0
         self.executed = 0
-        """How many tuples of this call of ``execute`` are done with."""
+        """Number of tuples of this call of ``execute`` that are done."""
         self._report = SlotReport()
         self._bolt: Bolt | BasicBolt = loads(component.prototype)
 
     @property
     def tick_interval_s(self) -> float | None:
-        """How often the bolt wants a tick."""
+        """The tick interval of the bolt; None without ticks."""
         return self._bolt.tick_interval_s
 
     @property
     def emitted(self) -> bool:
-        """Whether something was emitted that is not sealed yet."""
+        """Whether there are emitted tuples that are not sealed yet."""
         return any(emitted.rows for emitted in self._collector.emitted.values())
 
     def prepare(self) -> None:
@@ -344,11 +344,11 @@ class BoltTask:
         inputs.done[0] = 1
 
     def flush(self) -> tuple[list[Sealed], SlotReport]:
-        """Seal what was emitted, then answer for what was acked: in this order, since an ack holds
-        the ids of all that was anchored to its input.
+        """Seal the emitted tuples, then compute the acks.
 
-        It may be called in the middle of ``execute``, by the collector: the input that is executed
-        then is not done with, unless its bolt has acked it.
+        The order matters, because an ack contains the ids of all tuples that were anchored to its
+        input. The collector may call this in the middle of ``execute``. The current input is then
+        not done, unless the bolt has acked it.
         """
         for stream in self._component.streams:
             self._send(stream)
@@ -366,15 +366,15 @@ class BoltTask:
         return sealed, report
 
     def complaint(self, error: Exception) -> Complaint:
-        """Return an error with where it happened."""
+        """Return an error as a complaint of this task."""
         return Complaint(self._component.id, self._task, error)
 
     def cleanup(self) -> None:
-        """Let the bolt release what it opened."""
+        """Call the bolt's ``cleanup``."""
         self._bolt.cleanup()
 
     def _run(self, tuples: Iterable[InputTuple], inputs: TreeInputs, executed: int | None) -> None:
-        """Execute tuples, before which so many were; None if they are not counted."""
+        """Execute tuples; *executed* are done before them, None if they are not counted."""
         if self._basic is not None:
             self._current = inputs
             self._run_basic(self._basic, tuples, executed)
@@ -410,7 +410,7 @@ class BoltTask:
         basic.current = None
 
     def _leave_after(self, last: InputTuple, executed: int | None) -> None:
-        """Have leave what there is, between two tuples."""
+        """Let a part leave between two tuples."""
         self._rows = last.row + 1
         if executed is not None:
             self._count(executed + self._rows)
@@ -421,7 +421,7 @@ class BoltTask:
         self.executed = executed
 
     def _full(self, stream: str) -> None:
-        """Seal a stream of which enough was emitted, or of which something is due to leave."""
+        """Seal the tuples of a stream, because there are enough, or because a part is due."""
         self._send(stream)
         if self._pulse.due:
             self._leave()
@@ -433,9 +433,9 @@ class BoltTask:
         rows, marks, targets = emitted.rows, emitted.marks, emitted.targets
         emitted.rows, emitted.marks, emitted.targets = [], [], []
         direct = self._component.streams[stream].direct
-        hanging = AnchoredRows(self._component.id, marks)
-        sealed, made = self._sending.seal(stream, rows, targets if direct else None, hanging.links)
-        hanging.hang(made)
+        anchored = AnchoredRows(self._component.id, marks)
+        sealed, made = self._sending.seal(stream, rows, targets if direct else None, anchored.links)
+        anchored.xor_into_anchors(made)
         self._sealed += sealed
         self._report.counts["emitted", self._component.id] += len(rows)
 
@@ -450,7 +450,7 @@ class BoltTask:
             told.append((self._current, self._current.rest(rows)))
         report.counts["acked", self._component.id] += sum(len(rows) for _, rows in told)
         parts = [inputs.answer(rows) for inputs, rows in told]
-        # Not merged part by part: those of one root mostly stand side by side in other parts.
+        # They are merged together, because the acks of one root are usually in different parts.
         parts = [part for part in parts if len(part.roots)]
         if not parts:
             return Xors()

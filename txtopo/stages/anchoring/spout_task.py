@@ -1,4 +1,4 @@
-"""Spout tasks of at-least-once topologies: turns of ``ack``, ``fail`` and ``next_tuple``."""
+"""Spout tasks of at-least-once topologies: calls ``ack``, ``fail`` and ``next_tuple`` in turns."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from txtopo.stages.anchoring.sending import Sealed, Sending
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import PlannedComponent, Program
 
-# A turn is a work on the spout's lane. Larger envelopes are cheaper, but what is emitted first
-# waits for the last.
+# Limits of a turn. Larger envelopes are cheaper, but the first tuple of a turn waits for the last.
 TURN_TUPLES_MAX = 2_000
 TURN_S = 0.005
 
 
 @dataclass(slots=True)
 class Ends:
-    """Message ids that a spout task is told of."""
+    """Message ids of ended trees, which a spout task is told."""
 
     acked: list[Any] = field(default_factory=list)
     failed: list[Any] = field(default_factory=list)
@@ -37,11 +36,11 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a spout task may emit in a turn, as long as it has begun no ``next_tuple`` beyond it.
+    """How much a spout task may emit in a turn. No ``next_tuple`` is called beyond it.
 
     Attributes:
         trees: How many more trees may be pending; None for any number.
-        tuples: How many tuples.
+        tuples: How many tuples may be emitted.
     """
 
     trees: int | None = None
@@ -53,16 +52,16 @@ class Room:
 
 @dataclass(slots=True)
 class Turn:
-    """What came of a turn: begin the trees, then send the envelopes.
+    """The result of a turn. Begin its trees first, then send its envelopes.
 
     Attributes:
         sealed: The envelopes.
-        begun: The roots with the XORs of their edges.
+        begun: The roots of new trees, with the XORs of their edges.
         messages: The message id of each root.
-        emitted: How many tuples were emitted.
+        emitted: Number of emitted tuples.
         dry: Whether the last ``next_tuple`` emitted nothing.
-        counts: As in a report of a slot.
-        complaints: As in a report of a slot.
+        counts: As in the report of a slot.
+        complaints: As in the report of a slot.
     """
 
     sealed: list[Sealed] = field(default_factory=list)
@@ -80,10 +79,10 @@ class ReliableSpoutTask:
     Args:
         program: The topology.
         component: The spout.
-        task: Which of its tasks.
-        seed: What its ids follow from.
+        task: Index of the task.
+        seed: Seed of the ids of tuples.
         tracked: Whether there are ackers.
-        now: The time in seconds.
+        now: Returns the time in seconds.
     """
 
     def __init__(
@@ -112,12 +111,12 @@ class ReliableSpoutTask:
 
     @property
     def name(self) -> tuple[str, int]:
-        """(id of the spout, index of the task)."""
+        """The pair (id of the spout, index of the task)."""
         return self._component.id, self._task
 
     @property
     def pending(self) -> int:
-        """How many of its trees have not ended, as far as it was told."""
+        """Number of its trees whose end it was not told yet."""
         return self._collector.pending
 
     def open(self) -> None:
@@ -128,12 +127,12 @@ class ReliableSpoutTask:
         self._opened = True
 
     def turn(self, ends: Ends, *, active: bool, room: Room) -> Turn:
-        """Tell the spout what has ended, then let it emit.
+        """Tell the spout which trees have ended, then let it emit.
 
         Args:
-            ends: What has ended.
-            active: Whether the run is activated.
-            room: What it may emit.
+            ends: The ended trees.
+            active: Whether the topology is activated.
+            room: How much it may emit.
         """
         spout, collector = self._spout, self._collector
         if active != self._active:

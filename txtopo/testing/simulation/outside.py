@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
@@ -24,8 +25,9 @@ from txtopo.errors import (
     StoreUnavailable,
     UnknownOutcomeError,
 )
-from txtopo.runtime.carrier import LocalCarrier, ProcessedRun, Stage
+from txtopo.runtime.carrier import LocalCarrier, RunOutput
 from txtopo.stages.program import Run
+from txtopo.stages.stage_context import Record, StageContext
 from txtopo.state.backend import Key, StateTable
 from txtopo.state.ledger import Ledger
 from txtopo.state.row_backend import Contents, RowBackend
@@ -34,6 +36,8 @@ from txtopo.testing.simulation.faults import AWAY_S, SLOW_S
 from txtopo.transactional_state.memory import Contender, MemoryEnsemble, Nodes
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from txtopo.testing.simulation.world import SimulatedProcess, World
 
 SESSION_S = 6.0
@@ -211,7 +215,7 @@ class SimulatedBackend(RowBackend):
             self._store.opened[self._process] -= 1
 
 
-Output = list[tuple[int, bytes]]
+Output = list[Record]
 
 EARLIER_RECORDS_MAX = 20
 
@@ -225,26 +229,29 @@ class SimulatedCarrier(LocalCarrier):
         self._recomputed = itertools.count(1_000_000)
         self._earlier: deque[tuple[int, bytes]] = deque(maxlen=EARLIER_RECORDS_MAX)
 
-    def process(self, run: Run) -> ProcessedRun:
+    def process(self, run: Run) -> RunOutput:
         """Run the processing phase of a run, unless the job gets lost."""
         self._process.checkpoint("job")
         self._may_get_lost(run.tag)
         return super().process(run)
 
-    def commit(self, processed: ProcessedRun, attempt: TransactionAttempt) -> list[bytes]:
+    def commit(self, processed: RunOutput, attempt: TransactionAttempt) -> list[bytes]:
         """Run the commit phase of one attempt, unless the job gets lost."""
         self._process.checkpoint("commit job")
         self._may_get_lost(processed.run.tag)
         return super().commit(processed, attempt)
 
-    def compute(self, stage: Stage, task_id: int) -> Iterable[tuple[int, bytes]]:
+    def compute(
+        self, stage: StageContext, records: Sequence[bytes], rows: Sequence[pa.RecordBatch] = ()
+    ) -> Iterable[Record]:
         """Run one level in one slot, perhaps twice, and return most of its output."""
         chaos = self._process.world.chaos
         self._process.checkpoint("task")
-        output: Output = list(super().compute(stage, task_id))
+        output: Output = list(super().compute(stage, records, rows))
         if chaos.happens("recompute"):
             with self._process.world.reading_otherwise():
-                again: Output = list(super().compute(stage, next(self._recomputed)))
+                other = replace(stage, task_id=next(self._recomputed))
+                again: Output = list(super().compute(other, records, rows))
             kept = {address for address in _addresses(output, again) if chaos.below(2)}
             output = [r for r in output if r[0] in kept] + [r for r in again if r[0] not in kept]
         if output and chaos.happens("envelope_doubled"):

@@ -264,7 +264,7 @@ class SlotCluster:
             self.tell("told to end", **task.names)
         elif kind == wire.STAGE:
             order: wire.StageOrder = loads(frames[1])
-            facts = {"order": order.number, "tag": order.run.tag, "level": order.level}
+            facts = {"order": order.number, "tag": order.stage.run.tag, "level": order.stage.level}
             self.tell("given", **task.names, **facts)
 
     def heard(self, task: SlotTaskRun, frames: Sequence[bytes]) -> None:
@@ -492,7 +492,7 @@ class SlotTaskRun:
 
     def _work(self, order: wire.StageOrder) -> None:
         chaos = self.chaos
-        self.order, self.tag, self.level = order.number, order.run.tag, order.level
+        self.order, self.tag, self.level = order.number, order.stage.run.tag, order.stage.level
         self.busy = True
         if chaos.happens("disconnect"):
             self.cluster.tell("disconnected", **self.names)

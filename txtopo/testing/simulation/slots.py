@@ -27,6 +27,7 @@ from txtopo.runtime.resident.slot_runner import LIMITS
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.supervisor import SlotLost, SlotReady, SlotSaid
 from txtopo.stages.program import Chain, Program, Run
+from txtopo.stages.stage_context import RunLevel
 from txtopo.testing.checkers.evidence import Violation
 from txtopo.testing.checkers.slots import SLOT_CHECKERS, SlotEvidence
 from txtopo.testing.simulation.clock import Timeline
@@ -285,7 +286,7 @@ class SlotWorld:
         attempt = TransactionAttempt(txid, self._under_way[txid], 1)
         run = Run(f"{txid}:{attempt.attempt}:{chain}", (attempt,), (BatchMetadata(),), None)
         self._chains[txid] = chain
-        request = StageRequest(run.tag, chain, run, level, {})
+        request = StageRequest(run.tag, RunLevel(chain, run, level), {})
         done: Future[Answers] = Future()
         done.add_done_callback(partial(self._answered, txid, request))
         self.tell("ordered", tag=run.tag, level=level, note=request.urgency)
@@ -309,7 +310,7 @@ class SlotWorld:
 
     def _answered(self, txid: int, request: StageRequest, done: Future[Answers]) -> None:
         """Take note of the outcome of a level; called in the middle of the slots' work."""
-        names = {"tag": request.tag, "level": request.level}
+        names = {"tag": request.tag, "level": request.stage.level}
         error = done.exception()
         if error is None:
             answers = [[payload for _, payload in each] for each in done.result()]
@@ -327,9 +328,9 @@ class SlotWorld:
             self._stop(repr(error))
         elif error is not None:
             self.timeline.after(RETRY_S, partial(self._try, txid))
-        elif request.level + 1 < self.scenario.levels and request.chain == "processing":
-            self._order(txid, "processing", request.level + 1)
-        elif request.chain == "processing":
+        elif request.stage.level + 1 < self.scenario.levels and request.stage.chain == "processing":
+            self._order(txid, "processing", request.stage.level + 1)
+        elif request.stage.chain == "processing":
             self._order(txid, "commit", 0)
         else:
             del self._under_way[txid]

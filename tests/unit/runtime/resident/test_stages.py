@@ -117,7 +117,7 @@ def test_each_order_signs_what_it_makes(one: Slots) -> None:
     one.start(held(gate))
 
     first, again = (
-        one.process(replace(run_of(1), tag=tag)).result(LIMIT_S).processed[0].makers
+        one.process(replace(run_of(1), tag=tag)).result(LIMIT_S).processed[0].producers
         for tag in ("first", "again")
     )
 

@@ -1,4 +1,4 @@
-"""Stamps: a lost, doubled or recomputed record is seen, wherever it is."""
+"""Manifests: a lost, doubled or recomputed record is seen, wherever it is."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from tests.unit.stages.running import (
     run_of,
     shuffled,
     spout,
+    stage_of,
 )
 from txtopo.errors import RecomputedError, RunLostError
 from txtopo.groupings import FieldsGrouping
-from txtopo.stages.envelopes import ENVELOPE, STAMP, StageManifest
+from txtopo.stages.envelopes import ENVELOPE, MANIFEST, StageManifest
 from txtopo.stages.outcome import RunOutcome, judge, judge_commit
 from txtopo.stages.program import Run
-from txtopo.stages.stages import run_stage
+from txtopo.stages.stage import run_stage
 from txtopo.state.aggregates import Count
 from txtopo.topology.component import Role
 
@@ -59,9 +60,8 @@ def tampered(tamper: Tamper, run: Run = RUN) -> RunOutcome:
             if level:
                 records = tamper(level, slot, records)
             task_id = 10 * level + slot
-            for address, record in run_stage(
-                program, "processing", run, level, slot, task_id, records
-            ):
+            stage = stage_of(program, run, level, slot, task_id)
+            for address, record in run_stage(stage, records):
                 sent.setdefault(address, []).append(record)
         arrived = sent
     return judge(program, run, tamper(-1, 0, arrived[0]))
@@ -99,14 +99,14 @@ def test_untouched_records_pass_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("kind", [ENVELOPE, STAMP], ids=["envelope", "stamp"])
+@pytest.mark.parametrize("kind", [ENVELOPE, MANIFEST], ids=["envelope", "manifest"])
 def test_a_lost_record_is_seen(place: tuple[int, int], kind: int) -> None:
     with pytest.raises(RunLostError, match="not what was sent"):
         tampered(only_at(*place, without_first(kind)))
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("kind", [ENVELOPE, STAMP], ids=["envelope", "stamp"])
+@pytest.mark.parametrize("kind", [ENVELOPE, MANIFEST], ids=["envelope", "manifest"])
 def test_a_doubled_record_is_seen(place: tuple[int, int], kind: int) -> None:
     with pytest.raises(RunLostError, match="not what was sent"):
         tampered(only_at(*place, first_twice(kind)))
@@ -120,11 +120,11 @@ def test_an_envelope_lost_and_another_doubled_is_seen() -> None:
         tampered(only_at(1, 0, change))
 
 
-@pytest.mark.parametrize("kind", [ENVELOPE, STAMP], ids=["envelope", "stamp"])
+@pytest.mark.parametrize("kind", [ENVELOPE, MANIFEST], ids=["envelope", "manifest"])
 def test_a_record_of_another_run_is_seen(kind: int) -> None:
     """Same topology, slots and task ids: only the run tells the two apart."""
     other, program = run_of(2, first=3), topology().program
-    stage = run_stage(program, "processing", other, 0, 0, 0, [])
+    stage = run_stage(stage_of(program, other, 0), [])
     stray = next(record for address, record in stage if address == 0 and record[0] == kind)
 
     with pytest.raises(RunLostError, match="not what was sent"):
@@ -139,10 +139,10 @@ def recomputed(level: int, slot: int, seen_by: int) -> RunOutcome:
         sent: dict[int, list[bytes]] = {}
         for each in range(SLOTS):
             records = arrived.get(each, [])
-            first = list(run_stage(program, "processing", run, at, each, 10 * at + each, records))
+            first = list(run_stage(stage_of(program, run, at, each, 10 * at + each), records))
             again = first
             if (at, each) == (level, slot):
-                again = list(run_stage(program, "processing", run, at, each, 99, records))
+                again = list(run_stage(stage_of(program, run, at, each, 99), records))
             for address, record in first:
                 if address != seen_by:
                     sent.setdefault(address, []).append(record)
@@ -165,13 +165,13 @@ def test_two_runs_of_one_task_that_different_slots_saw_are_seen(
 
 
 @pytest.mark.row(20)
-def test_one_slot_that_gets_stamps_of_two_runs_sees_it_itself() -> None:
+def test_one_slot_that_gets_manifests_of_two_runs_sees_it_itself() -> None:
     program = topology().program
     twice = [
         record
         for task_id in (1, 2)
-        for address, record in run_stage(program, "processing", RUN, 0, 0, task_id, [])
-        if address == 1 and record[0] == STAMP
+        for address, record in run_stage(stage_of(program, RUN, 0, task_id=task_id), [])
+        if address == 1 and record[0] == MANIFEST
     ]
 
     with pytest.raises(RecomputedError):
@@ -202,8 +202,10 @@ def test_what_the_commit_of_one_txid_sent_does_not_stand_for_that_of_another() -
     only = RUN.only(second.attempt)
     assert judge_commit(whole.program, second, only, records).failure is None
 
-    for stamp in [record for record in records if record[0] == STAMP]:
-        slot = StageManifest.open(stamp).maker.slot
-        stale = [r for r in earlier if r[0] == STAMP and StageManifest.open(r).maker.slot == slot]
+    for manifest in [record for record in records if record[0] == MANIFEST]:
+        slot = StageManifest.open(manifest).producer.slot
+        stale = [
+            r for r in earlier if r[0] == MANIFEST and StageManifest.open(r).producer.slot == slot
+        ]
         with pytest.raises(RunLostError, match="what arrived is not what was sent"):
-            judge_commit(whole.program, second, only, [r for r in records if r != stamp] + stale)
+            judge_commit(whole.program, second, only, [r for r in records if r != manifest] + stale)

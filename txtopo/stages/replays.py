@@ -1,24 +1,25 @@
-"""Content: what a batch of a transactional spout brought, in a few bytes, to compare replays by.
+"""Replays: checks that a replayed batch of a transactional spout has the same tuples as before.
 
 Rules
 -----
-1. The *content* of a batch is a number of tuples and a digest for each *part*: a partition of a
-   partitioned spout, else a task. Parts do not depend on slots, carriers or Spark's tasks.
-2. The order of the tuples within a stream of a part counts, since tuples are dealt out by their
-   place (shuffle grouping) and bolts may look at it. What does not count is how the tuples were
-   shared among record batches, or in which order the streams were emitted.
-3. The content of the first attempt that was processed is kept with the metadata of its txid,
-   durable before commit work starts. Whatever a committer ever wrote for the txid came from it.
-4. A later attempt is compared when its run is judged, so before it is processed for the
-   coordinator; one that differs fails with ``NonRepeatableBatch``, which ends the run once what is
-   before it is committed. It is never committed itself.
+1. The *content* of a batch is a number of tuples and a digest for each *part* of it. A part is a
+   partition of a partitioned spout, or a task of any other spout. Parts do not depend on slots,
+   carriers or Spark's tasks.
+2. The order of the tuples within a stream of a part counts, because a shuffle grouping deals tuples
+   out in this order, and bolts may rely on it. How the tuples were divided into record batches does
+   not count, nor does the order in which the streams were emitted.
+3. The content of the first attempt that was processed is stored with the metadata of its txid,
+   before commit work starts. Everything that a committer ever wrote for the txid came from it.
+4. The content of a later attempt is compared when its run is judged, so before the coordinator
+   learns that it was processed. If it differs, the attempt fails with ``NonRepeatableBatch`` and is
+   never committed. The topology stops after all earlier txids were committed.
 
-Not compared: opaque spouts, whose replays may differ; parts of another number of tasks (a plain
-spout whose parallelism was changed); records of a version that kept no content; what was planned
-before a start with ``check_replays=False`` or ``allow_change=True``.
+These are not compared: batches of opaque spouts, whose replays may differ; batches of a plain spout
+whose parallelism has changed; metadata of a version that stored no content; batches planned before
+a start with ``check_replays=False`` or ``allow_change=True``.
 
-Cost: each column goes through SHA-1 (no secret is at stake; it is the fastest digest that Python
-has) as it lies in Arrow's buffers: 100,000 words take below a millisecond.
+Cost: SHA-1 is computed over the Arrow buffers of each column, which takes less than a millisecond
+for 100,000 words. It is the fastest digest in Python, and no secret depends on it.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ if TYPE_CHECKING:
     from txtopo.stages.program import Program
 
 DIGEST_CHARACTERS = 16
-"""64 bits: by chance two contents agree once in 10^19 replays."""
+"""64 bits. Two different contents have the same digest by chance once in 10^19 replays."""
 
 
 class Digest:
-    """The content of one part while it is emitted.
+    """Computes the content of one part while it is emitted.
 
-    Values, lengths and places of NULL go through a digest of their own for each column: a chain of
-    bytes does not show where one record batch ended and the next one began.
+    The values, the lengths and the positions of NULL of each column have a digest of their own. So
+    the result does not depend on where one record batch ended and the next one began.
     """
 
     def __init__(self) -> None:
@@ -55,7 +56,7 @@ class Digest:
         self._tuples: Counter[str] = Counter()
 
     def add(self, stream: str, batch: pa.RecordBatch, targets: Sequence[int] | None) -> None:
-        """Take the next tuples of a stream; *targets* are the tasks of a direct stream."""
+        """Add the next tuples of a stream; *targets* are the tasks chosen on a direct stream."""
         if not batch.num_rows:
             return
         for at, column in enumerate(batch.columns):
@@ -65,7 +66,7 @@ class Digest:
         self._tuples[stream] += batch.num_rows
 
     def take(self) -> Json:
-        """Return the content as ``[tuples, digest]``, and begin with the next part."""
+        """Return the content as ``[tuples, digest]``, and begin the next part."""
         whole = hashlib.sha1(usedforsecurity=False)
         for name in sorted(self._tuples):
             whole.update(f"{name!r} {self._tuples[name]}\n".encode())
@@ -108,17 +109,23 @@ def check_replay(
     known: Mapping[str, Json] | None,
     brought: Mapping[str, Json],
 ) -> None:
-    """Compare what an attempt brought with what is known of its txid.
+    """Compare the content of an attempt with the stored content of its txid.
+
+    Args:
+        program: The topology.
+        attempt: The attempt.
+        known: The stored content; None if there is none.
+        brought: The content of the attempt.
 
     Raises:
-        NonRepeatableBatch: It is not the same; the attempt must not be committed.
+        NonRepeatableBatch: They differ; the attempt must not be committed.
     """
     if known is None:
         return
     spout = program.components[program.spout_id]
     by_task = spout.role is Role.TRANSACTIONAL_SPOUT
     if by_task and known.keys() != brought.keys():
-        return  # Its parallelism was changed, and with it what each task has to emit.
+        return  # The parallelism was changed, so the tasks emit other shares than before.
     for part in sorted(known.keys() & brought.keys(), key=int):
         if known[part] != brought[part]:
             where = f"{'task' if by_task else 'partition'} {part} of spout {spout.id!r}"

@@ -18,12 +18,13 @@ from tests.unit.stages.running import (
     run_of,
     shuffled,
     spout,
+    stage_of,
 )
 from txtopo.bolts.bolt import BatchBolt
 from txtopo.groupings import AllGrouping, FieldsGrouping
 from txtopo.stages import envelopes, mailboxes
 from txtopo.stages.program import Run
-from txtopo.stages.stages import run_stage
+from txtopo.stages.stage import run_stage
 from txtopo.topology.component import Role
 from txtopo.tuples import Fields, Tuple
 
@@ -220,11 +221,11 @@ def test_chunks_that_arrive_in_any_order_change_no_order_of_tuples(
         spout(RowsSpout([[[word] for word in words]], "word string")),
         bolt("record", Recorder(), gathered()),
     ).program
-    sent = [record for _, record in run_stage(program, "processing", run_of(1), 0, 0, 0, [])]
+    sent = [record for _, record in run_stage(stage_of(program, run_of(1), 0), [])]
 
     with recording() as recorded:
         arrived = [*sent[1::2], *sent[::-2]]
-        list(run_stage(program, "processing", run_of(1), 1, 0, 1, arrived))
+        list(run_stage(stage_of(program, run_of(1), 1, task_id=1), arrived))
 
         assert len(sent) == len(arrived) > 20
         assert [row[-1] for row in recorded] == words

@@ -12,7 +12,7 @@ import pytest
 
 from txtopo.metadata import Json
 from txtopo.stages.columns import to_batches
-from txtopo.stages.content import Digest
+from txtopo.stages.replays import Digest
 from txtopo.tuples import Fields
 
 TWO = Fields("word string, n long")

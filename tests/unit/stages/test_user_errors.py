@@ -18,6 +18,7 @@ from tests.unit.stages.running import (
     run_of,
     shuffled,
     spout,
+    stage_of,
 )
 from txtopo.errors import (
     BoltError,
@@ -27,7 +28,7 @@ from txtopo.errors import (
     StoreUnavailable,
 )
 from txtopo.groupings import DirectGrouping
-from txtopo.stages.stages import run_stage
+from txtopo.stages.stage import run_stage
 from txtopo.topology.component import Role
 
 ROWS = [[[txid]] * 4 for txid in range(1, 11)]
@@ -180,7 +181,7 @@ def test_no_exception_of_user_code_leaves_a_stage_function() -> None:
     program = failing(SystemExit(1), txid=1, task=0, slots=1).program
     records: list[bytes] = []
     for level in range(len(program.processing)):
-        stage = run_stage(program, "processing", run_of(2), level, 0, level, records)
+        stage = run_stage(stage_of(program, run_of(2), level, task_id=level), records)
         records = [record for _, record in stage]
 
     assert records

@@ -1,0 +1,233 @@
+"""run_stage: computes one level of a run in one slot. Knows nothing about Spark.
+
+It reads the records that were sent to the slot and yields the records that it sends, each with an
+address (:mod:`txtopo.stages.stage_context`). It goes through the txids of the run in order. For
+each of them it runs every task that the level has in this slot, on the tuples that arrived for it.
+A task also runs if no tuple arrived. Each task has a fresh copy of the user's object.
+
+Exceptions of user code are not raised. They are sent on as data; the slot then skips that txid and
+all later ones, and so do the levels below. If the records that arrived are not those that were
+sent, the run is lost. That is sent on as data too, because Spark would only run a failed task again
+on the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+
+import pyarrow as pa
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.context import TaskContext
+from txtopo.errors import RecomputedError, RunLostError, StateUsageError
+from txtopo.metadata import BatchMetadata
+from txtopo.stages.emission import Channel, Emission
+from txtopo.stages.envelopes import Control, fault_of, raise_fault
+from txtopo.stages.frame_chunks import Chunks
+from txtopo.stages.mailboxes import Arrival, Inbox, Records, sender_at
+from txtopo.stages.partials import AggregateFailed
+from txtopo.stages.pickling import loads
+from txtopo.stages.program import PlannedComponent
+from txtopo.stages.stage_context import Record, StageContext
+from txtopo.stages.tasks import SpoutTask, StateOpener, TaskStates, open_in_task, run_bolt
+from txtopo.stages.user_errors import failure_of
+
+# Spark moves arrays of bytes of up to 2 GiB. A manifest gets half of that, because other records
+# may be in the same array.
+MANIFEST_BYTES_MAX = 1 << 30
+
+
+def run_stage(
+    stage: StageContext,
+    records: Iterable[bytes],
+    states: StateOpener | None = None,
+    rows: Iterable[pa.RecordBatch] = (),
+) -> Iterator[Record]:
+    """Run one level of a run in one slot.
+
+    Args:
+        stage: The level, the slot and the task attempt that runs it.
+        records: The records that were sent to this slot, in any order.
+        states: Opens the states of committers. Without it each task opens their stores itself.
+        rows: The rows of a micro-batch in this slot, at the first level of a stream spout's
+            topology.
+
+    Yields:
+        The records that the stage sends, each with its address.
+    """
+    with ExitStack() as closing:
+        if states is None:
+            states = open_in_task(stage.program, closing)
+        yield from _Stage(stage, states, rows).run(records)
+
+
+class _Stage:
+    """One call of :func:`run_stage`."""
+
+    def __init__(
+        self, stage: StageContext, states: StateOpener, rows: Iterable[pa.RecordBatch]
+    ) -> None:
+        self._stage = stage
+        self._rows = rows
+        self._states = states
+        self._control = Control()
+        self._channel = Channel(stage, self._control)
+        self._spouts: dict[int, SpoutTask] = {}
+        self._chunks = Chunks(())
+        self._failed_txid: int | None = None
+
+    def run(self, records: Iterable[bytes]) -> Iterator[Record]:
+        fault = None
+        try:
+            inbox = self._open(records)
+        except (RecomputedError, RunLostError) as error:
+            fault = fault_of(error)
+        else:
+            yield from self._batches(inbox)
+        for spout in self._spouts.values():
+            spout.close()
+        yield from self._manifests(fault)
+
+    def _manifests(self, fault: tuple[bool, str] | None) -> Iterable[Record]:
+        """Return the manifests of this stage. Write sets that are too large fail their txid."""
+        outbox, control = self._channel.outbox, self._control
+        manifests = list(outbox.manifests(control, failed_txid=self._failed_txid, fault=fault))
+        largest = max(len(record) for _, record in manifests)
+        if largest <= MANIFEST_BYTES_MAX or not control.writes:
+            return manifests
+        write = max(control.writes, key=lambda each: len(each.puts.rows))
+        error = StateUsageError(
+            "what committers write in one batch is too large to be moved to the driver; got "
+            f"{largest} bytes, the most rows by bolt {write.component!r} to state "
+            f"{write.state!r}; expected at most {MANIFEST_BYTES_MAX}; no setting raises that; let "
+            "the spout cut smaller batches, or write shorter values",
+            component=write.component,
+            state=write.state,
+            bytes=largest,
+        )
+        self._fail(error, write.component, write.txid, write.task)
+        control.writes.clear()
+        return outbox.manifests(control, failed_txid=self._failed_txid, fault=fault)
+
+    def _open(self, records: Iterable[bytes]) -> Inbox:
+        stage = self._stage
+        if stage.program.frames is not None and stage.chain == "processing" and not stage.level:
+            self._chunks = Chunks(records)
+            records = ()
+        read = Records.read(records)
+        raise_fault(read.manifests)
+        if stage.chain == "processing":
+            slots = stage.program.slots if stage.level else 0
+        else:
+            # The driver checked the manifests of the cut when it judged the run.
+            judged = stage.program.commit_in_driver and stage.level == 0
+            slots = 0 if judged else stage.program.slots_of(stage.chain)
+        if slots:
+            read.check(stage.run, stage.above, slots, sender_at(stage))
+        self._control.consumed |= read.producers()
+        for manifest in read.manifests:
+            self._fail_at(manifest.failed_txid)
+            if manifest.control is not None:
+                self._control.add(manifest.control)
+        return Inbox(stage, read)
+
+    def _fail_at(self, txid: int | None) -> None:
+        if txid is not None:
+            self._failed_txid = min(txid, self._failed_txid or txid)
+
+    def _batches(self, inbox: Inbox) -> Iterator[Record]:
+        run, outbox = self._stage.run, self._channel.outbox
+        for attempt, metadata in zip(run.attempts, run.metadata, strict=True):
+            if self._failed_txid is not None and attempt.txid >= self._failed_txid:
+                return
+            outbox.begin(attempt)
+            for component in self._stage.program.levels_of(self._stage.chain)[self._stage.level]:
+                yield from self._component(component, attempt, metadata, inbox)
+                if self._failed_txid == attempt.txid:
+                    return
+            for envelope in inbox.passing(attempt.txid):
+                yield outbox.relay(envelope)
+            yield from self._finish(attempt)
+
+    def _component(
+        self, id: str, attempt: TransactionAttempt, metadata: BatchMetadata, inbox: Inbox
+    ) -> Iterator[Record]:
+        component = self._stage.program.components[id]
+        arrivals = inbox.arrivals(attempt.txid, component)
+        for task in self._stage.tasks(component.tasks):
+            if component.role.frame:
+                steps = self._rows_of(component, attempt, task)
+            elif component.role.spout:
+                if task not in self._spouts:
+                    self._spouts[task] = SpoutTask(self._channel, component, task, self._rows)
+                spout = self._spouts[task]
+                steps = spout.steps(attempt, metadata)
+            else:
+                steps = self._bolt(component, attempt, task, arrivals.pop(task))
+            yield from self._guarded(steps, component, attempt, task)
+            if self._failed_txid == attempt.txid:
+                return
+
+    def _rows_of(
+        self, component: PlannedComponent, attempt: TransactionAttempt, task: int
+    ) -> Iterator[None]:
+        """Emit the rows of a DataFrame whose chunks came to this slot."""
+        frames = self._stage.program.frames
+        assert frames is not None
+        emission = Emission(self._channel, component, txid=attempt.txid, task=task)
+        if component.id in frames.emitting:
+            yield from self._chunks.steps(frames.emitting.index(component.id), emission)
+
+    def _bolt(
+        self,
+        component: PlannedComponent,
+        attempt: TransactionAttempt,
+        task: int,
+        arrivals: list[Arrival],
+    ) -> Iterator[None]:
+        program = self._stage.program
+        emission = Emission(self._channel, component, txid=attempt.txid, task=task)
+        states = TaskStates(self._states, component.id, attempt)
+        context = TaskContext(program.topology_id, component.id, task, component.tasks)
+        if self._stage.chain == "commit":
+            context = TaskContext(
+                program.topology_id, component.id, task, component.tasks, states.state
+            )
+        bolt = loads(component.prototype)
+        yield from run_bolt(bolt, program.config, context, attempt, arrivals, emission)
+        self._control.writes += states.write_sets(task)
+
+    def _guarded(
+        self,
+        steps: Iterator[None],
+        component: PlannedComponent,
+        attempt: TransactionAttempt,
+        task: int,
+    ) -> Iterator[Record]:
+        """Run the steps of a task. An exception of user code fails the txid and is not raised."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration:
+                return
+            except BaseException as error:  # noqa: BLE001 - a bolt may even call sys.exit()
+                self._fail(error, component.id, attempt.txid, task)
+                return
+            yield from self._channel.outbox.ready()
+
+    def _fail(self, error: BaseException, component: str, txid: int, task: int) -> None:
+        self._control.failures.append(
+            failure_of(error, self._stage, component, txid=txid, task=task)
+        )
+        self._fail_at(txid)
+
+    def _finish(self, attempt: TransactionAttempt) -> Iterator[Record]:
+        outbox = self._channel.outbox
+        try:
+            self._channel.partials.send(outbox)
+        except AggregateFailed as failed:
+            self._fail(failed.error, failed.component, attempt.txid, 0)
+            return
+        outbox.end()
+        yield from outbox.ready()
