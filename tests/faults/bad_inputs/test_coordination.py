@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from time import monotonic, sleep, time
+from time import time
 from typing import Any
 
 import pytest
@@ -15,7 +14,8 @@ import pytest
 from tests.faults.bad_inputs.evidence import KEPT, ends_at, held, nothing_committed, untouched
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import ROWS, Keep, keeping
-from tests.services.integration.running import LIMIT_S, LOCAL, Changes, Place, run_to_end, running
+from tests.harness.polling import wait_until
+from tests.services.integration.running import LOCAL, Changes, Place, run_to_end, running
 from txtopo import Config, TransactionalTopologyBuilder
 from txtopo.context import TaskContext
 from txtopo.errors import (
@@ -163,13 +163,6 @@ def test_an_epoch_that_goes_back_in_zookeeper_is_told_from_the_ledger() -> None:
     )
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = monotonic() + LIMIT_S
-    while not condition():
-        assert monotonic() < end
-        sleep(0.01)
-
-
 @bad_input(43)
 def test_a_gap_in_what_zookeeper_holds_is_not_planned_anew(
     monkeypatch: pytest.MonkeyPatch,
@@ -179,7 +172,10 @@ def test_a_gap_in_what_zookeeper_holds_is_not_planned_anew(
 
     def finish_later(keep: Keep) -> None:
         """Fail with txid 2 when txid 3 is planned."""
-        wait_until(lambda: keep.attempt.txid != 2 or len(client(place).children("/batches")) == 3)
+        wait_until(
+            lambda: keep.attempt.txid != 2 or len(client(place).children("/batches")) == 3,
+            "txid 3 is planned",
+        )
         finish(keep)
 
     monkeypatch.setattr(Keep, "finish_batch", finish_later)

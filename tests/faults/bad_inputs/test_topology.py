@@ -13,8 +13,9 @@ import pytest
 from tests.faults.bad_inputs.evidence import KEPT, ends_at, held
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import ROWS, Keep
+from tests.harness.polling import LIMIT_S
 from tests.services.integration.bolts import Gathering
-from tests.services.integration.running import LIMIT_S, Changes, Place, running
+from tests.services.integration.running import Changes, Place, running
 from txtopo import Topology, TransactionalTopologyBuilder
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import EmitError

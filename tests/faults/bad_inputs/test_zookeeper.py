@@ -16,8 +16,9 @@ from tests.faults.bad_inputs.evidence import held, untouched
 from tests.faults.bad_inputs.lone_server import LoneServer
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import keeping
+from tests.harness.polling import LIMIT_S
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from tests.services.integration.running import LIMIT_S, Place
+from tests.services.integration.running import Place
 from txtopo import Config
 from txtopo.errors import AuthError, CoordinatorUnavailable
 from txtopo.runtime.start import start_topology

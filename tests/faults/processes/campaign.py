@@ -18,7 +18,6 @@ from examples.flights import cut, flights_csv
 from tests.faults.processes.rounds import (
     LOCAL,
     SPARK,
-    STORES,
     Record,
     Round,
     Services,
@@ -26,6 +25,7 @@ from tests.faults.processes.rounds import (
     run_round,
     stores_here,
 )
+from tests.faults.processes.stores import STORES
 from tests.faults.simulated.faults_page import HEAD, with_section
 from tests.faults.simulated.faults_page import STORES as STORE_NAMES
 

@@ -1,8 +1,7 @@
 """A process that reads a queue at least once, until it is killed.
 
-Run as ``python -m tests.faults.processes.queue_process <url> <queue> <file>``: it appends each word
-to the
-file, and acks two of three.
+``python -m tests.faults.processes.queue_process URL QUEUE FILE`` appends each word to the file, and
+acks two of three.
 """
 
 from __future__ import annotations

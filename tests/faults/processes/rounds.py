@@ -15,18 +15,14 @@ from pathlib import Path
 from uuid import uuid4
 
 from tests.conftest import missing
-from tests.faults.processes.killing import Campaign
-from tests.harness.servers.mariadb import MariaServer
-from tests.harness.servers.postgresql import PostgresServer
-from tests.harness.servers.redis import RedisServer
+from tests.faults.processes.counted_flights import CountedFlights
+from tests.faults.processes.stores import SERVERS, STORES, Server, new_url, url_in
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 
 LOCAL, SPARK = "local", "spark"
 KILLS_A_ROUND = {LOCAL: 10, SPARK: 5}
 COMMITS_MAX = {LOCAL: 8, SPARK: 20}
 """How many commits there are between two kills, at the most; a topology has a hundred."""
-STORES = ("sqlite", "postgresql", "delta", "mariadb", "redis")
-SERVICES = ("postgresql", "mariadb", "redis")
 KINDS = ("opaque", "transactional")
 
 
@@ -83,7 +79,7 @@ class Services:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._stack = ExitStack()
-        self._made: dict[str, PostgresServer | MariaServer | RedisServer] = {}
+        self._servers: dict[str, Server] = {}
         self._zookeeper: ZooKeeperProcess | None = None
 
     def __enter__(self) -> Services:
@@ -108,22 +104,17 @@ class Services:
     def url(self, store: str) -> str:
         """Return the URL of a new, empty store."""
         folder = Path(tempfile.mkdtemp(dir=self._folder))
-        if store == "sqlite":
-            return f"sqlite:///{folder / 'flights.db'}"
-        if store == "delta":
-            return f"delta://{folder}/states"
-        server = self._made.get(store)
-        if server is None:
-            kinds = {"postgresql": PostgresServer, "mariadb": MariaServer, "redis": RedisServer}
-            server = self._made[store] = self._stack.enter_context(kinds[store]())
-        if isinstance(server, RedisServer):
-            return server.empty()
-        return server.create_database(f"kills_{uuid4().hex}")
+        if store not in SERVERS:
+            return url_in(folder, store)
+        if store not in self._servers:
+            server = self._servers[store] = SERVERS[store]()
+            self._stack.enter_context(server)
+        return new_url(self._servers[store])
 
 
 def stores_here() -> list[str]:
     """Return the stores that this machine has."""
-    return [store for store in STORES if store not in SERVICES or missing(store) is None]
+    return [store for store in STORES if store not in SERVERS or missing(store) is None]
 
 
 def numbers(carrier: str, kills: int) -> Iterator[tuple[int, int]]:
@@ -141,7 +132,7 @@ def run_round(
     kind = KINDS[number // len(stores) % len(KINDS)]
     on = {LOCAL: LOCAL, SPARK: ("rdd", "dataframe")[number % 2]}[carrier]
     arguments = ["--carrier", on, "--kind", kind, *services.zookeeper(carrier)]
-    killed = Campaign(folder, services.url(store), arguments)
+    killed = CountedFlights(folder, services.url(store), arguments)
     wrong = ""
     try:
         with killed.watched():

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.processes.counted_flights import CountedFlights
 from tests.faults.processes.damage import cut_off, flip
-from tests.faults.processes.killing import Campaign
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 
 pytestmark = [
@@ -68,7 +68,7 @@ SLIGHT: dict[str, Damage] = {
 }
 
 
-def outcome(server: ZooKeeperProcess, counting: Campaign) -> str:
+def outcome(server: ZooKeeperProcess, counting: CountedFlights) -> str:
     """Start the server and the topology, and return who refused, or that it was done."""
     try:
         server.start()
@@ -79,7 +79,7 @@ def outcome(server: ZooKeeperProcess, counting: Campaign) -> str:
     server.kill()
     if not status:
         return "done"
-    (error,) = [said for said in child.said if said["event"] == "error"]
+    (error,) = child.events("error")
     assert status == 3
     assert "ZooKeeper" in error["text"]
     return str(error["kind"])
@@ -108,7 +108,9 @@ def test_lost_data_is_noticed_and_nothing_is_counted_twice(
     tmp_path: Path,
 ) -> None:
     state = f"sqlite:///{tmp_path / 'flights.db'}"
-    counting = Campaign(flights_input, state, ["--zookeeper", server.hosts, "--pause-s", "0.05"])
+    counting = CountedFlights(
+        flights_input, state, ["--zookeeper", server.hosts, "--pause-s", "0.05"]
+    )
     counting.batch_bytes = 600_000
     early, late = tmp_path / "early", tmp_path / "late"
 

@@ -12,9 +12,9 @@ from uuid import uuid4
 
 import pytest
 
+from tests.faults.processes.counted_flights import SPARE, CountedFlights
 from tests.faults.processes.damage import cut_off, flip
 from tests.faults.processes.flights_process import SESSION_TIMEOUT_S
-from tests.faults.processes.killing import SPARE, Campaign
 from tests.harness.servers.ensemble import Member, ZooKeeperEnsemble
 
 pytestmark = [
@@ -119,7 +119,7 @@ def test_a_topology_goes_on_whatever_happens_to_part_of_the_ensemble(
     state = f"sqlite:///{tmp_path / 'flights.db'}"
     hosts = f"{ensemble.hosts}/{uuid4().hex}"
     arguments = ["--zookeeper", hosts, "--pause-s", "0.1", "--session-s", str(SESSION_TIMEOUT_S)]
-    counting = Campaign(flights_input, state, arguments)
+    counting = CountedFlights(flights_input, state, arguments)
     counting.batch_bytes = 900_000
 
     with counting.watched():

@@ -8,7 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.faults.processes.killing import Campaign, Child
+from tests.faults.processes.counted_flights import CountedFlights
+from tests.harness.processes import Child
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 from txtopo.state import open_state
 
@@ -23,7 +24,7 @@ def test_sigterm_finishes_the_commit_in_hand_and_ends_with_status_0(
 ) -> None:
     state = f"sqlite:///{tmp_path / 'flights.db'}"
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
-    asked = Campaign(flights_input, state, ["--zookeeper", hosts])
+    asked = CountedFlights(flights_input, state, ["--zookeeper", hosts])
     asked.batch_bytes = 1_200_000
 
     with asked.watched():
@@ -45,7 +46,7 @@ def test_sigterm_finishes_the_commit_in_hand_and_ends_with_status_0(
 
 def committed(child: Child) -> list[int]:
     """Return the txids that a process said were committed."""
-    return [said["txid"] for said in child.said if said["event"] == "committed"]
+    return [said["txid"] for said in child.events("committed")]
 
 
 def ledger_txid(state: str, table: str) -> int:

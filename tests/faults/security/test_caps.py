@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.faults.bad_inputs.topologies import ROWS
-from tests.services.integration.running import LIMIT_S, LOCAL, Changes, Place, running
+from tests.harness.polling import LIMIT_S
+from tests.services.integration.running import LOCAL, Changes, Place, running
 from txtopo import BatchBolt, Committer, FailedException, TransactionalTopologyBuilder
 from txtopo.errors import (
     TEXT_CHARACTERS_MAX,

@@ -16,8 +16,9 @@ import sqlalchemy as sa
 
 from tests.faults.bad_inputs.topologies import Keep
 from tests.faults.security.names import ODD, VICTIM
+from tests.harness.polling import LIMIT_S
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from tests.services.integration.running import LIMIT_S, Place, running
+from tests.services.integration.running import Place, running
 from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.errors import ConfigError, TopologyError, ValueRefusedError
 from txtopo.runtime.start import start_topology

@@ -24,9 +24,10 @@ from kazoo.client import KazooClient
 
 from tests.faults.bad_inputs.topologies import keeping
 from tests.faults.security.canary import Canary
+from tests.harness.polling import LIMIT_S
 from tests.harness.servers.redis import RedisServer
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from tests.services.integration.running import LIMIT_S, LOCAL, Place, running
+from tests.services.integration.running import LOCAL, Place, running
 from tests.unit.spouts.driving import Planner, emit
 from tests.unit.spouts.files import FORMATS, spout
 from tests.unit.state.backing_maps import STORES, open_map

@@ -23,13 +23,14 @@ import sqlalchemy as sa
 
 from tests.faults.bad_inputs.topologies import Keep, keeping
 from tests.faults.security.ear import Ear, command_lines
+from tests.harness.polling import LIMIT_S
 from tests.harness.servers.certificates import Authority
 from tests.harness.servers.mariadb import MariaServer
 from tests.harness.servers.postgresql_tls import TlsPostgresServer
 from tests.harness.servers.redis import RedisServer
 from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from tests.services.integration.running import LIMIT_S, Place
+from tests.services.integration.running import Place
 from tests.unit.builders.bolts import builder
 from txtopo import Config, Topology
 from txtopo.errors import AuthError, InfrastructureError, StoreUnavailable, TopologyError

@@ -17,11 +17,12 @@ from uuid import uuid4
 
 from examples.flights import cut, flights_csv
 from tests.conftest import missing
+from tests.faults.processes.counted_flights import CountedFlights
 from tests.faults.processes.flights_process import SESSION_TIMEOUT_S
-from tests.faults.processes.killing import Campaign, Child
 from tests.faults.soak.resident import znodes
 from tests.faults.soak.trouble import EVERYWHERE, NOT_WITH_SQLITE, OF_A_DATABASE, Scene
 from tests.faults.soak.verdict import Held, Soak
+from tests.harness.processes import Child
 from tests.harness.servers.ensemble import ZooKeeperEnsemble
 from tests.harness.servers.postgresql import PostgresServer
 
@@ -76,7 +77,7 @@ def run(soak: Soak, folder: Path) -> None:
         except AssertionError as error:
             soak.wrong.append(f"the resident process: {error}")
         names = Held.__dataclass_fields__
-        counted = [said for said in resident.said if said["event"] == "counted"]
+        counted = resident.events("counted")
         soak.held = [Held(**{name: said[name] for name in names}) for said in counted]
 
 
@@ -105,7 +106,7 @@ def a_round(
     urls = {"sqlite": f"sqlite:///{place / 'flights.db'}", "delta": f"delta://{place}/states"}
     url = database.create_database(f"soak_{uuid4().hex}") if database else urls[store]
     session = ("--session-s", str(SESSION_TIMEOUT_S))
-    counting = Campaign(place.parent / "input", url, ["--zookeeper", hosts, *session])
+    counting = CountedFlights(place.parent / "input", url, ["--zookeeper", hosts, *session])
     counting.batch_bytes = 600_000
     faults = EVERYWHERE + (OF_A_DATABASE if database else ())
     faults += NOT_WITH_SQLITE if store != "sqlite" else ()

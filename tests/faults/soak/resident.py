@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import json
 import os
 import threading
 from collections.abc import Callable
@@ -22,6 +21,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 from examples.flights import ROWS, flights
 from tests.faults.processes.flights_folds import folds
 from tests.faults.processes.sampling_process import digest
+from tests.harness.polling import retry
+from tests.harness.processes import say
 from txtopo import Config
 from txtopo.builders.transactional import Topology
 from txtopo.errors import CoordinatorUnavailable
@@ -30,7 +31,8 @@ from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
 from txtopo.state import open_state
 
 T = TypeVar("T")
-TRIES_MAX = 20
+OUTAGE_S_MAX = 1200.0
+"""How long the ensemble may be away: the faults of a soak follow each other."""
 
 
 class Slowly(TopologyListener):
@@ -70,7 +72,11 @@ def main() -> None:
 
 def started(topology: Topology, config: Config) -> TopologyRun:
     """Start it; whoever starts while the ensemble is down is told so, and starts again."""
-    return insisted(lambda: topology.start(None, config, [Slowly(0.05)]), CoordinatorUnavailable)
+    return retry(
+        lambda: topology.start(None, config, [Slowly(0.05)]),
+        CoordinatorUnavailable,
+        limit_s=OUTAGE_S_MAX,
+    )
 
 
 def digest_of(state: str, table: str) -> str:
@@ -125,20 +131,7 @@ def asked(zookeeper: str, question: Callable[[KazooClient], T]) -> T:
             client.stop()
             client.close()
 
-    return insisted(ask, ConnectionLoss, SessionExpiredError, KazooTimeoutError)
-
-
-def insisted(ask: Callable[[], T], *errors: type[Exception]) -> T:
-    """Return an answer, asked for again after these errors."""
-    for _ in range(TRIES_MAX):
-        with contextlib.suppress(*errors):
-            return ask()
-    return ask()
-
-
-def say(event: str, **facts: object) -> None:
-    """Print one line."""
-    print(json.dumps({"event": event, **facts}), flush=True)
+    return retry(ask, ConnectionLoss, SessionExpiredError, KazooTimeoutError, limit_s=OUTAGE_S_MAX)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.faults.processes.counted_flights import CountedFlights
 from tests.faults.processes.flights_process import SESSION_TIMEOUT_S
-from tests.faults.processes.killing import Campaign, Child
+from tests.harness.processes import Child
 from tests.harness.servers.ensemble import ZooKeeperEnsemble
 from tests.harness.servers.postgresql import PostgresServer
 
@@ -29,7 +30,7 @@ class Scene:
 
     ensemble: ZooKeeperEnsemble
     server: PostgresServer | None
-    counting: Campaign
+    counting: CountedFlights
     child: Child
 
     def start(self) -> None:
@@ -68,7 +69,7 @@ def freeze_the_driver_until_another_leads(scene: Scene) -> None:
     if frozen.end_with(0, 3) == 0:
         scene.child.end_with(0, 3)
         scene.child, frozen = frozen, scene.child
-    errors = {said["kind"] for said in frozen.said if said["event"] == "error"}
+    errors = {said["kind"] for said in frozen.events("error")}
     assert errors <= {"FencedError"}, errors
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.harness.polling import LIMIT_S, wait_until
 from txtopo import Config, Topology
 from txtopo.config import Carrier
 from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change, TopologyListener
@@ -20,8 +20,6 @@ from txtopo.transactional_state import MemoryEnsemble
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Far above what anything here takes, also on a busy machine: reached only by what hangs.
-LIMIT_S = 120.0
 LOCAL = Config(carrier="local", zookeeper="memory", slots=2, poll_interval_s=0.01, backoff_s=0.01)
 Contents = dict[str, dict[Any, Any]]
 """What states hold, by table."""
@@ -83,20 +81,15 @@ class Changes(TopologyListener):
 
     def __init__(self) -> None:
         self.all: list[Change] = []
-        self._changed = threading.Condition()
 
     def on_change(self, change: Change) -> None:
-        with self._changed:
-            self.all.append(change)
-            self._changed.notify_all()
+        self.all.append(change)
 
     def wait_for(self, kind: type[Change]) -> None:
         """Wait until a change of a kind was told."""
-        with self._changed:
-            told = self._changed.wait_for(
-                lambda: any(isinstance(each, kind) for each in self.all), LIMIT_S
-            )
-        assert told, f"there was no {kind.__name__}"
+        wait_until(
+            lambda: any(isinstance(each, kind) for each in self.all), f"there is a {kind.__name__}"
+        )
 
     @property
     def committed(self) -> list[int]:

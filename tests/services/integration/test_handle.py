@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.harness.polling import LIMIT_S
 from tests.services.integration.bolts import Gathering, plus
-from tests.services.integration.running import LIMIT_S, LOCAL, Changes, Place, running
+from tests.services.integration.running import LOCAL, Changes, Place, running
 from tests.services.integration.trouble import Numbers, Script, fold, held, troubled
 from txtopo import Committer, Topology, TransactionalTopologyBuilder
 from txtopo.errors import PoisonBatchError

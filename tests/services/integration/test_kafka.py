@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.harness.polling import LIMIT_S
 from tests.harness.servers.kafka import KafkaBroker
-from tests.services.integration.running import LIMIT_S, Changes, Place, run_to_end, running
+from tests.services.integration.running import Changes, Place, run_to_end, running
 from tests.unit.spouts.kafka.logs import Log
 from txtopo import PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.errors import SourceDataLost

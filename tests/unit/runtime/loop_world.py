@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.harness.polling import LIMIT_S
 from txtopo import BatchBolt, Committer, Config, Fields, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.builders.transactional import Topology
@@ -21,8 +22,6 @@ from txtopo.tuples import Tuple
 
 BATCHES = 12
 ROWS = 3
-LIMIT_S = 120.0
-"""Generous: everything here takes milliseconds, but on a busy machine some of them are seconds."""
 
 
 class Total(BatchBolt, Committer):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.polling import LIMIT_S
 from tests.unit.runtime.loop_world import (
-    LIMIT_S,
     Changes,
     expected,
     memory_state,

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.services.integration.running import LIMIT_S, Changes, Place, run_to_end, running
+from tests.harness.polling import LIMIT_S
+from tests.services.integration.running import Changes, Place, run_to_end, running
 from tests.unit.runtime.loop_world import Total
 from txtopo import FailedException, Fields, Topology, TransactionalTopologyBuilder
 from txtopo.errors import PoisonBatchError, TopologyError

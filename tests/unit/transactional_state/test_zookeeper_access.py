@@ -14,10 +14,11 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from tests.faults.bad_inputs.topologies import keeping
+from tests.harness.polling import LIMIT_S
 from tests.harness.servers.certificates import Authority
 from tests.harness.servers.guarded_zookeeper import USERS, GuardedZooKeeper
 from tests.harness.servers.zookeeper import LONG_SESSION_S
-from tests.services.integration.running import LIMIT_S, Place
+from tests.services.integration.running import Place
 from txtopo import Config
 from txtopo.errors import AuthError, ConfigError, CoordinatorUnavailable
 from txtopo.runtime.start import start_topology
