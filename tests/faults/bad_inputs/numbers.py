@@ -2,8 +2,7 @@
 
 A number is *tested*, by tests of this folder or elsewhere; tested *in part*, when something of it
 belongs to a part that does not exist yet; or *open*.
-``python -m tests.faults.bad_inputs.numbers`` prints
-the page ``docs/bad-inputs.md``.
+``python -m tests.faults.bad_inputs.numbers`` writes the page ``docs/bad-inputs.md``.
 """
 
 from __future__ import annotations
@@ -14,7 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.faults.bad_inputs.inputs import INPUTS
+from tests.harness.report_page import DOCS, table, write_page
 
+PAGE = DOCS / "bad-inputs.md"
 Test = TypeVar("Test", bound=Callable[..., Any])
 
 _BUILDERS = "tests/unit/builders/test_mistakes.py::test_"
@@ -149,39 +150,36 @@ def _by_file(number: int) -> list[str]:
     return sorted(_here.get(number, ()), key=lambda test: test.partition("::")[0])
 
 
-def page() -> str:
-    """Return the page of all bad inputs."""
+def page() -> Iterator[str]:
+    """Yield the page of all bad inputs."""
     tests = by_number()
     inputs, part = len(INPUTS) - 1, len(REST)
     opened = len(OPEN) - 1
-    return "\n".join(
-        [
-            "# Bad inputs",
-            "",
-            "What comes in wrong, what it gets, and the test that shows it: the class of the",
-            "error, its message, and that nothing was written. Made by",
-            "`python -m tests.faults.bad_inputs.numbers > docs/bad-inputs.md`; do not edit.",
-            "",
-            f"{inputs} inputs: {len(tests) - part} tested, {part} tested in part, {opened} open.",
-            "",
-            "| number | input | what it gets | test, or what is open |",
-            "|---|---|---|---|",
-            *_rows(tests),
-            "",
-        ]
-    )
+    yield from HEAD.splitlines()
+    yield ""
+    yield f"{inputs} inputs: {len(tests) - part} tested, {part} tested in part, {opened} open."
+    yield ""
+    yield from table(("number", "input", "what it gets", "test, or what is open"), _rows(tests))
 
 
-def _rows(tests: dict[int, tuple[str, ...]]) -> Iterator[str]:
+HEAD = """\
+# Bad inputs
+
+What comes in wrong, what it gets, and the test that shows it: the class of the
+error, its message, and that nothing was written. Made by
+`python -m tests.faults.bad_inputs.numbers`; do not edit."""
+
+
+def _rows(tests: dict[int, tuple[str, ...]]) -> Iterator[tuple[object, ...]]:
     for number, (given, gets) in INPUTS.items():
         cells = [f"`{test}`" for test in tests.get(number, ())]
         if number in OPEN:
             cells.append(f"open: {OPEN[number]}")
         if number in REST:
             cells.append(f"still open: {REST[number]}")
-        yield f"| {number} | {given} | {gets} | {'<br>'.join(cells)} |"
+        yield number, given, gets, "<br>".join(cells)
 
 
 if __name__ == "__main__":
     # The tests register with the module of this name, which is not the one that runs as a program.
-    print(importlib.import_module("tests.faults.bad_inputs.numbers").page(), end="")
+    write_page(PAGE, importlib.import_module("tests.faults.bad_inputs.numbers").page())

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tests.faults.mutants.patches import Patch, PatchError, load_patches
 from tests.faults.mutants.report import SIMULATOR_ALONE_MIN, page, summary, verdict_of
-from tests.faults.mutants.trial import ROOT, SIMULATOR, Cores, Outcome, try_patch
+from tests.faults.mutants.trial import SIMULATOR, Cores, Outcome, try_patch
+from tests.harness.report_page import DOCS, write_page
 
 PROCESSES = 2
-REPORT = ROOT / "docs" / "mutants.md"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -33,8 +33,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     print(f"\n{summary(outcomes, options.seeds)}")
     if options.only is None:
-        REPORT.parent.mkdir(exist_ok=True)
-        REPORT.write_text(page(outcomes, options.seeds))
+        write_page(DOCS / "mutants.md", page(outcomes, options.seeds))
         alone = sum(outcome.seed is not None for outcome in outcomes)
         if alone < SIMULATOR_ALONE_MIN:
             print(f"expected {SIMULATOR_ALONE_MIN} caught by the simulator alone")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tests.faults.mutants.trial import Outcome
+from tests.harness.report_page import table
 
 SIMULATOR_ALONE_MIN = 15
 """So many must be caught without the help of any other test."""
@@ -46,24 +47,13 @@ def summary(outcomes: Sequence[Outcome], seeds: int) -> str:
     )
 
 
-def page(outcomes: Sequence[Outcome], seeds: int) -> str:
-    """Return the report as Markdown."""
-    rows = [
-        f"| `{outcome.patch.name}` | {outcome.patch.rule} | {verdict_of(outcome)} |"
-        for outcome in sorted(outcomes, key=lambda each: each.patch.name)
-    ]
-    text = [
-        summary(outcomes, seeds),
-        "With nothing planted none of these seeds and tests fails.",
-        "",
-    ]
-    return "\n".join(
-        [
-            INTRODUCTION,
-            *text,
-            "| bug | rule that it breaks | caught by |",
-            "|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
+def page(outcomes: Sequence[Outcome], seeds: int) -> Iterator[str]:
+    """Yield the report in Markdown."""
+    yield from INTRODUCTION.splitlines()
+    yield ""
+    yield summary(outcomes, seeds)
+    yield "With nothing planted none of these seeds and tests fails."
+    yield ""
+    ordered = sorted(outcomes, key=lambda each: each.patch.name)
+    rows = ((f"`{each.patch.name}`", each.patch.rule, verdict_of(each)) for each in ordered)
+    yield from table(("bug", "rule that it breaks", "caught by"), rows)

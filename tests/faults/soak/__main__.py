@@ -23,10 +23,10 @@ from tests.faults.soak.resident import znodes
 from tests.faults.soak.trouble import EVERYWHERE, NOT_WITH_SQLITE, OF_A_DATABASE, Scene
 from tests.faults.soak.verdict import Held, Soak
 from tests.harness.processes import Child
+from tests.harness.report_page import DOCS, write_page
 from tests.harness.servers.ensemble import ZooKeeperEnsemble
 from tests.harness.servers.postgresql import PostgresServer
 
-PAGE = Path(__file__).parents[3] / "docs" / "soak.md"
 CALM_S = (0.3, 2.0)
 """How long nothing happens between two faults."""
 SEEN_MIN = 3
@@ -37,14 +37,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
+    parser.add_argument("--page", type=Path, default=DOCS / "soak.md", help="the page to write")
     args = parser.parse_args()
     began = time.monotonic()
     soak = Soak(args.minutes, args.seed)
     with tempfile.TemporaryDirectory(prefix="txtopo-soak-") as folder:
         run(soak, Path(folder))
     soak.minutes = (time.monotonic() - began) / 60
-    args.page.write_text("\n".join(soak.page()) + "\n")
+    write_page(args.page, soak.page())
     if soak.verdict():
         raise SystemExit("\n".join(soak.verdict()))
 

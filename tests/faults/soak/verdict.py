@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from tests.harness.report_page import table
+
 WARM_UP = 3
 """So many times the flights are counted before what is held is compared."""
 GROWTH_MAX = 1.1
@@ -24,6 +26,10 @@ class Held:
     threads: int
     znodes: int
     right: bool
+
+    def cells(self) -> tuple[object, ...]:
+        """Return its cells of the table."""
+        return f"{self.memory_kib / 1024:.0f}", self.files, self.threads, self.znodes
 
 
 @dataclass(slots=True)
@@ -85,16 +91,11 @@ class Soak:
         yield f"* {self.faults.total()} faults"
         yield f"* one process counted all flights {len(self.held)} times beside that"
         yield ""
-        yield "| fault | times |"
-        yield "|---|---|"
-        yield from (f"| {n.replace('_', ' ')} | {c} |" for n, c in sorted(self.faults.items()))
+        faults = sorted(self.faults.items())
+        yield from table(("fault", "times"), ((n.replace("_", " "), count) for n, count in faults))
         yield ""
-        yield "| after so many times | memory, MiB | open files | threads | znodes |"
-        yield "|---|---|---|---|---|"
-        for at in _some(self.held):
-            held = self.held[at]
-            numbers = (at + 1, f"{held.memory_kib / 1024:.0f}", held.files, held.threads)
-            yield f"| {' | '.join(map(str, numbers))} | {held.znodes} |"
+        columns = ("after so many times", "memory, MiB", "open files", "threads", "znodes")
+        yield from table(columns, ((at + 1, *self.held[at].cells()) for at in _some(self.held)))
 
 
 def _some(held: Sequence[Held]) -> list[int]:

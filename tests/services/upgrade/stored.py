@@ -13,9 +13,10 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from tests.harness.runs import Changes
 from tests.harness.servers.redis import RedisServer
 from tests.services.upgrade.stores import LAYOUTS, DeltaStore, RedisStore, SqliteStore, Store
-from tests.unit.runtime.loop_world import Changes, running, topology_of
+from tests.unit.runtime.loop_world import running, topology_of
 from txtopo.runtime.progress import BatchCommitted, Change
 from txtopo.state import StateKind, open_state
 from txtopo.transactional_state.memory import MemoryEnsemble

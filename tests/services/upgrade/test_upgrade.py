@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.harness.polling import LIMIT_S
+from tests.harness.runs import Changes
 from tests.services.upgrade.stored import KINDS, LEFT_AT, TODAY, restored, store_name, versions
 from tests.services.upgrade.stores import DeltaStore, RedisStore, SqliteStore, Store
-from tests.unit.runtime.loop_world import BATCHES, Changes, expected, running, stored, topology_of
+from tests.unit.runtime.loop_world import BATCHES, expected, running, stored, topology_of
 from txtopo.runtime.progress import BatchCommitted, Leading
 from txtopo.state import LEDGER_SCHEMA, StateKind, open_state
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from tests.harness.dying import Died, dies_at, raise_died
 from tests.harness.polling import LIMIT_S
+from tests.harness.runs import started
 from tests.harness.servers.zookeeper import LONG_SESSION_S
 from tests.unit.runtime.loop_world import Total
 from txtopo import Config, FailedException, Fields, Topology, TransactionalTopologyBuilder
 from txtopo.operations import Access, Plan
 from txtopo.runtime.handle import TopologyRun
-from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.state import State
 from txtopo.transactional_state.memory import MemoryEnsemble
@@ -85,11 +85,8 @@ class Place:
 
     @contextmanager
     def running(self, topology: Topology) -> Iterator[TopologyRun]:
-        run = start_topology(topology, None, self.config, ensemble=self.ensemble)
-        try:
+        with started(topology, self.config, self.ensemble) as run:
             yield run
-        finally:
-            run.stop(LIMIT_S)
 
     def run(self, poison: int | None = None, batches: int = BATCHES) -> None:
         """Run to the end, or to the error that the run ends with."""

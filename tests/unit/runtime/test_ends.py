@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.harness.polling import LIMIT_S, wait_until
+from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import (
     BATCHES,
-    Changes,
     Total,
     expected,
     memory_state,

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.harness.polling import LIMIT_S, wait_until
-from tests.unit.runtime.loop_world import BATCHES, Changes, expected, memory_state, running, stored
+from tests.harness.runs import Changes
+from tests.unit.runtime.loop_world import BATCHES, expected, memory_state, running, stored
 from tests.unit.runtime.ranges import ranges
 from txtopo import Config
 from txtopo.errors import BatchMetadataTooLarge, ConfigError, EmitError, StateUsageError

@@ -9,8 +9,8 @@ import pytest
 
 from state_backends.memory import MemoryBackend, MemoryStore
 from tests.harness.polling import LIMIT_S, wait_until
+from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import (
-    Changes,
     Total,
     expected,
     memory_state,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.harness.polling import LIMIT_S
+from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import (
-    Changes,
     Total,
     expected,
     memory_state,

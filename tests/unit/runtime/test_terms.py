@@ -8,14 +8,8 @@ from typing import Any
 import pytest
 
 from tests.harness.polling import LIMIT_S
-from tests.unit.runtime.loop_world import (
-    Changes,
-    expected,
-    memory_state,
-    running,
-    stored,
-    topology_of,
-)
+from tests.harness.runs import Changes
+from tests.unit.runtime.loop_world import expected, memory_state, running, stored, topology_of
 from txtopo.errors import FencedError
 from txtopo.runtime.progress import BatchCommitted, Leading, Standby
 from txtopo.spouts import Outage
