@@ -1,4 +1,4 @@
-"""The Spark sessions of the tests: small, and quick to start and to lose an executor."""
+"""Open the Spark sessions of the tests: small, quick to start and quick to lose an executor."""
 
 from __future__ import annotations
 

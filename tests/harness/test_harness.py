@@ -1,4 +1,4 @@
-"""The harness itself: what must not pass unseen, since all other tests rely on it."""
+"""The harness fails when it must; a poller or a child that cannot fail would hide everything."""
 
 from __future__ import annotations
 

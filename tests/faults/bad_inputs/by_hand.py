@@ -1,4 +1,4 @@
-"""What somebody may do to a database behind the back of a state."""
+"""Change the database of a state by hand, as an operator might."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def statements(storage: Storage, *texts: str) -> None:
 
 
 def table_of(storage: Storage, key: str = "PRIMARY KEY (key)") -> str:
-    """Return a table that has the columns of the state, but is otherwise made by hand."""
+    """Return the statement that makes a table with the columns of the state, and this key."""
     sqlite = storage.url.startswith("sqlite")
     whole, flag = ("INTEGER", "deleted INTEGER") if sqlite else ("BIGINT", "deleted BOOLEAN")
     columns = COLUMNS.format(whole=whole, flag=f"{flag} NOT NULL")

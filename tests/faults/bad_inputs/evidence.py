@@ -1,4 +1,4 @@
-"""Evidence that nothing was written: what ZooKeeper and the stores hold, before and after."""
+"""Check that nothing was written: compare ZooKeeper and the stores before and after."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEPT = "kept"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a state holds.
+    """The contents of a state.
 
     Attributes:
         ledger: Its ledger; None for a state that was never claimed.
@@ -33,12 +33,12 @@ class Held:
 
     @property
     def writer(self) -> TransactionAttempt:
-        """The attempt that wrote last; a claim alone writes nothing."""
+        """The attempt that wrote last; a claim does not count as a write."""
         return self.ledger.writer if self.ledger is not None else TransactionAttempt(0)
 
 
 def held(storage: Storage, table: str = KEPT) -> Held:
-    """Return what a state holds, nothing if there is none."""
+    """Return the contents of a state; they are empty if there is no state."""
     try:
         with open_state(storage.url, table=table).reader() as reader:
             return Held(reader.ledger, dict(reader.items()))
@@ -78,7 +78,7 @@ def ends_at(
 ) -> Exception:
     """Run a topology and check that it ends with *error* before *txid*, which writes nothing.
 
-    The second start meets the same error, so that it is seen that nothing was passed over.
+    The second start must meet the same error, which shows that nothing was skipped.
     """
     with pytest.raises(error, match=match) as caught:
         run_to_end(topology, storage, config)

@@ -1,7 +1,7 @@
-"""The bad inputs by number: which test holds each, and which are open and why.
+"""Register the tests of each bad input, give the reason where there is none, and write the page.
 
-A number is *tested*, by tests of this folder or elsewhere; tested *in part*, when something of it
-belongs to a part that does not exist yet; or *open*.
+A number is *tested*, by tests of this folder or of others. It is tested *in part* if something of
+it belongs to a component that does not exist yet. Else it is *open*.
 ``python -m tests.faults.bad_inputs.numbers`` writes the page ``docs/bad-inputs.md``.
 """
 
@@ -104,7 +104,7 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
         f"{_REWIND}only_committed_txids_before_the_last_can_be_gone_back_to",
     ),
 }
-"""Numbers whose tests stand with the part that they are about."""
+"""Tests in other folders, by number."""
 
 _COMMANDS = "there is no command line and no YAML yet; a later issue brings them"
 
@@ -113,20 +113,20 @@ OPEN: dict[int, str] = {
     15: "the list has no input of this number",
     48: "kazoo has no public way to ask which timeout the server granted",
 }
-"""Why there is no test of a number."""
+"""Why a number has no test."""
 
 REST: dict[int, str] = {
     26: "NULL keys are always rejected; other policies (group, dead letters) are not there yet",
     31: "MySQL itself was not run, MariaDB was",
     35: "results too large for the driver as files of the tasks, a later issue",
 }
-"""What is open of a number that is tested."""
+"""What is still open of a number that is tested in part."""
 
 _here: dict[int, dict[str, None]] = {}
 
 
 def bad_input(*numbers: int) -> Callable[[Test], Test]:
-    """Say which bad inputs a test is about."""
+    """Register a test for these bad inputs."""
 
     def register(test: Test) -> Test:
         place = f"{test.__module__.replace('.', '/')}.py::{test.__qualname__.replace('.', '::')}"
@@ -138,7 +138,7 @@ def bad_input(*numbers: int) -> Callable[[Test], Test]:
 
 
 def by_number() -> dict[int, tuple[str, ...]]:
-    """Return the tests of each number that has some."""
+    """Return the tests of each number that has any."""
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         importlib.import_module(f"tests.faults.bad_inputs.{path.stem}")
     numbers = sorted({*ELSEWHERE, *_here})
@@ -146,7 +146,7 @@ def by_number() -> dict[int, tuple[str, ...]]:
 
 
 def _by_file(number: int) -> list[str]:
-    """Return the tests of this folder, in whatever order their files were imported."""
+    """Return the tests of this folder by file, whatever order the files were imported in."""
     return sorted(_here.get(number, ()), key=lambda test: test.partition("::")[0])
 
 

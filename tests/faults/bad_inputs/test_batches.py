@@ -1,4 +1,4 @@
-"""Batches and partials that are empty, too large, or not what they should be."""
+"""Batches and partials that are empty, too large or wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that there are not, or of another type: refused before anything is opened."""
+"""Unknown settings, and settings of a wrong type, are refused before anything is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transactional state and stores that do not fit together: the run stops, and nothing changes."""
+"""The transactional state and the stores contradict each other: the run stops, nothing changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that a state cannot keep: refused before anything of their batch is written."""
+"""Values that a state cannot keep are refused before anything of their batch is written."""
 
 from __future__ import annotations
 

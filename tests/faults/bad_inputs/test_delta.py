@@ -1,4 +1,4 @@
-"""States in Delta tables that cannot be as they are asked for."""
+"""Delta tables that cannot hold the state that a topology asks for are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every number of the list has a test or a reason, and the page says so."""
+"""Every bad input has a test, or a reason why not, and the page is up to date."""
 
 from __future__ import annotations
 

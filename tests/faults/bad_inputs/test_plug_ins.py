@@ -1,4 +1,4 @@
-"""State plug-ins that do not keep their interface: named, instead of failing somewhere else."""
+"""State plug-ins that break their interface: the error names what they did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the workers lack. Unpicklable objects are found by the tests of ``tests/unit/builders``."""
+"""Modules that the workers lack. ``tests/unit/builders`` has the tests of unpicklable objects."""
 
 from __future__ import annotations
 

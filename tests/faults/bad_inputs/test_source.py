@@ -1,4 +1,4 @@
-"""Sources that bring another batch than was planned, or say nothing that can be stored."""
+"""Sources whose batch differs from its plan, or whose metadata cannot be stored, stop the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores that cannot be reached or cannot keep the promise: refused before anything is written."""
+"""Stores that are unreachable, or not safe enough, are refused before anything is written."""
 
 from __future__ import annotations
 

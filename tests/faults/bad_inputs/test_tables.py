@@ -1,4 +1,4 @@
-"""What stands under the name of a state's table, and cannot keep the promise: never written to."""
+"""A view, or another unsuitable object, with the name of a state's table is never written to."""
 
 from __future__ import annotations
 

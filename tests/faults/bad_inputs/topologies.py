@@ -1,4 +1,4 @@
-"""Small topologies that keep what their spout emits, one row a batch."""
+"""Small topologies that store what their spout emits, one row a batch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""``make rows``: runs the tests of all rows, and writes the section about them.
+"""Run the tests of all rows of the fault matrix and write their section: ``make rows``.
 
-In two halves at once: tests that run Spark or kill processes wait much. ``-m "row and not slow"``
-runs fewer; what else follows is handed on to pytest. Exit status 1 if a test failed.
+The tests run in two halves at the same time, because those that run Spark or kill processes mostly
+wait. ``-m "row and not slow"`` runs fewer of them. All other arguments are handed on to pytest. The
+exit status is 1 if a test failed.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _rows(by_row: Mapping[int, Mapping[str, Result]]) -> Iterator[tuple[object, 
 
 
 def _not_run(marked: Sequence[str], ran: Mapping[str, Result]) -> dict[str, Result]:
-    """Return what did not run; the tests of a suite run where it is subclassed."""
+    """Return the tests that did not run; the tests of a suite run where it is subclassed."""
     names = {test.rpartition("::")[2] for test in ran}
     return {test: Result() for test in marked if test.rpartition("::")[2] not in names}
 

@@ -1,7 +1,7 @@
-"""``python -m tests.faults.mutants``: plants one bug after the other and shows what catches it.
+"""Plant one bug after the other and show what catches it: ``python -m tests.faults.mutants``.
 
-Exit status 1 if one survives, if fewer than fifteen are caught by the simulator alone, if a patch
-does not apply, or if something fails though nothing is planted.
+The exit status is 1 if one survives, if the simulator alone catches fewer than fifteen, if a patch
+does not apply, or if something fails with nothing planted.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def nothing(patches: Sequence[Patch]) -> Patch:
-    """Return a patch that changes nothing, with the tests of all others: nothing may catch it."""
+    """Return a patch that changes nothing, with the tests of all others; no test may fail."""
     tests = sorted({test for patch in patches for test in patch.test.split()} - {SIMULATOR})
     return Patch("nothing planted", "No rule is broken.", " ".join(tests) or SIMULATOR, ())
 
 
 def try_all(patches: Sequence[Patch], seeds: int) -> list[Outcome] | None:
-    """Try all patches, the first of which changes nothing; None if the trials mean nothing."""
+    """Try all patches, the first of which changes nothing; None if the results mean nothing."""
     outcomes, sound, cores = [], True, Cores(PROCESSES)
     with ThreadPoolExecutor(PROCESSES) as pool:
         trials = {pool.submit(try_patch, patch, seeds, cores): patch for patch in patches}

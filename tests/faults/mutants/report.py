@@ -1,4 +1,4 @@
-"""Report: which planted bug was caught by what, as a table."""
+"""The page of planted bugs: each bug, the rule that it breaks, and what has caught it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.faults.mutants.trial import Outcome
 from tests.harness.report_page import table
 
 SIMULATOR_ALONE_MIN = 15
-"""So many must be caught without the help of any other test."""
+"""The simulator must catch at least so many bugs without another test."""
 
 INTRODUCTION = """\
 # Planted bugs

@@ -1,4 +1,4 @@
-"""Trial: one planted bug against the simulator, and against a test if that does not see it."""
+"""Try one planted bug: against the simulator first, then against the tests that its patch names."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ SIMULATOR_TIMEOUT_S = 1800.0
 # All tests together, without a bug, with all servers on a busy machine.
 TEST_TIMEOUT_S = 1800.0
 TESTS_FAILED = 1
-"""What pytest ends with when a test failed; everything above it is a mistake in the call."""
+"""Pytest's exit status if a test failed; a higher one is a mistake in the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a planted bug.
+    """The result of a trial.
 
     Attributes:
         patch: The bug.
@@ -55,8 +55,10 @@ class Outcome:
 
 
 class Cores:
-    """The cores that trials run on, one each: the simulator's threads take turns, and a turn that
-    goes to another core costs six times as much."""
+    """The cores that trials run on, one each.
+
+    The simulator's threads take turns, and a turn on another core costs six times as much.
+    """
 
     def __init__(self, trials: int) -> None:
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -66,7 +68,7 @@ class Cores:
 
     @contextmanager
     def one(self) -> Iterator[int | None]:
-        """Take a core for a while; None if the system knows no such thing."""
+        """Lend a core; None if the system cannot bind a process to one."""
         core = self._free.get()
         try:
             yield core
@@ -75,7 +77,7 @@ class Cores:
 
 
 def try_patch(patch: Patch, seeds: int, cores: Cores) -> Outcome:
-    """Plant a bug in a copy of the tree and see what catches it.
+    """Plant a bug in a copy of the tree, and return what catches it.
 
     Args:
         patch: The bug.

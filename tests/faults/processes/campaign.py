@@ -1,8 +1,8 @@
-"""``make faults KILLS=1000``: kills drivers at random moments while an outside reader looks.
+"""Kill drivers at random moments while an outside reader looks: ``make faults KILLS=1000``.
 
-One in twenty runs on Spark, the others on the carrier ``local``, with real servers. What ran is
-kept in a file beside the sources, so that a campaign goes on where it was stopped, and a round that
-broke a promise runs again by its number. Exit status 1 if one did.
+One kill in twenty is on Spark, the others are on the carrier ``local``, with real servers. Finished
+rounds are kept in a file beside the sources. So a campaign that was stopped goes on, and a round
+that broke a promise runs again by its number. The exit status is 1 if a round broke one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.harness.report_page import table, write_section
 
 RECORD = ROOT / ".kills.jsonl"
 ON_SPARK = 20
-"""One kill of so many."""
+"""One kill in so many is on Spark."""
 TITLE = "Kills at random moments"
 INTRODUCTION = """\
 The driver that counts the flights is killed with SIGKILL at random moments, each time after another
@@ -45,7 +45,7 @@ faults KILLS=1000`; a campaign that was stopped goes on."""
 
 
 def main() -> None:
-    """Run what is missing, and write the section."""
+    """Run the missing rounds, and write the section."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--record", type=Path, default=RECORD, help="what ran, a line a round")
@@ -86,7 +86,7 @@ def missing_rounds(kills: int, ran: Sequence[Round]) -> list[tuple[str, int, int
 
 
 def run(wanted: Sequence[tuple[str, int, int]]) -> Iterator[Round]:
-    """Run rounds one after the other, and say what comes of each."""
+    """Run rounds one after the other, and print the result of each."""
     stores = stores_here()
     with tempfile.TemporaryDirectory(prefix="txtopo-kills-") as place:
         folder = Path(place) / "input"

@@ -1,6 +1,6 @@
 """An opaque topology with a random emitter, whose tasks kill their own executors or workers.
 
-Says on its standard output where each committed batch ended in each partition, and what failed.
+It says where each committed batch ended in each partition, and what failed.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from txtopo.state import open_state
 PARTITIONS = 4
 ROWS = 1_500
 TAKE_MAX = 100
-# Where the process dies, by txid: ten in all.
+# The component in which the process dies, by txid: ten deaths.
 PLACES = ("bolt", "committer", "bolt", "emitter", "bolt")
 DEATHS = {3 * at: PLACES[at % len(PLACES)] for at in range(1, 11)}
-# Until the tasks of the other executor have read what is about to be lost.
+# Time for the tasks of the other executor to read what is about to be lost.
 OTHERS_READ_S = 0.4
 NUMBERS = Fields("part long, number long")
 
@@ -157,7 +157,7 @@ class Keep(Gathering, Committer):
 
 
 class Telling(TopologyListener):
-    """Says what is committed and what failed."""
+    """Says which batches are committed and which failed."""
 
     def on_change(self, change: Change) -> None:
         if isinstance(change, BatchCommitted):

@@ -1,4 +1,4 @@
-"""Counts flights in a process of its own, and says what happens.
+"""Count flights in a process of its own, and say what happens.
 
 With ``--die-at STEP:N`` it kills itself when that durable step is reached for the N-th time. After
 each commit it reads one byte from its standard input, so that the parent decides how far it gets.

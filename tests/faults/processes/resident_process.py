@@ -1,6 +1,6 @@
 """An at-least-once topology on Spark that is killed, or whose executors are.
 
-Says on its standard output how far it is, and at the end what it cost.
+It says how many numbers are acked, and at the end how many were replayed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from txtopo.runtime.handle import ReliableRun
 
 
 def main(kind: str, folder: Path, count: int, kills: int) -> None:
-    """Process all numbers; if *kind* is ``executor``, kill one every now and then, else stop the
-    session under the run at the end."""
+    """Process all numbers.
+
+    If *kind* is ``executor``, executors are killed meanwhile. Else the session is stopped under the
+    run at the end.
+    """
     on_executors = kind == "executor"
     spark = open_test_session("local-cluster[2,1,1024]" if on_executors else "local[2]")
     run = recorded(folder, count).start(spark, CONFIG)

@@ -1,7 +1,7 @@
-"""Rounds of kills: a topology on fresh stores that is killed some ten times and ends right.
+"""One round of kills: a topology on new stores is killed about ten times and must end right.
 
-A round is named by its number, which decides everything that is left to chance. What came of it is
-one line of a record, so that a campaign goes on where it was stopped.
+The number of a round is the seed of all its choices. The result is one line of a record, so that a
+campaign that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tests.harness.servers.zookeeper import ZooKeeperProcess
 LOCAL, SPARK = "local", "spark"
 KILLS_A_ROUND = {LOCAL: 10, SPARK: 5}
 COMMITS_MAX = {LOCAL: 8, SPARK: 20}
-"""How many commits there are between two kills, at the most; a topology has a hundred."""
+"""The most commits between two kills; a topology has a hundred."""
 KINDS = ("opaque", "transactional")
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What came of a round.
+    """The result of a round.
 
     Attributes:
         number: It decides when the kills are, and all that follows here.
@@ -37,7 +37,7 @@ class Round:
         kind: Of the states.
         kills: How often the driver was killed.
         samples: How often an outside reader read the states.
-        wrong: What it found; empty if every sample was right.
+        wrong: What the judge found; empty if every sample was right.
     """
 
     number: int
@@ -50,7 +50,7 @@ class Round:
 
     @property
     def command(self) -> str:
-        """What runs it again."""
+        """The command that runs it again."""
         module = "tests.faults.processes.campaign"
         return f"python -m {module} --carrier {self.carrier} --round {self.number}"
 
@@ -62,19 +62,19 @@ class Record:
         self._path = path
 
     def rounds(self) -> list[Round]:
-        """Return them all, each the last time that it ran."""
+        """Return all rounds; of one that ran twice, the last result."""
         lines = self._path.read_text().splitlines() if self._path.exists() else []
         found = [Round(**json.loads(line)) for line in lines]
         return list({(each.carrier, each.number): each for each in found}.values())
 
     def add(self, done: Round) -> None:
-        """Keep one more."""
+        """Add a round."""
         with self._path.open("a") as file:
             file.write(f"{json.dumps(asdict(done))}\n")
 
 
 class Services:
-    """The servers of a campaign, each started when a round needs it first; a context manager."""
+    """The servers of a campaign, each started when a round first needs it; a context manager."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -89,7 +89,7 @@ class Services:
         self._stack.close()
 
     def zookeeper(self, carrier: str) -> list[str]:
-        """Return arguments for a place in ZooKeeper that nobody used; on Spark in its own JVM."""
+        """Return arguments for a new ZooKeeper path; on Spark the server is in the driver's JVM."""
         if carrier == SPARK:
             return [
                 "--zookeeper",

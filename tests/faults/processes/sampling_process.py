@@ -1,4 +1,4 @@
-"""Reads the states of the flights again and again, until its standard input is closed.
+"""Read the states of the flights again and again, until the standard input is closed.
 
 Says ``sample`` for each table that it has read, and ``pass`` after all of them.
 """

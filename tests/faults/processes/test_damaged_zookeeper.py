@@ -1,7 +1,8 @@
-"""ZooKeeper's data is lost, rolled back or damaged while a store knows better.
+"""ZooKeeper's data is lost, rolled back or damaged while a store is ahead of it.
 
-Nothing begins anew and nothing is skipped: either the server refuses its data, or the coordinator
-says that the store is ahead, or what is left is enough. With the data back, it goes on.
+The topology never begins anew and skips nothing. Either the server refuses its data, or the
+coordinator says that the store is ahead, or the rest of the data is enough. When the data is back,
+the topology goes on.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def wipe(server: ZooKeeperProcess, early: Path) -> None:
 
 
 def roll_back(server: ZooKeeperProcess, early: Path) -> None:
-    """To a copy that was made earlier, as a backup is."""
+    """Go back to an earlier copy, as a restored backup does."""
     shutil.rmtree(data(server))
     shutil.copytree(early, data(server))
 
@@ -69,7 +70,7 @@ SLIGHT: dict[str, Damage] = {
 
 
 def outcome(server: ZooKeeperProcess, counting: CountedFlights) -> str:
-    """Start the server and the topology, and return who refused, or that it was done."""
+    """Start the server and the topology; return which of them refused, or "done"."""
     try:
         server.start()
     except RuntimeError:

@@ -1,6 +1,6 @@
 """Three ZooKeeper servers that are killed, frozen, emptied and damaged while flights are counted.
 
-The topology knows nothing of it but pauses; what an outside reader sees is right all the time.
+The topology only pauses, and an outside reader never sees anything wrong.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def kill_two_of_three(ensemble: ZooKeeperEnsemble) -> None:
 
 
 def freeze_the_leader(ensemble: ZooKeeperEnsemble) -> None:
-    """For so long that the others elect another one, and sessions expire."""
+    """Freeze it for so long that the others elect a new leader, and sessions expire."""
     frozen = ensemble.leader
     frozen.freeze()
     assert ensemble.leader is not frozen

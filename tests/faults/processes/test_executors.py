@@ -1,5 +1,4 @@
-"""Executors and workers that are killed in the middle of runs whose emitter never cuts twice the
-same way."""
+"""Executors and workers are killed within runs whose emitter cuts differently each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver that dies between the write of a store and Spark's own note of it."""
+"""A driver dies after a store has the batch, and before Spark's checkpoint has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue's reader is killed with SIGKILL, and so is its server: nothing is lost."""
+"""The reader of a queue is killed, or its server: no message is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At-least-once topologies on Spark whose executors are killed, or whose driver is."""
+"""At-least-once topologies on Spark lose their executors or their driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that is asked to end: it finishes the commit in hand, and the next one goes on."""
+"""A process gets SIGTERM: it finishes the commit in hand, and the next process goes on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness.servers.zookeeper import ZooKeeperProcess
 from txtopo.state import open_state
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
-# So many of 26 commits, however late the question comes.
+# A few of the 26 commits, so that the process is not done when the signal comes.
 FEW = 10
 
 

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
 # The first process waits after each commit, so that the second one comes while it is at work.
 ONE_BY_ONE = ("--max-spout-pending", "1")
 EXPIRES_S = 10.0
-"""The session that is to expire; no pause of the machine before that may last so long."""
+"""The timeout of the session that is to expire; longer than any pause of a busy machine."""
 
 
 @pytest.mark.row(5, 22)

@@ -1,4 +1,4 @@
-"""An ear for secrets: all that a run lets out, in one text."""
+"""Collect everything that a run lets out, in one text, to look for secrets in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names are quoted or refused when a state is made; values are bound: neither is ever run as SQL.
+"""Names are quoted or refused, and values are bound, so that neither is ever run as SQL.
 
 Each odd name is tried as a table, a key column, a value column and a value, in every store. It is
 refused before anything is written, or it is kept like any other, and nothing else is touched.

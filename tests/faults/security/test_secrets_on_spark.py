@@ -1,4 +1,4 @@
-"""With Spark, too, a password is in no command line, setting, event or output of its processes."""
+"""No command line, setting, event or output of Spark's processes has a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The matrix of crash points: where a process dies, at which txid, with what states. Plain data."""
+"""The crash matrix as plain data: where a process dies, at which txid, and with which states."""
 
 from __future__ import annotations
 

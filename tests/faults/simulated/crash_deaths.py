@@ -1,4 +1,4 @@
-"""Where a process died: whether that is the place that a cell of the matrix names."""
+"""Check from outside that a process died at the step that its cell of the matrix names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txtopo.state.row_backend import Contents
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What could be seen from outside at the moment when a process died.
+    """The stores, ZooKeeper and the spout at the moment when a process died.
 
     Attributes:
         tables: What the stores held, read from outside.

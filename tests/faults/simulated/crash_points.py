@@ -1,6 +1,6 @@
-"""``make faults``: runs the matrix of crash points and all orders of two coordinators, and reports.
+"""Run the crash matrix and all orders of two coordinators, and write the page: ``make faults``.
 
-Each job is a process on one core. Exit status 1 if a promise was broken.
+Each job is a process on one core. The exit status is 1 if a promise was broken.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs one cell of the matrix of crash points, and judges it.
+"""Run one cell of the crash matrix, and judge it.
 
 Nothing goes wrong but what the cell says: a process dies at the place, another one is started and
 goes on to the end. An opaque spout cuts each attempt anew, as it may.

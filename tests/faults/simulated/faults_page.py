@@ -1,4 +1,4 @@
-"""The sections of ``docs/faults.md`` that ``make faults`` writes; what else is there stays."""
+"""The sections of ``docs/faults.md`` that ``make faults`` writes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ REFUSED_BY = ("refused by ZooKeeper", "refused by the store")
 
 @dataclass(slots=True)
 class Matrix:
-    """What came of the crash points on one kind of store.
+    """The results of the crash points on one kind of store.
 
     Attributes:
         store: The kind, one of :data:`STORES`.
@@ -92,7 +92,7 @@ class Matrix:
 
 @dataclass(slots=True)
 class Interleavings:
-    """What came of orders of two coordinators.
+    """The results of orders of two coordinators.
 
     Attributes:
         kind: Of the spout and the state.
@@ -109,7 +109,7 @@ class Interleavings:
     wrong: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, other: Interleavings) -> None:
-        """Take in what came of other orders of the kind."""
+        """Add the results of other orders of the kind."""
         self.runs += other.runs
         self.points += other.points
         self.refused += other.refused

@@ -1,6 +1,6 @@
-"""``make soak MINUTES=30``: flights in a loop under faults of all kinds, and a report.
+"""Count flights in a loop under faults of all kinds, and write a report: ``make soak MINUTES=30``.
 
-Exit status 1 if a promise was broken or something grew.
+The exit status is 1 if a promise was broken, or if memory, files or threads grew.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.harness.servers.ensemble import ZooKeeperEnsemble
 from tests.harness.servers.postgresql import PostgresServer
 
 CALM_S = (0.3, 2.0)
-"""How long nothing happens between two faults."""
+"""How long the pause between two faults is."""
 SEEN_MIN = 3
 
 
@@ -99,7 +99,7 @@ def a_round(
     ensemble: ZooKeeperEnsemble,
     server: PostgresServer | None,
 ) -> None:
-    """Count all flights once, with a fault every now and then."""
+    """Count all flights once, with faults in between."""
     place.mkdir()
     hosts = f"{ensemble.hosts}/{uuid4().hex}"
     database = server if store == "postgresql" else None

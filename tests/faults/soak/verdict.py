@@ -1,4 +1,4 @@
-"""What came of a soak, and whether it holds more and more."""
+"""Judge a soak: whether a promise was broken, and whether a process holds more and more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import median
 from tests.harness.report_page import table
 
 WARM_UP = 3
-"""So many times the flights are counted before what is held is compared."""
+"""The flights are counted so many times before the comparison begins."""
 GROWTH_MAX = 1.1
 FILES_MORE_MAX = 5
 ZNODES_MAX = 40
@@ -34,7 +34,7 @@ class Held:
 
 @dataclass(slots=True)
 class Soak:
-    """What came of it.
+    """The results of a soak.
 
     Attributes:
         minutes: How long it ran.
@@ -42,7 +42,7 @@ class Soak:
         rounds: How often the flights were counted by drivers that met faults, by store.
         samples: How often an outside reader read their states.
         faults: How often each fault happened.
-        wrong: What was not right, and in which round.
+        wrong: The broken promises, with their rounds.
         held: What the resident process held, in order.
         znodes: Those of each round at its end.
     """
@@ -57,7 +57,7 @@ class Soak:
     znodes: list[int] = field(default_factory=list)
 
     def verdict(self) -> list[str]:
-        """Return what is not as it should be."""
+        """Return everything that is wrong."""
         found = list(self.wrong)
         found += [f"time {at} of the resident" for at, h in enumerate(self.held) if not h.right]
         warm = self.held[WARM_UP:]

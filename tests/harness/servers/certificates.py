@@ -1,4 +1,4 @@
-"""Certificates of the tests' own: an authority, and what it signs for servers and clients."""
+"""Certificates for the tests: an authority, and certificates of servers and clients."""
 
 from __future__ import annotations
 

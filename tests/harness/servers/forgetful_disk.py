@@ -1,4 +1,4 @@
-"""A disk that keeps what was flushed and nothing else, for what a power cut would leave."""
+"""A disk that keeps only flushed data, to see what a power cut would leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three ZooKeeper servers of which one can be made to lag: it serves clients what is old."""
+"""Three ZooKeeper servers of which one can be made to lag, so that it serves old data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every topology leaves the same in its states, on every carrier and with all settings."""
+"""Every topology leaves equal states on every carrier and with all settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""User code that fails: what is replayed, what ends a run, and that nothing is lost by it."""
+"""User code fails: the batch is replayed or the run ends, and nothing is lost."""
 
 from __future__ import annotations
 

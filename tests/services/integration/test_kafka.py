@@ -1,4 +1,4 @@
-"""Topologies that read Kafka, from the broker to the state, when data goes while they stand."""
+"""Topologies that read Kafka, whose records are deleted while the topology is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storm's page on opaque spouts, with its own numbers, and what it leaves out."""
+"""The example of Storm's page on opaque spouts with its numbers, and cases that it leaves out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random small topologies, groupings, batches and failures against a plain Python fold."""
+"""Random small topologies, groupings, batches and failures agree with a fold in plain Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small zoo of topologies, each with a plain Python fold of what its states must hold."""
+"""Various topologies, each with a fold in plain Python of the states that it must leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topology of user code that fails where and when a script says."""
+"""A topology whose user code fails where and when a script says."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ NUMBERS = Fields("number long")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What goes wrong.
+    """A failure of user code.
 
     Attributes:
         method: ``component.method``.
-        txid: The batch that it hits.
-        error: What is raised.
+        txid: The batch in which it fails.
+        error: The class of the exception.
         attempts: How many attempts at the batch fail.
-        epochs: How many coordinators meet it; a later start does not.
+        epochs: How many coordinators meet the failure.
     """
 
     method: str
@@ -76,12 +76,12 @@ METHODS = (
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """All that goes wrong in a topology."""
+    """All failures of a topology."""
 
     troubles: tuple[Trouble, ...] = ()
 
     def reach(self, method: str, attempt: TransactionAttempt) -> None:
-        """Raise if it is the turn of this method."""
+        """Raise if this method has to fail now."""
         for each in self.troubles:
             if each.method != method or each.txid != attempt.txid:
                 continue
