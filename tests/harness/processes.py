@@ -68,11 +68,11 @@ class Child:
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it still runs."""
         return self._process.poll() is None
 
     def events(self, event: str) -> list[dict[str, Any]]:
-        """Return what it has said of one kind of event so far."""
+        """Return the events of one kind that were read so far."""
         return [said for said in self.said if said["event"] == event]
 
     def next_event(self, limit_s: float = SILENCE_S_MAX) -> dict[str, Any] | None:
@@ -232,5 +232,5 @@ def is_alive(pid: int) -> bool:
 
 
 def _fields_of(pid: int) -> Sequence[str]:
-    """Return what the system knows of a process, from its state on (``man proc_pid_stat``)."""
+    """Return the fields of ``/proc/PID/stat`` after the name: the state, the parent, and so on."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

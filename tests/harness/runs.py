@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LOCAL = Config(carrier="local", zookeeper="memory", slots=2, poll_interval_s=0.01, backoff_s=0.01)
 Contents = dict[str, dict[Any, Any]]
-"""What states hold, by table."""
+"""The contents of states, by table."""
 
 
 @contextlib.contextmanager
@@ -110,7 +110,7 @@ class Changes(TopologyListener):
 
     @property
     def failures(self) -> list[BatchFailed]:
-        """What failed."""
+        """The failures of batches."""
         return self.of(BatchFailed)
 
 
@@ -154,7 +154,7 @@ class Storage:
         return open_state(self.url, self.kind, table, key, value)
 
     def read(self, table: str) -> dict[Any, Any]:
-        """Return what a state holds."""
+        """Return the contents of a state."""
         with open_state(self.url, table=table).reader() as reader:
             return dict(reader.items())
 

@@ -1,4 +1,4 @@
-"""What a bolt may not do while it runs: found when it first happens, and its batch not written.
+"""Bolts that break a rule while they run: the first time is an error, and nothing is written.
 
 What is wrong with a definition is found before anything runs, by the tests of
 ``tests/unit/builders``.

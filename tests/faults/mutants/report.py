@@ -30,7 +30,7 @@ Made by `make mutants`; one line again: `make mutants ARGS="--only NAME"`. The b
 
 
 def verdict_of(outcome: Outcome) -> str:
-    """Say what caught a planted bug."""
+    """Return a phrase for what has caught a planted bug."""
     if outcome.seed is not None:
         how = ", an assertion ended the run" if "AssertionError" in outcome.what else ""
         return f"simulator, seed {outcome.seed}: {outcome.checker}{how}"

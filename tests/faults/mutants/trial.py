@@ -20,7 +20,7 @@ from tests.faults.mutants.patches import Patch, PatchError
 ROOT = Path(__file__).parents[3]
 TREE = ("txtopo", "state_backends", "tests", "examples", "docker", "setup.cfg")
 SIMULATOR = "simulator"
-"""What a patch names instead of a test if only the simulator can see it."""
+"""The name that a patch gives instead of a test if only the simulator can see its bug."""
 
 # A thousand seeds take three minutes on a free core; a bug may also keep it going for ever.
 SIMULATOR_TIMEOUT_S = 1800.0
@@ -50,7 +50,7 @@ class Outcome:
 
     @property
     def survived(self) -> bool:
-        """Whether nothing caught it."""
+        """Whether the bug was not caught."""
         return self.seed is None and not self.test
 
 
@@ -101,7 +101,7 @@ def try_patch(patch: Patch, seeds: int, cores: Cores) -> Outcome:
 
 
 def copy_tree(folder: Path) -> None:
-    """Copy what the simulator and the tests need."""
+    """Copy the files that the simulator and the tests need."""
     for name in TREE:
         source = ROOT / name
         if source.is_dir():

@@ -143,7 +143,7 @@ class CountedFlights:
 
 
 class Sample(NamedTuple):
-    """What the watcher has read from a table.
+    """One reading of a table by the watcher.
 
     Attributes:
         table: The table.

@@ -55,7 +55,7 @@ def failures(carrier: str, whom: str, folder: Path) -> list[dict[str, Any]]:
 
 
 def expected(committed: dict[int, dict[str, int]]) -> list[tuple[int, int, dict[str, int]]]:
-    """Return what each batch must have brought of each part, by the ranges in its metadata."""
+    """Return the row that each batch must keep of each part, by the ranges in its metadata."""
     found = []
     starts = dict.fromkeys(map(str, range(PARTITIONS)), 0)
     for txid, ends in sorted(committed.items()):

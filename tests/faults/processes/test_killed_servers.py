@@ -115,14 +115,14 @@ def test_a_server_that_goes_and_comes_back_in_the_middle_of_commits_costs_only_t
 
 
 class Writes(ABC):
-    """What a coordinator writes to a state, txid by txid.
+    """The writes of a coordinator to a state, txid by txid.
 
     The first attempt at some txids writes something else, so that its undo shows.
     """
 
     @abstractmethod
     def write(self, store: StateDriver, txid: int, attempt: int) -> None:
-        """Write what a txid brings."""
+        """Write the batch of a txid."""
 
     @abstractmethod
     def write_other(self, store: StateDriver, txid: int) -> None:
@@ -130,11 +130,11 @@ class Writes(ABC):
 
     @abstractmethod
     def folded(self, txid: int) -> dict[str, int]:
-        """Return what the state holds after a txid."""
+        """Return the contents of the state after a txid."""
 
     @abstractmethod
     def with_other(self, before: Mapping[str, int]) -> dict[str, int]:
-        """Return what the state holds after :meth:`write_other`."""
+        """Return the contents of the state after :meth:`write_other`."""
 
 
 class Merges(Writes):
@@ -179,7 +179,7 @@ class Puts(Writes):
 
 
 def expected(writes: Writes, held: Ledger) -> dict[str, int]:
-    """Return what belongs to a ledger: attempt 0 has brought something else."""
+    """Return the contents that belong to a ledger; attempt 0 has written something else."""
     if held.attempt or not held.txid:
         return writes.folded(held.txid)
     return writes.with_other(writes.folded(held.txid - 1))

@@ -15,7 +15,7 @@ from txtopo.state import StateKind, StateMode
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
 COMMITS_MAX = {"local": 8}
-"""How many commits there are between two kills at most, by carrier; on Spark a kill costs more."""
+"""The most commits between two kills, by carrier; 10 on Spark, where a kill takes longer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def committed(child: Child) -> list[int]:
 
 
 def ledger_txid(state: str, table: str) -> int:
-    """Return which txid a state holds."""
+    """Return the txid in the ledger of a state."""
     with open_state(state, table=table).reader() as reader:
         assert reader.ledger is not None
         return reader.ledger.txid

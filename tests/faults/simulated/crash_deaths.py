@@ -49,7 +49,7 @@ def adopts(death: Death) -> int | None:
 
 
 def stands(cell: Cell, death: Death) -> bool:
-    """Whether a death was where the cell says, as ZooKeeper, stores and spout show."""
+    """Return whether a death was where its cell says, by ZooKeeper, the stores and the spout."""
     txid, step = cell.txid, cell.point.partition(".")[0]
     held = [death.held(state) for state in range(cell.states)]
     if step == "claim":

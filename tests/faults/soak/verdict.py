@@ -19,7 +19,7 @@ ZNODES_MAX = 40
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the resident process held after it had counted all flights once more."""
+    """The memory, files, threads and znodes of the resident process after one more count."""
 
     memory_kib: int
     files: int

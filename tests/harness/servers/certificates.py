@@ -30,7 +30,7 @@ class Certificate:
 
 
 class Authority:
-    """An authority that nobody trusts but who is given its file.
+    """An authority that only those trust who are given its file.
 
     Args:
         folder: Where the files are put.

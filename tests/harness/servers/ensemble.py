@@ -67,7 +67,7 @@ class ZooKeeperEnsemble:
         return self._first("follower")
 
     def heal(self) -> None:
-        """Wake and start whoever is not there, and wait until all serve."""
+        """Wake frozen servers, start those that are down, and wait until all serve."""
         for member in self.members:
             member.thaw()
             if not member.runs:

@@ -32,7 +32,7 @@ class ForgetfulDisk:
         monkeypatch.setattr(os, "fsync", self._flush)
 
     def cut_the_power(self) -> None:
-        """Leave what was flushed."""
+        """Leave only flushed data."""
         number = self._folder.stat().st_ino
         for path in self._folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()

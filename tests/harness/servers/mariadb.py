@@ -119,7 +119,7 @@ class MariaServer(ServerProcess):
         return {"user": ids.pw_uid, "group": ids.pw_gid, "extra_groups": []}
 
     def _answers(self) -> bool:
-        """Whether the server greets; it listens a little before that."""
+        """Return whether the server sends its greeting; it listens a little before that."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
                 return len(connection.recv(5)) == 5

@@ -1,4 +1,4 @@
-"""Start and end servers that belong to the tests alone: the parts that all of them share."""
+"""The base classes of private servers: start one in a temporary folder, wait for it, end it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ServerProcess(PrivateServer):
 
     @property
     def runs(self) -> bool:
-        """Whether its process is there."""
+        """Whether its process runs."""
         return self._process is not None and self._process.poll() is None
 
     def signal(self, number: Signals) -> None:

@@ -53,7 +53,7 @@ class RedisServer(ServerProcess):
         return f"{scheme}://:{self.password}@127.0.0.1:{port or self.port}/{database}"
 
     def empty(self, database: int = 0) -> str:
-        """Remove what a database holds, and return its URL."""
+        """Empty a database, and return its URL."""
         from redis import Redis
 
         url = self.url(database=database)

@@ -13,8 +13,7 @@ from pathlib import Path
 from tests.harness.servers.private import ServerProcess, free_port
 
 LONG_SESSION_S = 60.0
-"""What a test asks for in which no session is to expire, whoever gets no time of the machine: the
-longest that the server grants."""
+"""The longest session that the server grants, for tests in which no session may expire."""
 
 _JARS = (
     "commons-io",
@@ -77,7 +76,7 @@ class ZooKeeperProcess(ServerProcess):
 
     @property
     def mode(self) -> str:
-        """What it says it is: standalone, leader or follower; nothing while it does not serve."""
+        """Its role: ``standalone``, ``leader`` or ``follower``; empty while it does not serve."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
                 connection.sendall(b"srvr")
