@@ -109,9 +109,9 @@ class CountedFlights:
                     error.add_note(f"beside it {child.pid} ran: {child.story()}")
             raise
         finally:
-            samples = watcher.end()
             for child in self.children:
                 child.clean_up()
+            samples = watcher.end()
         self.judge(samples, seen_min)
 
     def judge(self, samples: list[Sample], seen_min: int) -> None:

@@ -37,9 +37,9 @@ Story = Literal["", "adopted", "undone", "landed", "lost", "retried"]
 """What comes before the death.
 
 ``adopted`` and ``undone`` are a first crash that leaves the txid in every store, or in one of two.
-``landed`` and ``lost`` are a write whose answer is lost, which landed or did not. ``retried`` is such
-a write whose ledger cannot be read back either: every store holds an attempt that was given up, and
-it is replayed.
+``landed`` and ``lost`` are a write whose answer is lost, which landed or did not. ``retried`` is
+such a write whose ledger cannot be read back either: every store holds an attempt that was given
+up, and it is replayed.
 """
 
 
