@@ -1,4 +1,4 @@
-"""One Spark session and one server of each kind for a run, and a plain word on what was skipped."""
+"""The servers that tests share, the marks and the order of tests, and why tests were skipped."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from tests.harness.servers.redis import RedisServer
     from tests.harness.servers.zookeeper import ZooKeeperProcess
 
-# What is quick comes first, so that a mistake shows early. Tests of one rank share their fixtures.
+# Quick tests come first, so that a mistake shows early. Tests of one rank share their fixtures.
 RANKS = ("integration", "service", "spark", "kills", "slow")
-# Folders whose tests all get this mark.
+# The mark that all tests of a folder get.
 MARKED_FOLDERS = {"integration": "integration", "processes": "kills"}
 # The first mark of all tests of a file.
 MARKS_OF_FILE = re.compile(r"^pytestmark = \[?pytest\.mark\.(\w+)", re.MULTILINE)
@@ -164,7 +164,7 @@ def _java() -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take fewer examples of each property where only the fast tests run; see also below."""
+    """Take fewer examples of each property if only the fast tests run; collect no garbage yet."""
     gc.disable()
     from tests.harness.chance import be_patient, take_fewer
 
@@ -174,7 +174,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import a folder or file of which nothing will run: clients of servers load slowly."""
+    """Skip a folder or file whose tests are all left out; imports of clients are slow."""
     marks = [mark for folder, mark in MARKED_FOLDERS.items() if folder == collection_path.name]
     if collection_path.suffix == ".py":
         marks = MARKS_OF_FILE.findall(collection_path.read_text())
@@ -188,13 +188,13 @@ def left_out(mark: str, config: pytest.Config) -> bool:
 
 
 def pytest_collection_finish() -> None:
-    """Keep what is imported out of each collection of garbage, else a tenth of the time."""
+    """Exempt imported modules from the garbage collector; it would take a tenth of the time."""
     gc.freeze()
     gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses a shared fixture or lies in a folder of its own; put what is quick first."""
+    """Mark tests by their fixtures and folders, and put the quick ones first."""
     for item in items:
         for folder in set(MARKED_FOLDERS).intersection(item.path.parts):
             item.add_marker(MARKED_FOLDERS[folder])
@@ -213,7 +213,7 @@ def marks(item: pytest.Item) -> list[str]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs a server that is not on this machine."""
+    """Skip a test that needs a server that this machine does not have."""
     needs = [mark.args[0] for mark in item.iter_markers("service")]
     if item.get_closest_marker("spark"):
         needs.append("spark")
@@ -224,7 +224,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one plain line each what was skipped and why."""
+    """Print one line for each reason why tests were skipped."""
     reasons = Counter(
         report.longrepr[2].removeprefix("Skipped: ")
         for report in terminalreporter.stats.get("skipped", [])

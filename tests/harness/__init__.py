@@ -1,1 +1,1 @@
-"""What tests share: servers, processes, sessions, chance."""
+"""The tools of all tests: waiting, children, deaths, runs, servers, sessions and report pages."""

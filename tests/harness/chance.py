@@ -1,16 +1,16 @@
-"""How many examples the tests of properties take: fewer where only the fast tests run."""
+"""The number of examples in tests of properties: fewer if only the fast tests run."""
 
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-# What hypothesis takes when it is not told; a profile that takes less means a share of everything.
+# The default of hypothesis. A profile with fewer examples takes this share of every number.
 _WHOLE = 100
 FAST_SHARE = 40
 
 
 def times(number: int) -> int:
-    """Return how often to try in this run: *number* times, in the fast tests their share of it."""
+    """Return how often to try in this run: *number* times, or fewer in the fast tests."""
     default = settings.default
     assert default is not None
     return max(1, number * default.max_examples // _WHOLE)
@@ -22,9 +22,9 @@ def examples(number: int) -> settings:
 
 
 def be_patient() -> None:
-    """Let no property fail for the time that it takes; before the tests are imported.
+    """Let no property fail for being slow. To be called before the tests are imported.
 
-    The machine may be busy: one example, or drawing a few, may take seconds at any time.
+    On a busy machine one example, or drawing a few, may take seconds.
     """
     patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("patient", patient)
@@ -32,6 +32,6 @@ def be_patient() -> None:
 
 
 def take_fewer() -> None:
-    """Take a share of the examples, the same ones each time; before the tests are imported."""
+    """Take fewer examples, the same ones each time. To be called before the tests are imported."""
     settings.register_profile("fast", max_examples=FAST_SHARE, derandomize=True, database=None)
     settings.load_profile("fast")

@@ -1,4 +1,4 @@
-"""The Spark sessions of the tests: small, and quick to start and to lose an executor."""
+"""Open the Spark sessions of the tests: small, quick to start and quick to lose an executor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txtopo.runtime.session import open_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A JVM of the tests lives for seconds. Compiling with C1 alone halves the processor time of a start
+# A JVM of the tests lives for seconds. Compiling with only C1 halves the processor time of a start
 # with its first jobs (21 s to 11 s on a busy machine), and a collector without threads is enough.
 # Spark's classes, verified in every other JVM, are 3 s of the 16 s of a start with a short query.
 _SHORT_LIVED = (
@@ -31,7 +31,7 @@ _SMALL = {
 
 
 def delta_conf() -> dict[str, str] | None:
-    """Return what a session has to have to write Delta tables; None if the jars are missing."""
+    """Return the settings of a session that writes Delta tables; None if the jars are missing."""
     try:
         return session_conf()
     except ConfigError:

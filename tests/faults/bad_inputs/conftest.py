@@ -1,4 +1,4 @@
-"""Places for states: in memory, in SQLite, in PostgreSQL and in MariaDB."""
+"""Fixtures of storages: in memory, in SQLite, in PostgreSQL and in MariaDB."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.services.integration.running import Place
+from tests.harness.runs import Storage
 
 _SQLITE = pytest.param("sqlite", marks=pytest.mark.integration)
 _POSTGRESQL = pytest.param("postgresql", marks=pytest.mark.service("postgresql"))
@@ -16,21 +16,21 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(params=["memory", _SQLITE, _POSTGRESQL, _MARIADB])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """A place of the test's own in each store."""
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """A new storage in each store."""
     if request.param == "memory":
-        return Place.in_memory()
+        return Storage.in_memory()
     return _on_disk(request, tmp_path)
 
 
 @pytest.fixture(params=[_SQLITE, _POSTGRESQL, _MARIADB])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """A place of the test's own in each database."""
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """A new storage in each database."""
     return _on_disk(request, tmp_path)
 
 
-def _on_disk(request: pytest.FixtureRequest, folder: Path) -> Place:
+def _on_disk(request: pytest.FixtureRequest, folder: Path) -> Storage:
     if request.param == "sqlite":
-        return Place.in_sqlite(folder)
+        return Storage.in_sqlite(folder)
     server = request.getfixturevalue(request.param)
-    return Place(server.create_database(f"bad{next(_numbers)}"))
+    return Storage(server.create_database(f"bad{next(_numbers)}"))

@@ -1,4 +1,4 @@
-"""Evidence that nothing was written: what ZooKeeper and the stores hold, before and after."""
+"""Check that nothing was written: compare ZooKeeper and the stores before and after."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.services.integration.running import LOCAL, Place, run_to_end
+from tests.harness.runs import LOCAL, Storage, run_to_end
 from txtopo import Config, Topology
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError
@@ -21,7 +21,7 @@ KEPT = "kept"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a state holds.
+    """The contents of a state.
 
     Attributes:
         ledger: Its ledger; None for a state that was never claimed.
@@ -33,61 +33,61 @@ class Held:
 
     @property
     def writer(self) -> TransactionAttempt:
-        """The attempt that wrote last; a claim alone writes nothing."""
+        """The attempt that wrote last; a claim does not count as a write."""
         return self.ledger.writer if self.ledger is not None else TransactionAttempt(0)
 
 
-def held(place: Place, table: str = KEPT) -> Held:
-    """Return what a state holds, nothing if there is none."""
+def held(storage: Storage, table: str = KEPT) -> Held:
+    """Return the contents of a state; they are empty if there is no state."""
     try:
-        with open_state(place.url, table=table).reader() as reader:
+        with open_state(storage.url, table=table).reader() as reader:
             return Held(reader.ledger, dict(reader.items()))
     except StateUsageError:
         return Held(None, {})
 
 
 @contextmanager
-def untouched(place: Place, *tables: str) -> Iterator[None]:
+def untouched(storage: Storage, *tables: str) -> Iterator[None]:
     """Check that no node, ledger or row changes."""
-    nodes = dict(place.ensemble.nodes)
-    before = [held(place, table) for table in tables or (KEPT,)]
+    nodes = dict(storage.ensemble.nodes)
+    before = [held(storage, table) for table in tables or (KEPT,)]
     yield
-    assert place.ensemble.nodes == nodes
-    assert [held(place, table) for table in tables or (KEPT,)] == before
+    assert storage.ensemble.nodes == nodes
+    assert [held(storage, table) for table in tables or (KEPT,)] == before
 
 
 @contextmanager
-def nothing_committed(place: Place, *tables: str) -> Iterator[None]:
+def nothing_committed(storage: Storage, *tables: str) -> Iterator[None]:
     """Check that no txid is committed and no row changes; an epoch may have been claimed."""
-    before = [held(place, table) for table in tables or (KEPT,)]
-    current = _nodes(place, "/current")
+    before = [held(storage, table) for table in tables or (KEPT,)]
+    current = _nodes(storage, "/current")
     yield
-    after = [held(place, table) for table in tables or (KEPT,)]
+    after = [held(storage, table) for table in tables or (KEPT,)]
     assert [each.rows for each in after] == [each.rows for each in before]
     assert [each.writer for each in after] == [each.writer for each in before]
-    assert not current or _nodes(place, "/current") == current
+    assert not current or _nodes(storage, "/current") == current
 
 
 def ends_at(
     txid: int,
     topology: Topology,
-    place: Place,
+    storage: Storage,
     error: type[Exception],
     match: str,
     config: Config = LOCAL,
 ) -> Exception:
     """Run a topology and check that it ends with *error* before *txid*, which writes nothing.
 
-    The second start meets the same error, so that it is seen that nothing was passed over.
+    The second start must meet the same error, which shows that nothing was skipped.
     """
     with pytest.raises(error, match=match) as caught:
-        run_to_end(topology, place, config)
-    assert held(place).writer.txid == txid - 1
-    with nothing_committed(place), pytest.raises(error, match=match):
-        run_to_end(topology, place, config)
+        run_to_end(topology, storage, config)
+    assert held(storage).writer.txid == txid - 1
+    with nothing_committed(storage), pytest.raises(error, match=match):
+        run_to_end(topology, storage, config)
     return caught.value
 
 
-def _nodes(place: Place, end: str) -> dict[str, bytes]:
-    nodes = place.ensemble.nodes.items()
+def _nodes(storage: Storage, end: str) -> dict[str, bytes]:
+    nodes = storage.ensemble.nodes.items()
     return {path: value for path, (value, _) in nodes if path.endswith(end)}

@@ -1,4 +1,4 @@
-"""The 84 numbers of the list of bad inputs: what comes in, and what it gets."""
+"""The list of bad inputs: each of the 84 inputs, and the error or result that it gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ZooKeeper server that has lost its ensemble, and serves readers only."""
+"""A ZooKeeper server without a quorum, which serves only readers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.harness.servers.zookeeper import ZooKeeperProcess
 
 
 class LoneServer(ZooKeeperProcess):
-    """One server of two; the other one is never started, so there is no quorum."""
+    """One server of two. The other one is never started, so there is no quorum."""
 
     main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
     options = (*ZooKeeperProcess.options, "-Dreadonlymode.enabled=true")

@@ -1,9 +1,8 @@
-"""The bad inputs by number: which test holds each, and which are open and why.
+"""Register the tests of each bad input, give the reason where there is none, and write the page.
 
-A number is *tested*, by tests of this folder or elsewhere; tested *in part*, when something of it
-belongs to a part that does not exist yet; or *open*.
-``python -m tests.faults.bad_inputs.numbers`` prints
-the page ``docs/bad-inputs.md``.
+A number is *tested*, by tests of this folder or of others. It is tested *in part* if something of
+it belongs to a component that does not exist yet. Else it is *open*.
+``python -m tests.faults.bad_inputs.numbers`` writes the page ``docs/bad-inputs.md``.
 """
 
 from __future__ import annotations
@@ -14,7 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.faults.bad_inputs.inputs import INPUTS
+from tests.harness.report_page import DOCS, table, write_page
 
+PAGE = DOCS / "bad-inputs.md"
 Test = TypeVar("Test", bound=Callable[..., Any])
 
 _BUILDERS = "tests/unit/builders/test_mistakes.py::test_"
@@ -103,7 +104,7 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
         f"{_REWIND}only_committed_txids_before_the_last_can_be_gone_back_to",
     ),
 }
-"""Numbers whose tests stand with the part that they are about."""
+"""Tests in other folders, by number."""
 
 _COMMANDS = "there is no command line and no YAML yet; a later issue brings them"
 
@@ -112,20 +113,20 @@ OPEN: dict[int, str] = {
     15: "the list has no input of this number",
     48: "kazoo has no public way to ask which timeout the server granted",
 }
-"""Why there is no test of a number."""
+"""Why a number has no test."""
 
 REST: dict[int, str] = {
     26: "NULL keys are always rejected; other policies (group, dead letters) are not there yet",
     31: "MySQL itself was not run, MariaDB was",
     35: "results too large for the driver as files of the tasks, a later issue",
 }
-"""What is open of a number that is tested."""
+"""What is still open of a number that is tested in part."""
 
 _here: dict[int, dict[str, None]] = {}
 
 
 def bad_input(*numbers: int) -> Callable[[Test], Test]:
-    """Say which bad inputs a test is about."""
+    """Register a test for these bad inputs."""
 
     def register(test: Test) -> Test:
         place = f"{test.__module__.replace('.', '/')}.py::{test.__qualname__.replace('.', '::')}"
@@ -137,7 +138,7 @@ def bad_input(*numbers: int) -> Callable[[Test], Test]:
 
 
 def by_number() -> dict[int, tuple[str, ...]]:
-    """Return the tests of each number that has some."""
+    """Return the tests of each number that has any."""
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         importlib.import_module(f"tests.faults.bad_inputs.{path.stem}")
     numbers = sorted({*ELSEWHERE, *_here})
@@ -145,43 +146,40 @@ def by_number() -> dict[int, tuple[str, ...]]:
 
 
 def _by_file(number: int) -> list[str]:
-    """Return the tests of this folder, in whatever order their files were imported."""
+    """Return the tests of this folder by file, whatever order the files were imported in."""
     return sorted(_here.get(number, ()), key=lambda test: test.partition("::")[0])
 
 
-def page() -> str:
-    """Return the page of all bad inputs."""
+def page() -> Iterator[str]:
+    """Yield the page of all bad inputs."""
     tests = by_number()
     inputs, part = len(INPUTS) - 1, len(REST)
     opened = len(OPEN) - 1
-    return "\n".join(
-        [
-            "# Bad inputs",
-            "",
-            "What comes in wrong, what it gets, and the test that shows it: the class of the",
-            "error, its message, and that nothing was written. Made by",
-            "`python -m tests.faults.bad_inputs.numbers > docs/bad-inputs.md`; do not edit.",
-            "",
-            f"{inputs} inputs: {len(tests) - part} tested, {part} tested in part, {opened} open.",
-            "",
-            "| number | input | what it gets | test, or what is open |",
-            "|---|---|---|---|",
-            *_rows(tests),
-            "",
-        ]
-    )
+    yield from HEAD.splitlines()
+    yield ""
+    yield f"{inputs} inputs: {len(tests) - part} tested, {part} tested in part, {opened} open."
+    yield ""
+    yield from table(("number", "input", "what it gets", "test, or what is open"), _rows(tests))
 
 
-def _rows(tests: dict[int, tuple[str, ...]]) -> Iterator[str]:
+HEAD = """\
+# Bad inputs
+
+What comes in wrong, what it gets, and the test that shows it: the class of the
+error, its message, and that nothing was written. Made by
+`python -m tests.faults.bad_inputs.numbers`; do not edit."""
+
+
+def _rows(tests: dict[int, tuple[str, ...]]) -> Iterator[tuple[object, ...]]:
     for number, (given, gets) in INPUTS.items():
         cells = [f"`{test}`" for test in tests.get(number, ())]
         if number in OPEN:
             cells.append(f"open: {OPEN[number]}")
         if number in REST:
             cells.append(f"still open: {REST[number]}")
-        yield f"| {number} | {given} | {gets} | {'<br>'.join(cells)} |"
+        yield number, given, gets, "<br>".join(cells)
 
 
 if __name__ == "__main__":
     # The tests register with the module of this name, which is not the one that runs as a program.
-    print(importlib.import_module("tests.faults.bad_inputs.numbers").page(), end="")
+    write_page(PAGE, importlib.import_module("tests.faults.bad_inputs.numbers").page())

@@ -1,4 +1,4 @@
-"""Settings that there are not, or of another type: refused before anything is opened."""
+"""Unknown settings, and settings of a wrong type, are refused before anything is opened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.faults.bad_inputs.evidence import untouched
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import keeping
-from tests.services.integration.running import LOCAL, Place
+from tests.harness.runs import LOCAL, Storage
 from txtopo import Config
 from txtopo.errors import ConfigError
 from txtopo.runtime.start import start_topology
@@ -77,12 +77,12 @@ def test_credentials_of_another_type_are_not_shown(value: Any) -> None:
 
 @bad_input(78)
 def test_something_else_than_a_config_is_refused_before_anything_is_opened() -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     wrong: Any = {"carrier": "local", "zookeeper_digest": "user:secret"}
 
     with (
-        untouched(place),
+        untouched(storage),
         pytest.raises(ConfigError, match=r"got dict; expected a Config\(…\)") as caught,
     ):
-        start_topology(keeping(place, [["a", 1]]), None, wrong, ensemble=place.ensemble)
+        start_topology(keeping(storage, [["a", 1]]), None, wrong, ensemble=storage.ensemble)
     assert "secret" not in str(caught.value)

@@ -1,13 +1,12 @@
-"""A transactional state and stores that do not fit together: the run stops, and nothing changes."""
+"""The transactional state and the stores contradict each other: the run stops, nothing changes."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from time import monotonic, sleep, time
+from time import time
 from typing import Any
 
 import pytest
@@ -15,7 +14,8 @@ import pytest
 from tests.faults.bad_inputs.evidence import KEPT, ends_at, held, nothing_committed, untouched
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import ROWS, Keep, keeping
-from tests.services.integration.running import LIMIT_S, LOCAL, Changes, Place, run_to_end, running
+from tests.harness.polling import wait_until
+from tests.harness.runs import LOCAL, Changes, Storage, run_to_end, running
 from txtopo import Config, TransactionalTopologyBuilder
 from txtopo.context import TaskContext
 from txtopo.errors import (
@@ -49,15 +49,15 @@ from txtopo.transactional_state import (
 FOUR = [["a", 1], ["b", 2], ["c", 3], ["d", 4]]
 
 
-def client(place: Place) -> MemoryTransactionalState:
+def client(storage: Storage) -> MemoryTransactionalState:
     """Return another client of the topology's nodes."""
-    return MemoryTransactionalState("keeping", place.ensemble)
+    return MemoryTransactionalState("keeping", storage.ensemble)
 
 
-def refused(place: Place, error: type[Exception], match: str) -> Any:
+def refused(storage: Storage, error: type[Exception], match: str) -> Any:
     """Start the topology again, which must end at once and change no row and no txid."""
-    with nothing_committed(place), pytest.raises(error, match=match) as caught:
-        run_to_end(keeping(place, FOUR), place)
+    with nothing_committed(storage), pytest.raises(error, match=match) as caught:
+        run_to_end(keeping(storage, FOUR), storage)
     return caught.value
 
 
@@ -82,23 +82,23 @@ def refused(place: Place, error: type[Exception], match: str) -> Any:
 def test_a_node_that_cannot_be_read_is_never_taken_as_empty(
     node: str, data: bytes, error: type[Exception], match: str
 ) -> None:
-    place = Place.in_memory()
-    run_to_end(keeping(place, FOUR), place)
+    storage = Storage.in_memory()
+    run_to_end(keeping(storage, FOUR), storage)
     path = f"/keeping/{node}"
-    place.ensemble.nodes[path] = (data, place.ensemble.nodes[path][1])
+    storage.ensemble.nodes[path] = (data, storage.ensemble.nodes[path][1])
 
-    refused(place, error, f"node {path} .*{match}")
-    assert place.ensemble.nodes[path][0] == data
+    refused(storage, error, f"node {path} .*{match}")
+    assert storage.ensemble.nodes[path][0] == data
 
 
 @bad_input(41)
 def test_a_txid_that_goes_back_in_zookeeper_is_told_from_the_ledger() -> None:
-    place = Place.in_memory()
-    run_to_end(keeping(place, FOUR), place)
-    client(place).apply([Put("/current", {"current": 2})])
+    storage = Storage.in_memory()
+    run_to_end(keeping(storage, FOUR), storage)
+    client(storage).apply([Put("/current", {"current": 2})])
 
     error = refused(
-        place,
+        storage,
         StoreAheadOfCoordinator,
         "state 'keep.kept' holds txid 4, but ZooKeeper knows txid 1 as committed .* was ZooKeeper",
     )
@@ -108,14 +108,14 @@ def test_a_txid_that_goes_back_in_zookeeper_is_told_from_the_ledger() -> None:
 @bad_input(41)
 @pytest.mark.integration
 def test_a_txid_that_goes_back_in_a_store_is_told_from_zookeeper(tmp_path: Path) -> None:
-    place = Place.in_sqlite(tmp_path)
-    run_to_end(keeping(place, FOUR[:1]), place)
+    storage = Storage.in_sqlite(tmp_path)
+    run_to_end(keeping(storage, FOUR[:1]), storage)
     shutil.copy(tmp_path / "states.db", tmp_path / "backup.db")
-    run_to_end(keeping(place, FOUR), place)
+    run_to_end(keeping(storage, FOUR), storage)
     shutil.copy(tmp_path / "backup.db", tmp_path / "states.db")
 
     error = refused(
-        place,
+        storage,
         StoreBehindCoordinator,
         "state 'keep.kept' holds txid 1, but ZooKeeper says that txid 4 is committed; .* was the "
         "store restored from a backup",
@@ -134,40 +134,33 @@ def test_a_txid_that_goes_back_in_a_store_is_told_from_zookeeper(tmp_path: Path)
     ids=["41 txid back", "42 attempt back", "43 gap"],
 )
 def test_a_commit_out_of_order_writes_nothing(
-    place: Place, txid: int, attempt: int, error: type[Exception], match: str
+    storage: Storage, txid: int, attempt: int, error: type[Exception], match: str
 ) -> None:
-    store = StateDriver(place.state(KEPT))
+    store = StateDriver(storage.state(KEPT))
     store.puts(1, {"a": 1})
     store.puts(2, {"a": 2}, attempt=1)
 
-    with untouched(place), pytest.raises(error, match=match):
+    with untouched(storage), pytest.raises(error, match=match):
         store.puts(txid, {"a": 9, "new": 9}, attempt=attempt)
 
 
 @bad_input(42)
 def test_an_epoch_that_goes_back_in_zookeeper_is_told_from_the_ledger() -> None:
     """Its attempts would be older than those that the store holds."""
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     for _ in range(3):
-        run_to_end(keeping(place, FOUR), place)
-    newest = client(place).get("/epoch")
+        run_to_end(keeping(storage, FOUR), storage)
+    newest = client(storage).get("/epoch")
     assert newest is not None
     assert isinstance(newest.value, dict)
     token = newest.value["ensemble"]
-    client(place).apply([Put("/epoch", {"epoch": 1, "leader": None, "ensemble": token})])
+    client(storage).apply([Put("/epoch", {"epoch": 1, "leader": None, "ensemble": token})])
 
     refused(
-        place,
+        storage,
         StoreAheadOfCoordinator,
         "state 'keep.kept' was claimed by epoch 3, but the newest epoch that ZooKeeper knows is 2",
     )
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = monotonic() + LIMIT_S
-    while not condition():
-        assert monotonic() < end
-        sleep(0.01)
 
 
 @bad_input(43)
@@ -175,21 +168,26 @@ def test_a_gap_in_what_zookeeper_holds_is_not_planned_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The batch behind the gap begins where the lost one ended, which nobody knows."""
-    place, finish = Place.in_memory(), Keep.finish_batch
+    storage, finish = Storage.in_memory(), Keep.finish_batch
 
     def finish_later(keep: Keep) -> None:
         """Fail with txid 2 when txid 3 is planned."""
-        wait_until(lambda: keep.attempt.txid != 2 or len(client(place).children("/batches")) == 3)
+        wait_until(
+            lambda: keep.attempt.txid != 2 or len(client(storage).children("/batches")) == 3,
+            "txid 3 is planned",
+        )
         finish(keep)
 
     monkeypatch.setattr(Keep, "finish_batch", finish_later)
-    ends_at(2, keeping(place, [["a", 1], [None, 2], ["c", 3]]), place, ValueRefusedError, "NULL")
-    nodes = client(place).children("/batches")
+    ends_at(
+        2, keeping(storage, [["a", 1], [None, 2], ["c", 3]]), storage, ValueRefusedError, "NULL"
+    )
+    nodes = client(storage).children("/batches")
     assert [int(name) for name in nodes] == [1, 2, 3]
-    client(place).apply([Delete(f"/batches/{nodes[1]}")])
+    client(storage).apply([Delete(f"/batches/{nodes[1]}")])
 
     refused(
-        place,
+        storage,
         CorruptNodeError,
         r"metadata of txid 2 is missing .*; got txids \[1, 3\]; expected one for each batch from 1",
     )
@@ -200,20 +198,20 @@ def test_a_second_coordinator_waits_and_shows_who_leads(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("txtopo.runtime.driver.LEAD_TIMEOUT_S", 0.05)
-    place, changes = Place.in_memory(), Changes()
-    other, candidate = client(place), this_process()
+    storage, changes = Storage.in_memory(), Changes()
+    other, candidate = client(storage), this_process()
     assert other.lead(candidate, timeout_s=1, on_lost=lambda: None) is not None
     Journal(other).claim_epoch(candidate, token="ensemble")
 
     with (
-        untouched(place),
-        running(keeping(place, FOUR), place, listeners=[changes]) as run,
+        untouched(storage),
+        running(keeping(storage, FOUR), storage, listeners=[changes]) as run,
     ):
         changes.wait_for(Standby)
         with pytest.raises(TimeoutError, match="its status is standby"):
             run.process_all_available(0.1)
 
-    (waiting,) = [each for each in changes.all if isinstance(each, Standby)]
+    (waiting,) = changes.of(Standby)
     assert waiting.holder == {"epoch": 1, "leader": candidate}
     assert f"'epoch': 1, 'leader': {{'host': '{candidate['host']}'" in caplog.text
     assert f"'pid': {candidate['pid']}" in caplog.text
@@ -245,21 +243,21 @@ class Chatty(TransactionalSpout, TransactionalCoordinator, TransactionalEmitter)
 @bad_input(45)
 @pytest.mark.row(17)
 def test_metadata_that_no_node_has_room_for_names_its_batch_and_size() -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     builder = TransactionalTopologyBuilder("keeping", "spout", Chatty())
     keep = builder.set_bolt("keep", Keep()).global_grouping("spout")
-    keep.with_state(KEPT, place.state(KEPT))
+    keep.with_state(KEPT, storage.state(KEPT))
 
     error: Any = ends_at(
         3,
         builder.build_topology(),
-        place,
+        storage,
         BatchMetadataTooLarge,
         r"the metadata of txid 3 takes 10000\d\d bytes; a znode has room for \d+; cut smaller",
     )
     assert error.txid == 3
-    assert held(place).rows == {"row 1": 1, "row 2": 2}
-    assert client(place).children("/batches")[-1].endswith("2")
+    assert held(storage).rows == {"row 1": 1, "row 2": 2}
+    assert client(storage).children("/batches")[-1].endswith("2")
 
 
 @bad_input(47)
@@ -268,13 +266,13 @@ def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     """Time limits are measured on a clock that only goes forward; the other one is only shown."""
     hours = cycle([3600, -3600, 0])
     monkeypatch.setattr("time.time", lambda: time() + next(hours))
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     rows = [[str(at), at] for at in range(30)]
 
-    changes = run_to_end(keeping(place, rows), place, replace(LOCAL, batch_timeout_s=60.0))
+    changes = run_to_end(keeping(storage, rows), storage, replace(LOCAL, batch_timeout_s=60.0))
 
     assert changes.committed == list(range(1, 31))
     assert changes.failures == []
-    assert held(place).rows == {str(at): at for at in range(30)}
-    shown = [each.progress.timestamp_s for each in changes.all if isinstance(each, BatchCommitted)]
+    assert held(storage).rows == {str(at): at for at in range(30)}
+    shown = [change.progress.timestamp_s for change in changes.of(BatchCommitted)]
     assert shown != sorted(shown)

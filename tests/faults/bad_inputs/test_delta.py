@@ -1,4 +1,4 @@
-"""States in Delta tables that cannot be as they are asked for."""
+"""Delta tables that cannot hold the state that a topology asks for are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.faults.bad_inputs.evidence import KEPT, held
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import keeping
-from tests.services.integration.running import Place, run_to_end
+from tests.harness.runs import Storage, run_to_end
 from txtopo.errors import SchemaDrift
 from txtopo.state import open_state
 
@@ -60,31 +60,31 @@ def test_a_delta_library_that_is_missing_is_named(tmp_path: Path) -> None:
 @bad_input(64)
 @pytest.mark.parametrize("what", ["files", "a file"])
 def test_a_place_that_is_taken_is_not_mixed_with_a_table(tmp_path: Path, what: str) -> None:
-    place = Place(f"delta://{tmp_path}")
+    storage = Storage(f"delta://{tmp_path}")
     stranger = tmp_path / KEPT if what == "a file" else tmp_path / KEPT / "part-0.parquet"
     stranger.parent.mkdir(exist_ok=True)
     stranger.write_bytes(b"of somebody else")
 
     with pytest.raises(SchemaDrift, match=f"is taken and is no Delta table; got {stranger.name}"):
-        run_to_end(keeping(place, ROWS), place)
+        run_to_end(keeping(storage, ROWS), storage)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [stranger]
 
 
 @bad_input(64)
 def test_a_file_beside_the_tables_does_not_hide_them(tmp_path: Path) -> None:
-    place = Place(f"delta://{tmp_path}")
-    run_to_end(keeping(place, ROWS), place)
+    storage = Storage(f"delta://{tmp_path}")
+    run_to_end(keeping(storage, ROWS), storage)
     (tmp_path / "README").write_text("what the folder is for")
 
-    with open_state(place.url).reader() as reader:
+    with open_state(storage.url).reader() as reader:
         assert dict(reader.items()) == {"a": 1, "b": 2}
 
 
 @bad_input(64)
 def test_a_creation_that_was_broken_off_is_no_stranger(tmp_path: Path) -> None:
-    place = Place(f"delta://{tmp_path}")
+    storage = Storage(f"delta://{tmp_path}")
     (tmp_path / KEPT / "_delta_log").mkdir(parents=True)
 
-    run_to_end(keeping(place, ROWS), place)
+    run_to_end(keeping(storage, ROWS), storage)
 
-    assert held(place).rows == {"a": 1, "b": 2}
+    assert held(storage).rows == {"a": 1, "b": 2}

@@ -1,4 +1,4 @@
-"""NUL and halves of signs in URLs and paths: refused where they are declared, in words."""
+"""NUL and lone surrogates in URLs and paths are refused, with a message, when they are declared."""
 
 from __future__ import annotations
 

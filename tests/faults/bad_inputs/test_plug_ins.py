@@ -1,4 +1,4 @@
-"""State plug-ins that do not keep their interface: named, instead of failing somewhere else."""
+"""State plug-ins that break their interface: the error names what they did."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.faults.bad_inputs.evidence import KEPT
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import keeping
-from tests.services.integration.running import Place, run_to_end
+from tests.harness.runs import Storage, run_to_end
 from txtopo.errors import PlugInError, StoreUnavailable, TopologyError
 from txtopo.state import (
     BackendFactory,
@@ -111,10 +111,10 @@ def raising(error: Exception) -> BackendFactory:
     return factory
 
 
-def started_with(factory: Callable[[str, StateTable], Any]) -> Place:
-    """Return a place whose states a factory makes."""
+def started_with(factory: Callable[[str, StateTable], Any]) -> Storage:
+    """Return a storage whose states a factory makes."""
     register_backend("bad", factory)
-    return Place("bad://user:secret@host")
+    return Storage("bad://user:secret@host")
 
 
 @bad_input(68)
@@ -150,11 +150,11 @@ def started_with(factory: Callable[[str, StateTable], Any]) -> Place:
 def test_a_plug_in_that_cannot_be_opened_is_found_before_anything_runs(
     factory: Callable[[str, StateTable], Any], error: type[Exception], match: str
 ) -> None:
-    place = started_with(factory)
+    storage = started_with(factory)
 
     with pytest.raises(error, match=match):
-        run_to_end(keeping(place, [["a", 1]]), place)
-    assert place.ensemble.nodes == {}
+        run_to_end(keeping(storage, [["a", 1]]), storage)
+    assert storage.ensemble.nodes == {}
 
 
 @bad_input(68)
@@ -181,26 +181,26 @@ def test_a_plug_in_that_does_not_say_what_it_wrote_ends_the_run(
         kept.append(backend(table))
         return kept[-1]
 
-    place = started_with(factory)
+    storage = started_with(factory)
     with pytest.raises(PlugInError, match=f"{match}.*mend the plug-in, and look at what the store"):
-        run_to_end(keeping(place, [["a", 1], ["b", 2]]), place)
+        run_to_end(keeping(storage, [["a", 1], ["b", 2]]), storage)
 
-    current, _ = place.ensemble.nodes["/keeping/current"]
+    current, _ = storage.ensemble.nodes["/keeping/current"]
     assert b'"current":1' in current
     assert max(each.contents.ledger.txid for each in kept if each.contents.ledger) == txid
 
 
 @bad_input(68)
 def test_a_plug_in_that_drops_fields_of_the_ledger_is_refused_before_anything_is_planned() -> None:
-    place = started_with(lambda url, table: Columned(table))
+    storage = started_with(lambda url, table: Columned(table))
 
     with pytest.raises(
         PlugInError,
         match=r"Columned does not keep the whole ledger.*different are component, state, ensemble, "
         r"schema; .*dataclasses\.asdict\(ledger\)",
     ):
-        run_to_end(keeping(place, [["a", 1]]), place)
-    assert not [path for path in place.ensemble.nodes if "/batches/" in path]
+        run_to_end(keeping(storage, [["a", 1]]), storage)
+    assert not [path for path in storage.ensemble.nodes if "/batches/" in path]
 
 
 @bad_input(68)

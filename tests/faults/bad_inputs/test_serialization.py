@@ -1,4 +1,4 @@
-"""What the workers lack. Unpicklable objects are found by the tests of ``tests/unit/builders``."""
+"""Modules that the workers lack. ``tests/unit/builders`` has the tests of unpicklable objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.faults.bad_inputs.evidence import held, nothing_committed
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import keeping
-from tests.services.integration.running import Place, on, run_to_end
+from tests.harness.runs import Storage, on, run_to_end
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.runtime.spark_jobs import failure_of_job
 
@@ -56,19 +56,19 @@ def test_a_package_that_txtopo_needs_on_the_workers_is_to_be_installed_there(mod
 @bad_input(25)
 def test_spark_really_says_so_and_nothing_is_written(spark: SparkSession, tmp_path: Path) -> None:
     """The driver pretends to be older, since one machine may have one Python."""
-    place = Place.in_sqlite(tmp_path)
-    topology = keeping(place, [["a", 1]])
+    storage = Storage.in_sqlite(tmp_path)
+    topology = keeping(storage, [["a", 1]])
     context = spark.sparkContext
     here = context.pythonVer
     context.pythonVer = "3.1"
 
     try:
         with (
-            nothing_committed(place),
+            nothing_committed(storage),
             pytest.raises(ConfigError, match=rf"got {here} there; expected 3.1, as in the driver"),
         ):
-            run_to_end(topology, place, on("rdd"), spark)
+            run_to_end(topology, storage, on("rdd"), spark)
     finally:
         context.pythonVer = here
-    run_to_end(topology, place, on("rdd"), spark)
-    assert held(place).rows == {"a": 1}
+    run_to_end(topology, storage, on("rdd"), spark)
+    assert held(storage).rows == {"a": 1}

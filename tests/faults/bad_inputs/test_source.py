@@ -1,4 +1,4 @@
-"""Sources that bring another batch than was planned, or say nothing that can be stored."""
+"""Sources whose batch differs from its plan, or whose metadata cannot be stored, stop the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.faults.bad_inputs.evidence import KEPT, ends_at, held, nothing_committed
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import ROWS, Keep, keeping
-from tests.services.integration.running import Place, run_to_end
+from tests.harness.runs import Storage, run_to_end
 from txtopo import Config, FailedException, Topology, TransactionalTopologyBuilder
 from txtopo.context import TaskContext
 from txtopo.errors import (
@@ -41,30 +41,30 @@ ROWS_BEFORE: list[list[Any]] = [["a", 1], [None, 2], ["c", 3]]
 """The run ends at the second of them, when all three are planned."""
 
 
-def topology_over(place: Place, spout: Any) -> Topology:
+def topology_over(storage: Storage, spout: Any) -> Topology:
     builder = TransactionalTopologyBuilder("keeping", "spout", spout)
     keep = builder.set_bolt("keep", Keep()).global_grouping("spout")
-    keep.with_state(KEPT, place.state(KEPT))
+    keep.with_state(KEPT, storage.state(KEPT))
     return builder.build_topology()
 
 
 @bad_input(70)
 def test_a_replay_of_rows_that_are_gone_is_refused() -> None:
     """What is left of them would be another batch under the same txid."""
-    place = Place.in_memory()
-    ends_at(2, keeping(place, ROWS_BEFORE), place, ValueRefusedError, "NULL")
+    storage = Storage.in_memory()
+    ends_at(2, keeping(storage, ROWS_BEFORE), storage, ValueRefusedError, "NULL")
 
     with (
-        nothing_committed(place),
+        nothing_committed(storage),
         pytest.raises(
             OffsetRegression,
             match="partition 0 of the memory spout has 1 rows, but a planned batch ends at 2; "
             "expected at least 2 rows; start with the rows that were there before",
         ) as caught,
     ):
-        run_to_end(keeping(place, ROWS_BEFORE[:1]), place)
+        run_to_end(keeping(storage, ROWS_BEFORE[:1]), storage)
     assert caught.value.partition == 0
-    assert held(place).rows == {"a": 1}
+    assert held(storage).rows == {"a": 1}
 
 
 @bad_input(70)
@@ -75,19 +75,19 @@ def test_a_source_that_ends_before_what_is_committed_is_not_taken_as_read(opaque
 
     def over(rows: list[list[Any]]) -> Topology:
         if not opaque:
-            return keeping(place, rows)
-        return topology_over(place, OpaqueMemoryTransactionalSpout({0: rows}, ROWS, 1))
+            return keeping(storage, rows)
+        return topology_over(storage, OpaqueMemoryTransactionalSpout({0: rows}, ROWS, 1))
 
-    place = Place.in_memory()
-    run_to_end(over([["a", 1], ["b", 2], ["c", 3]]), place)
+    storage = Storage.in_memory()
+    run_to_end(over([["a", 1], ["b", 2], ["c", 3]]), storage)
 
     with (
-        nothing_committed(place),
+        nothing_committed(storage),
         pytest.raises(SourceDataLost, match="has 2 rows, but a planned batch ends at 3"),
     ):
-        run_to_end(over([["a", 1], ["b", 2]]), place)
-    run_to_end(over([["a", 1], ["b", 2], ["c", 3], ["d", 4]]), place)
-    assert held(place).rows == {"a": 1, "b": 2, "c": 3, "d": 4}
+        run_to_end(over([["a", 1], ["b", 2]]), storage)
+    run_to_end(over([["a", 1], ["b", 2], ["c", 3], ["d", 4]]), storage)
+    assert held(storage).rows == {"a": 1, "b": 2, "c": 3, "d": 4}
 
 
 @bad_input(70, 72)
@@ -103,10 +103,10 @@ def test_a_source_that_ends_before_what_is_committed_is_not_taken_as_read(opaque
 def test_a_planned_file_that_is_not_what_it_was_is_refused(
     tmp_path: Path, change: str, match: str
 ) -> None:
-    place, file = Place.in_memory(), tmp_path / "rows.csv"
+    storage, file = Storage.in_memory(), tmp_path / "rows.csv"
     file.write_text("key,value\na,1\n,2\nc,3\n")
     spout = FilesTransactionalSpout(tmp_path, ROWS, batch_rows_max=1)
-    ends_at(2, topology_over(place, spout), place, ValueRefusedError, "NULL")
+    ends_at(2, topology_over(storage, spout), storage, ValueRefusedError, "NULL")
     written = file.stat().st_mtime_ns
     if change == "gone":
         file.unlink()
@@ -116,14 +116,14 @@ def test_a_planned_file_that_is_not_what_it_was_is_refused(
         os.utime(file, ns=(written, written + 1))
 
     with (
-        nothing_committed(place),
+        nothing_committed(storage),
         pytest.raises(
             SourceDataLost, match=f"rows.csv' of a planned batch {match}.*; bring it back as it was"
         ) as caught,
     ):
-        run_to_end(topology_over(place, spout), place)
+        run_to_end(topology_over(storage, spout), storage)
     assert caught.value.path == str(file)
-    assert held(place).rows == {"a": 1}
+    assert held(storage).rows == {"a": 1}
 
 
 class Failing(Keep):
@@ -139,14 +139,14 @@ class Failing(Keep):
 @pytest.mark.row(24)
 @pytest.mark.parametrize("kind", ["plain", "partitioned"])
 def test_a_replay_with_other_content_is_refused(kind: str) -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     spout = Changing() if kind == "plain" else ChangingPartition()
     builder = TransactionalTopologyBuilder("keeping", "spout", spout)
     keep = builder.set_bolt("keep", Failing()).global_grouping("spout")
-    keep.with_state(KEPT, place.state(KEPT))
+    keep.with_state(KEPT, storage.state(KEPT))
 
     with (
-        nothing_committed(place),
+        nothing_committed(storage),
         pytest.raises(
             NonRepeatableBatch,
             match="the replay of txid 1 of topology 'keeping' is another batch than before; got 1 "
@@ -154,9 +154,9 @@ def test_a_replay_with_other_content_is_refused(kind: str) -> None:
             "committed; bring back what the source had and start again; or make the spout an ",
         ) as caught,
     ):
-        run_to_end(builder.build_topology(), place)
+        run_to_end(builder.build_topology(), storage)
     assert caught.value.txid == 1
-    assert held(place).rows == {}
+    assert held(storage).rows == {}
 
 
 class Planning(TransactionalSpout, TransactionalCoordinator, TransactionalEmitter):
@@ -273,15 +273,15 @@ def test_metadata_that_json_would_not_give_back_is_refused(
     spout: type[Planning | Cutting], metadata: Any, flaw: str
 ) -> None:
     """A key that is a number would come back as a string, and the spout would begin anew."""
-    place = Place.in_memory()
+    storage = Storage.in_memory()
 
     ends_at(
         2,
-        topology_over(place, spout(metadata)),
-        place,
+        topology_over(storage, spout(metadata)),
+        storage,
         EmitError,
         rf"'spout' .*JSON; got .* \(.*{flaw}.*\); expected numbers, strings, lists and objects",
     )
-    assert held(place).rows == {"a": 1}
-    stored = MemoryTransactionalState("keeping", place.ensemble).children("/batches")
+    assert held(storage).rows == {"a": 1}
+    stored = MemoryTransactionalState("keeping", storage.ensemble).children("/batches")
     assert [int(name) for name in stored] == [1]

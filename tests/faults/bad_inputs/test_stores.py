@@ -1,4 +1,4 @@
-"""Stores that cannot be reached or cannot keep the promise: refused before anything is written."""
+"""Stores that are unreachable, or not safe enough, are refused before anything is written."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.faults.bad_inputs.by_hand import statements
 from tests.faults.bad_inputs.evidence import KEPT, held, nothing_committed, untouched
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import keeping
+from tests.harness.runs import Storage, run_to_end
 from tests.harness.servers.postgresql import PostgresServer
-from tests.services.integration.running import Place, run_to_end
 from txtopo.errors import (
     AuthError,
     ForeignStateError,
@@ -35,10 +35,10 @@ ROWS = [["a", 1], ["b", 2]]
 
 def refused(url: str, error: type[Exception], match: str) -> Exception:
     """Start a topology with a state in *url*, which must raise; no node is written."""
-    place = Place(url)
+    storage = Storage(url)
     with pytest.raises(error, match=match) as caught:
-        run_to_end(keeping(place, ROWS), place)
-    assert place.ensemble.nodes == {}
+        run_to_end(keeping(storage, ROWS), storage)
+    assert storage.ensemble.nodes == {}
     return caught.value
 
 
@@ -118,8 +118,8 @@ def test_a_driver_that_is_not_installed_is_named_with_the_extra(
 def test_a_replica_is_refused_with_a_hint_to_the_primary(postgresql: PostgresServer) -> None:
     """A replica answers every write in the words of a transaction that is read-only."""
     url = postgresql.create_database("replica")
-    run_to_end(keeping(Place(url), ROWS), Place(url))
-    before = held(Place(url))
+    run_to_end(keeping(Storage(url), ROWS), Storage(url))
+    before = held(Storage(url))
 
     refused(
         f"{url}?options=-c%20default_transaction_read_only%3Don",
@@ -127,7 +127,7 @@ def test_a_replica_is_refused_with_a_hint_to_the_primary(postgresql: PostgresSer
         "state 'kept' in .* is read-only: .*; nothing was written; expected a primary; is this a "
         "replica",
     )
-    assert held(Place(url)) == before
+    assert held(Storage(url)) == before
 
 
 @bad_input(56)
@@ -138,16 +138,16 @@ def test_a_user_who_may_not_write_is_refused(
     """Whether it may read nothing, all, or change the ledger alone."""
     name = f"reader{len(rights)}"
     url = postgresql.create_database(name)
-    place = Place(url)
-    run_to_end(keeping(place, ROWS[:1]), place)
+    storage = Storage(url)
+    run_to_end(keeping(storage, ROWS[:1]), storage)
     grants = [f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name}"] * ("SELECT" in rights)
     grants += [f"GRANT UPDATE ON txtopo_ledger TO {name}"] * ("UPDATE" in rights)
-    statements(place, f"CREATE ROLE {name} LOGIN PASSWORD 'secret'", *grants)
+    statements(storage, f"CREATE ROLE {name} LOGIN PASSWORD 'secret'", *grants)
     as_reader = sa.make_url(url).set(username=name, password="secret")
-    reader = Place(as_reader.render_as_string(hide_password=False), ensemble=place.ensemble)
+    reader = Storage(as_reader.render_as_string(hide_password=False), ensemble=storage.ensemble)
 
     with (
-        nothing_committed(place),
+        nothing_committed(storage),
         pytest.raises(AuthError, match="refuses the user of its URL: permission denied") as caught,
     ):
         run_to_end(keeping(reader, ROWS), reader)
@@ -169,13 +169,13 @@ def test_a_refusal_is_understood_in_any_language(state: str) -> None:
 @bad_input(56)
 @pytest.mark.integration
 def test_a_file_that_is_opened_for_reading_is_refused(tmp_path: Path) -> None:
-    place = Place.in_sqlite(tmp_path)
-    run_to_end(keeping(place, ROWS[:1]), place)
+    storage = Storage.in_sqlite(tmp_path)
+    run_to_end(keeping(storage, ROWS[:1]), storage)
     url = f"sqlite:///file:{tmp_path}/states.db?mode=ro&uri=true"
-    reader = Place(url, ensemble=place.ensemble)
+    reader = Storage(url, ensemble=storage.ensemble)
 
     with (
-        nothing_committed(place),
+        nothing_committed(storage),
         pytest.raises(AuthError, match=r"refuses the user .*readonly database; nothing was"),
     ):
         run_to_end(keeping(reader, ROWS), reader)
@@ -203,7 +203,7 @@ def test_autocommit_in_a_url_does_not_take_a_batch_apart(postgresql: PostgresSer
     store.puts(1, {"a": 1})
     long = "".join(random.Random(58).choices(string.ascii_letters, k=10_000))
 
-    with untouched(Place(url)), pytest.raises(ValueRefusedError, match="index row requires"):
+    with untouched(Storage(url)), pytest.raises(ValueRefusedError, match="index row requires"):
         store.puts(2, {"b": 2, long: 3})
     engine = sa.create_engine(url)
     with engine.connect() as connection:
@@ -216,33 +216,33 @@ def test_autocommit_in_a_url_does_not_take_a_batch_apart(postgresql: PostgresSer
 def test_a_locked_file_is_unavailable_and_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place.in_sqlite(tmp_path)
-    run_to_end(keeping(place, ROWS[:1]), place)
+    storage = Storage.in_sqlite(tmp_path)
+    run_to_end(keeping(storage, ROWS[:1]), storage)
     other = sqlite3.connect(tmp_path / "states.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
-    with monkeypatch.context() as patch, untouched(place):
+    with monkeypatch.context() as patch, untouched(storage):
         patch.setattr("state_backends.sql.sqlite._BUSY_TIMEOUT_S", 0.01)
         with pytest.raises(StoreUnavailable, match=r"locked by another .*gave up after 3 tries"):
-            run_to_end(keeping(place, ROWS), place)
+            run_to_end(keeping(storage, ROWS), storage)
     other.execute("ROLLBACK")
     other.close()
-    run_to_end(keeping(place, ROWS), place)
-    assert held(place).rows == {"a": 1, "b": 2}
+    run_to_end(keeping(storage, ROWS), storage)
+    assert held(storage).rows == {"a": 1, "b": 2}
 
 
 @bad_input(67)
 @pytest.mark.row(9)
-def test_a_state_of_another_topology_is_refused_with_both_names(place: Place) -> None:
+def test_a_state_of_another_topology_is_refused_with_both_names(storage: Storage) -> None:
     """The ledger names its owner, as the id of an application does in Delta."""
-    StateDriver(place.state(KEPT), topology="owner").puts(1, {"a": 9})
+    StateDriver(storage.state(KEPT), topology="owner").puts(1, {"a": 9})
 
     with (
-        nothing_committed(place),
+        nothing_committed(storage),
         pytest.raises(
             ForeignStateError, match=r"got state 'kept'.*'keeping'; its ledger names .*'owner'"
         ) as caught,
     ):
-        run_to_end(keeping(place, ROWS), place)
+        run_to_end(keeping(storage, ROWS), storage)
     assert isinstance(caught.value, PromiseError)
     assert (caught.value.topology, caught.value.owner) == ("keeping", "owner")

@@ -1,4 +1,4 @@
-"""What stands under the name of a state's table, and cannot keep the promise: never written to."""
+"""A view, or another unsuitable object, with the name of a state's table is never written to."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.faults.bad_inputs.by_hand import statements, table_of
 from tests.faults.bad_inputs.evidence import KEPT, nothing_committed
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import keeping
+from tests.harness.runs import Storage, run_to_end
 from tests.harness.servers.postgresql import PostgresServer
-from tests.services.integration.running import Place, run_to_end
 from txtopo.errors import SchemaDrift
 
 ROWS = [["a", 1], ["b", 2]]
@@ -26,7 +26,7 @@ ROWS = [["a", 1], ["b", 2]]
     ],
     ids=["no primary key", "another column"],
 )
-def test_a_table_of_another_shape_is_refused(database: Place, key: str, match: str) -> None:
+def test_a_table_of_another_shape_is_refused(database: Storage, key: str, match: str) -> None:
     run_to_end(keeping(database, ROWS[:1]), database)
     strict = " STRICT" if database.url.startswith("sqlite") else ""
     made = table_of(database, key) + strict
@@ -40,7 +40,7 @@ def test_a_table_of_another_shape_is_refused(database: Place, key: str, match: s
 
 
 @bad_input(55)
-def test_a_view_is_no_place_for_a_state(database: Place) -> None:
+def test_a_view_is_no_place_for_a_state(database: Storage) -> None:
     run_to_end(keeping(database, ROWS[:1]), database)
     moved = f"ALTER TABLE {KEPT} RENAME TO moved"
     statements(
@@ -61,17 +61,17 @@ def test_a_view_is_no_place_for_a_state(database: Place) -> None:
 def test_another_kind_of_table_is_refused(
     postgresql: PostgresServer, made: str, match: str
 ) -> None:
-    place = Place(postgresql.create_database(f"kinds{len(made)}"))
-    run_to_end(keeping(place, ROWS[:1]), place)
-    table = table_of(place)
+    storage = Storage(postgresql.create_database(f"kinds{len(made)}"))
+    run_to_end(keeping(storage, ROWS[:1]), storage)
+    table = table_of(storage)
     text = made.format(table=table, rest=table.removeprefix("CREATE "))
-    statements(place, f"DROP VIEW {KEPT}_view", f"DROP TABLE {KEPT}", text)
+    statements(storage, f"DROP VIEW {KEPT}_view", f"DROP TABLE {KEPT}", text)
 
-    unfit(place, match)
+    unfit(storage, match)
 
 
 @bad_input(31)
-def test_a_table_that_takes_different_keys_for_equal_is_refused(database: Place) -> None:
+def test_a_table_that_takes_different_keys_for_equal_is_refused(database: Storage) -> None:
     run_to_end(keeping(database, ROWS[:1]), database)
     if database.url.startswith("sqlite"):
         table = table_of(database).replace("key TEXT", "key TEXT COLLATE NOCASE")
@@ -96,15 +96,15 @@ def test_a_table_that_takes_different_keys_for_equal_is_refused(database: Place)
 @bad_input(28)
 @pytest.mark.integration
 def test_a_table_that_would_make_floats_of_large_numbers_is_refused(tmp_path: Path) -> None:
-    place = Place.in_sqlite(tmp_path)
-    run_to_end(keeping(place, ROWS[:1]), place)
-    statements(place, f"DROP VIEW {KEPT}_view", f"DROP TABLE {KEPT}", table_of(place))
+    storage = Storage.in_sqlite(tmp_path)
+    run_to_end(keeping(storage, ROWS[:1]), storage)
+    statements(storage, f"DROP VIEW {KEPT}_view", f"DROP TABLE {KEPT}", table_of(storage))
 
-    unfit(place, "it is not STRICT, so a whole number beyond 64 bits would become a float")
+    unfit(storage, "it is not STRICT, so a whole number beyond 64 bits would become a float")
 
 
-def unfit(place: Place, match: str) -> None:
-    """Check that a table that was put in the place of the state's is not written to."""
+def unfit(storage: Storage, match: str) -> None:
+    """Check that a table that was put where the state's was is not written to."""
     sentence = f"cannot be kept in what has its name: {match}; expected the table that was made"
-    with nothing_committed(place), pytest.raises(SchemaDrift, match=sentence):
-        run_to_end(keeping(place, ROWS), place)
+    with nothing_committed(storage), pytest.raises(SchemaDrift, match=sentence):
+        run_to_end(keeping(storage, ROWS), storage)

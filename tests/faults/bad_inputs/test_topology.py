@@ -1,4 +1,4 @@
-"""What a bolt may not do while it runs: found when it first happens, and its batch not written.
+"""Bolts that break a rule while they run: the first time is an error, and nothing is written.
 
 What is wrong with a definition is found before anything runs, by the tests of
 ``tests/unit/builders``.
@@ -13,8 +13,9 @@ import pytest
 from tests.faults.bad_inputs.evidence import KEPT, ends_at, held
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import ROWS, Keep
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import Changes, Storage, running
 from tests.services.integration.bolts import Gathering
-from tests.services.integration.running import LIMIT_S, Changes, Place, running
 from txtopo import Topology, TransactionalTopologyBuilder
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import EmitError
@@ -68,14 +69,14 @@ WRONGS = {
 }
 
 
-def passing(place: Place, wrong: Wrong) -> Topology:
+def passing(storage: Storage, wrong: Wrong) -> Topology:
     rows = [["a", 1], ["b", 2], ["c", 3], ["d", 4]]
     builder = TransactionalTopologyBuilder(
         "wrong", "spout", MemoryTransactionalSpout({0: rows}, ROWS, 1)
     )
     builder.set_bolt("wrong", wrong).global_grouping("spout")
     keep = builder.set_bolt("keep", Keep()).global_grouping("wrong")
-    keep.with_state(KEPT, place.state(KEPT))
+    keep.with_state(KEPT, storage.state(KEPT))
     return builder.build_topology()
 
 
@@ -84,19 +85,19 @@ def passing(place: Place, wrong: Wrong) -> Topology:
 def test_what_was_not_declared_ends_the_run_before_its_batch_is_written(
     wrong: Wrong, message: str
 ) -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
 
-    ends_at(WRONG_AT, passing(place, wrong), place, EmitError, f"(?s)'wrong' {message}")
-    assert held(place).rows == {"a": 1, "b": 2}
+    ends_at(WRONG_AT, passing(storage, wrong), storage, EmitError, f"(?s)'wrong' {message}")
+    assert held(storage).rows == {"a": 1, "b": 2}
 
 
 @bad_input(16, 17, 18, 20)
 def test_it_is_not_tried_again_since_that_cannot_help() -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     changes = Changes()
 
     with (
-        running(passing(place, Wrong(["c"])), place, listeners=[changes]) as run,
+        running(passing(storage, Wrong(["c"])), storage, listeners=[changes]) as run,
         pytest.raises(EmitError),
     ):
         run.await_termination(LIMIT_S)

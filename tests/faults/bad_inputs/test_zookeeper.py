@@ -16,8 +16,9 @@ from tests.faults.bad_inputs.evidence import held, untouched
 from tests.faults.bad_inputs.lone_server import LoneServer
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import keeping
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import Storage
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from tests.services.integration.running import LIMIT_S, Place
 from txtopo import Config
 from txtopo.errors import AuthError, CoordinatorUnavailable
 from txtopo.runtime.start import start_topology
@@ -58,12 +59,12 @@ def refused_to_start(
     hosts: str, error: type[Exception], match: str, connect_timeout_s: float = 0.5
 ) -> Exception:
     """Start a topology, which must not touch its state."""
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     config = Config(
         carrier="local", zookeeper=hosts, session_timeout_s=10, connect_timeout_s=connect_timeout_s
     )
-    with untouched(place), pytest.raises(error, match=match) as caught:
-        start_topology(keeping(place, [["a", 1]]), None, config)
+    with untouched(storage), pytest.raises(error, match=match) as caught:
+        start_topology(keeping(storage, [["a", 1]]), None, config)
     return caught.value
 
 
@@ -99,14 +100,14 @@ def test_a_web_server_is_not_taken_for_a_slow_zookeeper(web: str) -> None:
 def test_a_chroot_that_is_not_there_is_made(
     zookeeper: ZooKeeperProcess, kazoo: KazooClient, tmp_path: Path
 ) -> None:
-    place, chroot = Place.in_sqlite(tmp_path), f"/{uuid.uuid4().hex}/below"
+    storage, chroot = Storage.in_sqlite(tmp_path), f"/{uuid.uuid4().hex}/below"
     config = Config(carrier="local", zookeeper=f"{zookeeper.hosts}{chroot}")
 
-    with start_topology(keeping(place, [["a", 1]]), None, config) as run:
+    with start_topology(keeping(storage, [["a", 1]]), None, config) as run:
         run.process_all_available(LIMIT_S)
 
     assert kazoo.get_children(chroot) == ["keeping"]
-    assert held(place).rows == {"a": 1}
+    assert held(storage).rows == {"a": 1}
 
 
 @bad_input(38)

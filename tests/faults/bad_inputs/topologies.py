@@ -1,4 +1,4 @@
-"""Small topologies that keep what their spout emits, one row a batch."""
+"""Small topologies that store what their spout emits, one row a batch."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.faults.bad_inputs.evidence import KEPT
+from tests.harness.runs import Storage
 from tests.services.integration.bolts import Gathering
-from tests.services.integration.running import Place
 from txtopo import Committer, Fields, PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import Sum
@@ -34,7 +34,7 @@ class Keep(Gathering, Committer):
 
 
 def keeping(
-    place: Place,
+    storage: Storage,
     rows: Sequence[Row],
     fields: Fields = ROWS,
     pair: Callable[[Any], tuple[Any, Any]] | None = None,
@@ -45,13 +45,13 @@ def keeping(
     """Return a topology whose committer puts a value for each row."""
     spout = MemoryTransactionalSpout({0: rows}, fields, 1)
     builder = TransactionalTopologyBuilder("keeping", "spout", spout)
-    state = place.state(KEPT, Fields(key), Fields(value))
+    state = storage.state(KEPT, Fields(key), Fields(value))
     builder.set_bolt("keep", Keep(pair)).global_grouping("spout").with_state(KEPT, state)
     return builder.build_topology()
 
 
 def summing(
-    place: Place,
+    storage: Storage,
     rows: Sequence[Row],
     fields: Fields = ROWS,
     take: int = 1,
@@ -59,7 +59,7 @@ def summing(
     """Return a topology with a ``PersistentAggregate`` of so many rows a batch: sums by key."""
     spout = MemoryTransactionalSpout({0: rows}, fields, take)
     builder = TransactionalTopologyBuilder("summing", "spout", spout)
-    total = PersistentAggregate(place.state(KEPT), fields.names[0], {"value": Sum("value")})
+    total = PersistentAggregate(storage.state(KEPT), fields.names[0], {"value": Sum("value")})
     builder.set_bolt("sum", total, 2).fields_grouping("spout", fields.names[0])
     return builder.build_topology()
 

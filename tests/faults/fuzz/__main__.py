@@ -1,43 +1,37 @@
-"""``python -m tests.faults.fuzz``: mutated inputs for every reader, in a child process."""
+"""Feed mutated inputs to every reader in a child process: ``python -m tests.faults.fuzz``."""
 
 from __future__ import annotations
 
 import argparse
-import select
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 
-# Generous: an input takes milliseconds, and one that hangs takes for ever.
-LIMIT_S = 120.0
+from tests.harness.polling import LIMIT_S
+from tests.harness.processes import Child
+
+READERS = "tests.faults.fuzz.readers"
 
 
 def faults(seeds: Iterable[int]) -> Iterator[str]:
-    """Feed seeds to a child process, and yield what went wrong; a child that died is replaced."""
-    child = _child()
+    """Feed seeds to a child, and yield what went wrong; a child that has died is replaced."""
+    child = Child(READERS, held=True)
     try:
         for seed in seeds:
-            assert child.stdin is not None
-            assert child.stdout is not None
-            child.stdin.write(f"{seed}\n")
-            child.stdin.flush()
-            ready, _, _ = select.select([child.stdout], [], [], LIMIT_S)
-            said = child.stdout.readline().strip() if ready else "it hangs"
-            if said == "ok":
-                continue
-            if not ready or not said:
-                child.kill()
-                said = said or f"the process died of {child.wait()}"
-                child = _child()
-            yield f"seed {seed}: {said}"
+            child.write(f"{seed}\n")
+            try:
+                said = child.next_event(LIMIT_S)
+            except AssertionError:
+                fault = "it hangs"
+            else:
+                if said is not None and said["event"] == "right":
+                    continue
+                fault = f"the process died of {child.wait()}" if said is None else said["what"]
+            if not child.runs:
+                child.clean_up()
+                child = Child(READERS, held=True)
+            yield f"seed {seed}: {fault}"
     finally:
-        child.kill()
-        child.wait()
-
-
-def _child() -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.faults.fuzz.readers"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        child.clean_up()
 
 
 def main() -> int:

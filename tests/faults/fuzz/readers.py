@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from tests.harness.processes import say
 from tests.unit.spouts.driving import Emitted, Planner, context, emit
 from tests.unit.spouts.kafka.test_decoding import Record
 from txtopo import Fields
@@ -296,11 +297,11 @@ def main() -> None:
             seed = int(line)
             try:
                 feed(seed, Path(folder))
-                print("ok", flush=True)
+                say("right")
             except Exception as error:  # noqa: BLE001 - told to the parent
                 name = READERS[seed % len(READERS)].__name__
                 told = f"{name}: {type(error).__name__}: {error}"
-                print(" ".join(told.split())[:2000], flush=True)
+                say("wrong", what=" ".join(told.split())[:2000])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""``make rows``: runs the tests of all rows, and writes the section about them.
+"""Run the tests of all rows of the fault matrix and write their section: ``make rows``.
 
-In two halves at once: tests that run Spark or kill processes wait much. ``-m "row and not slow"``
-runs fewer; what else follows is handed on to pytest. Exit status 1 if a test failed.
+The tests run in two halves at the same time, because those that run Spark or kill processes mostly
+wait. ``-m "row and not slow"`` runs fewer of them. All other arguments are handed on to pytest. The
+exit status is 1 if a test failed.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from functools import partial
 
 import pytest
 
-from tests.faults.matrix.marks import ROOT, marked_tests
+from tests.faults.matrix.marks import marked_tests
 from tests.faults.matrix.matrix import ROWS
 from tests.faults.matrix.results import ByRow, Result, run
-from tests.faults.simulated.faults_page import HEAD, with_section
+from tests.faults.simulated.faults_page import HEAD, PAGE
+from tests.harness.report_page import table, write_section
 
-PAGE = ROOT / "docs" / "faults.md"
 TITLE = "The 58 rows"
 INTRODUCTION = """\
 What may go wrong, in which phase of a transaction, and what is expected. Each test names the rows
@@ -42,8 +43,7 @@ def main() -> None:
     for _, half in ended:
         for row, tests in half.items():
             by_row.setdefault(row, {}).update(tests)
-    text = PAGE.read_text() if PAGE.exists() else HEAD
-    PAGE.write_text(with_section(text, TITLE, lines(by_row)))
+    write_section(PAGE, TITLE, lines(by_row), HEAD)
     statuses = {status for status, _ in ended} - {int(pytest.ExitCode.NO_TESTS_COLLECTED)}
     raise SystemExit(max(statuses, default=0))
 
@@ -52,22 +52,24 @@ def lines(by_row: Mapping[int, Mapping[str, Result]]) -> Iterator[str]:
     """Yield the section."""
     yield INTRODUCTION
     yield ""
-    yield "| row | phase | fault | expected | test | times | result |"
-    yield "|---|---|---|---|---|---|---|"
+    columns = ("row", "phase", "fault", "expected", "test", "times", "result")
+    yield from table(columns, _rows(by_row))
+
+
+def _rows(by_row: Mapping[int, Mapping[str, Result]]) -> Iterator[tuple[object, ...]]:
     marked = marked_tests()
     for number, row in ROWS.items():
         ran = by_row.get(number, {})
         results = {**_not_run(marked.get(number, []), ran), **ran}
         said = (number, row.phase, f"{row.place}: {row.fault}", row.expected)
         for at, (test, result) in enumerate(sorted(results.items())):
-            cells = (*(said if not at else ("",) * 4), f"`{test}`", *_outcome(result))
-            yield "| " + " | ".join(map(str, cells)) + " |"
+            yield (*(said if not at else ("",) * 4), f"`{test}`", *_outcome(result))
         if not results:
-            yield "| " + " | ".join(map(str, (*said, "", 0, "to come"))) + " |"
+            yield (*said, "", 0, "to come")
 
 
 def _not_run(marked: Sequence[str], ran: Mapping[str, Result]) -> dict[str, Result]:
-    """Return what did not run; the tests of a suite run where it is subclassed."""
+    """Return the tests that did not run; the tests of a suite run where it is subclassed."""
     names = {test.rpartition("::")[2] for test in ran}
     return {test: Result() for test in marked if test.rpartition("::")[2] not in names}
 

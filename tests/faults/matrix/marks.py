@@ -1,6 +1,6 @@
-"""Which tests show which row: they say so themselves, with ``@pytest.mark.row(18, 20)``.
+"""Find the tests of each row by their marks, such as ``@pytest.mark.row(18, 20)``.
 
-Read from the sources, so that a row without a test is seen without the servers that tests need.
+The marks are read from the sources. So a row without a test is found on a machine without servers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MARK = "pytest.mark.row"
 
 
 def marked_tests() -> dict[int, list[str]]:
-    """Return the tests of each row that has some, by file and name."""
+    """Return the tests of each row that has any, by file and name."""
     found: dict[int, list[str]] = {}
     for path in sorted(TESTS.rglob("*.py")):
         text = path.read_text()

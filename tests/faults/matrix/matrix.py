@@ -1,4 +1,4 @@
-"""The 58 rows of the fault matrix: in which phase what goes wrong, and what is expected."""
+"""The 58 rows of the fault matrix: each fault, the phase that it hits, and the expected outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes while pytest runs how often the tests of each row ran, and what came of them."""
+"""Count how often the tests of each row ran, and keep how they ended: a plug-in of pytest."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import pytest
 
 TIMES = "times"
-"""The property with which a test says how often it tried its fault: ``record_property("times",
-10)``; else it is once."""
+"""The property by which a test says how often it tried its fault, as in ``record_property("times",
+10)``. Without it a test counts once."""
 
 
 @dataclass(slots=True)
 class Result:
-    """What came of one test function.
+    """The results of one test function.
 
     Attributes:
         times: How often its fault was tried.
@@ -28,14 +28,14 @@ class Result:
 
 
 ByRow = dict[int, dict[str, Result]]
-"""What came of the tests, by row and test."""
+"""The results by row and test."""
 
 
 class ResultsOfRows:
     """A plug-in of pytest.
 
     Attributes:
-        by_row: What came of the tests, by row and test.
+        by_row: The results by row and test.
     """
 
     def __init__(self) -> None:
@@ -43,13 +43,13 @@ class ResultsOfRows:
         self._rows: dict[str, list[int]] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Note which rows each case is about."""
+        """Keep the rows of each case."""
         for item in items:
             rows = [row for mark in item.iter_markers("row") for row in mark.args]
             self._rows[item.nodeid] = rows
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take in what came of one case."""
+        """Add the result of one case."""
         for row in self._rows.get(report.nodeid, ()):
             test = report.nodeid.partition("[")[0]
             result = self.by_row.setdefault(row, {}).setdefault(test, Result())
@@ -62,7 +62,7 @@ class ResultsOfRows:
 
 
 def run(handed_on: Sequence[str], marks: str) -> tuple[int, ByRow]:
-    """Run the tests with these marks; return pytest's exit status and what came of each row."""
+    """Run the tests with these marks; return pytest's exit status and the results by row."""
     results = ResultsOfRows()
     arguments = ["-m", marks, "-q", "-p", "no:cacheprovider", *handed_on]
     return int(pytest.main(arguments, plugins=[results])), results.by_row

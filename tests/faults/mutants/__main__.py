@@ -1,7 +1,7 @@
-"""``python -m tests.faults.mutants``: plants one bug after the other and shows what catches it.
+"""Plant one bug after the other and show what catches it: ``python -m tests.faults.mutants``.
 
-Exit status 1 if one survives, if fewer than fifteen are caught by the simulator alone, if a patch
-does not apply, or if something fails though nothing is planted.
+The exit status is 1 if one survives, if the simulator alone catches fewer than fifteen, if a patch
+does not apply, or if something fails with nothing planted.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tests.faults.mutants.patches import Patch, PatchError, load_patches
 from tests.faults.mutants.report import SIMULATOR_ALONE_MIN, page, summary, verdict_of
-from tests.faults.mutants.trial import ROOT, SIMULATOR, Cores, Outcome, try_patch
+from tests.faults.mutants.trial import SIMULATOR, Cores, Outcome, try_patch
+from tests.harness.report_page import DOCS, write_page
 
 PROCESSES = 2
-REPORT = ROOT / "docs" / "mutants.md"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -33,8 +33,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     print(f"\n{summary(outcomes, options.seeds)}")
     if options.only is None:
-        REPORT.parent.mkdir(exist_ok=True)
-        REPORT.write_text(page(outcomes, options.seeds))
+        write_page(DOCS / "mutants.md", page(outcomes, options.seeds))
         alone = sum(outcome.seed is not None for outcome in outcomes)
         if alone < SIMULATOR_ALONE_MIN:
             print(f"expected {SIMULATOR_ALONE_MIN} caught by the simulator alone")
@@ -51,13 +50,13 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def nothing(patches: Sequence[Patch]) -> Patch:
-    """Return a patch that changes nothing, with the tests of all others: nothing may catch it."""
+    """Return a patch that changes nothing, with the tests of all others; no test may fail."""
     tests = sorted({test for patch in patches for test in patch.test.split()} - {SIMULATOR})
     return Patch("nothing planted", "No rule is broken.", " ".join(tests) or SIMULATOR, ())
 
 
 def try_all(patches: Sequence[Patch], seeds: int) -> list[Outcome] | None:
-    """Try all patches, the first of which changes nothing; None if the trials mean nothing."""
+    """Try all patches, the first of which changes nothing; None if the results mean nothing."""
     outcomes, sound, cores = [], True, Cores(PROCESSES)
     with ThreadPoolExecutor(PROCESSES) as pool:
         trials = {pool.submit(try_patch, patch, seeds, cores): patch for patch in patches}

@@ -25,7 +25,7 @@ CARELESS = (AttributeError, ImportError, NameError)
 
 
 def hunt(seeds: int) -> dict[str, Any]:
-    """Return what became of the first seed that was not as it should be; else how many were."""
+    """Return the verdict on the first seed that failed, or how many seeds ran."""
     simulator = Simulator()
     try:
         for seed in range(seeds):

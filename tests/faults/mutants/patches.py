@@ -19,7 +19,7 @@ NOT_SIMULATED = (
     "txtopo/transactional_state/embedded.py",
     "txtopo/transactional_state/zookeeper/",
 )
-"""What the simulator has something of its own for; a bug there is for tests with real servers."""
+"""Code that the simulator replaces; a bug in it is for tests with real servers."""
 SLOTS = "txtopo/runtime/resident/"
 """What the simulation of resident slots runs, and the other one does not."""
 CAUGHT_BY = "caught-by: "
@@ -62,7 +62,7 @@ class Patch:
 
     @property
     def simulated(self) -> bool:
-        """Whether the simulator runs what it changes, or all of the tree if it changes nothing."""
+        """Whether the simulator runs the changed code; true for a patch without changes."""
         return not self.hunks or not all(h.path.startswith(NOT_SIMULATED) for h in self.hunks)
 
     @property

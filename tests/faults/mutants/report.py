@@ -1,13 +1,14 @@
-"""Report: which planted bug was caught by what, as a table."""
+"""The page of planted bugs: each bug, the rule that it breaks, and what has caught it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tests.faults.mutants.trial import Outcome
+from tests.harness.report_page import table
 
 SIMULATOR_ALONE_MIN = 15
-"""So many must be caught without the help of any other test."""
+"""The simulator must catch at least so many bugs without another test."""
 
 INTRODUCTION = """\
 # Planted bugs
@@ -29,7 +30,7 @@ Made by `make mutants`; one line again: `make mutants ARGS="--only NAME"`. The b
 
 
 def verdict_of(outcome: Outcome) -> str:
-    """Say what caught a planted bug."""
+    """Return a phrase for what has caught a planted bug."""
     if outcome.seed is not None:
         how = ", an assertion ended the run" if "AssertionError" in outcome.what else ""
         return f"simulator, seed {outcome.seed}: {outcome.checker}{how}"
@@ -46,24 +47,13 @@ def summary(outcomes: Sequence[Outcome], seeds: int) -> str:
     )
 
 
-def page(outcomes: Sequence[Outcome], seeds: int) -> str:
-    """Return the report as Markdown."""
-    rows = [
-        f"| `{outcome.patch.name}` | {outcome.patch.rule} | {verdict_of(outcome)} |"
-        for outcome in sorted(outcomes, key=lambda each: each.patch.name)
-    ]
-    text = [
-        summary(outcomes, seeds),
-        "With nothing planted none of these seeds and tests fails.",
-        "",
-    ]
-    return "\n".join(
-        [
-            INTRODUCTION,
-            *text,
-            "| bug | rule that it breaks | caught by |",
-            "|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
+def page(outcomes: Sequence[Outcome], seeds: int) -> Iterator[str]:
+    """Yield the report in Markdown."""
+    yield from INTRODUCTION.splitlines()
+    yield ""
+    yield summary(outcomes, seeds)
+    yield "With nothing planted none of these seeds and tests fails."
+    yield ""
+    ordered = sorted(outcomes, key=lambda each: each.patch.name)
+    rows = ((f"`{each.patch.name}`", each.patch.rule, verdict_of(each)) for each in ordered)
+    yield from table(("bug", "rule that it breaks", "caught by"), rows)

@@ -27,7 +27,7 @@ def test_a_patch_fits_the_tree_once_and_leaves_python(patch: Patch) -> None:
 
 @by_name
 def test_a_patch_breaks_the_protocol_and_not_the_checks(patch: Patch) -> None:
-    """What judges must not be what is broken."""
+    """A bug in a checker would hide itself."""
     paths = {hunk.path for hunk in patch.hunks}
 
     assert all(path.startswith(("txtopo/", "state_backends/")) for path in paths)

@@ -1,4 +1,4 @@
-"""Trial: one planted bug against the simulator, and against a test if that does not see it."""
+"""Try one planted bug: against the simulator first, then against the tests that its patch names."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tests.faults.mutants.patches import Patch, PatchError
 ROOT = Path(__file__).parents[3]
 TREE = ("txtopo", "state_backends", "tests", "examples", "docker", "setup.cfg")
 SIMULATOR = "simulator"
-"""What a patch names instead of a test if only the simulator can see it."""
+"""The name that a patch gives instead of a test if only the simulator can see its bug."""
 
 # A thousand seeds take three minutes on a free core; a bug may also keep it going for ever.
 SIMULATOR_TIMEOUT_S = 1800.0
 # All tests together, without a bug, with all servers on a busy machine.
 TEST_TIMEOUT_S = 1800.0
 TESTS_FAILED = 1
-"""What pytest ends with when a test failed; everything above it is a mistake in the call."""
+"""Pytest's exit status if a test failed; a higher one is a mistake in the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a planted bug.
+    """The result of a trial.
 
     Attributes:
         patch: The bug.
@@ -50,13 +50,15 @@ class Outcome:
 
     @property
     def survived(self) -> bool:
-        """Whether nothing caught it."""
+        """Whether the bug was not caught."""
         return self.seed is None and not self.test
 
 
 class Cores:
-    """The cores that trials run on, one each: the simulator's threads take turns, and a turn that
-    goes to another core costs six times as much."""
+    """The cores that trials run on, one each.
+
+    The simulator's threads take turns, and a turn on another core costs six times as much.
+    """
 
     def __init__(self, trials: int) -> None:
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -66,7 +68,7 @@ class Cores:
 
     @contextmanager
     def one(self) -> Iterator[int | None]:
-        """Take a core for a while; None if the system knows no such thing."""
+        """Lend a core; None if the system cannot bind a process to one."""
         core = self._free.get()
         try:
             yield core
@@ -75,7 +77,7 @@ class Cores:
 
 
 def try_patch(patch: Patch, seeds: int, cores: Cores) -> Outcome:
-    """Plant a bug in a copy of the tree and see what catches it.
+    """Plant a bug in a copy of the tree, and return what catches it.
 
     Args:
         patch: The bug.
@@ -99,7 +101,7 @@ def try_patch(patch: Patch, seeds: int, cores: Cores) -> Outcome:
 
 
 def copy_tree(folder: Path) -> None:
-    """Copy what the simulator and the tests need."""
+    """Copy the files that the simulator and the tests need."""
     for name in TREE:
         source = ROOT / name
         if source.is_dir():

@@ -1,8 +1,8 @@
-"""``make faults KILLS=1000``: kills drivers at random moments while an outside reader looks.
+"""Kill drivers at random moments while an outside reader looks: ``make faults KILLS=1000``.
 
-One in twenty runs on Spark, the others on the carrier ``local``, with real servers. What ran is
-kept in a file beside the sources, so that a campaign goes on where it was stopped, and a round that
-broke a promise runs again by its number. Exit status 1 if one did.
+One kill in twenty is on Spark, the others are on the carrier ``local``, with real servers. Finished
+rounds are kept in a file beside the sources. So a campaign that was stopped goes on, and a round
+that broke a promise runs again by its number. The exit status is 1 if a round broke one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from examples.flights import cut, flights_csv
 from tests.faults.processes.rounds import (
     LOCAL,
     SPARK,
-    STORES,
     Record,
     Round,
     Services,
@@ -26,14 +25,15 @@ from tests.faults.processes.rounds import (
     run_round,
     stores_here,
 )
-from tests.faults.simulated.faults_page import HEAD, with_section
+from tests.faults.processes.stores import STORES
+from tests.faults.simulated.faults_page import HEAD, PAGE
 from tests.faults.simulated.faults_page import STORES as STORE_NAMES
+from tests.harness.processes import ROOT
+from tests.harness.report_page import table, write_section
 
-ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "faults.md"
 RECORD = ROOT / ".kills.jsonl"
 ON_SPARK = 20
-"""One kill of so many."""
+"""One kill in so many is on Spark."""
 TITLE = "Kills at random moments"
 INTRODUCTION = """\
 The driver that counts the flights is killed with SIGKILL at random moments, each time after another
@@ -45,7 +45,7 @@ faults KILLS=1000`; a campaign that was stopped goes on."""
 
 
 def main() -> None:
-    """Run what is missing, and write the section."""
+    """Run the missing rounds, and write the section."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--record", type=Path, default=RECORD, help="what ran, a line a round")
@@ -64,8 +64,7 @@ def main() -> None:
     for done in run(missing_rounds(arguments.kills, record.rounds())):
         record.add(done)
     rounds = record.rounds()
-    text = arguments.page.read_text() if arguments.page.exists() else HEAD
-    arguments.page.write_text(with_section(text, TITLE, lines(rounds)))
+    write_section(arguments.page, TITLE, lines(rounds), HEAD)
     if any(each.wrong for each in rounds):
         raise SystemExit(1)
 
@@ -87,7 +86,7 @@ def missing_rounds(kills: int, ran: Sequence[Round]) -> list[tuple[str, int, int
 
 
 def run(wanted: Sequence[tuple[str, int, int]]) -> Iterator[Round]:
-    """Run rounds one after the other, and say what comes of each."""
+    """Run rounds one after the other, and print the result of each."""
     stores = stores_here()
     with tempfile.TemporaryDirectory(prefix="txtopo-kills-") as place:
         folder = Path(place) / "input"
@@ -118,21 +117,26 @@ def lines(rounds: Sequence[Round]) -> Iterator[str]:
         f"{len(wrong)} rounds not right."
     )
     yield ""
-    yield "| carrier | store | kind | rounds | kills | samples | not right |"
-    yield "|---|---|---|---|---|---|---|"
-    ordered = sorted(rounds, key=place_of)
-    for (carrier, store, kind), group in groupby(
-        ordered, key=lambda r: (r.carrier, r.store, r.kind)
-    ):
-        each = list(group)
-        counts = (len(each), sum(r.kills for r in each), sum(r.samples for r in each))
-        cells = (carrier, names[store], kind, *(f"{count:,}" for count in counts))
-        yield f"| {' | '.join(cells)} | {sum(bool(r.wrong) for r in each)} |"
+    columns = ("carrier", "store", "kind", "rounds", "kills", "samples", "not right")
+    ordered = sorted(rounds, key=rank_of)
+    groups = groupby(ordered, key=lambda each: (each.carrier, names[each.store], each.kind))
+    yield from table(columns, (row_of(key, list(group)) for key, group in groups))
     yield from (f"\n* `{each.command}`: {each.wrong.splitlines()[0]}" for each in wrong)
 
 
-def place_of(each: Round) -> tuple[str, int, str]:
-    """Return by what rounds stand in the table."""
+def row_of(key: tuple[str, str, str], rounds: Sequence[Round]) -> tuple[str, ...]:
+    """Return the row of the rounds of one carrier, store and kind."""
+    counts = (
+        len(rounds),
+        sum(each.kills for each in rounds),
+        sum(each.samples for each in rounds),
+    )
+    wrong = sum(bool(each.wrong) for each in rounds)
+    return (*key, *(f"{count:,}" for count in counts), str(wrong))
+
+
+def rank_of(each: Round) -> tuple[str, int, str]:
+    """Return the key by which the table is sorted."""
     return each.carrier, STORES.index(each.store), each.kind
 
 

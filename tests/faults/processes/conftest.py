@@ -1,4 +1,4 @@
-"""What the kill tests share: the input, cut once."""
+"""The input of the kill tests, cut into files once."""
 
 from __future__ import annotations
 

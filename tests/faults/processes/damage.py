@@ -1,4 +1,4 @@
-"""Files that a disk has spoilt."""
+"""Damage files as a bad disk does."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 
 def cut_off(path: Path, share: float = 0.5) -> None:
-    """Keep the first part of what is written in a file."""
+    """Cut a file off after this share of its data."""
     size = written(path)
     with path.open("r+b") as file:
         file.truncate(int(size * share))
 
 
 def flip(path: Path, share: float = 0.5) -> None:
-    """Change one bit in the middle of what is written in a file."""
+    """Change one bit of a file, after this share of its data."""
     at = int(written(path) * share)
     with path.open("r+b") as file:
         byte = os.pread(file.fileno(), 1, at)[0]
@@ -22,5 +22,5 @@ def flip(path: Path, share: float = 0.5) -> None:
 
 
 def written(path: Path) -> int:
-    """Return how long a file is without the zeros that a log has room in."""
+    """Return the length of the data in a file; a log ends with zeros that are not data."""
     return len(path.read_bytes().rstrip(b"\0"))

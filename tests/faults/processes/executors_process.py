@@ -1,11 +1,10 @@
 """An opaque topology with a random emitter, whose tasks kill their own executors or workers.
 
-Says on its standard output where each committed batch ended in each partition, and what failed.
+It says where each committed batch ended in each partition, and what failed.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -16,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
+from tests.harness.processes import parent_of, say
 from tests.harness.spark_session import open_test_session
 from tests.services.integration.bolts import Gathering
 from txtopo import (
@@ -42,10 +42,10 @@ from txtopo.state import open_state
 PARTITIONS = 4
 ROWS = 1_500
 TAKE_MAX = 100
-# Where the process dies, by txid: ten in all.
+# The component in which the process dies, by txid: ten deaths.
 PLACES = ("bolt", "committer", "bolt", "emitter", "bolt")
 DEATHS = {3 * at: PLACES[at % len(PLACES)] for at in range(1, 11)}
-# Until the tasks of the other executor have read what is about to be lost.
+# Time for the tasks of the other executor to read what is about to be lost.
 OTHERS_READ_S = 0.4
 NUMBERS = Fields("part long, number long")
 
@@ -66,13 +66,9 @@ class Deaths:
             return
         time.sleep(OTHERS_READ_S)
         # A worker is forked by PySpark's daemon, which the executor has started.
-        victim = os.getpid() if self.whom == "worker" else _parent(os.getppid())
+        victim = os.getpid() if self.whom == "worker" else parent_of(os.getppid())
         os.kill(victim, signal.SIGKILL)
         time.sleep(OTHERS_READ_S)
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 class RandomCuts(OpaquePartitionedTransactionalSpout):
@@ -161,18 +157,14 @@ class Keep(Gathering, Committer):
 
 
 class Telling(TopologyListener):
-    """Says what is committed and what failed."""
+    """Says which batches are committed and which failed."""
 
     def on_change(self, change: Change) -> None:
         if isinstance(change, BatchCommitted):
             ends = {part: ROWS - left for part, left in change.progress.lag.items()}
-            tell("committed", txid=change.progress.txid, ends=ends)
+            say("committed", txid=change.progress.txid, ends=ends)
         elif isinstance(change, BatchFailed):
-            tell("failed", kind=change.kind, error=type(change.error).__name__)
-
-
-def tell(event: str, **facts: object) -> None:
-    print(json.dumps({"event": event, **facts}), flush=True)
+            say("failed", kind=change.kind, error=type(change.error).__name__)
 
 
 def _number(metadata: Json) -> int:
@@ -208,7 +200,7 @@ def main(carrier: Carrier, whom: str, folder: str) -> None:
     config = Config(carrier=carrier, zookeeper="memory", run_txids_max=2, max_spout_pending=2)
     with random_cuts(Path(folder), whom).start(spark, config, [Telling()]) as run:
         run.process_all_available()
-    tell("done")
+    say("done")
     spark.stop()
 
 

@@ -1,4 +1,4 @@
-"""What the states of the flights hold after the first n flights, by plain Python over the input.
+"""Compute the states of the first n flights in plain Python, to compare them with the stores.
 
 The batches follow one another through the files, so a state that holds n flights holds the first n.
 Where a batch ends depends on when it was planned: after a restart the files are listed again.
@@ -16,7 +16,7 @@ from tests.faults.processes.sampling_process import digest
 NAMES = ("departures", "delay_minutes", "cancellations")
 COLUMNS = ("carrier", "hour", "dep_time", "dep_delay")
 Sums = dict[tuple[str, int], list[int]]
-"""What *NAMES* say, by carrier and hour."""
+"""The numbers called *NAMES*, by carrier and hour."""
 Fold = dict[str, str]
 """Digest of each state, by the end of its table's name."""
 

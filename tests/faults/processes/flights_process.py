@@ -1,50 +1,35 @@
-"""Counts flights in a process of its own, and says what happens on its standard output.
+"""Count flights in a process of its own, and say what happens.
 
-It may be told to kill itself at a durable step of the protocol: ``--die-at NAME:N`` does so when
-the step of that name is reached for the N-th time. After each commit it waits for one byte on its
-standard input, unless that is closed: so whoever started it decides how far it comes.
+With ``--die-at STEP:N`` it kills itself when that durable step is reached for the N-th time. After
+each commit it reads one byte from its standard input, so that the parent decides how far it gets.
+It does not wait if the input is closed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import time
-from collections import Counter
 from pathlib import Path
 
 from examples.flights import JsonProgress, flights
+from tests.harness.dying import DyingScheduler
+from tests.harness.processes import say
 from tests.harness.servers.zookeeper import LONG_SESSION_S
 from tests.harness.spark_session import open_test_session
 from txtopo import Config
 from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change, Standby, Started
-from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.start import start_topology
 
-# For tests in which a session is to expire: a new process waits for that of a stopped one to end.
+# Short, for tests in which the session of a stopped process has to expire.
 SESSION_TIMEOUT_S = 2.0
 
 
-class DyingScheduler(ThreadScheduler):
-    """Real time and threads, until the process kills itself."""
-
-    def __init__(self, name: str, times: int) -> None:
-        super().__init__("dying")
-        self._name, self._times = name, times
-        self._reached: Counter[str] = Counter()
-
-    def point(self, name: str) -> None:
-        self._reached[name] += 1
-        if name == self._name and self._reached[name] == self._times:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 class Telling(JsonProgress):
-    """Says more than a progress bar needs, and can hold up the run after each commit.
+    """Says more than a progress bar needs, and can hold the run after each commit.
 
-    A listener must not block; this one does, so that somebody else has time to come.
+    A listener must not block. This one does, so that the test has time to do something.
     """
 
     def __init__(self, pause_s: float) -> None:
@@ -56,15 +41,11 @@ class Telling(JsonProgress):
             time.sleep(self._pause_s)
             os.read(0, 1)
         if isinstance(change, Started):
-            self.tell("running")
+            say("running")
         elif isinstance(change, Standby):
-            self.tell("standby")
+            say("standby")
         elif isinstance(change, BatchFailed):
-            self.tell("failed", error=repr(change.error))
-
-    def tell(self, event: str, **facts: object) -> None:
-        """Print one line."""
-        print(json.dumps({"event": event, **facts}), flush=True)
+            say("failed", error=repr(change.error))
 
 
 def main() -> None:
@@ -95,10 +76,10 @@ def main() -> None:
         run.process_all_available()
     except Exception as error:
         leader = getattr(error, "facts", {}).get("leader")
-        telling.tell("error", kind=type(error).__name__, text=str(error), leader=leader)
+        say("error", kind=type(error).__name__, text=str(error), leader=leader)
         raise SystemExit(3) from error
     run.stop()
-    telling.tell("done")
+    say("done")
 
 
 def parse() -> argparse.Namespace:

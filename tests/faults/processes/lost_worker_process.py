@@ -4,13 +4,13 @@ good. Says on its standard output what it logs, commits and ends with.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
 import time
 from pathlib import Path
 
+from tests.harness.processes import say
 from tests.harness.servers.spark_cluster import HOSTS, SparkCluster
 from tests.harness.spark_session import open_test_session
 from txtopo import (
@@ -109,7 +109,7 @@ def main(lost_slot: LostSlot, folder: Path) -> None:
 
 
 def tell(event: str, **facts: object) -> None:
-    print(json.dumps({"event": event, "at_s": time.monotonic(), **facts}), flush=True)
+    say(event, at_s=time.monotonic(), **facts)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""A process that reads a queue at least once, until it is killed.
+"""Read a queue at least once, until the process is killed.
 
-Run as ``python -m tests.faults.processes.queue_process <url> <queue> <file>``: it appends each word
-to the
-file, and acks two of three.
+``python -m tests.faults.processes.queue_process URL QUEUE FILE`` appends each word to the file, and
+acks two of three.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from txtopo.spouts import QueueSpout
 
 
 class Append(Bolt):
-    """Appends each word to a file, in one write; holds every third tuple for ever."""
+    """Appends each word to a file, in one write; never acks every third tuple."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -1,11 +1,10 @@
 """An at-least-once topology on Spark that is killed, or whose executors are.
 
-Says on its standard output how far it is, and at the end what it cost.
+It says how many numbers are acked, and at the end how many were replayed.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -13,31 +12,28 @@ import threading
 import time
 from pathlib import Path
 
+from tests.harness.polling import LIMIT_S, wait_until
+from tests.harness.processes import is_alive, parent_of, say
 from tests.harness.spark_session import open_test_session
 from tests.unit.runtime.resident.recorded import CONFIG, acked, held, process_of, recorded
-from tests.unit.runtime.resident.threads import LIMIT_S
 from txtopo.errors import InfrastructureError
 from txtopo.runtime.handle import ReliableRun
 
 
 def main(kind: str, folder: Path, count: int, kills: int) -> None:
-    """Process all numbers; if *kind* is ``executor``, kill one every now and then, else stop the
-    session under the run at the end."""
+    """Process all numbers.
+
+    If *kind* is ``executor``, executors are killed meanwhile. Else the session is stopped under the
+    run at the end.
+    """
     on_executors = kind == "executor"
     spark = open_test_session("local-cluster[2,1,1024]" if on_executors else "local[2]")
     run = recorded(folder, count).start(spark, CONFIG)
-    tell("running")
+    say("running")
     watch = threading.Thread(target=tell_acked, args=(folder, count), daemon=True)
     watch.start()
     for number in range(kills):
-        part = count // (kills + 1)
-        while len(acked(folder)) < part * number + 300:
-            time.sleep(0.01)
-        # It may be still away since the kill before.
-        while not Path(f"/proc/{process_of(folder, number % 2)}").exists():
-            time.sleep(0.01)
-        # A worker is forked by PySpark's daemon, which the executor has started.
-        os.kill(parent(parent(process_of(folder, number % 2))), signal.SIGKILL)
+        kill_an_executor(folder, number, count // (kills + 1) * number + 300)
         held(folder, number).unlink(missing_ok=True)
     run.process_all_available()
     progress = run.last_progress
@@ -45,13 +41,24 @@ def main(kind: str, folder: Path, count: int, kills: int) -> None:
         run.stop()
     spark.stop()
     assert progress is not None
-    tell(
+    say(
         "done",
         replays=progress.replays,
         slots_lost=progress.slots_lost,
         timed_out=progress.timed_out,
         error=ended_with(run),
     )
+
+
+def kill_an_executor(folder: Path, number: int, enough: int) -> None:
+    """Kill the executor of one of the two workers once *enough* numbers are acked."""
+    limit_s = 2 * LIMIT_S
+    wait_until(lambda: len(acked(folder)) >= enough, "enough numbers are acked", limit_s)
+    # The worker may still be away after the kill before.
+    task = number % 2
+    wait_until(lambda: is_alive(process_of(folder, task)), "the worker is back", limit_s)
+    # A worker is forked by PySpark's daemon, which the executor has started.
+    os.kill(parent_of(parent_of(process_of(folder, task))), signal.SIGKILL)
 
 
 def ended_with(run: ReliableRun) -> str:
@@ -68,17 +75,8 @@ def tell_acked(folder: Path, count: int) -> None:
     done = 0
     while done < count:
         done = len(acked(folder))
-        tell("acked", numbers=done)
+        say("acked", numbers=done)
         time.sleep(0.1)
-
-
-def parent(pid: int) -> int:
-    """Return the parent of a process."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def tell(event: str, **facts: object) -> None:
-    print(json.dumps({"event": event, **facts}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Rounds of kills: a topology on fresh stores that is killed some ten times and ends right.
+"""One round of kills: a topology on new stores is killed about ten times and must end right.
 
-A round is named by its number, which decides everything that is left to chance. What came of it is
-one line of a record, so that a campaign goes on where it was stopped.
+The number of a round is the seed of all its choices. The result is one line of a record, so that a
+campaign that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -15,24 +15,20 @@ from pathlib import Path
 from uuid import uuid4
 
 from tests.conftest import missing
-from tests.faults.processes.killing import Campaign
-from tests.harness.servers.mariadb import MariaServer
-from tests.harness.servers.postgresql import PostgresServer
-from tests.harness.servers.redis import RedisServer
+from tests.faults.processes.counted_flights import CountedFlights
+from tests.faults.processes.stores import SERVERS, STORES, Server, new_url, url_in
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 
 LOCAL, SPARK = "local", "spark"
 KILLS_A_ROUND = {LOCAL: 10, SPARK: 5}
 COMMITS_MAX = {LOCAL: 8, SPARK: 20}
-"""How many commits there are between two kills, at the most; a topology has a hundred."""
-STORES = ("sqlite", "postgresql", "delta", "mariadb", "redis")
-SERVICES = ("postgresql", "mariadb", "redis")
+"""The most commits between two kills; a topology has a hundred."""
 KINDS = ("opaque", "transactional")
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What came of a round.
+    """The result of a round.
 
     Attributes:
         number: It decides when the kills are, and all that follows here.
@@ -41,7 +37,7 @@ class Round:
         kind: Of the states.
         kills: How often the driver was killed.
         samples: How often an outside reader read the states.
-        wrong: What it found; empty if every sample was right.
+        wrong: What the judge found; empty if every sample was right.
     """
 
     number: int
@@ -54,7 +50,7 @@ class Round:
 
     @property
     def command(self) -> str:
-        """What runs it again."""
+        """The command that runs it again."""
         module = "tests.faults.processes.campaign"
         return f"python -m {module} --carrier {self.carrier} --round {self.number}"
 
@@ -66,24 +62,24 @@ class Record:
         self._path = path
 
     def rounds(self) -> list[Round]:
-        """Return them all, each the last time that it ran."""
+        """Return all rounds; of one that ran twice, the last result."""
         lines = self._path.read_text().splitlines() if self._path.exists() else []
         found = [Round(**json.loads(line)) for line in lines]
         return list({(each.carrier, each.number): each for each in found}.values())
 
     def add(self, done: Round) -> None:
-        """Keep one more."""
+        """Add a round."""
         with self._path.open("a") as file:
             file.write(f"{json.dumps(asdict(done))}\n")
 
 
 class Services:
-    """The servers of a campaign, each started when a round needs it first; a context manager."""
+    """The servers of a campaign, each started when a round first needs it; a context manager."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._stack = ExitStack()
-        self._made: dict[str, PostgresServer | MariaServer | RedisServer] = {}
+        self._servers: dict[str, Server] = {}
         self._zookeeper: ZooKeeperProcess | None = None
 
     def __enter__(self) -> Services:
@@ -93,7 +89,7 @@ class Services:
         self._stack.close()
 
     def zookeeper(self, carrier: str) -> list[str]:
-        """Return arguments for a place in ZooKeeper that nobody used; on Spark in its own JVM."""
+        """Return arguments for a new ZooKeeper path; on Spark the server is in the driver's JVM."""
         if carrier == SPARK:
             return [
                 "--zookeeper",
@@ -108,22 +104,17 @@ class Services:
     def url(self, store: str) -> str:
         """Return the URL of a new, empty store."""
         folder = Path(tempfile.mkdtemp(dir=self._folder))
-        if store == "sqlite":
-            return f"sqlite:///{folder / 'flights.db'}"
-        if store == "delta":
-            return f"delta://{folder}/states"
-        server = self._made.get(store)
-        if server is None:
-            kinds = {"postgresql": PostgresServer, "mariadb": MariaServer, "redis": RedisServer}
-            server = self._made[store] = self._stack.enter_context(kinds[store]())
-        if isinstance(server, RedisServer):
-            return server.empty()
-        return server.create_database(f"kills_{uuid4().hex}")
+        if store not in SERVERS:
+            return url_in(folder, store)
+        if store not in self._servers:
+            server = self._servers[store] = SERVERS[store]()
+            self._stack.enter_context(server)
+        return new_url(self._servers[store])
 
 
 def stores_here() -> list[str]:
     """Return the stores that this machine has."""
-    return [store for store in STORES if store not in SERVICES or missing(store) is None]
+    return [store for store in STORES if store not in SERVERS or missing(store) is None]
 
 
 def numbers(carrier: str, kills: int) -> Iterator[tuple[int, int]]:
@@ -141,7 +132,7 @@ def run_round(
     kind = KINDS[number // len(stores) % len(KINDS)]
     on = {LOCAL: LOCAL, SPARK: ("rdd", "dataframe")[number % 2]}[carrier]
     arguments = ["--carrier", on, "--kind", kind, *services.zookeeper(carrier)]
-    killed = Campaign(folder, services.url(store), arguments)
+    killed = CountedFlights(folder, services.url(store), arguments)
     wrong = ""
     try:
         with killed.watched():

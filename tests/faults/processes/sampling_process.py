@@ -1,7 +1,6 @@
-"""Reads the states of the flights again and again, until its standard input is closed.
+"""Read the states of the flights again and again, until the standard input is closed.
 
-Prints one JSON line per sample: the table, the txid in its ledger, how many flights it has counted,
-and a digest of its contents; and a word when it has looked at all tables once.
+Says ``sample`` for each table that it has read, and ``pass`` after all of them.
 """
 
 from __future__ import annotations
@@ -14,21 +13,22 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from tests.harness.processes import say
 from txtopo.errors import StateUsageError, StoreUnavailable
 from txtopo.state import open_state
 
-# Without a pause it would take a core from what it watches.
+# Without a pause it would use a core that the watched process needs.
 PAUSE_S = 0.05
 
 
 def digest(items: Mapping[Any, Any]) -> str:
-    """Return what stands for the contents of a state."""
+    """Return a digest of the contents of a state."""
     text = json.dumps(sorted([list(key), value] for key, value in items.items()), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def main(url: str, *tables: str) -> None:
-    print("ready", flush=True)
+    say("ready")
     while not select.select([sys.stdin], [], [], PAUSE_S)[0] or os.read(0, 1):
         for table in tables:
             try:
@@ -38,8 +38,8 @@ def main(url: str, *tables: str) -> None:
             except (StateUsageError, StoreUnavailable):
                 continue  # its table is not there yet
             rows = sum(row["departures"] + row["cancellations"] for row in items.values())
-            print(json.dumps([table, txid, rows, digest(items)]), flush=True)
-        print("pass", flush=True)
+            say("sample", table=table, txid=txid, rows=rows, digest=digest(items))
+        say("pass")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""ZooKeeper's data is lost, rolled back or damaged while a store knows better.
+"""ZooKeeper's data is lost, rolled back or damaged while a store is ahead of it.
 
-Nothing begins anew and nothing is skipped: either the server refuses its data, or the coordinator
-says that the store is ahead, or what is left is enough. With the data back, it goes on.
+The topology never begins anew and skips nothing. Either the server refuses its data, or the
+coordinator says that the store is ahead, or the rest of the data is enough. When the data is back,
+the topology goes on.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.processes.counted_flights import CountedFlights
 from tests.faults.processes.damage import cut_off, flip
-from tests.faults.processes.killing import Campaign
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 
 pytestmark = [
@@ -39,7 +40,7 @@ def wipe(server: ZooKeeperProcess, early: Path) -> None:
 
 
 def roll_back(server: ZooKeeperProcess, early: Path) -> None:
-    """To a copy that was made earlier, as a backup is."""
+    """Go back to an earlier copy, as a restored backup does."""
     shutil.rmtree(data(server))
     shutil.copytree(early, data(server))
 
@@ -68,8 +69,8 @@ SLIGHT: dict[str, Damage] = {
 }
 
 
-def outcome(server: ZooKeeperProcess, counting: Campaign) -> str:
-    """Start the server and the topology, and return who refused, or that it was done."""
+def outcome(server: ZooKeeperProcess, counting: CountedFlights) -> str:
+    """Start the server and the topology; return which of them refused, or "done"."""
     try:
         server.start()
     except RuntimeError:
@@ -79,7 +80,7 @@ def outcome(server: ZooKeeperProcess, counting: Campaign) -> str:
     server.kill()
     if not status:
         return "done"
-    (error,) = [said for said in child.said if said["event"] == "error"]
+    (error,) = child.events("error")
     assert status == 3
     assert "ZooKeeper" in error["text"]
     return str(error["kind"])
@@ -108,7 +109,9 @@ def test_lost_data_is_noticed_and_nothing_is_counted_twice(
     tmp_path: Path,
 ) -> None:
     state = f"sqlite:///{tmp_path / 'flights.db'}"
-    counting = Campaign(flights_input, state, ["--zookeeper", server.hosts, "--pause-s", "0.05"])
+    counting = CountedFlights(
+        flights_input, state, ["--zookeeper", server.hosts, "--pause-s", "0.05"]
+    )
     counting.batch_bytes = 600_000
     early, late = tmp_path / "early", tmp_path / "late"
 

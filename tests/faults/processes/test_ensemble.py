@@ -1,6 +1,6 @@
 """Three ZooKeeper servers that are killed, frozen, emptied and damaged while flights are counted.
 
-The topology knows nothing of it but pauses; what an outside reader sees is right all the time.
+The topology only pauses, and an outside reader never sees anything wrong.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from uuid import uuid4
 
 import pytest
 
+from tests.faults.processes.counted_flights import SPARE, CountedFlights
 from tests.faults.processes.damage import cut_off, flip
 from tests.faults.processes.flights_process import SESSION_TIMEOUT_S
-from tests.faults.processes.killing import SPARE, Campaign
 from tests.harness.servers.ensemble import Member, ZooKeeperEnsemble
 
 pytestmark = [
@@ -46,7 +46,7 @@ def kill_two_of_three(ensemble: ZooKeeperEnsemble) -> None:
 
 
 def freeze_the_leader(ensemble: ZooKeeperEnsemble) -> None:
-    """For so long that the others elect another one, and sessions expire."""
+    """Freeze it for so long that the others elect a new leader, and sessions expire."""
     frozen = ensemble.leader
     frozen.freeze()
     assert ensemble.leader is not frozen
@@ -119,7 +119,7 @@ def test_a_topology_goes_on_whatever_happens_to_part_of_the_ensemble(
     state = f"sqlite:///{tmp_path / 'flights.db'}"
     hosts = f"{ensemble.hosts}/{uuid4().hex}"
     arguments = ["--zookeeper", hosts, "--pause-s", "0.1", "--session-s", str(SESSION_TIMEOUT_S)]
-    counting = Campaign(flights_input, state, arguments)
+    counting = CountedFlights(flights_input, state, arguments)
     counting.batch_bytes = 900_000
 
     with counting.watched():

@@ -1,5 +1,4 @@
-"""Executors and workers that are killed in the middle of runs whose emitter never cuts twice the
-same way."""
+"""Executors and workers are killed within runs whose emitter cuts differently each time."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.faults.processes.executors_process import DEATHS, PARTITIONS, ROWS
-from tests.faults.processes.killing import Child
+from tests.harness.processes import run_child
 from txtopo.state import open_state
 
 pytestmark = [pytest.mark.kills, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -44,23 +43,19 @@ def test_no_attempt_has_two_cuts_when_executors_with_resident_slots_are_killed(
 
 def failures(carrier: str, whom: str, folder: Path) -> list[dict[str, Any]]:
     """Process everything with all deaths, check what was kept, and return what failed."""
-    child = Child("tests.faults.processes.executors_process", carrier, whom, str(folder))
-    try:
-        child.finish()
-    finally:
-        child.clean_up()
-    committed = {said["txid"]: said["ends"] for said in child.said if said["event"] == "committed"}
+    child = run_child("tests.faults.processes.executors_process", carrier, whom, str(folder))
+    committed = {said["txid"]: said["ends"] for said in child.events("committed")}
     with open_state(f"sqlite:///{folder / 'parts.db'}", table="parts").reader() as reader:
         kept = dict(reader.items())
     assert sorted(committed) == list(range(1, len(committed) + 1))
     assert {(batch, part): row for batch, part, row in expected(committed)} == kept
     assert sum(row["rows"] for row in kept.values()) == PARTITIONS * ROWS
     assert sorted(len(list(folder.glob(f"*-{txid}"))) for txid in DEATHS) == [1] * len(DEATHS)
-    return [said for said in child.said if said["event"] == "failed"]
+    return child.events("failed")
 
 
 def expected(committed: dict[int, dict[str, int]]) -> list[tuple[int, int, dict[str, int]]]:
-    """Return what each batch must have brought of each part, by the ranges in its metadata."""
+    """Return the row that each batch must keep of each part, by the ranges in its metadata."""
     found = []
     starts = dict.fromkeys(map(str, range(PARTITIONS)), 0)
     for txid, ends in sorted(committed.items()):

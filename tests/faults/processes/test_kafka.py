@@ -1,4 +1,4 @@
-"""The word count from Kafka into a database and another topic, with driver and broker killed."""
+"""Words are counted from Kafka into a database and a topic while driver and broker are killed."""
 
 from __future__ import annotations
 

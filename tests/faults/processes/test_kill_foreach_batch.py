@@ -1,15 +1,13 @@
-"""A driver that dies between the write of a store and Spark's own note of it."""
+"""A driver dies after a store has the batch, and before Spark's checkpoint has it."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.harness.processes import Child
 from tests.unit.runtime.stream_words import LOCAL, contents, expected, ledger, query, words, write
 
 if TYPE_CHECKING:
@@ -26,11 +24,9 @@ def test_a_batch_that_was_written_and_not_noted_counts_once(
 ) -> None:
     """After the first state the two differ; after the second only Spark does not know."""
     write(tmp_path, *FILES)
-    process = [sys.executable, "-m", "tests.unit.runtime.stream_words", str(tmp_path)]
-    done = subprocess.run(
-        [*process, f"write.after:{state}", "2"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    step = f"write.after:{state}"
+    with Child("tests.unit.runtime.stream_words", str(tmp_path), step, "2") as child:
+        child.die()
     assert ledger(tmp_path, "count").txid == 2
 
     query(spark, tmp_path, words(tmp_path).foreach_batch(LOCAL))

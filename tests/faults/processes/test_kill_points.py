@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.faults.processes.killing import Campaign
+from tests.faults.processes.counted_flights import CountedFlights
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 from txtopo.state.backend import StateKind
 
@@ -28,7 +28,7 @@ def test_two_states_stay_exact_when_the_process_dies_between_their_writes(
 ) -> None:
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
     state = f"sqlite:///{tmp_path / 'flights.db'}"
-    dying = Campaign(flights_input, state, ["--kind", kind, "--zookeeper", hosts])
+    dying = CountedFlights(flights_input, state, ["--kind", kind, "--zookeeper", hosts])
     dying.batch_bytes = 600_000
 
     with dying.watched():

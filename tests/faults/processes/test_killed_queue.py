@@ -1,26 +1,32 @@
-"""A queue's reader is killed with SIGKILL, and so is its server: nothing is lost."""
+"""The reader of a queue is killed, or its server: no message is lost."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.harness.polling import wait_until
+from tests.harness.processes import Child
 from tests.harness.servers.rabbitmq import RabbitServer
 from tests.unit.runtime.reliable.bolts import ByHand, Seen
-from tests.unit.spouts.queues import WAIT_S, TestQueue
+from tests.unit.spouts.queues import TestQueue
 from txtopo import Config, Fields, OutputCollector, TopologyBuilder, Tuple
 from txtopo.runtime.handle import ReliableRun
 from txtopo.spouts import QueueSpout
 
+READER = "tests.faults.processes.queue_process"
 WORDS = [f"word {i}" for i in range(200)]
 
 
 def processed(path: Path) -> list[str]:
     return path.read_text().split("\n")[:-1] if path.exists() else []
+
+
+def are_processed(reader: Child, path: Path, enough: int) -> bool:
+    assert reader.runs, reader.story()
+    return len(processed(path)) >= enough
 
 
 def noting(server: RabbitServer, queue: TestQueue, seen: Seen) -> ReliableRun:
@@ -44,26 +50,21 @@ def test_what_a_killed_driver_has_not_acked_comes_again(
     queue, path, seen = TestQueue(rabbitmq), tmp_path / "words", Seen()
     queue.put(*WORDS)
     for _ in range(2):
-        command = [sys.executable, "-m", "tests.faults.processes.queue_process"]
-        reader = subprocess.Popen([*command, rabbitmq.url(), queue.name, str(path)])
-        try:
-            # It holds every third message, so as many are left for the next life.
-            before, end = len(processed(path)), time.monotonic() + WAIT_S
-            while len(processed(path)) < before + 50:
-                assert reader.poll() is None
-                assert time.monotonic() < end
-                time.sleep(0.01)
-        finally:
+        # The reader holds every third message, so the next one gets as many.
+        enough = len(processed(path)) + 50
+        with Child(READER, rabbitmq.url(), queue.name, str(path)) as reader:
+            wait_until(partial(are_processed, reader, path, enough), "50 more are processed")
             reader.kill()
-            reader.wait()
     left = len(WORDS) - len(set(processed(path)))
 
     # What the dead reader held may come last: the server has to notice that it is gone.
     with noting(rabbitmq, queue, seen) as run:
-        end = time.monotonic() + WAIT_S
-        while {*processed(path), *seen.notes} < set(WORDS) or len(seen.notes) <= left:
+
+        def are_noted() -> bool:
             assert not run.await_termination(0.05)
-            assert time.monotonic() < end
+            return {*processed(path), *seen.notes} == set(WORDS) and len(seen.notes) > left
+
+        wait_until(are_noted, "all words have come")
     assert len(processed(path)) + len(seen.notes) > len(WORDS)
 
 

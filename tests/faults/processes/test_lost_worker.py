@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.processes.killing import Child
 from tests.faults.processes.lost_worker_process import BATCHES, LIMIT_S, LOST_AFTER
+from tests.harness.processes import run_child
 from txtopo.state import open_state
 
 pytestmark = [pytest.mark.kills, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -45,12 +45,7 @@ def test_a_run_goes_on_with_the_carrier_rdd_on_the_core_that_is_left(tmp_path: P
 
 
 def story(lost_slot: str, folder: Path) -> Said:
-    child = Child("tests.faults.processes.lost_worker_process", lost_slot, str(folder))
-    try:
-        child.finish()
-    finally:
-        child.clean_up()
-    return child.said
+    return run_child("tests.faults.processes.lost_worker_process", lost_slot, str(folder)).said
 
 
 def only(said: Said, event: str, **facts: object) -> Said:

@@ -1,14 +1,16 @@
-"""At-least-once topologies on Spark whose executors are killed, or whose driver is."""
+"""At-least-once topologies on Spark lose their executors or their driver."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.faults.processes.killing import Child
+from tests.harness.polling import wait_until
+from tests.harness.processes import Child, is_alive, run_child
 from tests.unit.runtime.resident.recorded import acked, held, judge, process_of
-from tests.unit.runtime.resident.threads import wait_until
 
 pytestmark = [pytest.mark.kills, pytest.mark.spark, pytest.mark.timeout(600)]
 PROCESS = "tests.faults.processes.resident_process"
@@ -21,11 +23,7 @@ def test_nothing_is_lost_when_executors_are_killed(kills: int, tmp_path: Path) -
     for number in range(kills):
         held(tmp_path, number).touch()
 
-    child = Child(PROCESS, "executor", str(tmp_path), str(count), str(kills))
-    try:
-        child.finish()
-    finally:
-        child.clean_up()
+    child = run_child(PROCESS, "executor", str(tmp_path), str(count), str(kills))
 
     assert child.said[-1]["slots_lost"] >= kills
     assert child.said[-1]["error"] == ""
@@ -42,32 +40,26 @@ def test_nothing_is_lost_when_the_driver_is_killed_and_no_task_stays_behind(
 
     for number in range(kills):
         held(tmp_path, number).touch()
-        child = Child(PROCESS, *arguments)
-        try:
+        with Child(PROCESS, *arguments) as child:
             child.wait_for("running")
-            wait_until(lambda n=number: len(acked(tmp_path)) >= 1000 * n + 300)  # type: ignore[misc]
+            wait_until(
+                partial(are_acked, tmp_path, 1000 * number + 300), "enough numbers are acked"
+            )
             child.kill()
             held(tmp_path, number).unlink()
             assert len(acked(tmp_path)) < count
             workers = [process_of(tmp_path, task) for task in (0, 1)]
-            wait_until(lambda w=workers: not any(map(lives, w)))  # type: ignore[misc]
-        finally:
-            child.clean_up()
-    last = Child(PROCESS, *arguments)
-    try:
-        last.finish()
-    finally:
-        last.clean_up()
+            wait_until(partial(have_ended, workers), "the workers have ended")
+    last = run_child(PROCESS, *arguments)
 
     assert last.said[-1]["event"] == "done"
     assert "the Spark session was stopped under the topology" in last.said[-1]["error"]
     print(f"{judge(tmp_path, count)} of {count} numbers came twice")
 
 
-def lives(process: int) -> bool:
-    """Return whether a process runs; one that nobody has asked about is a zombie."""
-    try:
-        status = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"
+def are_acked(folder: Path, enough: int) -> bool:
+    return len(acked(folder)) >= enough
+
+
+def have_ended(processes: Sequence[int]) -> bool:
+    return not any(map(is_alive, processes))

@@ -1,4 +1,4 @@
-"""A process that is asked to end: it finishes the commit in hand, and the next one goes on."""
+"""A process gets SIGTERM: it finishes the commit in hand, and the next process goes on."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from uuid import uuid4
 
 import pytest
 
-from tests.faults.processes.killing import Campaign, Child
+from tests.faults.processes.counted_flights import CountedFlights
+from tests.harness.processes import Child
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 from txtopo.state import open_state
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
-# So many of 26 commits, however late the question comes.
+# A few of the 26 commits, so that the process is not done when the signal comes.
 FEW = 10
 
 
@@ -23,7 +24,7 @@ def test_sigterm_finishes_the_commit_in_hand_and_ends_with_status_0(
 ) -> None:
     state = f"sqlite:///{tmp_path / 'flights.db'}"
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
-    asked = Campaign(flights_input, state, ["--zookeeper", hosts])
+    asked = CountedFlights(flights_input, state, ["--zookeeper", hosts])
     asked.batch_bytes = 1_200_000
 
     with asked.watched():
@@ -45,11 +46,11 @@ def test_sigterm_finishes_the_commit_in_hand_and_ends_with_status_0(
 
 def committed(child: Child) -> list[int]:
     """Return the txids that a process said were committed."""
-    return [said["txid"] for said in child.said if said["event"] == "committed"]
+    return [said["txid"] for said in child.events("committed")]
 
 
 def ledger_txid(state: str, table: str) -> int:
-    """Return which txid a state holds."""
+    """Return the txid in the ledger of a state."""
     with open_state(state, table=table).reader() as reader:
         assert reader.ledger is not None
         return reader.ledger.txid

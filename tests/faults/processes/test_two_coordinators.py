@@ -8,14 +8,14 @@ from uuid import uuid4
 
 import pytest
 
-from tests.faults.processes.killing import SPARE, Campaign
+from tests.faults.processes.counted_flights import SPARE, CountedFlights
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]
 # The first process waits after each commit, so that the second one comes while it is at work.
 ONE_BY_ONE = ("--max-spout-pending", "1")
 EXPIRES_S = 10.0
-"""The session that is to expire; no pause of the machine before that may last so long."""
+"""The timeout of the session that is to expire; longer than any pause of a busy machine."""
 
 
 @pytest.mark.row(5, 22)
@@ -24,7 +24,7 @@ def test_a_standby_takes_over_when_the_leader_is_killed(
 ) -> None:
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
     state = f"sqlite:///{tmp_path / 'flights.db'}"
-    both = Campaign(flights_input, state, ["--zookeeper", hosts])
+    both = CountedFlights(flights_input, state, ["--zookeeper", hosts])
 
     with both.watched():
         first = both.start(*ONE_BY_ONE, held=True)
@@ -47,7 +47,7 @@ def test_a_standby_hosts_the_embedded_server_when_the_leader_is_killed(
     """The killed process hosted ZooKeeper as well: the standby hosts it on the same data."""
     state = f"sqlite:///{tmp_path / 'flights.db'}"
     embedded = ["--carrier", "rdd", "--zookeeper", "embedded"]
-    both = Campaign(
+    both = CountedFlights(
         flights_input, state, [*embedded, "--zookeeper-dir", str(tmp_path / "zookeeper")]
     )
 
@@ -71,7 +71,7 @@ def test_a_leader_that_wakes_up_deposed_changes_nothing_and_names_its_successor(
     hosts = f"{zookeeper.hosts}/{uuid4().hex}"
     state = f"sqlite:///{tmp_path / 'flights.db'}"
     session = ["--session-s", str(EXPIRES_S)]
-    both = Campaign(flights_input, state, ["--zookeeper", hosts, *session])
+    both = CountedFlights(flights_input, state, ["--zookeeper", hosts, *session])
 
     with both.watched():
         first = both.start(*ONE_BY_ONE, held=True)
@@ -89,7 +89,7 @@ def test_a_leader_that_wakes_up_deposed_changes_nothing_and_names_its_successor(
         first.end_with(3)
         second.finish()
 
-    (error,) = [said for said in first.said if said["event"] == "error"]
+    (error,) = first.events("error")
     assert error["kind"] == "FencedError"
     assert error["leader"]["pid"] == second.pid
     assert f"epoch 2 of {error['leader']} leads" in error["text"]

@@ -1,4 +1,4 @@
-"""An ear for secrets: all that a run lets out, in one text."""
+"""Collect everything that a run lets out, in one text, to look for secrets in it."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class Ear(TopologyListener):
     def lines_with(self, *secrets: str) -> list[str]:
         """Return what was heard of secrets, each with a little around it."""
         told = self.told()
-        places = [at for each in secrets for at in _places(told, each)]
-        return [told[max(0, at - 100) : at + 60] for at in places]
+        storages = [at for each in secrets for at in _places(told, each)]
+        return [told[max(0, at - 100) : at + 60] for at in storages]
 
 
 def command_lines() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Names that somebody may give to a table, a column or an id, and that mean more elsewhere."""
+"""Hostile names for tables, columns and ids: they mean something in SQL, in a path or in a URL."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.faults.bad_inputs.topologies import ROWS
-from tests.services.integration.running import LIMIT_S, LOCAL, Changes, Place, running
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import LOCAL, Changes, Storage, running
 from txtopo import BatchBolt, Committer, FailedException, TransactionalTopologyBuilder
 from txtopo.errors import (
     TEXT_CHARACTERS_MAX,
@@ -63,13 +64,13 @@ def test_an_error_of_ten_megabytes_is_short_wherever_it_goes(
 ) -> None:
     """To listeners, the log, ZooKeeper, and the user; what it means stays."""
     caplog.set_level(logging.DEBUG)
-    place, changes = Place.in_memory(), Changes()
+    storage, changes = Storage.in_memory(), Changes()
     builder = TransactionalTopologyBuilder(
         "loud", "spout", MemoryTransactionalSpout({0: [["a", 1]]}, ROWS, 1)
     )
     builder.set_bolt("loud", bolt(kind)).global_grouping("spout")
     config = replace(LOCAL, attempts_max=3)
-    with running(builder.build_topology(), place, config, None, [changes]) as run:
+    with running(builder.build_topology(), storage, config, None, [changes]) as run:
         if ends_with is None:
             # It is tried for ever.
             changes.wait_for(BatchFailed)
@@ -85,7 +86,7 @@ def test_an_error_of_ten_megabytes_is_short_wherever_it_goes(
     assert max(len(str(each.error)) for each in changes.failures) < SHORT
     assert max(len(note) for each in changes.failures for note in notes(each.error)) < SHORT
     assert len(caplog.text) < len(changes.failures) * 4 * SHORT
-    assert max(len(data) for data, _ in place.ensemble.nodes.values()) < 1_000
+    assert max(len(data) for data, _ in storage.ensemble.nodes.values()) < 1_000
 
 
 def notes(error: BaseException) -> list[str]:

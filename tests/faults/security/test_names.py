@@ -1,4 +1,4 @@
-"""Names are quoted or refused when a state is made; values are bound: neither is ever run as SQL.
+"""Names are quoted or refused, and values are bound, so that neither is ever run as SQL.
 
 Each odd name is tried as a table, a key column, a value column and a value, in every store. It is
 refused before anything is written, or it is kept like any other, and nothing else is touched.
@@ -16,8 +16,9 @@ import sqlalchemy as sa
 
 from tests.faults.bad_inputs.topologies import Keep
 from tests.faults.security.names import ODD, VICTIM
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import Storage, running
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from tests.services.integration.running import LIMIT_S, Place, running
 from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.errors import ConfigError, TopologyError, ValueRefusedError
 from txtopo.runtime.start import start_topology
@@ -40,7 +41,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(params=STORES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A place of the test's own, with a table that must survive."""
+    """A new storage, with a table that must survive."""
     kind: str = request.param
     if kind in ("memory", "delta", "redis"):
         if kind == "redis":
@@ -115,12 +116,12 @@ def test_odd_values_are_values(url: str) -> None:
     assert len(stored) >= len(ODD) - 3
 
 
-def topology_of(topology: str, bolt: str, state: str, place: Place) -> Any:
+def topology_of(topology: str, bolt: str, state: str, storage: Storage) -> Any:
     """Build a topology with these ids."""
     spout = MemoryTransactionalSpout({0: [["a", 1]]}, Fields("key string, value long"), 1)
     builder = TransactionalTopologyBuilder(topology, "spout", spout)
     keep = builder.set_bolt(bolt, Named(state)).global_grouping("spout")
-    keep.with_state(state, place.state("kept"))
+    keep.with_state(state, storage.state("kept"))
     return builder.build_topology()
 
 
@@ -150,14 +151,14 @@ def test_odd_ids_do_not_leave_their_place_in_zookeeper(
     before = set(client.get_children("/"))
     ran = set()
     for at, (what, name) in enumerate(ODD.items()):
-        place = Place(f"sqlite:///{tmp_path / f'{at}.db'}")
+        storage = Storage(f"sqlite:///{tmp_path / f'{at}.db'}")
         try:
-            topology = topology_of(name, name, name, place)
+            topology = topology_of(name, name, name, storage)
         except TopologyError:
             continue
         with start_topology(topology, None, config) as run:
             run.process_all_available(LIMIT_S)
-        assert place.read("kept") == {"a": 1}, what
+        assert storage.read("kept") == {"a": 1}, what
         ran.add(name)
 
     assert set(client.get_children(chroot)) == ran
@@ -173,8 +174,8 @@ def test_a_chroot_does_not_lead_elsewhere(hosts: str) -> None:
     with (
         pytest.raises(ConfigError, match=r"chroot cannot be read|cannot be sent"),
         running(
-            topology_of("t", "b", "s", Place.in_memory()),
-            Place.in_memory(),
+            topology_of("t", "b", "s", Storage.in_memory()),
+            Storage.in_memory(),
             Config(carrier="local", zookeeper=hosts),
         ),
     ):

@@ -1,4 +1,4 @@
-"""The page on security names tests that exist, and leaves no test of security out."""
+"""The page on security names only tests that exist, and all tests of this folder."""
 
 from __future__ import annotations
 

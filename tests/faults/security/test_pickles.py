@@ -1,7 +1,7 @@
 """Nothing pickled is ever read from ZooKeeper, a store or a source.
 
 Whoever could write there would run code here. Pickles that show when they are read are put into
-every place that is read back, one after the other; what is then read either refuses the place or
+every place that is read back, one after the other. Each reader either refuses what it finds, or
 takes it for the text or the bytes that it is.
 """
 
@@ -24,9 +24,10 @@ from kazoo.client import KazooClient
 
 from tests.faults.bad_inputs.topologies import keeping
 from tests.faults.security.canary import Canary
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import LOCAL, Storage, running
 from tests.harness.servers.redis import RedisServer
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from tests.services.integration.running import LIMIT_S, LOCAL, Place, running
 from tests.unit.spouts.driving import Planner, emit
 from tests.unit.spouts.files import FORMATS, spout
 from tests.unit.state.backing_maps import STORES, open_map
@@ -105,7 +106,7 @@ def test_no_text_is_run_as_code() -> None:
 @pytest.mark.service("zookeeper")
 def test_zookeeper(zookeeper: ZooKeeperProcess, canary: Canary, tmp_path: Path) -> None:
     """Every node, also that of a candidate which waits before us."""
-    place = Place.in_sqlite(tmp_path)
+    storage = Storage.in_sqlite(tmp_path)
     chroot = f"/{uuid.uuid4().hex}"
     config = Config(
         carrier="local",
@@ -114,7 +115,7 @@ def test_zookeeper(zookeeper: ZooKeeperProcess, canary: Canary, tmp_path: Path) 
         attempts_max=1,
         backoff_s=0.01,
     )
-    start_until_it_ends(place, config)
+    start_until_it_ends(storage, config)
     client = KazooClient(f"{zookeeper.hosts}{chroot}")
     client.start(30)
     nodes = below(client, "/keeping")
@@ -124,7 +125,7 @@ def test_zookeeper(zookeeper: ZooKeeperProcess, canary: Canary, tmp_path: Path) 
         for pickled in canary.pickles():
             client.set(path, pickled)
             try:
-                start_until_it_ends(place, config)
+                start_until_it_ends(storage, config)
             except CorruptNodeError:
                 refused.add(path.removeprefix("/keeping/").partition("/0")[0])
         client.set(path, kept)
@@ -132,7 +133,7 @@ def test_zookeeper(zookeeper: ZooKeeperProcess, canary: Canary, tmp_path: Path) 
     for pickled in canary.pickles():
         rival = client.create(f"{queue}/rival-0000000000", pickled, ephemeral=True)
         with pytest.raises(CorruptNodeError):
-            start_until_it_ends(place, config)
+            start_until_it_ends(storage, config)
         client.delete(rival)
     client.stop()
     client.close()
@@ -142,8 +143,8 @@ def test_zookeeper(zookeeper: ZooKeeperProcess, canary: Canary, tmp_path: Path) 
 @pytest.mark.integration
 def test_sqlite(canary: Canary, tmp_path: Path) -> None:
     """Every cell of every table; the ledger and the declarations of columns among them."""
-    place = Place.in_sqlite(tmp_path)
-    aggregate_until_it_ends(place)
+    storage = Storage.in_sqlite(tmp_path)
+    aggregate_until_it_ends(storage)
     file, whole = tmp_path / "states.db", tmp_path / "whole.db"
     shutil.copy(file, whole)
     cells = list(cells_of(whole))
@@ -155,7 +156,7 @@ def test_sqlite(canary: Canary, tmp_path: Path) -> None:
             connection.execute("PRAGMA ignore_check_constraints = 1")
             with contextlib.suppress(sqlite3.Error), connection:
                 connection.execute(f'UPDATE "{table}" SET "{column}" = ?', (pickled,))
-        use(place)
+        use(storage)
 
 
 @pytest.mark.service("redis")
@@ -165,9 +166,9 @@ def test_redis(redis_server: RedisServer, canary: Canary) -> None:
     database = 41
     for key in ("head", "rows", "touched", "deleted", "states"):
         for pickled in canary.pickles():
-            place = Place(redis_server.empty(database))
-            aggregate_until_it_ends(place)
-            with Redis.from_url(place.url) as client:
+            storage = Storage(redis_server.empty(database))
+            aggregate_until_it_ends(storage)
+            with Redis.from_url(storage.url) as client:
                 for name in client.scan_iter(f"txtopo:*{key}"):
                     kind = client.type(name)
                     fields = client.hkeys(name) if kind == b"hash" else []
@@ -179,15 +180,15 @@ def test_redis(redis_server: RedisServer, canary: Canary) -> None:
                         client.sadd(name, pickled)
                     elif kind == b"list":
                         client.rpush(name, pickled)
-            use(place)
+            use(storage)
 
 
 @pytest.mark.integration
 def test_delta(canary: Canary, tmp_path: Path) -> None:
     """Each file: the log, the data, and what else lies in the folder."""
     whole, folder = tmp_path / "whole", tmp_path / "states"
-    place = Place(f"delta://{folder}")
-    aggregate_until_it_ends(place)
+    storage = Storage(f"delta://{folder}")
+    aggregate_until_it_ends(storage)
     folder.rename(whole)
     files = [path.relative_to(whole) for path in whole.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} >= {".json", ".parquet"}
@@ -195,22 +196,22 @@ def test_delta(canary: Canary, tmp_path: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(whole, folder)
         (folder / name).write_bytes(canary.pickles()[0])
-        use(place)
+        use(storage)
 
 
 def test_backing_maps(canary: Canary) -> None:
     """Every document that a plug-in of two methods keeps."""
     register_backend("canary-map", backing_map_factory(open_map))
     url = f"canary-map://{uuid.uuid4().hex}"
-    place = Place(url)
-    aggregate_until_it_ends(place)
+    storage = Storage(url)
+    aggregate_until_it_ends(storage)
     whole = dict(STORES[url])
     assert len(whole) > 3
     for key in whole:
         for pickled in canary.pickles()[1:]:
             STORES[url].clear()
             STORES[url].update(whole | {key: pickled.decode()})
-            use(place)
+            use(storage)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -227,45 +228,45 @@ def test_files(canary: Canary, tmp_path: Path, format: str) -> None:
 
 def test_tuples(canary: Canary, tmp_path: Path) -> None:
     """Bytes and texts that a spout brings are kept as they are."""
-    place = Place.in_sqlite(tmp_path)
+    storage = Storage.in_sqlite(tmp_path)
     pickled = canary.pickles()
     rows = [[str(at), each] for at, each in enumerate(pickled)]
     fields = Fields("key string, value binary")
-    topology = keeping(place, rows, fields, value="value binary")
-    with running(topology, place, LOCAL) as run:
+    topology = keeping(storage, rows, fields, value="value binary")
+    with running(topology, storage, LOCAL) as run:
         run.process_all_available(LIMIT_S)
 
-    assert place.read("kept") == {str(at): each for at, each in enumerate(pickled)}
+    assert storage.read("kept") == {str(at): each for at, each in enumerate(pickled)}
 
 
-def aggregating(place: Place) -> Topology:
+def aggregating(storage: Storage) -> Topology:
     """Return a topology whose state has what a database combines, and what Python does."""
     spout = MemoryTransactionalSpout({0: ROWS}, Fields("key string, value long"), 1)
     builder = TransactionalTopologyBuilder("keeping", "spout", spout)
     aggregates = {"n": Count(), "distinct": CountDistinct("value"), "top": TopN("value")}
-    total = PersistentAggregate(place.state("kept"), "key", aggregates)
+    total = PersistentAggregate(storage.state("kept"), "key", aggregates)
     builder.set_bolt("sum", total).fields_grouping("spout", "key")
     return builder.build_topology()
 
 
-def aggregate_until_it_ends(place: Place) -> None:
-    with running(aggregating(place), place, LOCAL) as run:
+def aggregate_until_it_ends(storage: Storage) -> None:
+    with running(aggregating(storage), storage, LOCAL) as run:
         run.process_all_available(LIMIT_S)
 
 
-def use(place: Place) -> None:
+def use(storage: Storage) -> None:
     """Read a state and go on with its topology, as far as that goes."""
     with (
         contextlib.suppress(TxtopoError),
-        open_state(place.url, table="kept").reader() as reader,
+        open_state(storage.url, table="kept").reader() as reader,
     ):
         _ = reader.ledger, list(reader.items()), reader.get("a")
     with contextlib.suppress(TxtopoError):
-        aggregate_until_it_ends(Place(place.url, ensemble=place.ensemble))
+        aggregate_until_it_ends(Storage(storage.url, ensemble=storage.ensemble))
 
 
-def start_until_it_ends(place: Place, config: Config) -> None:
-    topology = keeping(place, [["a", 1], ["b", 2]])
+def start_until_it_ends(storage: Storage, config: Config) -> None:
+    topology = keeping(storage, [["a", 1], ["b", 2]])
     with start_topology(topology, None, config) as run:
         run.process_all_available(LIMIT_S)
 

@@ -23,13 +23,14 @@ import sqlalchemy as sa
 
 from tests.faults.bad_inputs.topologies import Keep, keeping
 from tests.faults.security.ear import Ear, command_lines
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import Storage
 from tests.harness.servers.certificates import Authority
 from tests.harness.servers.mariadb import MariaServer
 from tests.harness.servers.postgresql_tls import TlsPostgresServer
 from tests.harness.servers.redis import RedisServer
 from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from tests.services.integration.running import LIMIT_S, Place
 from tests.unit.builders.bolts import builder
 from txtopo import Config, Topology
 from txtopo.errors import AuthError, InfrastructureError, StoreUnavailable, TopologyError
@@ -117,10 +118,10 @@ def run(topology: Topology, config: Config, ear: Ear, *others: TopologyListener)
 
 
 def test_a_run_that_goes_well_tells_no_password(store: Store, config: Config, ear: Ear) -> None:
-    place = Place(store.url)
-    state = place.state("kept")
-    run(keeping(place, ROWS), config, ear)
-    ear.hear(place.ensemble, state, state.layout(), state.open(), vars(state.open()))
+    storage = Storage(store.url)
+    state = storage.state("kept")
+    run(keeping(storage, ROWS), config, ear)
+    ear.hear(storage.ensemble, state, state.layout(), state.open(), vars(state.open()))
     ear.hear_nodes(config.zookeeper, config.zookeeper_digest or "")
 
     assert ear.lines_with('"current"')
@@ -129,7 +130,7 @@ def test_a_run_that_goes_well_tells_no_password(store: Store, config: Config, ea
 
 def test_a_wrong_password_is_not_told(store: Store, config: Config, ear: Ear) -> None:
     with pytest.raises(AuthError):
-        run(keeping(Place(store.at(password=WRONG)), ROWS), config, ear)
+        run(keeping(Storage(store.at(password=WRONG)), ROWS), config, ear)
 
     assert ear.lines_with("refuses the user of its URL")
     assert ear.lines_with(WRONG, store.password, DIGEST) == []
@@ -137,7 +138,7 @@ def test_a_wrong_password_is_not_told(store: Store, config: Config, ear: Ear) ->
 
 def test_a_server_that_is_down_tells_no_password(store: Store, config: Config, ear: Ear) -> None:
     with pytest.raises(StoreUnavailable):
-        run(keeping(Place(store.at(port=1)), ROWS), config, ear)
+        run(keeping(Storage(store.at(port=1)), ROWS), config, ear)
 
     assert ear.lines_with("nothing was written")
     assert ear.lines_with(store.password, DIGEST) == []
@@ -160,11 +161,11 @@ class Cutting(TopologyListener):
 
 def test_a_connection_that_is_cut_tells_no_password(store: Store, config: Config, ear: Ear) -> None:
     with TcpProxy(store.port) as proxy:
-        place, cutting = Place(store.at(port=proxy.port)), Cutting(proxy)
-        run(keeping(place, ROWS), config, ear, cutting)
+        storage, cutting = Storage(store.at(port=proxy.port)), Cutting(proxy)
+        run(keeping(storage, ROWS), config, ear, cutting)
 
         assert cutting.noticed
-        assert place.read("kept") == {str(at): at for at in range(6)}
+        assert storage.read("kept") == {str(at): at for at in range(6)}
     assert ear.lines_with(store.password, DIGEST) == []
 
 

@@ -1,4 +1,4 @@
-"""Databases for one cell after the other: empty each time, and quick to open again.
+"""Databases of the crash matrix: empty for each cell, and quick to open again.
 
 What is compiled once is kept: a cell opens some six connections, and a matrix has hundreds of
 cells. Durability is left out, since the machine does not lose its power here.

@@ -1,4 +1,4 @@
-"""Stores of one simulated world: in memory, or in a real database under virtual time.
+"""The stores of one simulated world: in memory, or in a real database under virtual time.
 
 A call to a database blocks and takes no virtual time. A process that dies in a database transaction
 leaves it by an exception that nobody catches, so that nothing of it is committed.

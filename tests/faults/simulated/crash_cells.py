@@ -1,4 +1,4 @@
-"""The matrix of crash points: where a process dies, at which txid, with what states. Plain data."""
+"""The crash matrix as plain data: where a process dies, at which txid, and with which states."""
 
 from __future__ import annotations
 
@@ -34,9 +34,13 @@ POINTS = (*TAKEOVER, *BATCH, *COMMIT, *READ_BACK, *AFTERWARDS)
 RETRIED = ("turn.after", "begin.after", "rows.after", "write.before", "write.after")
 
 Story = Literal["", "adopted", "undone", "landed", "lost", "retried"]
-"""What came before: a first crash that leaves the txid in every store or in one of two, or a write
-whose answer was lost: it had landed or not, and the ledger could be read back or, for ``retried``,
-could not, so that every store holds an attempt which was given up and replayed."""
+"""What comes before the death.
+
+``adopted`` and ``undone`` are a first crash that leaves the txid in every store, or in one of two.
+``landed`` and ``lost`` are a write whose answer is lost, which landed or did not. ``retried`` is
+such a write whose ledger cannot be read back either: every store holds an attempt that was given
+up, and it is replayed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ class Cell:
 
     @property
     def crashes(self) -> list[tuple[str, int]]:
-        """Where processes die: (name of a place, the how manieth time it is passed)."""
+        """The points at which processes die: (name of the point, number of the passing)."""
         if self.story == "adopted":
             # The first process claimed too; the one that dies is its successor.
             again = 1 if self.point == "claim.adopted" else 2
@@ -84,7 +88,7 @@ class Cell:
 
     @property
     def lost_answer(self) -> tuple[str, int] | None:
-        """At which passing of which place a write begins whose answer is lost."""
+        """The point before the write whose answer is lost, and the number of the passing."""
         if self.story in ("landed", "lost"):
             return self._at("write.before", self.state), self.txid
         if self.story == "retried":

@@ -1,4 +1,4 @@
-"""Where a process died: whether that is the place that a cell of the matrix names."""
+"""Check from outside that a process died at the step that its cell of the matrix names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txtopo.state.row_backend import Contents
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What could be seen from outside at the moment when a process died.
+    """The stores, ZooKeeper and the spout at the moment when a process died.
 
     Attributes:
         tables: What the stores held, read from outside.
@@ -49,7 +49,7 @@ def adopts(death: Death) -> int | None:
 
 
 def stands(cell: Cell, death: Death) -> bool:
-    """Whether a death was where the cell says, as ZooKeeper, stores and spout show."""
+    """Return whether a death was where its cell says, by ZooKeeper, the stores and the spout."""
     txid, step = cell.txid, cell.point.partition(".")[0]
     held = [death.held(state) for state in range(cell.states)]
     if step == "claim":

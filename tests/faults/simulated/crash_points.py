@@ -1,6 +1,6 @@
-"""``make faults``: runs the matrix of crash points and all orders of two coordinators, and reports.
+"""Run the crash matrix and all orders of two coordinators, and write the page: ``make faults``.
 
-Each job is a process on one core. Exit status 1 if a promise was broken.
+Each job is a process on one core. The exit status is 1 if a promise was broken.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from tests.faults.simulated.crash_cells import KINDS, cells
 from tests.faults.simulated.crash_run import run_cell
 from tests.faults.simulated.faults_page import (
     HEAD,
+    PAGE,
     STORES,
     Interleavings,
     Matrix,
     crash_lines,
     order_lines,
-    with_section,
 )
 from tests.faults.simulated.one_core import handoff_on_one_core, take_core
 from tests.faults.simulated.two_coordinators import orders, run_order
+from tests.harness.report_page import write_section
 from tests.harness.servers.postgresql import PostgresServer, find_binaries
 from txtopo.state.backend import StateKind
 
-PAGE = Path(__file__).parents[3] / "docs" / "faults.md"
 PARTS = 4
 SHOWN_MAX = 20
 
@@ -54,11 +54,8 @@ def main() -> None:
         print(f"{told}, {len(result.wrong)} not right", file=sys.stderr)
         for what, found in list(result.wrong.items())[:SHOWN_MAX]:
             print(f"{what}: {found[0]}")
-    text = page.read_text() if page.exists() else HEAD
-    text = with_section(text, "Every crash point", crash_lines(matrices))
-    text = with_section(text, "Two coordinators", order_lines(sums))
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(text)
+    write_section(page, "Every crash point", crash_lines(matrices), HEAD)
+    write_section(page, "Two coordinators", order_lines(sums), HEAD)
     results: list[Matrix | Interleavings] = [*matrices.values(), *sums.values()]
     if any(result.wrong for result in results):
         raise SystemExit(1)

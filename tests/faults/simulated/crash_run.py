@@ -1,4 +1,4 @@
-"""Runs one cell of the matrix of crash points, and judges it.
+"""Run one cell of the crash matrix, and judge it.
 
 Nothing goes wrong but what the cell says: a process dies at the place, another one is started and
 goes on to the end. An opaque spout cuts each attempt anew, as it may.
@@ -173,7 +173,7 @@ def run_cell(cell: Cell, stores: CellStores, handoff: ThreadHandoff) -> list[str
 
 
 def _crashes(world: CrashWorld) -> Iterator[str]:
-    """Yield what did not happen as ordered: a cell that kills nobody proves nothing."""
+    """Yield the ordered faults that did not happen; a cell that kills nothing proves nothing."""
     cell, crashed = world.cell, world.ordered.crashed
     if crashed != cell.crashes:
         yield f"processes died at {crashed}; expected {cell.crashes}"
@@ -190,7 +190,7 @@ def _crashes(world: CrashWorld) -> Iterator[str]:
 
 
 def _outside(world: CrashWorld) -> Iterator[str]:
-    """Yield what is wrong at the end for whoever reads the stores, and knows the source alone."""
+    """Yield what is wrong at the end in the stores, compared with the source."""
     tables = world.tables()
     for name, contents in tables.items():
         if contents != world.history.stores[name]:

@@ -1,15 +1,16 @@
-"""The sections of ``docs/faults.md`` that ``make faults`` writes; what else is there stays."""
+"""The sections of ``docs/faults.md`` that ``make faults`` writes."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tests.faults.simulated.crash_cells import POINTS
+from tests.harness.report_page import DOCS, table
 from txtopo.state.backend import StateKind
 
+PAGE = DOCS / "faults.md"
 STORES = {"memory": "memory", "sqlite": "SQLite", "postgresql": "PostgreSQL"}
 HEAD = """# Faults
 
@@ -64,12 +65,13 @@ MEANINGS = {
     "cleanup.before": "the spout is about to be told",
     "cleanup.after": "it was told",
 }
-"""Where a process stands that dies at a point."""
+"""Where a process stands when it dies at a point."""
+REFUSED_BY = ("refused by ZooKeeper", "refused by the store")
 
 
 @dataclass(slots=True)
 class Matrix:
-    """What came of the crash points on one kind of store.
+    """The results of the crash points on one kind of store.
 
     Attributes:
         store: The kind, one of :data:`STORES`.
@@ -83,10 +85,14 @@ class Matrix:
     failed: Counter[str] = field(default_factory=Counter)
     wrong: dict[str, list[str]] = field(default_factory=dict)
 
+    def right_of(self, point: str) -> str:
+        """Return how many cells of a point are right, of how many."""
+        return f"{self.runs[point] - self.failed[point]}/{self.runs[point]}"
+
 
 @dataclass(slots=True)
 class Interleavings:
-    """What came of orders of two coordinators.
+    """The results of orders of two coordinators.
 
     Attributes:
         kind: Of the spout and the state.
@@ -103,21 +109,19 @@ class Interleavings:
     wrong: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, other: Interleavings) -> None:
-        """Take in what came of other orders of the kind."""
+        """Add the results of other orders of the kind."""
         self.runs += other.runs
         self.points += other.points
         self.refused += other.refused
         self.wrong |= other.wrong
 
-
-def with_section(text: str, title: str, lines: Iterable[str]) -> str:
-    """Return a page with a section replaced, or put at its end."""
-    section = "\n".join([f"## {title}", "", *lines, ""])
-    found = re.search(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", text, re.S | re.M)
-    if found is None:
-        return f"{text.rstrip()}\n\n{section}"
-    rest = text[found.end() :]
-    return text[: found.start()] + section + ("\n" if rest else "") + rest
+    def cells(self) -> tuple[str, ...]:
+        """Return its row of the table."""
+        by_store = self.refused["begin.before"]
+        by_zookeeper = self.refused.total() - by_store
+        right = self.runs - len(self.wrong)
+        counts = (self.points, self.runs, right, by_zookeeper, by_store)
+        return (self.kind, *(f"{count:,}" for count in counts))
 
 
 def crash_lines(matrices: Mapping[str, Matrix]) -> Iterator[str]:
@@ -129,14 +133,15 @@ def crash_lines(matrices: Mapping[str, Matrix]) -> Iterator[str]:
     yield ""
     yield f"{total:,} crashes, {wrong} not right. How many are right of how many, by store:"
     yield ""
-    yield "| point | where the process stands | " + " | ".join(STORES[each] for each in ran) + " |"
-    yield "|---|---|" + "---|" * len(ran)
-    for point in POINTS:
-        columns = (
-            f"{matrix.runs[point] - matrix.failed[point]}/{matrix.runs[point]}"
-            for matrix in (matrices[store] for store in ran)
-        )
-        yield f"| `{point}` | {MEANINGS[point]} | " + " | ".join(columns) + " |"
+    columns = ("point", "where the process stands", *(STORES[store] for store in ran))
+    shown = [matrices[store] for store in ran]
+    yield from table(
+        columns,
+        (
+            (f"`{point}`", MEANINGS[point], *(each.right_of(point) for each in shown))
+            for point in POINTS
+        ),
+    )
     for store, name in STORES.items():
         if store not in ran:
             yield f"\n{name} was not there when this page was made."
@@ -146,11 +151,5 @@ def order_lines(sums: Mapping[StateKind, Interleavings]) -> Iterator[str]:
     """Yield the section of two coordinators."""
     yield ORDERS
     yield ""
-    yield "| kind | points of A | orders | right | refused by ZooKeeper | refused by the store |"
-    yield "|---|---|---|---|---|---|"
-    for kind, each in sums.items():
-        by_store = each.refused["begin.before"]
-        by_zookeeper = each.refused.total() - by_store
-        right = each.runs - len(each.wrong)
-        columns = (each.points, each.runs, right, by_zookeeper, by_store)
-        yield f"| {kind} | " + " | ".join(f"{column:,}" for column in columns) + " |"
+    columns = ("kind", "points of A", "orders", "right", *REFUSED_BY)
+    yield from table(columns, (each.cells() for each in sums.values()))

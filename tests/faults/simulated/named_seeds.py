@@ -1,4 +1,4 @@
-"""Seeds that found a bug once, by what they found. None of them may find it again.
+"""Seeds that once found a bug, named for it. None of them may find it again.
 
 What a seed draws changes when a kind of fault or a setting is added; then the bug is planted once
 more and the entry gets the seed that finds it now. ``make mutants`` does that for most of them.

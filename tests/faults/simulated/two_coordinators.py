@@ -1,4 +1,4 @@
-"""Two coordinators of one topology, in every order of their steps.
+"""Run two coordinators of one topology in every order of their steps.
 
 The first one, A, runs up to one of its points and is stopped there like a process that hangs; its
 session expires. The second one, B, takes over and runs up to one of its own points, or to the end.

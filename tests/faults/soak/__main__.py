@@ -1,6 +1,6 @@
-"""``make soak MINUTES=30``: flights in a loop under faults of all kinds, and a report.
+"""Count flights in a loop under faults of all kinds, and write a report: ``make soak MINUTES=30``.
 
-Exit status 1 if a promise was broken or something grew.
+The exit status is 1 if a promise was broken, or if memory, files or threads grew.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from uuid import uuid4
 
 from examples.flights import cut, flights_csv
 from tests.conftest import missing
+from tests.faults.processes.counted_flights import CountedFlights
 from tests.faults.processes.flights_process import SESSION_TIMEOUT_S
-from tests.faults.processes.killing import Campaign, Child
 from tests.faults.soak.resident import znodes
 from tests.faults.soak.trouble import EVERYWHERE, NOT_WITH_SQLITE, OF_A_DATABASE, Scene
 from tests.faults.soak.verdict import Held, Soak
+from tests.harness.processes import Child
+from tests.harness.report_page import DOCS, write_page
 from tests.harness.servers.ensemble import ZooKeeperEnsemble
 from tests.harness.servers.postgresql import PostgresServer
 
-PAGE = Path(__file__).parents[3] / "docs" / "soak.md"
 CALM_S = (0.3, 2.0)
-"""How long nothing happens between two faults."""
+"""How long the pause between two faults is."""
 SEEN_MIN = 3
 
 
@@ -36,14 +37,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
+    parser.add_argument("--page", type=Path, default=DOCS / "soak.md", help="the page to write")
     args = parser.parse_args()
     began = time.monotonic()
     soak = Soak(args.minutes, args.seed)
     with tempfile.TemporaryDirectory(prefix="txtopo-soak-") as folder:
         run(soak, Path(folder))
     soak.minutes = (time.monotonic() - began) / 60
-    args.page.write_text("\n".join(soak.page()) + "\n")
+    write_page(args.page, soak.page())
     if soak.verdict():
         raise SystemExit("\n".join(soak.verdict()))
 
@@ -76,7 +77,7 @@ def run(soak: Soak, folder: Path) -> None:
         except AssertionError as error:
             soak.wrong.append(f"the resident process: {error}")
         names = Held.__dataclass_fields__
-        counted = [said for said in resident.said if said["event"] == "counted"]
+        counted = resident.events("counted")
         soak.held = [Held(**{name: said[name] for name in names}) for said in counted]
 
 
@@ -98,14 +99,14 @@ def a_round(
     ensemble: ZooKeeperEnsemble,
     server: PostgresServer | None,
 ) -> None:
-    """Count all flights once, with a fault every now and then."""
+    """Count all flights once, with faults in between."""
     place.mkdir()
     hosts = f"{ensemble.hosts}/{uuid4().hex}"
     database = server if store == "postgresql" else None
     urls = {"sqlite": f"sqlite:///{place / 'flights.db'}", "delta": f"delta://{place}/states"}
     url = database.create_database(f"soak_{uuid4().hex}") if database else urls[store]
     session = ("--session-s", str(SESSION_TIMEOUT_S))
-    counting = Campaign(place.parent / "input", url, ["--zookeeper", hosts, *session])
+    counting = CountedFlights(place.parent / "input", url, ["--zookeeper", hosts, *session])
     counting.batch_bytes = 600_000
     faults = EVERYWHERE + (OF_A_DATABASE if database else ())
     faults += NOT_WITH_SQLITE if store != "sqlite" else ()

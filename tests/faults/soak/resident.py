@@ -1,6 +1,6 @@
-"""One process that counts the flights again and again, and says how much it holds after each time.
+"""Count the flights again and again in one process, and say after each time how much it holds.
 
-It lives as long as the soak does: what leaks shows here.
+The process lives as long as the soak, so that leaks show.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import json
 import os
 import threading
 from collections.abc import Callable
@@ -22,6 +21,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 from examples.flights import ROWS, flights
 from tests.faults.processes.flights_folds import folds
 from tests.faults.processes.sampling_process import digest
+from tests.harness.polling import retry
+from tests.harness.processes import say
 from txtopo import Config
 from txtopo.builders.transactional import Topology
 from txtopo.errors import CoordinatorUnavailable
@@ -30,11 +31,12 @@ from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
 from txtopo.state import open_state
 
 T = TypeVar("T")
-TRIES_MAX = 20
+OUTAGE_S_MAX = 1200.0
+"""How long the ensemble may be away: the faults of a soak follow each other."""
 
 
 class Slowly(TopologyListener):
-    """Holds up the run after each commit: a soak is long, and others use the machine as well."""
+    """Pauses the run after each commit, so that a soak leaves some of the machine to others."""
 
     def __init__(self, pause_s: float) -> None:
         self._pause = threading.Event()
@@ -69,18 +71,22 @@ def main() -> None:
 
 
 def started(topology: Topology, config: Config) -> TopologyRun:
-    """Start it; whoever starts while the ensemble is down is told so, and starts again."""
-    return insisted(lambda: topology.start(None, config, [Slowly(0.05)]), CoordinatorUnavailable)
+    """Start the topology, again and again while the ensemble is down."""
+    return retry(
+        lambda: topology.start(None, config, [Slowly(0.05)]),
+        CoordinatorUnavailable,
+        limit_s=OUTAGE_S_MAX,
+    )
 
 
 def digest_of(state: str, table: str) -> str:
-    """Return what stands for the contents of a state."""
+    """Return a digest of the contents of a state."""
     with open_state(state, table=table).reader() as reader:
         return digest(dict(reader.items()))
 
 
 def held() -> dict[str, int]:
-    """Return what this process holds of the machine."""
+    """Return the memory, files and threads of this process."""
     gc.collect()
     status = Path("/proc/self/status").read_text()
     resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
@@ -103,10 +109,10 @@ def count(client: KazooClient, path: str) -> int:
 
 
 def forget(zookeeper: str) -> None:
-    """Remove the topology, which begins anew."""
+    """Remove the topology from ZooKeeper, so that it begins anew."""
 
     def remove(client: KazooClient) -> None:
-        # It may be gone although the answer was lost.
+        # It may be gone already: the answer of an earlier try may have been lost.
         with contextlib.suppress(NoNodeError):
             client.delete("/resident", recursive=True)
 
@@ -114,7 +120,7 @@ def forget(zookeeper: str) -> None:
 
 
 def asked(zookeeper: str, question: Callable[[KazooClient], T]) -> T:
-    """Return an answer of the ensemble, which is being broken meanwhile."""
+    """Ask the ensemble, and ask again when a fault broke the connection."""
 
     def ask() -> T:
         client = KazooClient(zookeeper)
@@ -125,20 +131,7 @@ def asked(zookeeper: str, question: Callable[[KazooClient], T]) -> T:
             client.stop()
             client.close()
 
-    return insisted(ask, ConnectionLoss, SessionExpiredError, KazooTimeoutError)
-
-
-def insisted(ask: Callable[[], T], *errors: type[Exception]) -> T:
-    """Return an answer, asked for again after these errors."""
-    for _ in range(TRIES_MAX):
-        with contextlib.suppress(*errors):
-            return ask()
-    return ask()
-
-
-def say(event: str, **facts: object) -> None:
-    """Print one line."""
-    print(json.dumps({"event": event, **facts}), flush=True)
+    return retry(ask, ConnectionLoss, SessionExpiredError, KazooTimeoutError, limit_s=OUTAGE_S_MAX)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What happens to a soak: faults of all kinds, each over when its function returns."""
+"""The faults of a soak, one function each; the fault is over when its function returns."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.faults.processes.counted_flights import CountedFlights
 from tests.faults.processes.flights_process import SESSION_TIMEOUT_S
-from tests.faults.processes.killing import Campaign, Child
+from tests.harness.processes import Child
 from tests.harness.servers.ensemble import ZooKeeperEnsemble
 from tests.harness.servers.postgresql import PostgresServer
 
@@ -18,7 +19,7 @@ SHORT_S = 0.5
 
 @dataclass(slots=True)
 class Scene:
-    """What there is to break.
+    """Everything that a fault can break.
 
     Attributes:
         ensemble: ZooKeeper.
@@ -29,7 +30,7 @@ class Scene:
 
     ensemble: ZooKeeperEnsemble
     server: PostgresServer | None
-    counting: Campaign
+    counting: CountedFlights
     child: Child
 
     def start(self) -> None:
@@ -57,7 +58,7 @@ def freeze_the_driver_beyond_its_session(scene: Scene) -> None:
 
 
 def freeze_the_driver_until_another_leads(scene: Scene) -> None:
-    """It wakes up deposed, or leads once more if the other is slow; one of them goes to the end."""
+    """The frozen one wakes up deposed, or leads again if the other is slow; one finishes."""
     frozen = scene.child
     frozen.signal(signal.SIGSTOP)
     try:
@@ -68,7 +69,7 @@ def freeze_the_driver_until_another_leads(scene: Scene) -> None:
     if frozen.end_with(0, 3) == 0:
         scene.child.end_with(0, 3)
         scene.child, frozen = frozen, scene.child
-    errors = {said["kind"] for said in frozen.said if said["event"] == "error"}
+    errors = {said["kind"] for said in frozen.events("error")}
     assert errors <= {"FencedError"}, errors
 
 
@@ -146,7 +147,7 @@ EVERYWHERE: tuple[Callable[[Scene], None], ...] = (
     wipe_a_follower_of_zookeeper,
 )
 NOT_WITH_SQLITE: tuple[Callable[[Scene], None], ...] = (freeze_the_driver_until_another_leads,)
-"""Who is frozen in a transaction keeps the lock of the file: nobody else can start then."""
+"""A process that is frozen within a transaction keeps the lock of the file, so none can start."""
 OF_A_DATABASE: tuple[Callable[[Scene], None], ...] = (
     kill_the_database,
     stop_the_database,

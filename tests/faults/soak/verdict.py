@@ -1,4 +1,4 @@
-"""What came of a soak, and whether it holds more and more."""
+"""Judge a soak: whether a promise was broken, and whether a process holds more and more."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from tests.harness.report_page import table
+
 WARM_UP = 3
-"""So many times the flights are counted before what is held is compared."""
+"""The flights are counted so many times before the comparison begins."""
 GROWTH_MAX = 1.1
 FILES_MORE_MAX = 5
 ZNODES_MAX = 40
@@ -17,7 +19,7 @@ ZNODES_MAX = 40
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the resident process held after it had counted all flights once more."""
+    """The memory, files, threads and znodes of the resident process after one more count."""
 
     memory_kib: int
     files: int
@@ -25,10 +27,14 @@ class Held:
     znodes: int
     right: bool
 
+    def cells(self) -> tuple[object, ...]:
+        """Return its cells of the table."""
+        return f"{self.memory_kib / 1024:.0f}", self.files, self.threads, self.znodes
+
 
 @dataclass(slots=True)
 class Soak:
-    """What came of it.
+    """The results of a soak.
 
     Attributes:
         minutes: How long it ran.
@@ -36,7 +42,7 @@ class Soak:
         rounds: How often the flights were counted by drivers that met faults, by store.
         samples: How often an outside reader read their states.
         faults: How often each fault happened.
-        wrong: What was not right, and in which round.
+        wrong: The broken promises, with their rounds.
         held: What the resident process held, in order.
         znodes: Those of each round at its end.
     """
@@ -51,7 +57,7 @@ class Soak:
     znodes: list[int] = field(default_factory=list)
 
     def verdict(self) -> list[str]:
-        """Return what is not as it should be."""
+        """Return everything that is wrong."""
         found = list(self.wrong)
         found += [f"time {at} of the resident" for at, h in enumerate(self.held) if not h.right]
         warm = self.held[WARM_UP:]
@@ -85,16 +91,11 @@ class Soak:
         yield f"* {self.faults.total()} faults"
         yield f"* one process counted all flights {len(self.held)} times beside that"
         yield ""
-        yield "| fault | times |"
-        yield "|---|---|"
-        yield from (f"| {n.replace('_', ' ')} | {c} |" for n, c in sorted(self.faults.items()))
+        faults = sorted(self.faults.items())
+        yield from table(("fault", "times"), ((n.replace("_", " "), count) for n, count in faults))
         yield ""
-        yield "| after so many times | memory, MiB | open files | threads | znodes |"
-        yield "|---|---|---|---|---|"
-        for at in _some(self.held):
-            held = self.held[at]
-            numbers = (at + 1, f"{held.memory_kib / 1024:.0f}", held.files, held.threads)
-            yield f"| {' | '.join(map(str, numbers))} | {held.znodes} |"
+        columns = ("after so many times", "memory, MiB", "open files", "threads", "znodes")
+        yield from table(columns, ((at + 1, *self.held[at].cells()) for at in _some(self.held)))
 
 
 def _some(held: Sequence[Held]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Certificates of the tests' own: an authority, and what it signs for servers and clients."""
+"""Certificates for the tests: an authority, and certificates of servers and clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Certificate:
 
 
 class Authority:
-    """An authority that nobody trusts but who is given its file.
+    """An authority that only those trust who are given its file.
 
     Args:
         folder: Where the files are put.

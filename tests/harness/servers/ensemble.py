@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from tests.harness.polling import wait_until
 from tests.harness.servers.private import free_port
-from tests.harness.servers.zookeeper import STARTED_S_MAX, ZooKeeperProcess
+from tests.harness.servers.zookeeper import ZooKeeperProcess
 
 SERVERS = 3
 
@@ -67,7 +67,7 @@ class ZooKeeperEnsemble:
         return self._first("follower")
 
     def heal(self) -> None:
-        """Wake and start whoever is not there, and wait until all serve."""
+        """Wake frozen servers, start those that are down, and wait until all serve."""
         for member in self.members:
             member.thaw()
             if not member.runs:
@@ -93,10 +93,11 @@ class ZooKeeperEnsemble:
             member.__exit__(kind, error, traceback)
 
     def _first(self, mode: str) -> Member:
-        deadline = time.monotonic() + STARTED_S_MAX
-        while time.monotonic() < deadline:
-            for member in self.members:
-                if member.mode == mode:
-                    return member
-            time.sleep(0.05)
-        raise RuntimeError(f"there is no {mode}: {[member.mode for member in self.members]}")
+        def found() -> Member | None:
+            return next((member for member in self.members if member.mode == mode), None)
+
+        member = wait_until(
+            found, lambda: f"one is a {mode}; got {[each.mode for each in self.members]}"
+        )
+        assert member is not None
+        return member

@@ -1,4 +1,4 @@
-"""A disk that keeps what was flushed and nothing else, for what a power cut would leave."""
+"""A disk that keeps only flushed data, to see what a power cut would leave."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ForgetfulDisk:
         monkeypatch.setattr(os, "fsync", self._flush)
 
     def cut_the_power(self) -> None:
-        """Leave what was flushed."""
+        """Leave only flushed data."""
         number = self._folder.stat().st_ino
         for path in self._folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()

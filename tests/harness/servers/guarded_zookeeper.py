@@ -7,7 +7,7 @@ from tests.harness.servers.private import free_port
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 
 USERS = {"owner": "word-of-the-owner", "other": "word-of-the-other"}
-"""Who may log in by SASL, with passwords."""
+"""The users who may log in by SASL, with their passwords."""
 
 _JAAS = """Server {{
   org.apache.zookeeper.server.auth.DigestLoginModule required

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import tempfile
-import time
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.harness.servers.private import PrivateServer, free_port, installed
+from tests.harness.servers.private import ServerProcess, free_port, installed
 from tests.harness.servers.zookeeper import find_java
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 _POM = Path(__file__).parents[3] / "docker" / "kafka" / "pom.xml"
-_STARTED_S_MAX = 120.0
 _JVM = (
     "-Xmx512m",
     "-XX:+UseSerialGC",
@@ -64,7 +61,7 @@ def jars() -> Path | None:
     return folder if folder.is_dir() else None
 
 
-class KafkaBroker(PrivateServer):
+class KafkaBroker(ServerProcess):
     """A broker with a folder of its own; a context manager that starts and stops it.
 
     Attributes:
@@ -83,7 +80,6 @@ class KafkaBroker(PrivateServer):
         self.port = free_port()
         self.servers = f"127.0.0.1:{self.port}"
         self.sasl_servers = f"127.0.0.1:{free_port()}"
-        self._process: subprocess.Popen[bytes] | None = None
         controller = f"127.0.0.1:{free_port()}"
         advertised = f"PLAINTEXT://{self.servers},SASL://{self.sasl_servers}"
         settings = _SETTINGS | {
@@ -101,32 +97,9 @@ class KafkaBroker(PrivateServer):
 
     def start(self) -> None:
         """Start the broker and wait until it answers."""
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self._java, "kafka.Kafka", str(self.folder / "settings")],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        end = time.monotonic() + _STARTED_S_MAX
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > end:
-                text = (self.folder / "log").read_text(errors="replace")[-2000:]
-                raise RuntimeError(f"Kafka did not start: {text}")
-
-    def kill(self) -> None:
-        """Kill the broker (SIGKILL), as a crash does; what it has acknowledged is on disk."""
-        if self._process is not None:
-            self.signal(signal.SIGCONT)
-            self._process.kill()
-            self._process.wait(timeout=30)
-            self._process = None
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the broker, e.g. SIGSTOP and SIGCONT."""
-        assert self._process is not None
-        self._process.send_signal(number)
+        command = [*self._java, "kafka.Kafka", str(self.folder / "settings")]
+        self._process = self._open(command, cwd=self.folder)
+        self._wait_until_it_answers(self._process, self._answers)
 
     def end(self) -> None:
         """End the broker, however it stands."""

@@ -1,4 +1,4 @@
-"""Three ZooKeeper servers of which one can be made to lag: it serves clients what is old."""
+"""Three ZooKeeper servers of which one can be made to lag, so that it serves old data."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LaggingEnsemble(ZooKeeperEnsemble):
 
 
 class HeldNetwork:
-    """Forwards what a server says to its leader, and what the leader says unless it is held.
+    """Forwards messages between a server and its leader; those of the leader can be held.
 
     Attributes:
         port: Where the server finds its leader.
@@ -75,7 +75,7 @@ class HeldNetwork:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def hold(self, marker: bytes) -> None:
-        """Keep what the leader says, until the server says *marker*."""
+        """Hold the messages of the leader until the server says *marker*."""
         self._marker = marker
         self._open.clear()
 

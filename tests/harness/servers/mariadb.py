@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from tests.harness.servers.private import PrivateServer, account, free_port
+from tests.harness.servers.private import ServerProcess, account, free_port
 
 # MariaDB refuses to run as root; these accounts exist where its package is installed, or always.
 _ACCOUNTS = ("mysql", "nobody")
 # Debian keeps the servers where only root looks for programs.
 _FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
-_STARTED_S_MAX = 120.0
 _SETTINGS = {
     "bind-address": "127.0.0.1",
     "skip-name-resolve": "1",
@@ -34,7 +31,7 @@ def find_program(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS]))
 
 
-class MariaServer(PrivateServer):
+class MariaServer(ServerProcess):
     """A server with a data folder of its own; a context manager that starts and stops it.
 
     Durable as in production (each commit is flushed to disk), so that what a test kills and reads
@@ -53,7 +50,6 @@ class MariaServer(PrivateServer):
             raise FileNotFoundError("no mariadbd found; install MariaDB or run make services")
         self._server = server
         self._settings = _SETTINGS | (settings or {})
-        self._process: subprocess.Popen[bytes] | None = None
         self._account = account(_ACCOUNTS, "MariaDB")
         self.folder = Path(tempfile.mkdtemp(prefix="txtopo-mariadb-"))
         self.port = free_port()
@@ -78,9 +74,8 @@ class MariaServer(PrivateServer):
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
-        data, log = self.folder / "data", self.folder / "log"
         options = self._settings | {
-            "datadir": str(data),
+            "datadir": str(self.folder / "data"),
             "port": str(self.port),
             "socket": str(self.folder / "socket"),
             "pid-file": str(self.folder / "pid"),
@@ -88,35 +83,9 @@ class MariaServer(PrivateServer):
             "tmpdir": str(self.folder),
             "init-file": str(self.folder / "users.sql"),
         }
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [self._server, "--no-defaults", *(f"--{n}={v}" for n, v in options.items())],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                **self._as_account(),
-            )
-        deadline = time.monotonic() + _STARTED_S_MAX
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"MariaDB did not start: {log.read_text(errors='replace')}")
-            time.sleep(0.05)
-
-    def stop(self) -> None:
-        """Kill the server: a crash, as a power cut is."""
-        if self._process is not None:
-            self.signal(signal.SIGKILL)
-            self._process.wait(timeout=30)
-            self._process = None
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the server, e.g. SIGSTOP and SIGCONT."""
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def end(self) -> None:
-        """End the server, however it stands."""
-        self.stop()
+        command = [self._server, "--no-defaults", *(f"--{n}={v}" for n, v in options.items())]
+        self._process = self._open(command, **self._as_account())
+        self._wait_until_it_answers(self._process, self._answers)
 
     def _initialise(self, install: str) -> None:
         users = self.folder / "users.sql"
@@ -150,7 +119,7 @@ class MariaServer(PrivateServer):
         return {"user": ids.pw_uid, "group": ids.pw_gid, "extra_groups": []}
 
     def _answers(self) -> bool:
-        """Whether the server greets; it listens a little before that."""
+        """Return whether the server sends its greeting; it listens a little before that."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
                 return len(connection.recv(5)) == 5

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import tempfile
-import time
 import uuid
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlencode
 
-from tests.harness.servers.private import PrivateServer, free_port, installed
+from tests.harness.servers.private import ServerProcess, free_port, installed
 
 _REQUIREMENTS = Path(__file__).parents[3] / "docker" / "object-store" / "requirements.txt"
-_STARTED_S_MAX = 120.0
 _BUCKET = "states"
 # For a conditional put, Moto looks for the object and then makes it, and does so in a thread for
 # each request: now and then two puts at once both succeed. S3 lets one of them, so requests are
@@ -44,7 +40,7 @@ def find_python() -> Path | None:
     return folder / "bin" / "python" if (folder / ".ready").exists() else None
 
 
-class ObjectStore(PrivateServer):
+class ObjectStore(ServerProcess):
     """A server that keeps objects in its memory; a context manager that starts and stops it.
 
     Puts are conditional (``If-None-Match``), which Delta's commits rely on. Anybody may come in.
@@ -75,27 +71,8 @@ class ObjectStore(PrivateServer):
 
     def start(self) -> None:
         """Start the server, wait until it answers and make a bucket."""
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [self._python, "-c", _SERVER, str(self.port)],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        deadline_s = time.monotonic() + _STARTED_S_MAX
-        while (answer := self._put_bucket()) != 200:
-            if self._process.poll() is not None or time.monotonic() > deadline_s:
-                said = (self.folder / "log").read_text(errors="replace")[-2000:]
-                self.end()
-                shutil.rmtree(self.folder)
-                raise RuntimeError(f"the object store does not answer ({answer}): {said}")
-            time.sleep(0.1)
-
-    def end(self) -> None:
-        """End the server."""
-        self._process.kill()
-        self._process.wait()
+        self._process = self._open([self._python, "-c", _SERVER, str(self.port)], cwd=self.folder)
+        self._wait_until_it_answers(self._process, lambda: self._put_bucket() == 200)
 
     def _put_bucket(self) -> int | None:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=10.0)

@@ -8,16 +8,15 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.private import PrivateServer, account, free_port
 
 # PostgreSQL refuses to run as root; these accounts exist where its package is installed, or always.
 _ACCOUNTS = ("postgres", "nobody")
-_STARTED_S_MAX = _ENDED_S_MAX = 120.0
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "max_connections": "50",
@@ -87,14 +86,14 @@ class PostgresServer(PrivateServer):
     def start(self) -> None:
         """Start the server and wait until it answers."""
         self._run(
-            *("pg_ctl", "-D", str(self.folder / "data"), "-w", "-t", f"{_STARTED_S_MAX:.0f}"),
+            *("pg_ctl", "-D", str(self.folder / "data"), "-w", "-t", f"{LIMIT_S:.0f}"),
             *("-l", str(self.folder / "log"), "start"),
         )
 
     def stop(self, mode: str = "immediate") -> None:
         """Stop the server; ``immediate`` is a crash of the server, as a power cut is."""
         self._run(
-            *("pg_ctl", "-D", str(self.folder / "data"), "-w", "-t", f"{_ENDED_S_MAX:.0f}"),
+            *("pg_ctl", "-D", str(self.folder / "data"), "-w", "-t", f"{LIMIT_S:.0f}"),
             *("-m", mode, "stop"),
         )
 
@@ -114,11 +113,10 @@ class PostgresServer(PrivateServer):
         for each in processes:
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
-        deadline = time.monotonic() + _ENDED_S_MAX
-        while any(Path(f"/proc/{each}").exists() for each in processes):
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"of the processes {processes} some do not end")
-            time.sleep(0.01)
+        wait_until(
+            lambda: not any(Path(f"/proc/{each}").exists() for each in processes),
+            f"the processes {processes} have ended",
+        )
 
     def _processes(self) -> list[int]:
         postmaster = int((self.folder / "data" / "postmaster.pid").read_text().split()[0])

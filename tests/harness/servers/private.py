@@ -1,4 +1,4 @@
-"""What servers of the tests' own have in common."""
+"""The base classes of private servers: start one in a temporary folder, wait for it, end it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import os
 import pwd
 import shutil
 import socket
+import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from signal import SIGCONT, SIGKILL, Signals
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from tests.harness.polling import LIMIT_S, wait_until
 
 
 class PrivateServer(ABC):
     """A server in a temporary folder; a context manager that starts it and leaves nothing behind.
 
     Attributes:
-        folder: Everything that it keeps.
+        folder: The folder of its data, settings and log.
     """
 
     folder: Path
@@ -43,6 +47,68 @@ class PrivateServer(ABC):
     ) -> None:
         self.end()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def log(self) -> str:
+        """The end of what the server has written to its log."""
+        return (self.folder / "log").read_text(errors="replace")[-2000:]
+
+    def _open(self, command: Sequence[str | Path], **settings: Any) -> subprocess.Popen[bytes]:
+        """Start a process that writes to the log; *settings* are those of ``Popen``."""
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **settings
+            )
+
+    def _wait_until_it_answers(
+        self, process: subprocess.Popen[bytes], answers: Callable[[], object]
+    ) -> None:
+        """Wait until *answers* returns something true.
+
+        Raises:
+            RuntimeError: If *process* ends, or the server never answers.
+        """
+
+        def has_started() -> bool:
+            assert process.poll() is None, f"it ended with status {process.returncode}"
+            return bool(answers())
+
+        try:
+            wait_until(has_started, "it answers", pause_s=0.05)
+        except AssertionError as error:
+            text = f"{type(self).__name__} did not start: {error}; {self.log}"
+            raise RuntimeError(text) from error
+
+
+class ServerProcess(PrivateServer):
+    """A server that is one process."""
+
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def signal(self, number: Signals) -> None:
+        """Send a signal to the server, e.g. SIGSTOP and SIGCONT; nothing if it does not run."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill the server (SIGKILL), as a crash does; what it has flushed is on disk."""
+        self._end(SIGKILL)
+
+    def end(self) -> None:
+        """End the server, however it stands."""
+        self.kill()
+
+    def _end(self, number: Signals) -> None:
+        if self._process is not None:
+            self.signal(SIGCONT)  # it may be frozen
+            self.signal(number)
+            self._process.wait(LIMIT_S)
+            self._process = None
 
 
 def installed(name: str) -> Path:

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 # Debian's wrapper on PATH changes to the account of its service; this is the program itself.
 _PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-_STARTED_S_MAX = 120.0
 
 
 def find_server() -> str | None:
@@ -76,7 +74,7 @@ class RabbitServer(PrivateServer):
         """Start the server and wait until it answers."""
         self._spawn(["epmd", "-port", str(self._mapper_port), "-address", "127.0.0.1"])
         self._spawn([self._program])
-        self._wait()
+        self._wait_until_it_answers(self._processes[-1], self._answers)
 
     def kill(self) -> None:
         """Kill the server (SIGKILL), as a crash does."""
@@ -109,32 +107,22 @@ class RabbitServer(PrivateServer):
             "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/plugins",
         }
         user = self._user
-        with (self.folder / "log").open("ab") as log:
-            self._processes.append(
-                subprocess.Popen(
-                    command,
-                    cwd=self.folder,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    user=None if user is None else user.pw_uid,
-                    group=None if user is None else user.pw_gid,
-                    extra_groups=None if user is None else [],
-                )
-            )
+        process = self._open(
+            command,
+            cwd=self.folder,
+            env=environment,
+            start_new_session=True,
+            user=None if user is None else user.pw_uid,
+            group=None if user is None else user.pw_gid,
+            extra_groups=None if user is None else [],
+        )
+        self._processes.append(process)
 
-    def _wait(self) -> None:
+    def _answers(self) -> bool:
         from pika.exceptions import AMQPError
 
-        end = time.monotonic() + _STARTED_S_MAX
-        while True:
-            try:
-                self.connect().close()
-                return
-            except (AMQPError, OSError) as error:
-                if self._processes[-1].poll() is not None or time.monotonic() > end:
-                    log = (self.folder / "log").read_text(errors="replace")[-2000:]
-                    raise RuntimeError(f"rabbitmq-server does not answer: {log}") from error
-                time.sleep(0.1)
+        try:
+            self.connect().close()
+        except (AMQPError, OSError):
+            return False
+        return True

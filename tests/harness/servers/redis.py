@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import tempfile
-import time
 from pathlib import Path
 
-from tests.harness.servers.private import PrivateServer, free_port
+from tests.harness.servers.private import ServerProcess, free_port
 
 # Debian's package redis-tools has the server under this name, without a service that starts it.
 _PROGRAMS = ("redis-server", "redis-check-rdb")
-_STARTED_S_MAX = 120.0
 _SETTINGS = {
     "bind": "127.0.0.1",
     "appendonly": "yes",
@@ -27,7 +24,7 @@ def find_server() -> str | None:
     return next((path for name in _PROGRAMS if (path := shutil.which(name))), None)
 
 
-class RedisServer(PrivateServer):
+class RedisServer(ServerProcess):
     """A server with a folder of its own; a context manager that starts and stops it.
 
     Durable as in production (each write is flushed to disk), so that what a test kills and reads
@@ -49,7 +46,6 @@ class RedisServer(PrivateServer):
         self._program = self.folder / "redis-server"
         self._program.symlink_to(found)
         self._settings = _SETTINGS | {name.replace("_", "-"): v for name, v in settings.items()}
-        self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
 
     def url(self, scheme: str = "redis", database: int = 0, port: int | None = None) -> str:
@@ -57,7 +53,7 @@ class RedisServer(PrivateServer):
         return f"{scheme}://:{self.password}@127.0.0.1:{port or self.port}/{database}"
 
     def empty(self, database: int = 0) -> str:
-        """Remove what a database holds, and return its URL."""
+        """Empty a database, and return its URL."""
         from redis import Redis
 
         url = self.url(database=database)
@@ -74,43 +70,16 @@ class RedisServer(PrivateServer):
         # A word on its command line could be read by every user of this machine.
         secret = self.folder / "redis.conf"
         secret.write_text(f"requirepass {self.password}\n")
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    str(self._program),
-                    str(secret),
-                    *(w for n, v in settings.items() for w in (f"--{n}", v)),
-                ],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        self._wait()
+        options = (word for name, value in settings.items() for word in (f"--{name}", value))
+        self._process = self._open([self._program, secret, *options], cwd=self.folder)
+        self._wait_until_it_answers(self._process, self._answers)
 
-    def kill(self) -> None:
-        """Kill the server (SIGKILL), as a crash does."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-
-    def end(self) -> None:
-        """End the server, however it stands."""
-        self.kill()
-
-    def _wait(self) -> None:
+    def _answers(self) -> bool:
         from redis import Redis
         from redis.exceptions import ConnectionError as RedisConnectionError
 
-        assert self._process is not None
-        end = time.monotonic() + _STARTED_S_MAX
         with Redis.from_url(self.url()) as client:
-            while True:
-                try:
-                    client.ping()
-                    return
-                except RedisConnectionError as error:
-                    if self._process.poll() is not None or time.monotonic() > end:
-                        log = (self.folder / "log").read_text(errors="replace")[-2000:]
-                        raise RuntimeError(f"redis-server does not answer: {log}") from error
-                    time.sleep(0.02)
+            try:
+                return bool(client.ping())
+            except RedisConnectionError:
+                return False

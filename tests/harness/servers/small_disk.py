@@ -1,4 +1,4 @@
-"""A small file system of its own, which a test fills up; needs root on Linux."""
+"""A small file system that a test fills up; needs root on Linux."""
 
 from __future__ import annotations
 

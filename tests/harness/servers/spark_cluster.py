@@ -10,13 +10,12 @@ import os
 import re
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.private import PrivateServer
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
-_STARTED_S_MAX = 120.0
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _SMALL = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -58,7 +57,7 @@ class SparkCluster(PrivateServer):
             process.terminate()
         for process in self._processes:
             try:
-                process.wait(_STARTED_S_MAX)
+                process.wait(LIMIT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -68,26 +67,20 @@ class SparkCluster(PrivateServer):
 
         home = Path(pyspark.__file__).parent
         java = ("java", *_SMALL, "-cp", f"{home}/conf:{home}/jars/*")
-        with (self.folder / "log").open("ab") as log:
-            process = subprocess.Popen(
-                [*java, program, "--webui-port", "0", *arguments],
-                env={**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": "2.13"},
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        process = self._open(
+            [*java, program, "--webui-port", "0", *arguments],
+            env={**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": "2.13"},
+            cwd=self.folder,
+        )
         self._processes.append(process)
         return process
 
     def _said(self, pattern: str) -> str:
         """Wait until the log says it, and return its last group, or all of it."""
-        deadline = time.monotonic() + _STARTED_S_MAX
-        while time.monotonic() < deadline:
-            log = (self.folder / "log").read_text(errors="replace")
-            if found := re.search(pattern, log):
-                return found[found.re.groups]
-            time.sleep(0.1)
-        raise RuntimeError(
-            f"the Spark cluster did not start in {_STARTED_S_MAX:g} s: {log[-2000:]}"
+        log = self.folder / "log"
+        found = wait_until(
+            lambda: re.search(pattern, log.read_text(errors="replace")),
+            lambda: f"the log has {pattern!r}; it ends with {self.log}",
         )
+        assert found is not None
+        return found[found.re.groups]

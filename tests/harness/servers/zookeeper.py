@@ -6,19 +6,14 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import tempfile
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.harness.servers.private import PrivateServer, free_port
+from tests.harness.servers.private import ServerProcess, free_port
 
-STARTED_S_MAX = 120.0
-ENDED_S_MAX = 120.0
 LONG_SESSION_S = 60.0
-"""What a test asks for in which no session is to expire, whoever gets no time of the machine: the
-longest that the server grants."""
+"""The longest session that the server grants, for tests in which no session may expire."""
 
 _JARS = (
     "commons-io",
@@ -40,7 +35,7 @@ _JVM = (
 )
 
 
-class ZooKeeperProcess(PrivateServer):
+class ZooKeeperProcess(ServerProcess):
     """A standalone server on a free loopback port; a context manager that starts and stops it.
 
     Attributes:
@@ -54,7 +49,6 @@ class ZooKeeperProcess(PrivateServer):
         self.folder = Path(tempfile.mkdtemp(prefix="txtopo-zookeeper-"))
         self.port = free_port()
         self.hosts = f"127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[bytes] | None = None
         (self.folder / "zoo.cfg").write_text(
             f"dataDir={self.folder / 'data'}\nclientPort={self.port}\n"
             f"clientPortAddress=127.0.0.1\ntickTime={tick_ms}\nmaxClientCnxns=200\n"
@@ -69,14 +63,7 @@ class ZooKeeperProcess(PrivateServer):
     def launch(self) -> None:
         """Start the server, and do not wait."""
         java = [find_java(), *self.options, "-cp", _class_path()]
-        command = [*java, self.main, str(self.folder / "zoo.cfg")]
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        self._process = self._open([*java, self.main, str(self.folder / "zoo.cfg")])
 
     def wait(self) -> None:
         """Wait until it serves.
@@ -85,20 +72,11 @@ class ZooKeeperProcess(PrivateServer):
             RuntimeError: It ended, or does not serve.
         """
         assert self._process is not None
-        deadline = time.monotonic() + STARTED_S_MAX
-        while not self.mode:
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"ZooKeeper did not start: {(self.folder / 'log').read_text()}")
-            time.sleep(0.05)
-
-    @property
-    def runs(self) -> bool:
-        """Whether its process is there."""
-        return self._process is not None and self._process.poll() is None
+        self._wait_until_it_answers(self._process, lambda: self.mode)
 
     @property
     def mode(self) -> str:
-        """What it says it is: standalone, leader or follower; nothing while it does not serve."""
+        """Its role: ``standalone``, ``leader`` or ``follower``; empty while it does not serve."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
                 connection.sendall(b"srvr")
@@ -115,32 +93,13 @@ class ZooKeeperProcess(PrivateServer):
         """Stop the server in order."""
         self._end(signal.SIGTERM)
 
-    def kill(self) -> None:
-        """Kill the server; what it has acknowledged is on disk."""
-        self._end(signal.SIGKILL)
-
     def freeze(self) -> None:
         """Stop the server's time, as a pause of its machine does."""
-        self._signal(signal.SIGSTOP)
+        self.signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Let it go on."""
-        self._signal(signal.SIGCONT)
-
-    def end(self) -> None:
-        """End the server, however it stands."""
-        self.kill()
-
-    def _end(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            self._signal(signal.SIGCONT)
-            self._signal(number)
-            self._process.wait(timeout=ENDED_S_MAX)
-            self._process = None
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
+        self.signal(signal.SIGCONT)
 
 
 def find_java() -> str:

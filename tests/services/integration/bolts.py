@@ -1,4 +1,4 @@
-"""Bolts of the tests' topologies; in a module, so that Spark's workers can import them."""
+"""Bolts of the integration tests, in a module that Spark's workers can import."""
 
 from __future__ import annotations
 

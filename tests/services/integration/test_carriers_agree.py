@@ -1,4 +1,4 @@
-"""Every topology leaves the same in its states, on every carrier and with all settings."""
+"""Every topology leaves equal states on every carrier and with all settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-from tests.services.integration.running import LOCAL, Contents, Place, on, run_to_end
+from tests.harness.runs import LOCAL, Contents, Storage, on, run_to_end
 from tests.services.integration.topologies import ZOO, Story
 from txtopo import Config
 from txtopo.config import Carrier
@@ -43,27 +43,29 @@ def kinds(story: Story) -> list[StateKind]:
     return ["opaque"] if story.opaque else ["opaque", "transactional"]
 
 
-def contents(story: Story, place: Place, settings: Settings, config: Config = LOCAL) -> Contents:
+def contents(
+    story: Story, storage: Storage, settings: Settings, config: Config = LOCAL
+) -> Contents:
     """Run a topology and return what its states hold."""
     parallelism, slots, run, pending = settings
     config = replace(config, slots=slots, run_txids_max=run, max_spout_pending=pending)
-    changes = run_to_end(story.build(place, parallelism), place, config)
+    changes = run_to_end(story.build(storage, parallelism), storage, config)
     assert changes.committed == list(range(1, len(changes.committed) + 1))
     assert not changes.failures
-    return {table: place.read(table) for table in story.fold(parallelism)}
+    return {table: storage.read(table) for table in story.fold(parallelism)}
 
 
 @each_story
 def test_a_topology_leaves_what_plain_python_computes(story: Story) -> None:
     for settings in SOME:
-        assert contents(story, Place.in_memory(), settings) == story.fold(settings[0]), settings
+        assert contents(story, Storage.in_memory(), settings) == story.fold(settings[0]), settings
 
 
 @pytest.mark.slow
 @each_story
 def test_no_setting_changes_what_is_committed(story: Story) -> None:
     for settings, kind in product(EVERY, kinds(story)):
-        found = contents(story, Place.in_memory(kind), settings)
+        found = contents(story, Storage.in_memory(kind), settings)
         assert found == story.fold(settings[0]), (settings, kind)
 
 
@@ -73,11 +75,11 @@ def test_a_topology_leaves_the_same_on_every_carrier(
 ) -> None:
     for at, settings in enumerate(PAIRS):
         kind = kinds(story)[at % len(kinds(story))]
-        found = contents(story, Place.in_memory(kind), settings)
+        found = contents(story, Storage.in_memory(kind), settings)
         assert found == story.fold(settings[0]), (settings, kind)
     for carrier, settings in ON_SPARK:
         kind = kinds(story)[0 if carrier == "dataframe" else -1]
         folder = tmp_path / f"{carrier}-{settings[0]}"
         folder.mkdir()
-        found = contents(story, Place.in_sqlite(folder, kind), settings, on(carrier))
+        found = contents(story, Storage.in_sqlite(folder, kind), settings, on(carrier))
         assert found == story.fold(settings[0]), (carrier, settings, kind)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.harness.runs import LOCAL, Storage, on, run_to_end
 from tests.services.integration.bolts import WORDS, Gathering, SumByKey, plus
-from tests.services.integration.running import LOCAL, Place, on, run_to_end
 from tests.services.integration.topologies import DATA, ROWS, TAKE, storms_page, sums
 from tests.services.integration.trouble import NUMBERS
 from txtopo import (
@@ -58,23 +58,23 @@ class EachWritesTotal(SumByKey):
             state.update("total", plus(len(self.tuples)))
 
 
-def keyed(place: Place, committer: SumByKey) -> Topology:
+def keyed(storage: Storage, committer: SumByKey) -> Topology:
     """Return a topology whose committer has three tasks."""
     spout = MemoryTransactionalSpout(DATA, WORDS, TAKE)
     builder = TransactionalTopologyBuilder("committers", "spout", spout, 2)
     bolt = builder.set_bolt("sums", committer, 3).fields_grouping("spout", "word")
-    bolt.with_state("sums", place.state("sums"))
+    bolt.with_state("sums", storage.state("sums"))
     return builder.build_topology()
 
 
 @pytest.mark.parametrize("kind", ["opaque", "transactional"])
 def test_tasks_that_write_different_keys_are_exact_when_replayed(kind: StateKind) -> None:
-    place = Place.in_memory(kind)
+    storage = Storage.in_memory(kind)
 
-    changes = run_to_end(keyed(place, FlakySum()), place, replace(LOCAL, max_spout_pending=1))
+    changes = run_to_end(keyed(storage, FlakySum()), storage, replace(LOCAL, max_spout_pending=1))
 
     assert [each.attempt.txid for each in changes.failures] == [2, 4]
-    assert place.read("sums") == sums(ROWS)
+    assert storage.read("sums") == sums(ROWS)
 
 
 @pytest.mark.parametrize("kind", ["opaque", "transactional"])
@@ -82,47 +82,47 @@ def test_tasks_that_write_different_keys_are_exact_when_replayed(kind: StateKind
 def test_tasks_that_write_different_keys_are_exact_on_spark(
     spark: SparkSession, carrier: Carrier, kind: StateKind, tmp_path: Path
 ) -> None:
-    place = Place.in_sqlite(tmp_path, kind)
+    storage = Storage.in_sqlite(tmp_path, kind)
 
-    changes = run_to_end(keyed(place, FlakySum()), place, on(carrier), spark)
+    changes = run_to_end(keyed(storage, FlakySum()), storage, on(carrier), spark)
 
     assert 2 in [each.attempt.txid for each in changes.failures]
-    assert place.read("sums") == sums(ROWS)
+    assert storage.read("sums") == sums(ROWS)
 
 
 def test_a_key_that_two_tasks_write_ends_the_run() -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
 
     with pytest.raises(
         ConflictingWritesError, match="two tasks of bolt 'sums' wrote key"
     ) as caught:
-        run_to_end(keyed(place, EachWritesTotal()), place)
+        run_to_end(keyed(storage, EachWritesTotal()), storage)
 
     assert "total" in str(caught.value)
-    assert place.read("sums") == {}
-    assert place.ledger("sums").txid == 0
+    assert storage.read("sums") == {}
+    assert storage.ledger("sums").txid == 0
 
 
 @on_spark
 def test_a_key_that_two_tasks_write_ends_the_run_on_spark(
     spark: SparkSession, carrier: Carrier, tmp_path: Path
 ) -> None:
-    place = Place.in_sqlite(tmp_path)
+    storage = Storage.in_sqlite(tmp_path)
 
     with pytest.raises(ConflictingWritesError):
-        run_to_end(keyed(place, EachWritesTotal()), place, on(carrier), spark)
+        run_to_end(keyed(storage, EachWritesTotal()), storage, on(carrier), spark)
 
-    assert place.read("sums") == {}
+    assert storage.read("sums") == {}
 
 
 def test_committers_below_a_committer_share_one_commit_phase() -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
 
-    changes = run_to_end(storms_page(place, 2), place)
+    changes = run_to_end(storms_page(storage, 2), storage)
 
     assert changes.committed == [1, 2, 3, 4, 5]
-    assert place.ledger("seen_by_b").writer == place.ledger("seen_by_d").writer
-    assert place.read("seen_by_b")["finished"] == place.read("seen_by_d")["finished"] == 5
+    assert storage.ledger("seen_by_b").writer == storage.ledger("seen_by_d").writer
+    assert storage.read("seen_by_b")["finished"] == storage.read("seen_by_d")["finished"] == 5
 
 
 class Notebook(TransactionalSpout):
@@ -191,12 +191,12 @@ class NoteCommitter(Gathering, Committer):
 def test_an_emitter_commits_before_the_committers_and_is_told_what_is_done(
     tmp_path: Path,
 ) -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     notes = tmp_path / "notes"
     builder = TransactionalTopologyBuilder("notebook", "spout", Notebook(notes), 2)
     builder.set_bolt("commit", NoteCommitter(notes)).global_grouping("spout")
 
-    run_to_end(builder.build_topology(), place, replace(LOCAL, max_spout_pending=1))
+    run_to_end(builder.build_topology(), storage, replace(LOCAL, max_spout_pending=1))
 
     assert notes.read_text().splitlines() == [
         *("commit 1:0", "committer 1:0", "before 2"),
@@ -206,15 +206,15 @@ def test_an_emitter_commits_before_the_committers_and_is_told_what_is_done(
 
 
 def test_too_much_that_waits_in_the_driver_ends_the_run_and_names_the_stream() -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     config = replace(LOCAL, driver_bytes_max=2_000)
     spout = MemoryTransactionalSpout({0: [["x" * 1000, 1]] * 10}, WORDS, 5)
     builder = TransactionalTopologyBuilder("large", "spout", spout)
     builder.set_bolt("sums", SumByKey()).global_grouping("spout").with_state(
-        "sums", place.state("sums")
+        "sums", storage.state("sums")
     )
 
     with pytest.raises(DriverMemoryError, match="stream 'spout/default'") as caught:
-        run_to_end(builder.build_topology(), place, config)
+        run_to_end(builder.build_topology(), storage, config)
 
     assert caught.value.facts["stream"] == "spout/default"

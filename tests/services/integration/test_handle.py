@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import LOCAL, Changes, Storage, running
 from tests.services.integration.bolts import Gathering, plus
-from tests.services.integration.running import LIMIT_S, LOCAL, Changes, Place, running
 from tests.services.integration.trouble import Numbers, Script, fold, held, troubled
 from txtopo import Committer, Topology, TransactionalTopologyBuilder
 from txtopo.errors import PoisonBatchError
@@ -60,13 +61,13 @@ class WaitAndAdd(WaitAtGate, Committer):
 
 
 def waiting(
-    place: Place, gate: str, txid: int, committer_txid: int = 0, attempts: int = 1
+    storage: Storage, gate: str, txid: int, committer_txid: int = 0, attempts: int = 1
 ) -> Topology:
     """Return a topology that waits in the processing phase or in the commit phase of a txid."""
     builder = TransactionalTopologyBuilder("waiting", "spout", Numbers(Script(), 6))
     builder.set_bolt("wait", WaitAtGate(gate, txid, attempts)).shuffle_grouping("spout")
     committer = builder.set_bolt("add", WaitAndAdd(gate, committer_txid)).global_grouping("wait")
-    committer.with_state("totals", place.state("totals"))
+    committer.with_state("totals", storage.state("totals"))
     return builder.build_topology()
 
 
@@ -77,26 +78,26 @@ def total(batches: int) -> dict[str, int]:
 def test_waiting_for_everything_has_a_time_limit(
     gate: Gate, request: pytest.FixtureRequest
 ) -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
 
-    with running(waiting(place, request.node.name, txid=3), place) as run:
+    with running(waiting(storage, request.node.name, txid=3), storage) as run:
         with pytest.raises(TimeoutError, match=r"has not processed all .* in 0.2 s"):
             run.process_all_available(0.2)
         assert run.is_active
         gate.opened.set()
         run.process_all_available(LIMIT_S)
 
-        assert place.read("totals") == total(6)
+        assert storage.read("totals") == total(6)
 
 
 @pytest.mark.row(54)
 def test_a_stop_finishes_the_commit_in_hand_and_drops_the_rest(
     gate: Gate, request: pytest.FixtureRequest
 ) -> None:
-    place = Place.in_memory()
-    topology = waiting(place, request.node.name, txid=0, committer_txid=3)
+    storage = Storage.in_memory()
+    topology = waiting(storage, request.node.name, txid=0, committer_txid=3)
 
-    with running(topology, place) as run:
+    with running(topology, storage) as run:
         assert gate.reached.wait(LIMIT_S)
         with pytest.raises(TimeoutError, match="did not stop"):
             run.stop(0.1)
@@ -105,20 +106,22 @@ def test_a_stop_finishes_the_commit_in_hand_and_drops_the_rest(
 
     assert run.status == "stopped"
     assert run.exception() is None
-    assert place.read("totals") == total(3)
-    with running(topology, place) as again:
+    assert storage.read("totals") == total(3)
+    with running(topology, storage) as again:
         again.process_all_available(LIMIT_S)
-    assert place.read("totals") == total(6)
+    assert storage.read("totals") == total(6)
 
 
 def test_a_deactivated_run_commits_what_is_in_flight_and_plans_nothing(
     gate: Gate, request: pytest.FixtureRequest
 ) -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     config = replace(LOCAL, max_spout_pending=2, run_txids_max=1)
     changes = Changes()
 
-    with running(waiting(place, request.node.name, txid=2), place, config, None, [changes]) as run:
+    with running(
+        waiting(storage, request.node.name, txid=2), storage, config, None, [changes]
+    ) as run:
         assert gate.reached.wait(LIMIT_S)
         run.deactivate()
         gate.opened.set()
@@ -129,14 +132,14 @@ def test_a_deactivated_run_commits_what_is_in_flight_and_plans_nothing(
         run.process_all_available(LIMIT_S)
 
         assert run.status == "running"
-        assert place.read("totals") == total(6)
+        assert storage.read("totals") == total(6)
 
 
 @pytest.mark.row(21)
 def test_a_bolt_that_hangs_is_cancelled_counted_and_replayed(
     gate: Gate, request: pytest.FixtureRequest
 ) -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     config = replace(LOCAL, batch_timeout_s=0.3, run_txids_max=1, attempts_max=50)
     changes = Changes()
 
@@ -147,11 +150,11 @@ def test_a_bolt_that_hangs_is_cancelled_counted_and_replayed(
             if change in late(changes):
                 gate.opened.set()
 
-    topology = waiting(place, request.node.name, txid=3, attempts=50)
-    with running(topology, place, config, None, [changes, Opens()]) as run:
+    topology = waiting(storage, request.node.name, txid=3, attempts=50)
+    with running(topology, storage, config, None, [changes, Opens()]) as run:
         run.process_all_available(LIMIT_S)
 
-        assert place.read("totals") == total(6)
+        assert storage.read("totals") == total(6)
         assert {each.kind for each in late(changes)} == {"counted"}
 
 
@@ -164,23 +167,23 @@ def late(changes: Changes) -> list[BatchFailed]:
 def test_a_batch_that_always_hangs_is_a_poison_batch(
     gate: Gate, request: pytest.FixtureRequest
 ) -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     config = replace(LOCAL, batch_timeout_s=0.2, attempts_max=2)
     builder = TransactionalTopologyBuilder("hangs", "spout", Numbers(Script(), 6))
     hangs = WaitAtGate(request.node.name, txid=3, attempts=99)
     builder.set_bolt("wait", hangs).shuffle_grouping("spout")
     committer = builder.set_bolt("add", WaitAndAdd(request.node.name, 0)).global_grouping("wait")
-    committer.with_state("totals", place.state("totals"))
+    committer.with_state("totals", storage.state("totals"))
 
-    with running(builder.build_topology(), place, config) as run:
+    with running(builder.build_topology(), storage, config) as run:
         with pytest.raises(PoisonBatchError, match="TimeoutError"):
             run.process_all_available(LIMIT_S)
         assert run.status == "failed"
 
 
 def test_a_run_that_has_ended_answers_at_once() -> None:
-    place = Place.in_memory()
-    with running(troubled(place, [], 2), place) as run:
+    storage = Storage.in_memory()
+    with running(troubled(storage, [], 2), storage) as run:
         run.process_all_available(LIMIT_S)
 
     run.process_all_available(LIMIT_S)
@@ -189,4 +192,4 @@ def test_a_run_that_has_ended_answers_at_once() -> None:
     assert not run.is_active
     assert run.last_progress is not None
     assert [progress.txid for progress in run.recent_progress] == [1, 2]
-    assert held(place) == fold(2)
+    assert held(storage) == fold(2)

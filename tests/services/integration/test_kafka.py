@@ -1,4 +1,4 @@
-"""Topologies that read Kafka, from the broker to the state, when data goes while they stand."""
+"""Topologies that read Kafka, whose records are deleted while the topology is stopped."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import Changes, Storage, run_to_end, running
 from tests.harness.servers.kafka import KafkaBroker
-from tests.services.integration.running import LIMIT_S, Changes, Place, run_to_end, running
 from tests.unit.spouts.kafka.logs import Log
 from txtopo import PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.errors import SourceDataLost
@@ -17,29 +18,29 @@ from txtopo.state import Count
 pytestmark = pytest.mark.service("kafka")
 
 
-def counting(spout: Any, place: Place) -> Topology:
+def counting(spout: Any, storage: Storage) -> Topology:
     builder = TransactionalTopologyBuilder("kafka", "words", spout, 2)
-    counts = PersistentAggregate(place.state("counts"), "value", Count())
+    counts = PersistentAggregate(storage.state("counts"), "value", Count())
     builder.set_bolt("counts", counts, 2).fields_grouping("words", "value")
     return builder.build_topology()
 
 
 def progress(changes: Changes) -> list[Progress]:
-    return [each.progress for each in changes.all if isinstance(each, BatchCommitted)]
+    return [change.progress for change in changes.of(BatchCommitted)]
 
 
 def test_lost_records_are_told_in_the_progress(
     kafka: KafkaBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log, place = Log(kafka, partitions=1), Place.in_memory()
+    log, storage = Log(kafka, partitions=1), Storage.in_memory()
     log.write(["a"] * 10, partitions=1)
-    topology = counting(log.opaque(on_data_loss="record"), place)
-    first = run_to_end(topology, place)
+    topology = counting(log.opaque(on_data_loss="record"), storage)
+    first = run_to_end(topology, storage)
     log.write(["lost"] * 5 + ["b"] * 3, partitions=1)
     log.delete_before(0, 15)
-    second = run_to_end(topology, place)
+    second = run_to_end(topology, storage)
 
-    assert place.read("counts") == {"a": 10, "b": 3}
+    assert storage.read("counts") == {"a": 10, "b": 3}
     told = [each.lost for run in (first, second) for each in progress(run) if each.lost]
     assert told == [{f"{log.name}-0": "10 to 15"}]
     assert f"lost of {log.name}-0: 10 to 15" in caplog.text
@@ -47,13 +48,13 @@ def test_lost_records_are_told_in_the_progress(
 
 @pytest.mark.parametrize("kind", ["transactional", "opaque"])
 def test_lost_records_stop_the_run(kafka: KafkaBroker, kind: str) -> None:
-    log, place = Log(kafka, partitions=1), Place.in_memory()
+    log, storage = Log(kafka, partitions=1), Storage.in_memory()
     log.write(["a"] * 10, partitions=1)
-    topology = counting(getattr(log, kind)(), place)
-    run_to_end(topology, place)
+    topology = counting(getattr(log, kind)(), storage)
+    run_to_end(topology, storage)
     log.write(["b"] * 8, partitions=1)
     log.delete_before(0, 15)
 
-    with running(topology, place) as run, pytest.raises(SourceDataLost, match="offset 10"):
+    with running(topology, storage) as run, pytest.raises(SourceDataLost, match="offset 10"):
         run.process_all_available(LIMIT_S)
-    assert place.read("counts") == {"a": 10}
+    assert storage.read("counts") == {"a": 10}

@@ -1,4 +1,4 @@
-"""Storm's page on opaque spouts, with its own numbers, and what it leaves out."""
+"""The example of Storm's page on opaque spouts with its numbers, and cases that it leaves out."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from state_backends.memory import MemoryBackend, MemoryStore
+from tests.harness.runs import LOCAL, Storage, run_to_end
 from tests.services.integration.bolts import Gathering, plus
-from tests.services.integration.running import LOCAL, Place, run_to_end
 from txtopo import (
     Committer,
     FailedException,
@@ -49,7 +49,7 @@ class KeepOffsets(Gathering, Committer):
 
 
 def story(
-    place: Place,
+    storage: Storage,
     script: list[Outage | Recut],
     fails: dict[int, int],
     take: int = 40,
@@ -62,15 +62,15 @@ def story(
     spout = OpaqueMemoryTransactionalSpout(data, OFFSETS, take, script)
     builder = TransactionalTopologyBuilder("offsets", "spout", spout, partitions)
     committer = builder.set_bolt("keep", KeepOffsets(fails)).global_grouping("spout")
-    committer.with_state("offsets", place.state("offsets", OFFSETS, BATCHES))
-    committer.with_state("counts", counts or place.state("counts"))
+    committer.with_state("offsets", storage.state("offsets", OFFSETS, BATCHES))
+    committer.with_state("counts", counts or storage.state("counts"))
     return builder.build_topology()
 
 
-def ranges(place: Place) -> dict[int, list[int]]:
+def ranges(storage: Storage) -> dict[int, list[int]]:
     """Return the offsets of each txid; each must be there once."""
     found: dict[int, list[int]] = {}
-    for offset, row in sorted(place.read("offsets").items()):
+    for offset, row in sorted(storage.read("offsets").items()):
         assert row["times"] == 1, offset
         found.setdefault(row["batch"], []).append(offset)
     return found
@@ -83,18 +83,18 @@ def test_the_numbers_of_storms_page(run_txids_max: int) -> None:
 
     Then 1 comes with 1 to 40. If 2 were not thrown away with it, 41 to 50 would be lost.
     """
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     config = replace(LOCAL, run_txids_max=run_txids_max)
 
-    changes = run_to_end(story(place, [Recut(1, 1, 40)], {1: 1}, take=50), place, config)
+    changes = run_to_end(story(storage, [Recut(1, 1, 40)], {1: 1}, take=50), storage, config)
 
     assert [each.attempt.txid for each in changes.failures] == [1]
-    assert ranges(place) == {
+    assert ranges(storage) == {
         1: list(range(1, 41)),
         2: list(range(41, 91)),
         3: list(range(91, 141)),
     }
-    assert place.read("counts") == {"all": 140}
+    assert storage.read("counts") == {"all": 140}
 
 
 @pytest.mark.parametrize("run_txids_max", [1, 3])
@@ -103,12 +103,12 @@ def test_a_partition_that_is_down_keeps_its_position(
     fails: dict[int, int], run_txids_max: int
 ) -> None:
     """R5: whether the batch before it is committed, in flight, or replayed."""
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     config = replace(LOCAL, run_txids_max=run_txids_max)
 
-    run_to_end(story(place, [Outage(0, 2)], fails, take=50, partitions=2), place, config)
+    run_to_end(story(storage, [Outage(0, 2)], fails, take=50, partitions=2), storage, config)
 
-    offsets = ranges(place)
+    offsets = ranges(storage)
     assert offsets[1] == [*range(1, 51), *range(1001, 1051)]
     assert offsets[2] == list(range(1051, 1101))
     assert offsets[3] == [*range(51, 101), *range(1101, 1141)]
@@ -118,13 +118,13 @@ def test_a_partition_that_is_down_keeps_its_position(
 @pytest.mark.row(43)
 def test_an_empty_replay_takes_back_what_the_failed_attempt_wrote() -> None:
     """R1: the keys of the first attempt are gone although the second one has none."""
-    place = Place.in_memory()
+    storage = Storage.in_memory()
 
-    run_to_end(story(place, [Recut(2, 1, 0)], {2: 1}), place)
+    run_to_end(story(storage, [Recut(2, 1, 0)], {2: 1}), storage)
 
-    assert 2 not in ranges(place)
-    assert place.read("counts") == {"all": 140}
-    assert len(place.read("offsets")) == 140
+    assert 2 not in ranges(storage)
+    assert storage.read("counts") == {"all": 140}
+    assert len(storage.read("offsets")) == 140
 
 
 class DownOnce(MemoryBackend):
@@ -140,15 +140,15 @@ class DownOnce(MemoryBackend):
 @pytest.mark.row(42, 43)
 def test_a_state_that_was_written_is_undone_when_another_one_could_not_be(take: int) -> None:
     """Attempt 0 of txid 2 is in the first state when the second one fails; then it is cut anew."""
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     store = MemoryStore()
     register_backend("down-once", lambda url, table: DownOnce(store, table))
     counts = open_state("down-once:", table="counts")
 
-    changes = run_to_end(story(place, [Recut(2, 1, take)], {}, counts=counts), place)
+    changes = run_to_end(story(storage, [Recut(2, 1, take)], {}, counts=counts), storage)
 
     assert [each.kind for each in changes.failures] == ["infrastructure"]
-    offsets = ranges(place)
+    offsets = ranges(storage)
     assert offsets.get(2, []) == list(range(41, 41 + take))
     assert sorted(itertools.chain(*offsets.values())) == list(range(1, 141))
     with counts.reader() as reader:
@@ -160,7 +160,7 @@ def test_random_outages_cuts_and_failures_lose_and_double_nothing(
     seed: int, tmp_path: Path
 ) -> None:
     chance = Random(seed)
-    place = Place.in_memory() if seed % 2 else Place.in_sqlite(tmp_path)
+    storage = Storage.in_memory() if seed % 2 else Storage.in_sqlite(tmp_path)
     script: list[Outage | Recut] = []
     for txid in range(1, 12):
         script += [Outage(chance.randrange(3), txid, chance.randrange(3)) for _ in range(2)]
@@ -172,13 +172,13 @@ def test_random_outages_cuts_and_failures_lose_and_double_nothing(
         max_spout_pending=chance.choice([1, 3, None]),
     )
 
-    run_to_end(story(place, script, fails, 20, partitions=3, rows=100), place, config)
+    run_to_end(story(storage, script, fails, 20, partitions=3, rows=100), storage, config)
 
     wanted = {p * 1000 + n for p in range(3) for n in range(1, 101)}
-    assert set(itertools.chain(*ranges(place).values())) == wanted
-    assert place.read("counts") == {"all": len(wanted)}
+    assert set(itertools.chain(*ranges(storage).values())) == wanted
+    assert storage.read("counts") == {"all": len(wanted)}
 
 
 def test_an_opaque_spout_with_a_transactional_state_is_refused() -> None:
     with pytest.raises(TopologyError, match="opaque"):
-        story(Place.in_memory("transactional"), [], {})
+        story(Storage.in_memory("transactional"), [], {})

@@ -1,4 +1,4 @@
-"""Random small topologies, groupings, batches and failures against a plain Python fold."""
+"""Random small topologies, groupings, batches and failures agree with a fold in plain Python."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.harness.chance import examples
+from tests.harness.runs import LOCAL, Storage, on, run_to_end
 from tests.services.integration.bolts import WORDS, ArrowMultiply, Multiply, SumByKey
-from tests.services.integration.running import LOCAL, Place, on, run_to_end
 from txtopo import Config, FailedException, Topology, TransactionalTopologyBuilder, Tuple
 from txtopo.builders import BoltDeclarer
 from txtopo.collector import BatchOutputCollector
@@ -86,7 +86,7 @@ class Plan:
     commits: frozenset[int]
     committer_tasks: int
 
-    def build(self, place: Place) -> Topology:
+    def build(self, storage: Storage) -> Topology:
         """Return the topology."""
         spout: MemoryTransactionalSpout | OpaqueMemoryTransactionalSpout
         if self.script is None:
@@ -106,7 +106,7 @@ class Plan:
         committer = builder.set_bolt("sums", SumByKey(), self.committer_tasks)
         for source in sorted(self.commits):
             committer.fields_grouping(str(source), "word")
-        committer.with_state("sums", place.state("sums"))
+        committer.with_state("sums", storage.state("sums"))
         return builder.build_topology()
 
     def fold(self) -> dict[str, int]:
@@ -181,12 +181,12 @@ configs = st.builds(
 @examples(8)
 @given(plans(), configs)
 def test_a_random_topology_leaves_what_plain_python_computes(plan: Plan, config: Config) -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
 
-    changes = run_to_end(plan.build(place), place, config)
+    changes = run_to_end(plan.build(storage), storage, config)
 
     assert changes.committed == list(range(1, len(changes.committed) + 1))
-    assert place.read("sums") == plan.fold()
+    assert storage.read("sums") == plan.fold()
 
 
 @pytest.mark.slow
@@ -195,11 +195,11 @@ def test_a_random_topology_leaves_what_plain_python_computes(plan: Plan, config:
 def test_many_random_topologies_leave_what_plain_python_computes(
     plan: Plan, config: Config
 ) -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
 
-    run_to_end(plan.build(place), place, config)
+    run_to_end(plan.build(storage), storage, config)
 
-    assert place.read("sums") == plan.fold()
+    assert storage.read("sums") == plan.fold()
 
 
 @pytest.mark.parametrize("carrier", ["rdd", "dataframe", "resident"])
@@ -208,14 +208,14 @@ def test_many_random_topologies_leave_what_plain_python_computes(
 def test_a_random_topology_leaves_the_same_on_spark(
     spark: SparkSession, carrier: Carrier, plan: Plan, config: Config
 ) -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     alone = replace(plan, committer_tasks=1)  # a state in memory is in the driver
     if carrier == "resident":
         config = replace(config, slots=2)  # the session has two cores
 
-    run_to_end(alone.build(place), place, on(carrier, config), spark)
+    run_to_end(alone.build(storage), storage, on(carrier, config), spark)
 
-    assert place.read("sums") == plan.fold()
+    assert storage.read("sums") == plan.fold()
 
 
 def test_random_plans_cover_what_matters() -> None:
@@ -226,10 +226,10 @@ def test_random_plans_cover_what_matters() -> None:
     data = {0: [("a", 1), ("b", 2), ("a", 3)], 1: [("c", 4)]}
     script = (Outage(0, 1), Recut(2, 1, 0))
     plan = Plan(data, 1, script, 2, (bolt, behind), frozenset({0, 1, 2}), 3)
-    place = Place.in_memory()
+    storage = Storage.in_memory()
 
-    changes = run_to_end(plan.build(place), place, LOCAL)
+    changes = run_to_end(plan.build(storage), storage, LOCAL)
 
     assert changes.failures
     assert plan.fold() == {"a": 4 + 12 + 24 + 24, "b": 2 + 6 + 12 + 12, "c": 4 + 12 + 24 + 24}
-    assert place.read("sums") == plan.fold()
+    assert storage.read("sums") == plan.fold()

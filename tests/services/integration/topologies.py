@@ -1,4 +1,4 @@
-"""A small zoo of topologies, each with a plain Python fold of what its states must hold."""
+"""Various topologies, each with a fold in plain Python of the states that it must leave."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from tests.harness.runs import Contents, Storage
 from tests.services.integration.bolts import (
     WORDS,
     AddUp,
@@ -23,7 +24,6 @@ from tests.services.integration.bolts import (
     SumByKey,
     Tell,
 )
-from tests.services.integration.running import Contents, Place
 from txtopo import PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.builders import BoltDeclarer
 from txtopo.spouts import (
@@ -54,13 +54,13 @@ class Story:
     """A topology and what it must leave behind.
 
     Attributes:
-        build: Makes it in a place, with a parallelism.
+        build: Makes it in a storage, with a parallelism.
         fold: What its states must hold then, for that parallelism.
         opaque: Whether its spout is opaque, so that its states must be.
         in_tasks: Whether its commit phase runs in tasks when the parallelism is above 1.
     """
 
-    build: Callable[[Place, int], Topology]
+    build: Callable[[Storage, int], Topology]
     fold: Callable[[int], Contents]
     opaque: bool = False
     in_tasks: bool = False
@@ -80,17 +80,17 @@ def sums(rows: list[Row], factor: int = 1) -> dict[Any, Any]:
     return dict(found)
 
 
-def global_count(place: Place, parallelism: int) -> Topology:
+def global_count(storage: Storage, parallelism: int) -> Topology:
     """design.md's own example."""
     topology = builder("global-count", parallelism)
     topology.set_bolt("partial", BatchCount(), parallelism).shuffle_grouping("spout")
     topology.set_bolt("sum", AddUp()).global_grouping("partial").with_state(
-        "totals", place.state("totals")
+        "totals", storage.state("totals")
     )
     return topology.build_topology()
 
 
-def keyed_aggregates(place: Place, parallelism: int) -> Topology:
+def keyed_aggregates(storage: Storage, parallelism: int) -> Topology:
     """All four aggregates by key, and a count over everything."""
     aggregates = {
         "rows": Count(),
@@ -99,9 +99,9 @@ def keyed_aggregates(place: Place, parallelism: int) -> Topology:
         "most": Max("amount"),
     }
     topology = builder("keyed-aggregates", parallelism)
-    keyed = PersistentAggregate(place.state("keyed"), "word", aggregates)
+    keyed = PersistentAggregate(storage.state("keyed"), "word", aggregates)
     topology.set_bolt("keyed", keyed, parallelism).fields_grouping("spout", "word")
-    overall = PersistentAggregate(place.state("overall"), (), Count())
+    overall = PersistentAggregate(storage.state("overall"), (), Count())
     topology.set_bolt("overall", overall).shuffle_grouping("spout")
     return topology.build_topology()
 
@@ -118,16 +118,16 @@ def keyed_fold() -> Contents:
     return {"keyed": keyed, "overall": {"global": len(ROWS)}}
 
 
-def own_committer(place: Place, parallelism: int) -> Topology:
+def own_committer(storage: Storage, parallelism: int) -> Topology:
     """A committer of the user's whose tasks write different keys."""
     topology = builder("own-committer", parallelism)
     topology.set_bolt("sums", SumByKey(), parallelism).fields_grouping("spout", "word").with_state(
-        "sums", place.state("sums")
+        "sums", storage.state("sums")
     )
     return topology.build_topology()
 
 
-def diamond(place: Place, parallelism: int) -> Topology:
+def diamond(storage: Storage, parallelism: int) -> Topology:
     """Three ways of different lengths that meet: what is sent further passes through."""
     topology = builder("diamond", parallelism)
     topology.set_bolt("double", Multiply(2), parallelism).shuffle_grouping("spout")
@@ -135,11 +135,11 @@ def diamond(place: Place, parallelism: int) -> Topology:
     joined = topology.set_bolt("sums", SumByKey(), parallelism)
     for source in ("spout", "double", "six"):
         joined.fields_grouping(source, "word")
-    joined.with_state("sums", place.state("sums"))
+    joined.with_state("sums", storage.state("sums"))
     return topology.build_topology()
 
 
-def eight_groupings(place: Place, parallelism: int) -> Topology:
+def eight_groupings(storage: Storage, parallelism: int) -> Topology:
     """One bolt behind each grouping; the ninth, direct, is in :func:`streams`."""
     topology = builder("eight-groupings", parallelism)
 
@@ -157,7 +157,7 @@ def eight_groupings(place: Place, parallelism: int) -> Topology:
     committer = topology.set_bolt("sums", SumByKey())
     for name in ("shuffle", "fields", "global", "all", "none", "local", "partial-key", "custom"):
         committer.global_grouping(name)
-    committer.with_state("sums", place.state("sums"))
+    committer.with_state("sums", storage.state("sums"))
     return topology.build_topology()
 
 
@@ -180,7 +180,7 @@ def batches() -> list[list[Row]]:
     ]
 
 
-def streams(place: Place, parallelism: int) -> Topology:
+def streams(storage: Storage, parallelism: int) -> Topology:
     """Several streams of one bolt, one of them direct."""
     topology = builder("streams", parallelism)
     topology.set_bolt("router", Router(parallelism), parallelism).shuffle_grouping("spout")
@@ -188,7 +188,7 @@ def streams(place: Place, parallelism: int) -> Topology:
     tell.shuffle_grouping("router").fields_grouping("router", "word", stream="odd")
     tell.direct_grouping("router", stream="picked")
     committer = topology.set_bolt("sums", SumByKey(), parallelism).fields_grouping("tell", "name")
-    committer.with_state("sums", place.state("sums"))
+    committer.with_state("sums", storage.state("sums"))
     return topology.build_topology()
 
 
@@ -200,38 +200,38 @@ def streams_fold() -> Contents:
     return {"sums": tally}
 
 
-def arrow(place: Place, parallelism: int) -> Topology:
+def arrow(storage: Storage, parallelism: int) -> Topology:
     """Bolts and a committer that work on columns."""
     topology = builder("arrow", parallelism)
     topology.set_bolt("triple", ArrowMultiply(3), parallelism).local_or_shuffle_grouping("spout")
     committer = topology.set_bolt("sums", ArrowSumByKey(), parallelism)
-    committer.fields_grouping("triple", "word").with_state("sums", place.state("sums"))
+    committer.fields_grouping("triple", "word").with_state("sums", storage.state("sums"))
     return topology.build_topology()
 
 
-def storms_page(place: Place, parallelism: int) -> Topology:
+def storms_page(storage: Storage, parallelism: int) -> Topology:
     """Bolts A to D of Storm's page: B and D commit; C and D hang below B."""
     topology = builder("storms-page", parallelism)
     topology.set_bolt("A", PageBolt(), parallelism).shuffle_grouping("spout")
     committer = topology.set_bolt("B", PageCommitter()).global_grouping("A")
     # D hangs below, so what B reads must be the same in a replay.
-    committer.with_state("seen", replace(place, kind="opaque").state("seen_by_b"))
+    committer.with_state("seen", replace(storage, kind="opaque").state("seen_by_b"))
     below = topology.set_bolt("C", PageBolt(), parallelism)
     below.shuffle_grouping("A").shuffle_grouping("B")
     last = topology.set_bolt("D", PageCommitter()).global_grouping("B").global_grouping("C")
-    last.with_state("seen", place.state("seen_by_d"))
+    last.with_state("seen", storage.state("seen_by_d"))
     return topology.build_topology()
 
 
-def opaque(place: Place, parallelism: int) -> Topology:
+def opaque(storage: Storage, parallelism: int) -> Topology:
     """A spout with outages and empty batches, counted by word by a committer and an aggregate."""
     script: list[Outage | Recut] = [Outage(0, 2), Outage(1, 1), Recut(3, 0, 0), Recut(4, 0, 9, 2)]
     spout = OpaqueMemoryTransactionalSpout(DATA, WORDS, TAKE, script)
     topology = TransactionalTopologyBuilder("opaque", "spout", spout, parallelism)
     topology.set_bolt("sums", SumByKey(), parallelism).fields_grouping("spout", "word").with_state(
-        "sums", place.state("sums")
+        "sums", storage.state("sums")
     )
-    overall = PersistentAggregate(place.state("overall"), (), Count())
+    overall = PersistentAggregate(storage.state("overall"), (), Count())
     topology.set_bolt("overall", overall).shuffle_grouping("spout")
     return topology.build_topology()
 

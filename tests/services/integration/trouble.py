@@ -1,12 +1,12 @@
-"""A topology of user code that fails where and when a script says."""
+"""A topology whose user code fails where and when a script says."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tests.harness.runs import Contents, Storage
 from tests.services.integration.bolts import Gathering, plus
-from tests.services.integration.running import Contents, Place
 from txtopo import (
     BasicBolt,
     Committer,
@@ -34,17 +34,17 @@ NUMBERS = Fields("number long")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What goes wrong.
+    """A failure of user code.
 
     Attributes:
-        place: ``component.method``.
-        txid: The batch that it hits.
-        error: What is raised.
+        method: ``component.method``.
+        txid: The batch in which it fails.
+        error: The class of the exception.
         attempts: How many attempts at the batch fail.
-        epochs: How many coordinators meet it; a later start does not.
+        epochs: How many coordinators meet the failure.
     """
 
-    place: str
+    method: str
     txid: int
     error: type[Exception] = FailedException
     attempts: int = 1
@@ -53,11 +53,11 @@ class Trouble:
     @property
     def component(self) -> str:
         """The component that raises."""
-        return self.place.partition(".")[0]
+        return self.method.partition(".")[0]
 
 
-# Every place where user code runs, in the order of the batch's way.
-PLACES = (
+# Every method of user code, in the order in which a batch comes to them.
+METHODS = (
     "spout.initialize_transaction",
     "spout.emit_batch",
     "basic.execute",
@@ -76,17 +76,17 @@ PLACES = (
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """All that goes wrong in a topology."""
+    """All failures of a topology."""
 
     troubles: tuple[Trouble, ...] = ()
 
-    def reach(self, place: str, attempt: TransactionAttempt) -> None:
-        """Raise if it is the turn of this place."""
+    def reach(self, method: str, attempt: TransactionAttempt) -> None:
+        """Raise if this method has to fail now."""
         for each in self.troubles:
-            if each.place != place or each.txid != attempt.txid:
+            if each.method != method or each.txid != attempt.txid:
                 continue
             if attempt.attempt < each.attempts and attempt.epoch <= each.epochs:
-                raise each.error(f"trouble in {place} at txid {attempt.txid}")
+                raise each.error(f"trouble in {method} at txid {attempt.txid}")
 
 
 class Numbers(TransactionalSpout):
@@ -205,19 +205,21 @@ class Below(Scripted, Committer):
         super().finish_batch()
 
 
-def troubled(place: Place, troubles: Sequence[Trouble], batches: int, tasks: int = 1) -> Topology:
-    """Return a topology with a component for each place, each of which may fail."""
+def troubled(
+    storage: Storage, troubles: Sequence[Trouble], batches: int, tasks: int = 1
+) -> Topology:
+    """Return a topology with a component for each method, each of which may fail."""
     script = Script(tuple(troubles))
     builder = TransactionalTopologyBuilder("troubled", "spout", Numbers(script, batches), tasks)
     builder.set_bolt("basic", Basic(script), tasks).shuffle_grouping("spout")
     builder.set_bolt("batch", Scripted(script, "batch"), tasks).shuffle_grouping("basic")
     # A state that another one hangs below cannot be transactional.
-    totals = replace(place, kind="opaque").state("totals")
+    totals = replace(storage, kind="opaque").state("totals")
     builder.set_bolt("committer", Total(script, "committer")).global_grouping("batch").with_state(
         "totals", totals
     )
     builder.set_bolt("below", Below(script, "below")).global_grouping("committer").with_state(
-        "below", place.state("below")
+        "below", storage.state("below")
     )
     return builder.build_topology()
 
@@ -228,6 +230,6 @@ def fold(batches: int) -> Contents:
     return {"totals": {"sum": total, "batches": batches}, "below": {"sum": total}}
 
 
-def held(place: Place) -> Contents:
+def held(storage: Storage) -> Contents:
     """Return what the states hold."""
-    return {table: place.read(table) for table in fold(0)}
+    return {table: storage.read(table) for table in fold(0)}

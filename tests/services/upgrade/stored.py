@@ -1,20 +1,22 @@
-"""What a version of txtopo left behind in the middle of a stream, as files.
+"""Archives of what each version of txtopo leaves behind when it is killed within a stream.
 
-``python -m tests.services.upgrade.stored`` writes the folders of today's versions that are
-missing: once,
-when the version of what is stored grows; never again for a version that users have. For each kind
-of state there are the znodes of a run that was killed after txid 5, and what its store held.
+There is one archive a version. For each kind of state it holds the znodes of a run that was killed
+after txid 5, and the contents of its store. ``python -m tests.services.upgrade.stored`` writes the
+missing archives of today's versions. That is done once, when a version grows; the archive of a
+version that users have is never written again.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
+import zipfile
 from pathlib import Path
 
+from tests.harness.runs import Changes
 from tests.harness.servers.redis import RedisServer
 from tests.services.upgrade.stores import LAYOUTS, DeltaStore, RedisStore, SqliteStore, Store
-from tests.unit.runtime.loop_world import Changes, running, topology_of
+from tests.unit.runtime.loop_world import running, topology_of
 from txtopo.runtime.progress import BatchCommitted, Change
 from txtopo.state import StateKind, open_state
 from txtopo.transactional_state.memory import MemoryEnsemble
@@ -23,23 +25,38 @@ from txtopo.transactional_state.nodes import SCHEMA
 FOLDER = Path(__file__).parent
 KINDS: tuple[StateKind, ...] = ("opaque", "transactional")
 TODAY = [f"znodes_{SCHEMA}_{name}_{version}" for name, version in LAYOUTS.items()]
-"""Names of the folders of what today's txtopo writes."""
+"""The versions that today's txtopo writes."""
 LEFT_AT = 5
 
 
 def versions() -> list[str]:
-    """Return the versions of which something is kept."""
-    return sorted(path.name for path in FOLDER.glob("znodes_*"))
+    """Return the versions that have an archive."""
+    return sorted(path.stem for path in FOLDER.glob("znodes_*.zip"))
 
 
 def store_name(version: str) -> str:
-    """Return the store that a version is of, as in :data:`LAYOUTS`."""
+    """Return the store of a version, one of :data:`LAYOUTS`."""
     return version.split("_")[2]
 
 
-def restored(version: str, kind: StateKind, store: Store) -> MemoryEnsemble:
-    """Make the state that a version left, and return its ensemble."""
-    folder = FOLDER / version
+def archive_of(version: str) -> Path:
+    """Return the archive of a version."""
+    return FOLDER / f"{version}.zip"
+
+
+def pack(folder: Path, archive: Path) -> None:
+    """Pack a folder; equal folders give equal archives."""
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            # The time of a ZipInfo is the beginning of 1980 unless it is given.
+            entry = zipfile.ZipInfo(path.relative_to(folder).as_posix())
+            file.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+def restored(version: str, kind: StateKind, store: Store, folder: Path) -> MemoryEnsemble:
+    """Fill *store* with what a version left, and return its ensemble; unpack into *folder*."""
+    with zipfile.ZipFile(archive_of(version)) as file:
+        file.extractall(folder)
     store.bring_back(folder, kind)
     ensemble = MemoryEnsemble()
     znodes = json.loads((folder / f"{kind}.znodes.json").read_text())
@@ -48,7 +65,7 @@ def restored(version: str, kind: StateKind, store: Store) -> MemoryEnsemble:
 
 
 def write(folder: Path, kind: StateKind, store: Store) -> None:
-    """Write what today's version leaves when it dies after txid 5."""
+    """Write into *folder* what today's version leaves when it is killed after txid 5."""
     ensemble = MemoryEnsemble()
 
     def keep(change: Change) -> None:
@@ -64,18 +81,19 @@ def write(folder: Path, kind: StateKind, store: Store) -> None:
 
 
 def main() -> None:
-    missing = [version for version in TODAY if not (FOLDER / version).exists()]
+    """Write the missing archives."""
+    missing = [version for version in TODAY if not archive_of(version).exists()]
     if not missing:
         raise SystemExit(f"{TODAY} are there: what a version wrote is never written again")
     for version in missing:
-        (FOLDER / version).mkdir()
-        for kind in KINDS:
-            with tempfile.TemporaryDirectory() as place:
-                _write_with(version, kind, Path(place))
+        with tempfile.TemporaryDirectory() as folder:
+            for kind in KINDS:
+                with tempfile.TemporaryDirectory() as place:
+                    _write_with(version, kind, Path(folder), Path(place))
+            pack(Path(folder), archive_of(version))
 
 
-def _write_with(version: str, kind: StateKind, place: Path) -> None:
-    folder = FOLDER / version
+def _write_with(version: str, kind: StateKind, folder: Path, place: Path) -> None:
     if store_name(version) == "redis":
         with RedisServer() as server:
             write(folder, kind, RedisStore(server))

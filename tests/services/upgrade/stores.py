@@ -1,6 +1,6 @@
-"""How what a store holds is kept as files, and brought back: one class a store.
+"""Write the contents of a store to files and read them back: one class a store.
 
-SQLite and Redis as texts that people can read; Delta as its folder, whose log is text.
+SQLite and Redis become texts that people can read; Delta stays a folder, whose log is text.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from state_backends.sql.dialect import SCHEMA_VERSION
 from tests.harness.servers.redis import RedisServer
 
 DELTA_VERSION = 2
-"""Grows with the columns, the properties or the ledger of a Delta table, which has no number."""
+"""Grows with the columns, properties or ledger of a Delta table, which has no number of its own."""
 LAYOUTS = {"sql": SCHEMA_VERSION, "redis": REDIS_VERSION, "delta": DELTA_VERSION}
-"""What is stored in, and its version today."""
+"""The stores, and the version of each one's layout today."""
 
 
 class Store(ABC):
-    """Where a state is, for one test.
+    """The store of one test.
 
     Attributes:
         url: Its URL.
@@ -33,11 +33,11 @@ class Store(ABC):
 
     @abstractmethod
     def keep(self, folder: Path, name: str) -> None:
-        """Write what it holds into files of *folder* whose names begin with *name*."""
+        """Write its contents to files of *folder* whose names begin with *name*."""
 
     @abstractmethod
     def bring_back(self, folder: Path, name: str) -> None:
-        """Hold what such files say."""
+        """Read the contents back from such files."""
 
 
 class SqliteStore(Store):
@@ -59,7 +59,7 @@ class SqliteStore(Store):
 
 
 class RedisStore(Store):
-    """A database of a server; its keys with the commands that read and write their types."""
+    """A database of a Redis server; each key is kept with its type."""
 
     def __init__(self, server: RedisServer) -> None:
         self.url = server.empty()
@@ -108,7 +108,7 @@ class DeltaStore(Store):
         kept = folder / f"{name}.delta"
         shutil.copytree(self._folder, kept)
         for log in kept.rglob("_delta_log/*.json"):
-            # The log says where the table was made, which nobody reads again.
+            # The log names the folder in which the table was made; nobody reads that again.
             log.write_text(log.read_text().replace(str(self._folder), "/states"))
 
     def bring_back(self, folder: Path, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What earlier versions left in ZooKeeper and in a store is read, and counted on from there."""
+"""What earlier versions left in ZooKeeper and in a store is read, and the run goes on from it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import Changes
 from tests.services.upgrade.stored import KINDS, LEFT_AT, TODAY, restored, store_name, versions
 from tests.services.upgrade.stores import DeltaStore, RedisStore, SqliteStore, Store
-from tests.unit.runtime.loop_world import (
-    BATCHES,
-    LIMIT_S,
-    Changes,
-    expected,
-    running,
-    stored,
-    topology_of,
-)
+from tests.unit.runtime.loop_world import BATCHES, expected, running, stored, topology_of
 from txtopo.runtime.progress import BatchCommitted, Leading
 from txtopo.state import LEDGER_SCHEMA, StateKind, open_state
 
@@ -49,11 +43,11 @@ def test_there_is_something_of_todays_versions() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("version", [marked(version) for version in versions()], indirect=True)
 def test_a_run_goes_on_from_what_an_earlier_version_left(
-    version: str, kind: StateKind, store: Store
+    version: str, kind: StateKind, store: Store, tmp_path: Path
 ) -> None:
-    ensemble = restored(version, kind, store)
+    ensemble = restored(version, kind, store, tmp_path / "unpacked")
     planned = [path for path in ensemble.nodes if "/batches/" in path]
-    assert len(planned) > 1, "nothing was in flight: what is stored tests too little"
+    assert len(planned) > 1, "no batch was in flight, so the archive tests too little"
     state = open_state(store.url, kind)
     assert stored(state) == (LEFT_AT, expected(LEFT_AT))
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from tests.harness.dying import Died
+from tests.harness.polling import retry, wait_until
 from tests.harness.servers.kafka import KafkaBroker
-from tests.unit.spouts.kafka.logs import Log, until
+from tests.unit.spouts.kafka.logs import Log
 from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.bolts import KafkaSink
 from txtopo.errors import (
@@ -230,10 +231,10 @@ def test_what_a_dead_coordinator_left_open_is_taken_back(kafka: KafkaBroker) -> 
     def dies(step: str) -> None:
         if step == "write.before":
             dead._producer.flush(5)  # type: ignore[attr-defined]
-            raise KeyboardInterrupt
+            raise Died(step)
 
     dead.point = dies
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Died):
         dead.commit(attempt(2), puts("lost"))
     after = opened(log, 2)
     with after.snapshot() as snapshot:
@@ -255,13 +256,7 @@ def test_a_broker_that_dies_at_the_commit_leaves_each_txid_once(kafka: KafkaBrok
     backend.point = lambda step: None
     kafka.start()
 
-    def done() -> bool:
-        with contextlib.suppress(InfrastructureError):
-            backend.commit(attempt(2, 1), puts("b"))
-            return True
-        return False
-
-    until(done)
+    retry(lambda: backend.commit(attempt(2, 1), puts("b")), InfrastructureError)
     assert seen(log) == ["a", "b"]
 
 
@@ -326,7 +321,9 @@ def test_the_ledger_is_kept_as_safe_as_the_records(kafka: KafkaBroker) -> None:
 
     name = f"{log.name}.txtopo-ledger"
     resource = ConfigResource(ResourceType.TOPIC, name)
-    until(lambda: name in kafka.admin.list_topics(timeout=60).topics)
+    wait_until(
+        lambda: name in kafka.admin.list_topics(timeout=60).topics, "the broker knows the topic"
+    )
     found = kafka.admin.describe_configs([resource])[resource].result(60)
     assert found["min.insync.replicas"].value == "2"
     assert found["cleanup.policy"].value == "compact"

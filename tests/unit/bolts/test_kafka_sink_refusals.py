@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.harness.polling import LIMIT_S
 from tests.harness.servers.kafka import KafkaBroker
 from tests.unit.bolts.test_kafka_sink import attempt, opened, puts, seen, topology
-from tests.unit.spouts.kafka.logs import WAIT_S_MAX, Log
+from tests.unit.spouts.kafka.logs import Log
 from txtopo import Config
 from txtopo.bolts import KafkaSink
 from txtopo.errors import PromiseError, ValueRefusedError
@@ -31,7 +32,7 @@ def test_a_record_that_the_topic_takes_never_ends_the_run(
     run = start_topology(topology(log, [["first"], [second]]), None, CONFIG)
 
     with pytest.raises(ValueRefusedError, match=told):
-        run.await_termination(WAIT_S_MAX)
+        run.await_termination(LIMIT_S)
     assert run.status == "failed"
     assert seen(log) == []
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 
+from tests.harness.dying import dies_at
 from tests.unit.operations.places import Place
 from txtopo.operations import quarantine
 from txtopo.state import open_state
@@ -20,12 +19,8 @@ def place_of(hosts: str, id: str, folder: str) -> Place:
 
 def main(hosts: str, id: str, folder: str, step: str) -> None:
     place = place_of(hosts, id, folder)
-
-    def point(name: str) -> None:
-        if name == f"operator.{step}":
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    quarantine(place.topology(), TXID, place.config, access=place.access(point)).apply()
+    access = place.access(dies_at(f"operator.{step}"))
+    quarantine(place.topology(), TXID, place.config, access=access).apply()
 
 
 if __name__ == "__main__":

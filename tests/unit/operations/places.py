@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from tests.harness.dying import Died, dies_at, raise_died
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import started
 from tests.harness.servers.zookeeper import LONG_SESSION_S
-from tests.unit.runtime.loop_world import LIMIT_S, Total
+from tests.unit.runtime.loop_world import Total
 from txtopo import Config, FailedException, Fields, Topology, TransactionalTopologyBuilder
 from txtopo.operations import Access, Plan
 from txtopo.runtime.handle import TopologyRun
-from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.state import State
 from txtopo.transactional_state.memory import MemoryEnsemble
@@ -21,10 +23,6 @@ BATCHES, ROWS = 5, 2
 POISON = 5
 """The row that no committer takes; it is in txid 3, with 4."""
 ALL = sum(range(BATCHES * ROWS))
-
-
-class Died(BaseException):
-    """The process of an operator was killed."""
 
 
 class Poisoned(Total):
@@ -87,11 +85,8 @@ class Place:
 
     @contextmanager
     def running(self, topology: Topology) -> Iterator[TopologyRun]:
-        run = start_topology(topology, None, self.config, ensemble=self.ensemble)
-        try:
+        with started(topology, self.config, self.ensemble) as run:
             yield run
-        finally:
-            run.stop(LIMIT_S)
 
     def run(self, poison: int | None = None, batches: int = BATCHES) -> None:
         """Run to the end, or to the error that the run ends with."""
@@ -113,26 +108,9 @@ def both(txid: int, total: int) -> tuple[tuple[int, int], tuple[int, int]]:
     return (txid, total), (txid, total)
 
 
-def die_at(number: int) -> Callable[[str], None]:
-    """Return a point that kills when it is passed for the *number*-th time, from 0."""
-    left = [number]
-
-    def point(name: str) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise Died(name)
-
-    return point
-
-
 def die_on(step: str) -> Callable[[str], None]:
-    """Return a point that kills at one step."""
-
-    def point(name: str) -> None:
-        if name == f"operator.{step}":
-            raise Died(name)
-
-    return point
+    """Return a point that dies at one step of a verb."""
+    return dies_at(f"operator.{step}", die=raise_died)
 
 
 def apply_with_deaths(make: Callable[[Access], Plan], place: Place) -> int:
@@ -141,7 +119,7 @@ def apply_with_deaths(make: Callable[[Access], Plan], place: Place) -> int:
     Each try begins where the one before died, so it is also killed after each prefix.
     """
     for deaths in range(100):
-        plan = make(place.access(die_at(deaths)))
+        plan = make(place.access(dies_at("", deaths + 1, raise_died)))
         try:
             plan.apply()
         except Died:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 
 import pytest
 
+from tests.harness.processes import Child
 from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.unit.operations.dying_process import TXID, place_of
 from tests.unit.operations.places import ALL, BATCHES, POISON, both
@@ -25,8 +23,8 @@ def test_another_process_finishes_what_a_killed_one_began(
     with pytest.raises(PoisonBatchError):
         place.run(POISON)
 
-    command = [sys.executable, "-m", "tests.unit.operations.dying_process", *parts, "after:1"]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    with Child("tests.unit.operations.dying_process", *parts, "after:1") as child:
+        child.die()
 
     with pytest.raises(OperationUnfinished, match="quarantine"):
         place.run()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.harness.dying import Died
 from tests.unit.operations.conftest import Make
 from tests.unit.operations.places import (
     ALL,
     BATCHES,
     POISON,
-    Died,
     Place,
     apply_with_deaths,
     both,

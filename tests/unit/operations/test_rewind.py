@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.dying import Died
 from tests.unit.operations.conftest import Make
 from tests.unit.operations.places import (
     ALL,
     BATCHES,
     POISON,
-    Died,
     Place,
     apply_with_deaths,
     both,

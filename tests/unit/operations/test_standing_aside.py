@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.harness.polling import LIMIT_S
 from tests.unit.operations.conftest import Make
 from tests.unit.operations.places import ALL, BATCHES, Place, both
-from tests.unit.runtime.loop_world import LIMIT_S
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
     ConfigError,

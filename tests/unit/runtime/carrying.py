@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.harness.dying import kill_this_process
 from tests.unit.stages.running import RowsSpout, bolt, compiled, gathered, grouped, shuffled, spout
 from txtopo.bolts.bolt import BasicBolt, BatchBolt, Committer
 from txtopo.errors import FailedException
@@ -90,7 +90,7 @@ class Crasher(BasicBolt):
     """Kills the process that it runs in, as a crash of a native library does."""
 
     def execute(self, tuple: Tuple, collector: Any) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
+        kill_this_process()
 
 
 def counting(

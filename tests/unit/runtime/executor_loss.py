@@ -1,4 +1,4 @@
-"""A process of its own: kills executors in the middle of jobs and prints what came of each.
+"""A process of its own: kills executors in the middle of jobs, and says what came of each job.
 
 Every job has an emitter that emits something else each time it runs. An executor is killed while
 the second level is half done: some of its tasks have read what the first level made, and the rest
@@ -16,6 +16,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from tests.harness.polling import wait_until
+from tests.harness.processes import parent_of, say
 from tests.harness.spark_session import open_test_session
 from tests.unit.stages.running import aggregate, bolt, compiled, run_of, shuffled, spout
 from txtopo.bolts.bolt import BatchBolt
@@ -89,7 +91,7 @@ def main(kind: str, kills: int, folder: Path) -> None:
         carrier: Carrier = RddCarrier(spark) if kind == "rdd" else DataFrameCarrier(spark)
         killer = threading.Thread(target=kill_in_the_middle, args=(began, number))
         killer.start()
-        print(outcome(carrier, program), flush=True)
+        say("job", outcome=outcome(carrier, program))
         killer.join()
     spark.stop()
 
@@ -112,8 +114,7 @@ def outcome(carrier: Carrier, program: Program) -> str:
 
 def kill_in_the_middle(began: Path, number: int) -> None:
     """Kill an executor once more tasks of the second level have begun than run at a time."""
-    while len(list(began.iterdir())) < SLOTS - 1:
-        time.sleep(0.01)
+    wait_until(lambda: len(list(began.iterdir())) >= SLOTS - 1, "enough tasks have begun")
     found = executors()
     os.kill(found[number % len(found)], signal.SIGKILL)
 
@@ -136,7 +137,7 @@ def _below(process: int, ancestor: int) -> bool:
     while process > 1:
         if process == ancestor:
             return True
-        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        process = parent_of(process)
     return False
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.harness.runs import started
 from txtopo import BatchBolt, Committer, Config, Fields, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.builders.transactional import Topology
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
 from txtopo.runtime.handle import TopologyRun
-from txtopo.runtime.progress import Change, TopologyListener
-from txtopo.runtime.start import start_topology
+from txtopo.runtime.progress import TopologyListener
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout, Outage
 from txtopo.state import State, open_state
 from txtopo.transactional_state.memory import MemoryEnsemble
@@ -21,8 +21,6 @@ from txtopo.tuples import Tuple
 
 BATCHES = 12
 ROWS = 3
-LIMIT_S = 120.0
-"""Generous: everything here takes milliseconds, but on a busy machine some of them are seconds."""
 
 
 class Total(BatchBolt, Committer):
@@ -43,21 +41,6 @@ class Total(BatchBolt, Committer):
     def finish_batch(self) -> None:
         with self.state.transaction(self.attempt) as state:
             state.update("total", lambda total: (total or 0) + self.sum)
-
-
-class Changes(TopologyListener):
-    """Keeps every change, and calls a hook on each."""
-
-    def __init__(self, hook: Callable[[Change], None] = lambda change: None) -> None:
-        self.seen: list[Change] = []
-        self._hook = hook
-
-    def on_change(self, change: Change) -> None:
-        self.seen.append(change)
-        self._hook(change)
-
-    def of(self, kind: type) -> list[Any]:
-        return [change for change in self.seen if isinstance(change, kind)]
 
 
 def topology_of(
@@ -93,11 +76,8 @@ def running(
     places = {"carrier": "local", "zookeeper": "memory"}
     pauses = {"backoff_s": 0.01, "backoff_max_s": 0.05, "poll_interval_s": 0.005}
     config = Config(**(places | pauses | settings))
-    run = start_topology(topology, None, config, listeners, ensemble=ensemble)
-    try:
+    with started(topology, config, ensemble, listeners) as run:
         yield run
-    finally:
-        run.stop(LIMIT_S)
 
 
 def memory_state() -> State:

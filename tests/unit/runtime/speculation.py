@@ -14,6 +14,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from tests.harness.processes import say
 from tests.harness.servers.spark_cluster import SparkCluster
 from tests.harness.spark_session import open_test_session
 from tests.unit.runtime.executor_loss import ROWS, SLOTS, OtherEachTime, outcome
@@ -106,7 +107,7 @@ def main(kind: str, jobs: int, folder: Path) -> None:
             carrier: Carrier = RddCarrier(spark) if kind == "rdd" else DataFrameCarrier(spark)
             what = outcome(carrier, program)
             copies = {who: len(list(ran.glob(f"{who}-*"))) for who in ("emitter", "bolt")}
-            print(copies["emitter"], copies["bolt"], what, flush=True)
+            say("job", emitters=copies["emitter"], bolts=copies["bolt"], outcome=what)
         spark.stop()
 
 

@@ -1,8 +1,7 @@
 """A keyed count that a streaming query over files drives; also run as a process of its own.
 
 ``python -m tests.unit.runtime.stream_words FOLDER POINT TIMES`` kills itself when the
-durable step of
-that name is reached for that many times.
+durable step POINT is reached for the TIMES-th time.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ def query(
 
 
 def main(folder: Path, point: str, times: int) -> None:
-    from tests.faults.processes.flights_process import DyingScheduler
+    from tests.harness.dying import DyingScheduler
     from tests.harness.spark_session import open_test_session
     from txtopo.runtime.streaming import ForeachBatch
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.harness.polling import wait_until
 from tests.unit.runtime.carrying import (
     Crasher,
     Sleeper,
@@ -123,7 +124,7 @@ def test_a_cancelled_job_is_really_stopped(open_carrier: Open, tmp_path: Path) -
     carrier.start(single_bolt(Sleeper(alive)))
 
     def cancel() -> None:
-        wait_for(alive.exists)
+        wait_until(alive.exists, "the job has started")
         carrier.cancel(run.tag)
 
     threading.Thread(target=cancel).start()
@@ -132,7 +133,7 @@ def test_a_cancelled_job_is_really_stopped(open_carrier: Open, tmp_path: Path) -
 
     assert caught.value.facts == {"tag": run.tag, "counted": False, "cancelled": True}
     # Spark gives a worker some seconds to end by itself.
-    wait_for(lambda: time.time() - alive.stat().st_mtime > 1.0)
+    wait_until(lambda: time.time() - alive.stat().st_mtime > 1.0, "the worker has ended")
 
 
 def test_a_job_that_was_cancelled_before_it_started_never_runs(
@@ -190,11 +191,3 @@ def test_jobs_are_named_tagged_and_pooled(spark: SparkSession, tmp_path: Path) -
     assert seen == ["test: commit of txid 2", "txtopo:test:1:1:commit-2", "txtopo-commit"]
     assert context.getLocalProperty("spark.job.description") is None
     assert not context.getLocalProperty("spark.job.tags")
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
-    # On a busy machine a first worker takes half a minute; a job that nobody cancels never ends.
-    end_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end_s, "it never happened"
-        time.sleep(0.05)

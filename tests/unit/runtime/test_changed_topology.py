@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.runtime.loop_world import LIMIT_S, Total, expected, memory_state, running, stored
+from tests.harness.polling import LIMIT_S
+from tests.unit.runtime.loop_world import Total, expected, memory_state, running, stored
 from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder
 from txtopo.errors import ConfigError, ForeignStateError, TopologyChanged
 from txtopo.spouts import MemoryTransactionalSpout

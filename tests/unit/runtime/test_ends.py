@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.harness.polling import LIMIT_S, wait_until
+from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import (
     BATCHES,
-    LIMIT_S,
-    Changes,
     Total,
     expected,
     memory_state,
@@ -33,8 +33,7 @@ def test_a_run_stops_while_a_commit_waits_for_zookeeper() -> None:
             ensemble.reachable = False
 
     with running(topology_of(state), ensemble, Changes(away), max_spout_pending=1) as run:
-        while ensemble.reachable:
-            time.sleep(0.01)
+        wait_until(lambda: not ensemble.reachable, "ZooKeeper is away")
         time.sleep(0.1)  # until the write of the cut has failed once
         run.stop(LIMIT_S)
 

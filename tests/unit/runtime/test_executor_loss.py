@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.harness.processes import run_child
 
 
 @pytest.mark.spark
@@ -22,19 +22,10 @@ def test_the_loss_of_an_executor_never_mixes_two_cuts(
 
     That a whole run notices it is a test of every day: tests/faults/processes/test_executors.py.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "tests.unit.runtime.executor_loss",
-        kind,
-        str(kills),
-        str(tmp_path),
-    ]
+    child = run_child("tests.unit.runtime.executor_loss", kind, str(kills), str(tmp_path))
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=590, check=False)
-
-    outcomes = done.stdout.split("\n")[:-1]
-    assert len(outcomes) == kills, done.stderr[-2000:]
+    outcomes = [said["outcome"] for said in child.events("job")]
+    assert len(outcomes) == kills
     assert {outcome.split()[0] for outcome in outcomes} <= {"lost", "whole"}
     # That some were in the middle, were noticed, and are nobody's fault.
     assert any(outcome.startswith("lost") for outcome in outcomes)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
 from state_backends.memory import MemoryBackend, MemoryStore
-from tests.unit.runtime.loop_world import LIMIT_S, running, topology_of
+from tests.harness.polling import LIMIT_S, wait_until
+from tests.unit.runtime.loop_world import running, topology_of
 from txtopo.state import Claim, Ledger, State, StateTable, open_state, register_backend
 from txtopo.transactional_state.memory import MemoryEnsemble
 
@@ -49,9 +49,4 @@ def test_states_are_closed_that_were_claimed_too_late_for_anybody(slow: State) -
         assert SlowBackend.claiming.wait(LIMIT_S)
         run.stop(LIMIT_S)
         SlowBackend.go_on.set()
-
-        ends_s = time.monotonic() + LIMIT_S
-        while SlowBackend.opened and time.monotonic() < ends_s:
-            time.sleep(0.01)
-
-    assert SlowBackend.opened == 0
+        wait_until(lambda: SlowBackend.opened == 0, "the claimed state is closed")

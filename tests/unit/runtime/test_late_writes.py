@@ -8,14 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from tests.unit.runtime.loop_world import (
-    BATCHES,
-    LIMIT_S,
-    expected,
-    memory_state,
-    stored,
-    topology_of,
-)
+from tests.harness.polling import LIMIT_S
+from tests.unit.runtime.loop_world import BATCHES, expected, memory_state, stored, topology_of
 from txtopo import Config
 from txtopo.runtime.scheduler import Done, ThreadScheduler
 from txtopo.runtime.start import start_topology

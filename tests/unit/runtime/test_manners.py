@@ -5,20 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
 
-from tests.unit.runtime.loop_world import (
-    BATCHES,
-    LIMIT_S,
-    Changes,
-    expected,
-    memory_state,
-    running,
-    stored,
-)
+from tests.harness.polling import LIMIT_S, wait_until
+from tests.harness.runs import Changes
+from tests.unit.runtime.loop_world import BATCHES, expected, memory_state, running, stored
 from tests.unit.runtime.ranges import ranges
 from txtopo import Config
 from txtopo.errors import BatchMetadataTooLarge, ConfigError, EmitError, StateUsageError
@@ -189,8 +182,7 @@ def test_a_run_stops_while_zookeeper_is_away() -> None:
             ensemble.reachable = False
 
     with running(ranges(state), ensemble, Changes(away), max_spout_pending=1) as run:
-        while ensemble.reachable:
-            time.sleep(0.01)
+        wait_until(lambda: not ensemble.reachable, "ZooKeeper is away")
         run.stop(LIMIT_S)
         assert not run.is_active
     ensemble.reachable = True

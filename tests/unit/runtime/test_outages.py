@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 import pytest
 
 from state_backends.memory import MemoryBackend, MemoryStore
+from tests.harness.polling import LIMIT_S, wait_until
+from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import (
-    LIMIT_S,
-    Changes,
     Total,
     expected,
     memory_state,
@@ -105,8 +104,7 @@ def test_nothing_is_committed_while_zookeeper_cannot_say_so() -> None:
     )
 
     with running(topology_of(state), ensemble, changes, max_spout_pending=1) as run:
-        while ensemble.reachable:
-            time.sleep(0.01)
+        wait_until(lambda: not ensemble.reachable, "ZooKeeper is away")
         with pytest.raises(TimeoutError):
             run.process_all_available(timeout=0.2)
         assert stored(state)[0] in (3, 4)

@@ -15,7 +15,7 @@ LIMIT_S = 60.0
 
 def ended(tmp_path: Path, *lines: str) -> subprocess.CompletedProcess[str]:
     script = tmp_path / "script.py"
-    head = ("import atexit, threading, time", "from txtopo.runtime import threads")
+    head = ("import atexit, threading, time", "from txtopo.runtime import scheduler as threads")
     made = ("from txtopo.runtime.scheduler import ThreadScheduler", "begun = threading.Event()")
     script.write_text("\n".join([*head, *made, *lines]))
     return subprocess.run(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.services.integration.running import LOCAL, Changes, Place, run_to_end
+from tests.harness.runs import LOCAL, Changes, Storage, run_to_end
 from tests.unit.runtime.cheating import (
     BAD,
     CHANGES,
@@ -37,10 +37,12 @@ class FailsOnce(Total):
         super().finish_batch()
 
 
-def topology(place: Place, spout: Any, bolt: Total | None = None, tasks: int = PARTS) -> Topology:
+def topology(
+    storage: Storage, spout: Any, bolt: Total | None = None, tasks: int = PARTS
+) -> Topology:
     builder = TransactionalTopologyBuilder("replays", "spout", spout, tasks)
     total = builder.set_bolt("total", bolt or Total()).global_grouping("spout")
-    total.with_state("totals", place.state("totals"))
+    total.with_state("totals", storage.state("totals"))
     return builder.build_topology()
 
 
@@ -49,19 +51,19 @@ def settings(**changes: Any) -> Config:
     return Config(**{name: getattr(LOCAL, name) for name in names} | changes)
 
 
-def held(place: Place) -> tuple[int, dict[Any, Any]]:
-    return place.ledger("totals").txid, place.read("totals")
+def held(storage: Storage) -> tuple[int, dict[Any, Any]]:
+    return storage.ledger("totals").txid, storage.read("totals")
 
 
-def stopped_in_its_commit_phase(place: Place, spout: Any, **changes: Any) -> None:
+def stopped_in_its_commit_phase(storage: Storage, spout: Any, **changes: Any) -> None:
     """Start once; the bad txid is processed and its content known, but it is not committed."""
     with pytest.raises(LookupError, match="the first attempt fails"):
-        run_to_end(topology(place, spout, FailsOnce(LookupError)), place, settings(**changes))
-    assert held(place) == (BAD - 1, {"total": (BAD - 1) * SUM})
+        run_to_end(topology(storage, spout, FailsOnce(LookupError)), storage, settings(**changes))
+    assert held(storage) == (BAD - 1, {"total": (BAD - 1) * SUM})
 
 
-def nodes(place: Place) -> dict[str, Any]:
-    state = MemoryTransactionalState("replays", place.ensemble)
+def nodes(storage: Storage) -> dict[str, Any]:
+    state = MemoryTransactionalState("replays", storage.ensemble)
     found = {}
     for name in state.children("/batches"):
         node = state.get(f"/batches/{name}")
@@ -74,8 +76,8 @@ def nodes(place: Place) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_replay_that_is_another_batch_is_never_committed(kind: Any, change: str) -> None:
-    place = Place.in_memory()
-    again = topology(place, kind(change), FailsOnce(FailedException))
+    storage = Storage.in_memory()
+    again = topology(storage, kind(change), FailsOnce(FailedException))
 
     part = f"{'task' if kind is Plain else 'partition'} 1 of spout 'spout'"
     with pytest.raises(
@@ -83,9 +85,9 @@ def test_a_replay_that_is_another_batch_is_never_committed(kind: Any, change: st
         match=rf"the replay of txid 3 of topology 'replays' .*got {len(CHANGES[change])} tuples "
         rf"\(digest \w+\) from {part}; expected 4 tuples \(digest \w+\).*opaque.*quarantine",
     ) as caught:
-        run_to_end(again, place)
+        run_to_end(again, storage)
     assert (caught.value.txid, caught.value.part) == (BAD, 1)
-    assert held(place) == (BAD - 1, {"total": (BAD - 1) * SUM})
+    assert held(storage) == (BAD - 1, {"total": (BAD - 1) * SUM})
 
 
 @pytest.mark.row(24)
@@ -93,103 +95,103 @@ def test_a_replay_that_is_another_batch_is_never_committed(kind: Any, change: st
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
 def test_a_restart_remembers_what_was_brought_before(kind: Any, run_txids_max: int) -> None:
     """It is durable before commit work starts, whatever became of that work."""
-    place = Place.in_memory()
-    stopped_in_its_commit_phase(place, kind("another value"), run_txids_max=run_txids_max)
+    storage = Storage.in_memory()
+    stopped_in_its_commit_phase(storage, kind("another value"), run_txids_max=run_txids_max)
 
     for _ in range(2):
         with pytest.raises(NonRepeatableBatch):
-            run_to_end(topology(place, kind("another value")), place)
-    assert held(place) == (BAD - 1, {"total": (BAD - 1) * SUM})
+            run_to_end(topology(storage, kind("another value")), storage)
+    assert held(storage) == (BAD - 1, {"total": (BAD - 1) * SUM})
 
 
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
 def test_a_source_that_brings_the_batch_back_goes_on(kind: Any) -> None:
-    place = Place.in_memory()
-    stopped_in_its_commit_phase(place, kind("one less"))
+    storage = Storage.in_memory()
+    stopped_in_its_commit_phase(storage, kind("one less"))
     with pytest.raises(NonRepeatableBatch):
-        run_to_end(topology(place, kind("one less")), place)
+        run_to_end(topology(storage, kind("one less")), storage)
 
-    run_to_end(topology(place, kind("")), place)
-    assert held(place) == (TXIDS, {"total": TXIDS * SUM})
+    run_to_end(topology(storage, kind("")), storage)
+    assert held(storage) == (TXIDS, {"total": TXIDS * SUM})
 
 
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
 @pytest.mark.parametrize("changes", [{"slots": 1}, {"slots": 3}, {"run_txids_max": 1}])
 def test_slots_and_runs_change_no_content(kind: Any, changes: dict[str, Any]) -> None:
-    place = Place.in_memory()
-    stopped_in_its_commit_phase(place, kind(""))
+    storage = Storage.in_memory()
+    stopped_in_its_commit_phase(storage, kind(""))
 
-    changed = run_to_end(topology(place, kind("")), place, settings(**changes))
+    changed = run_to_end(topology(storage, kind("")), storage, settings(**changes))
     assert changed.failures == []
-    assert held(place) == (TXIDS, {"total": TXIDS * SUM})
+    assert held(storage) == (TXIDS, {"total": TXIDS * SUM})
 
 
 def test_partitions_are_compared_whatever_the_parallelism() -> None:
-    place = Place.in_memory()
-    stopped_in_its_commit_phase(place, Partitioned("another value"))
+    storage = Storage.in_memory()
+    stopped_in_its_commit_phase(storage, Partitioned("another value"))
 
     with pytest.raises(NonRepeatableBatch, match="partition 1 "):
-        run_to_end(topology(place, Partitioned("another value"), tasks=2), place)
+        run_to_end(topology(storage, Partitioned("another value"), tasks=2), storage)
 
 
 def test_another_parallelism_of_a_plain_spout_is_no_other_batch() -> None:
     """Its tasks share the batch in another way then."""
-    place = Place.in_memory()
-    stopped_in_its_commit_phase(place, Plain(""))
+    storage = Storage.in_memory()
+    stopped_in_its_commit_phase(storage, Plain(""))
 
-    run_to_end(topology(place, Plain(""), tasks=2), place)
-    assert held(place) == (TXIDS, {"total": TXIDS * SUM})
+    run_to_end(topology(storage, Plain(""), tasks=2), storage)
+    assert held(storage) == (TXIDS, {"total": TXIDS * SUM})
 
 
 @pytest.mark.parametrize("spout", [Opaque("another value"), Unlike("another value")])
 def test_an_opaque_spout_may_bring_another_batch(spout: Any) -> None:
-    place = Place.in_memory()
-    run_to_end(topology(place, spout, FailsOnce(FailedException)), place)
+    storage = Storage.in_memory()
+    run_to_end(topology(storage, spout, FailsOnce(FailedException)), storage)
 
-    assert held(place) == (TXIDS, {"total": TXIDS * SUM + 1})
-    assert all("content" not in node for node in nodes(place).values())
+    assert held(storage) == (TXIDS, {"total": TXIDS * SUM + 1})
+    assert all("content" not in node for node in nodes(storage).values())
 
 
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
 @pytest.mark.parametrize("changes", [{"check_replays": False}, {"allow_change": True}])
 def test_a_change_that_is_meant_passes(kind: Any, changes: dict[str, Any]) -> None:
     """The spout's code was mended, say, or its fields are others now."""
-    place = Place.in_memory()
-    stopped_in_its_commit_phase(place, kind("another value"))
+    storage = Storage.in_memory()
+    stopped_in_its_commit_phase(storage, kind("another value"))
 
-    run_to_end(topology(place, kind("another value")), place, settings(**changes))
-    assert held(place) == (TXIDS, {"total": TXIDS * SUM + 1})
+    run_to_end(topology(storage, kind("another value")), storage, settings(**changes))
+    assert held(storage) == (TXIDS, {"total": TXIDS * SUM + 1})
 
 
 def test_nothing_is_compared_or_kept_when_it_is_off() -> None:
-    place = Place.in_memory()
-    again = topology(place, Partitioned("one more"), FailsOnce(FailedException))
+    storage = Storage.in_memory()
+    again = topology(storage, Partitioned("one more"), FailsOnce(FailedException))
 
-    run_to_end(again, place, settings(check_replays=False))
-    assert held(place)[0] == TXIDS
-    assert all("content" not in node for node in nodes(place).values())
+    run_to_end(again, storage, settings(check_replays=False))
+    assert held(storage)[0] == TXIDS
+    assert all("content" not in node for node in nodes(storage).values())
 
 
 @pytest.mark.row(55)
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
 def test_a_record_of_a_version_that_kept_no_content_is_read(kind: Any) -> None:
     """Nobody knows what it brought, so the replay is believed, and the one after it compared."""
-    place = Place.in_memory()
-    stopped_in_its_commit_phase(place, kind("another value"), check_replays=False)
-    assert all("content" not in node for node in nodes(place).values())
+    storage = Storage.in_memory()
+    stopped_in_its_commit_phase(storage, kind("another value"), check_replays=False)
+    assert all("content" not in node for node in nodes(storage).values())
 
-    changed: Changes = run_to_end(topology(place, kind("another value")), place)
+    changed: Changes = run_to_end(topology(storage, kind("another value")), storage)
     assert changed.committed == [3, 4, 5]
-    assert list(nodes(place)["0" * 19 + "5"]["content"]) == ["0", "1", "2"]
+    assert list(nodes(storage)["0" * 19 + "5"]["content"]) == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("kind", [Plain, Partitioned])
 def test_what_was_brought_is_durable_before_the_commit(kind: Any) -> None:
     """Else a commit that was half done could be finished by another batch."""
-    place = Place.in_memory()
-    stopped_in_its_commit_phase(place, kind(""))
+    storage = Storage.in_memory()
+    stopped_in_its_commit_phase(storage, kind(""))
 
-    content = nodes(place)[f"{BAD:020d}"]["content"]
+    content = nodes(storage)[f"{BAD:020d}"]["content"]
     assert list(content) == ["0", "1", "2"]
     assert content["0"] == content["1"] == content["2"]
     assert content["0"][0] == 4

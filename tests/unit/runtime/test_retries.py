@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import (
-    LIMIT_S,
-    Changes,
     Total,
     expected,
     memory_state,

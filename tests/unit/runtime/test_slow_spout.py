@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from tests.unit.runtime.loop_world import LIMIT_S, Changes, expected, memory_state, running, stored
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import Changes
+from tests.unit.runtime.loop_world import expected, memory_state, running, stored
 from tests.unit.runtime.ranges import ranges
 from txtopo.runtime.progress import BatchCommitted, Change
 from txtopo.spouts import LastBatch

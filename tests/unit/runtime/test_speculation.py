@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.harness.processes import run_child
 
 JOBS = 3
 
@@ -16,20 +16,11 @@ JOBS = 3
 @pytest.mark.parametrize("kind", ["rdd", "dataframe"])
 def test_of_speculative_copies_one_counts(kind: str, tmp_path: Path) -> None:
     """Each copy of an emitter emits something else; a job may never have some of both."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.unit.runtime.speculation",
-        kind,
-        str(JOBS),
-        str(tmp_path),
-    ]
+    child = run_child("tests.unit.runtime.speculation", kind, str(JOBS), str(tmp_path))
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=590, check=False)
-
-    lines = [line.split() for line in done.stdout.split("\n")[:-1]]
-    assert len(lines) == JOBS, done.stderr[-2000:]
-    assert {line[2] for line in lines} == {"whole"}, lines
-    # That Spark did run copies, of emitters and of bolts.
-    assert any(int(emitters) > 1 for emitters, *_ in lines)
-    assert any(int(bolts) > 1 for _, bolts, *_ in lines)
+    jobs = child.events("job")
+    assert len(jobs) == JOBS
+    assert {job["outcome"] for job in jobs} == {"whole"}, jobs
+    # Spark did run copies, of emitters and of bolts.
+    assert any(job["emitters"] > 1 for job in jobs)
+    assert any(job["bolts"] > 1 for job in jobs)

@@ -7,15 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.runtime.loop_world import (
-    LIMIT_S,
-    Changes,
-    expected,
-    memory_state,
-    running,
-    stored,
-    topology_of,
-)
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import Changes
+from tests.unit.runtime.loop_world import expected, memory_state, running, stored, topology_of
 from txtopo.errors import FencedError
 from txtopo.runtime.progress import BatchCommitted, Leading, Standby
 from txtopo.spouts import Outage

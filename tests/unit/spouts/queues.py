@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tests.harness.polling import wait_until
 from tests.harness.servers.rabbitmq import RabbitServer
 from txtopo import Config, SpoutOutputCollector, TaskContext
 from txtopo.spouts import QueueSpout
@@ -14,9 +14,6 @@ from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
-
-# Generous: the machine may be busy, and nothing waits for it to pass.
-WAIT_S = 120.0
 
 
 class TestQueue:
@@ -62,13 +59,12 @@ class TestQueue:
 
     def wait_for(self, ready: int, consumers: int | None = None) -> None:
         """Wait until so many messages are ready, for so many consumers that the server knows of."""
-        end = time.monotonic() + WAIT_S
-        while True:
+
+        def are_there() -> bool:
             now, there = self._counts()
-            if now == ready and consumers in (None, there):
-                return
-            assert time.monotonic() < end, f"{now} messages are ready for {there}, not {ready}"
-            time.sleep(0.02)
+            return now == ready and consumers in (None, there)
+
+        wait_until(are_there, lambda: f"{ready} messages are ready; got {self._counts()}")
 
     def take(self) -> list[bytes]:
         """Take all messages that are ready away."""
@@ -124,9 +120,16 @@ class Driven:
 
     def next(self, tuples: int) -> list[tuple[Any, Any]]:
         """Call ``next_tuple`` until so many more were emitted; return them."""
-        before, end = len(self.emitted), time.monotonic() + WAIT_S
-        while len(self.emitted) < before + tuples:
-            assert time.monotonic() < end, f"got {self.emitted[before:]}, not {tuples}"
-            self.spout.next_tuple()
-            time.sleep(0.001)
+        before = len(self.emitted)
+
+        def are_emitted() -> bool:
+            if len(self.emitted) < before + tuples:
+                self.spout.next_tuple()
+            return len(self.emitted) >= before + tuples
+
+        wait_until(
+            are_emitted,
+            lambda: f"{tuples} tuples are emitted; got {self.emitted[before:]}",
+            pause_s=0.001,
+        )
         return self.emitted[before:]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import DataSourceStreamReader, SimpleDataSourceStreamReader
 
-from tests.services.integration.running import Place, run_to_end
+from tests.harness.runs import Storage, run_to_end
 from tests.unit.runtime.loop_world import Total
 from tests.unit.spouts.data_sources import (
     CountingReader,
@@ -130,31 +130,33 @@ def test_a_reader_that_begins_anew_in_each_process_reads_nothing_twice(
     assert caplog.text.count("is behind {'offset': 6}") == 2
 
 
-def topology_of(spout: Any, place: Place) -> Topology:
+def topology_of(spout: Any, storage: Storage) -> Topology:
     builder = TransactionalTopologyBuilder("lines", "spout", spout)
     total = builder.set_bolt("total", Total()).global_grouping("spout")
-    total.with_state("totals", place.state("totals"))
+    total.with_state("totals", storage.state("totals"))
     return builder.build_topology()
 
 
 def test_a_topology_counts_each_record_once(folder: Path) -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     source = {"path": str(folder)}
     fields = Fields("partition long, amount long")
 
     for _ in range(2):
-        run_to_end(topology_of(DataSourceSpout(LinesSource, source, fields=fields), place), place)
-        assert place.read("totals") == {"total": 20}
+        run_to_end(
+            topology_of(DataSourceSpout(LinesSource, source, fields=fields), storage), storage
+        )
+        assert storage.read("totals") == {"total": 20}
     assert committed(folder)[-1:] == ["5"]
 
 
 def test_a_transactional_state_needs_a_repeatable_reader(folder: Path) -> None:
-    place = Place.in_memory("transactional")
+    storage = Storage.in_memory("transactional")
 
     with pytest.raises(TopologyError, match="is transactional and the spout 'spout' is opaque"):
-        topology_of(spout(folder), place)
+        topology_of(spout(folder), storage)
     repeatable = DataSourceSpout(LinesSource, {"path": str(folder)}, repeatable=True)
-    assert topology_of(repeatable, place).id == "lines"
+    assert topology_of(repeatable, storage).id == "lines"
 
 
 def test_what_is_no_source_is_refused(folder: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.rabbitmq import RabbitServer
 from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.unit.runtime.reliable.bolts import ByHand, Forward, Seen
-from tests.unit.spouts.queues import WAIT_S, Driven, TestQueue
+from tests.unit.spouts.queues import Driven, TestQueue
 from txtopo import (
     BasicBolt,
     Bolt,
@@ -47,14 +48,22 @@ def noting(seen: Seen, *held: str) -> Bolt:
 
 def until_acked(run: ReliableRun, trees: int) -> None:
     """Wait until so many trees are acked."""
-    while run.last_progress is None or run.last_progress.acked < trees:
-        assert not run.await_termination(0.05)
+
+    def are_acked() -> bool:
+        assert not run.await_termination(0.01)
+        return run.last_progress is not None and run.last_progress.acked >= trees
+
+    wait_until(are_acked, f"{trees} trees are acked")
 
 
 def until_seen(run: ReliableRun, seen: Seen, words: set[str]) -> None:
     """Wait until all the words have come."""
-    while not words <= set(seen.notes):
-        assert not run.await_termination(0.05)
+
+    def have_come() -> bool:
+        assert not run.await_termination(0.01)
+        return words <= set(seen.notes)
+
+    wait_until(have_come, lambda: f"{words - set(seen.notes)} have come")
 
 
 def test_every_message_is_processed_and_then_gone(rabbitmq: RabbitServer) -> None:
@@ -66,7 +75,7 @@ def test_every_message_is_processed_and_then_gone(rabbitmq: RabbitServer) -> Non
         None, LOCAL
     )
     until_acked(run, 200)
-    run.stop(WAIT_S)
+    run.stop(LIMIT_S)
 
     assert sorted(seen.notes) == sorted(words)
     assert queue.take() == []
@@ -80,7 +89,7 @@ def test_a_message_stays_with_the_server_until_it_is_acked(rabbitmq: RabbitServe
     run = topology(spout, noting(seen, "held")).start(None, LOCAL)
     until_acked(run, 2)
     assert queue.ready() == 0
-    run.stop(WAIT_S)
+    run.stop(LIMIT_S)
 
     assert queue.take() == [b"held"]
 
@@ -176,7 +185,7 @@ def test_a_run_goes_on_after_its_connection_was_lost(rabbitmq: RabbitServer) -> 
             queue.put("last")
             until_seen(run, seen, {"first", "last", *words})
             queue.wait_for(0, consumers=1)
-            run.process_all_available(WAIT_S)
+            run.process_all_available(LIMIT_S)
     queue.wait_for(0, consumers=0)
     assert set(seen.notes) == {"first", "last", *words}
 
@@ -195,7 +204,7 @@ def test_a_message_that_fails_too_often_ends_as_a_dead_letter(rabbitmq: RabbitSe
     spout = QueueSpout(rabbitmq.url(), queue.name, WORDS)
     with topology(spout, Forward("poison")).start(None, LOCAL) as run:
         dead.wait_for(1)
-        run.process_all_available(WAIT_S)
+        run.process_all_available(LIMIT_S)
         progress = run.last_progress
 
     assert progress is not None
@@ -231,7 +240,7 @@ def test_bytes_that_are_no_text_end_the_run_and_stay_with_the_server(
     run = topology(QueueSpout(rabbitmq.url(), queue.name, WORDS), Forward()).start(None, LOCAL)
 
     with pytest.raises(FieldsError, match=r"no text in UTF-8; got b'\\xff'; give"):
-        run.await_termination(WAIT_S)
+        run.await_termination(LIMIT_S)
     queue.wait_for(1)
 
 
@@ -290,5 +299,5 @@ def test_what_is_wrong_at_the_start_ends_the_run(rabbitmq: RabbitServer) -> None
     for url, name, kind, text in wrong:
         run = topology(QueueSpout(url, name, WORDS), Forward()).start(None, LOCAL)
         with pytest.raises(kind, match=text) as caught:
-            run.await_termination(WAIT_S)
+            run.await_termination(LIMIT_S)
         assert "secret-word" not in str(caught.value)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.harness.polling import LIMIT_S
 from tests.harness.servers.rabbitmq import RabbitServer
 from tests.unit.runtime.reliable.bolts import Forward
-from tests.unit.spouts.queues import WAIT_S, TestQueue
+from tests.unit.spouts.queues import TestQueue
 from tests.unit.spouts.test_queue import WORDS, topology, until_acked
 from txtopo import Config
 from txtopo.errors import SourceDataLost
@@ -28,7 +29,7 @@ def test_a_queue_that_stays_away_ends_the_run(
 
     queue.delete()
     with pytest.raises(SourceDataLost, match="found no queue"):
-        run.await_termination(WAIT_S)
+        run.await_termination(LIMIT_S)
 
     said = [vars(each) for each in caplog.records if each.name == "txtopo.runtime"]
     assert [each["failures"] for each in said] == list(range(1, len(said) + 1))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import threading
 
+from tests.harness.runs import Changes
 from tests.harness.servers.small_disk import SmallDisk
-from tests.unit.runtime.loop_world import BATCHES, ROWS, Changes, Total
+from tests.unit.runtime.loop_world import BATCHES, ROWS, Total
 from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change
 from txtopo.state import State
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
@@ -14,6 +13,7 @@ import sqlalchemy as sa
 
 from state_backends.sql.backend import SqlBackend
 from state_backends.sql.log import LogDialect, LogFolder
+from tests.harness.polling import wait_until
 from tests.unit.state_backends.logs import (
     KEY,
     asked,
@@ -37,8 +37,6 @@ from txtopo.state import (
     open_state,
 )
 from txtopo.testing.conformance.driver import StateDriver, partials, whole_ledger
-
-LIMIT_S = 60.0
 
 
 class LogSuite(Patient):
@@ -259,10 +257,9 @@ class LogSuite(Patient):
 
     def wait_for_a_lock(self, log: State, work: Future[Any]) -> None:
         """Return when somebody waits for a lock, or the work is done."""
-        end = time.monotonic() + LIMIT_S
-        while not work.done() and asked(log, self.waiting) == [(0,)]:
-            assert time.monotonic() < end, "nobody waited"
-            time.sleep(0.01)
+        wait_until(
+            lambda: work.done() or asked(log, self.waiting) != [(0,)], "somebody waits for a lock"
+        )
 
     def kill(self, log: State, connection: sa.Connection) -> None:
         """End the session of a connection, as the server does with one whose client was killed."""

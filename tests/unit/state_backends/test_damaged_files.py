@@ -17,14 +17,8 @@ from random import Random
 import pytest
 
 from tests.faults.processes.damage import cut_off, flip
-from tests.unit.runtime.loop_world import (
-    BATCHES,
-    LIMIT_S,
-    expected,
-    running,
-    stored,
-    topology_of,
-)
+from tests.harness.polling import LIMIT_S
+from tests.unit.runtime.loop_world import BATCHES, expected, running, stored, topology_of
 from txtopo.errors import StateUsageError, StoreBehindCoordinator, StoreDamagedError
 from txtopo.state import open_state
 from txtopo.testing.conformance.driver import StateDriver

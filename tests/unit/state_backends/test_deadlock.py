@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
@@ -12,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from state_backends.sql import backend as sql_backend
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.postgresql import PostgresServer
 from tests.unit.state_backends.patience import POSTGRESQL_PATIENCE
 from txtopo.errors import StoreUnavailable
@@ -19,7 +19,6 @@ from txtopo.state import open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.service("postgresql")
-LIMIT_S = 60.0
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
@@ -77,10 +76,7 @@ class Stranger:
         if step != "rows.before" or self._ledger_locked.is_set():
             return
         self._ledger_locked.set()
-        end = time.monotonic() + LIMIT_S
-        while not asked(self._url, WAITING):
-            assert time.monotonic() < end, "the stranger never waited"
-            time.sleep(0.01)
+        wait_until(lambda: asked(self._url, WAITING), "the stranger waits")
 
 
 @pytest.mark.row(32)
@@ -122,13 +118,12 @@ def test_after_a_few_tries_it_is_an_unavailable_store_that_was_not_written(
 
 def deadlocks(store: StateDriver) -> int:
     """Return how many deadlocks the server found; a session tells them with a later transaction."""
-    end = time.monotonic() + LIMIT_S
-    count = 0
-    while not count and time.monotonic() < end:
+
+    def count() -> int:
         store.held()
-        count = asked(store.state.url, DEADLOCKS)
-        time.sleep(0.05)
-    return count
+        return asked(store.state.url, DEADLOCKS)
+
+    return wait_until(count, "the server tells of a deadlock", pause_s=0.05)
 
 
 def asked(url: str, question: str) -> int:

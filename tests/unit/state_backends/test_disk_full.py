@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
+from tests.harness.polling import LIMIT_S
 from tests.harness.servers.postgresql import PostgresServer
 from tests.harness.servers.small_disk import SmallDisk
-from tests.unit.runtime.loop_world import BATCHES, LIMIT_S, running, topology_of
+from tests.unit.runtime.loop_world import BATCHES, running, topology_of
 from tests.unit.state_backends.large_values import Large, expected, filling, read
 from txtopo.errors import StoreUnavailable
 from txtopo.runtime.progress import BatchFailed

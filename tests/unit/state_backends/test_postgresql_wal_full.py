@@ -7,15 +7,15 @@ either, and is down until somebody makes room and starts it. The run waits all t
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
 
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.postgresql import PostgresServer
 from tests.harness.servers.small_disk import SmallDisk
-from tests.unit.runtime.loop_world import BATCHES, LIMIT_S, running, topology_of
+from tests.unit.runtime.loop_world import BATCHES, running, topology_of
 from tests.unit.state_backends.large_values import Large, expected, filling, read
 from txtopo.errors import StoreUnavailable, UnknownOutcomeError
 from txtopo.runtime.progress import BatchCommitted, BatchFailed
@@ -49,9 +49,10 @@ def test_a_full_disk_of_the_log_stops_the_server_and_nothing_is_half_written(
     changes, failed = filling(disk, FULL_AFTER, LEFT_BYTES)
     with running(topology_of(state, Large(VALUE_BYTES)), MemoryEnsemble(), changes) as run:
         assert failed.wait(LIMIT_S)
-        _wait_for(lambda: "database system is shut down" in _log(server), server)
+        wait_until(lambda: "database system is shut down" in _log(server), lambda: _log(server))
         # Its last word is not its end.
-        _wait_for(lambda: not (server.folder / "data" / "postmaster.pid").exists(), server)
+        pid = server.folder / "data" / "postmaster.pid"
+        wait_until(lambda: not pid.exists(), lambda: _log(server))
         with pytest.raises(StoreUnavailable, match="nothing was written"):
             read(state)
         committed = changes.of(BatchCommitted)[-1].progress.txid
@@ -82,10 +83,3 @@ def _use_up_segments(server: PostgresServer) -> None:
 
 def _log(server: PostgresServer) -> str:
     return (server.folder / "log").read_text()
-
-
-def _wait_for(condition: Callable[[], bool], server: PostgresServer) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, _log(server)
-        time.sleep(0.05)

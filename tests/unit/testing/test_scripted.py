@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.services.integration.running import LIMIT_S, Changes, Place, run_to_end, running
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import Changes, Storage, run_to_end, running
 from tests.unit.runtime.loop_world import Total
 from txtopo import FailedException, Fields, Topology, TransactionalTopologyBuilder
 from txtopo.errors import PoisonBatchError, TopologyError
@@ -39,20 +40,20 @@ def cut(spout: Any) -> list[list[int]]:
     return amounts(found)
 
 
-def topology_of(spout: Any, place: Place) -> Topology:
+def topology_of(spout: Any, storage: Storage) -> Topology:
     builder = TransactionalTopologyBuilder("scripted", "spout", spout)
     total = builder.set_bolt("total", Total()).global_grouping("spout")
-    total.with_state("totals", place.state("totals"))
+    total.with_state("totals", storage.state("totals"))
     return builder.build_topology()
 
 
 def ran(spout: Any) -> Changes:
     """Run it to the end; what the state holds is the sum of all records."""
-    place, changes = Place.in_memory(), Changes()
-    with running(topology_of(spout, place), place, listeners=[changes]) as run:
+    storage, changes = Storage.in_memory(), Changes()
+    with running(topology_of(spout, storage), storage, listeners=[changes]) as run:
         for _ in range(ASKS):
             run.process_all_available(LIMIT_S)
-    assert place.read("totals") == {"total": TOTAL}
+    assert storage.read("totals") == {"total": TOTAL}
     return changes
 
 
@@ -92,19 +93,19 @@ def test_a_poison_record_fails_the_first_attempts_of_its_batch() -> None:
 
 
 def test_a_record_that_stays_poison_ends_the_run_behind_the_batches_before() -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
 
     with pytest.raises(PoisonBatchError):
-        run_to_end(topology_of(opaque(Poison(record=2)), place), place)
-    assert place.read("totals") == {"total": 13}
+        run_to_end(topology_of(opaque(Poison(record=2)), storage), storage)
+    assert storage.read("totals") == {"total": 13}
 
 
 def test_a_record_may_raise_an_error_of_ones_own() -> None:
-    place = Place.in_memory()
+    storage = Storage.in_memory()
     spout = opaque(Poison(record=0, partition=1, error=KeyError("customer")))
 
     with pytest.raises(KeyError, match="customer"):
-        run_to_end(topology_of(spout, place), place)
+        run_to_end(topology_of(spout, storage), storage)
 
 
 def test_a_transactional_one_fails_while_a_partition_is_down() -> None:

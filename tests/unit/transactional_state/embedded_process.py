@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.java_gateway import launch_gateway
 
+from tests.harness.processes import say
 from txtopo.config import Config
 from txtopo.errors import CoordinatorUnavailable
 from txtopo.transactional_state import Journal, open_transactional_state, this_process
@@ -22,21 +23,21 @@ def main(directory: str) -> None:
     config = Config(zookeeper_dir=directory, session_timeout_s=10, connect_timeout_s=120)
     gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
     state = open_transactional_state(config, "t", gateway.jvm)
-    print("connected", flush=True)
+    say("connected")
     leadership = None
     while leadership is None:
         # Who waits may lose the server together with the leader, and asks again.
         with suppress(CoordinatorUnavailable):
             leadership = state.lead(this_process(), timeout_s=1, on_lost=lambda: None)
             if leadership is None:
-                print("waits", flush=True)
+                say("waits")
     journal = Journal(state)
     epoch = journal.claim_epoch(this_process(), token="ensemble")
     current = journal.load().current
-    print("leads", epoch, current, flush=True)
+    say("leads", epoch=epoch, current=current)
     for txid in count(current + 1):
         journal.advance(txid, drop_before=txid)
-        print("at", txid, flush=True)
+        say("at", current=txid)
 
 
 if __name__ == "__main__":

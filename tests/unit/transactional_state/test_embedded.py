@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness.processes import Child
 from tests.harness.servers.private import free_port
 from txtopo.config import Config
 from txtopo.errors import ConfigError
@@ -179,49 +177,16 @@ def test_a_directory_with_damaged_data_is_refused_and_let_go(jvm: Any, tmp_path:
 
 @pytest.mark.row(50)
 def test_a_standby_takes_over_server_and_leadership_after_a_kill(tmp_path: Path) -> None:
-    with Contender(tmp_path) as first:
-        first.wait_for("at 5")
-        with Contender(tmp_path) as second:
+    with Child(PROGRAM, str(tmp_path)) as first:
+        first.wait_for("at", 5)
+        with Child(PROGRAM, str(tmp_path)) as second:
             second.wait_for("waits")
-            first.process.send_signal(signal.SIGKILL)
-            first.process.wait()
-            reached = int(first.lines()[-1].split()[1])
+            first.kill()
+            first.wait()
+            reached = first.events("at")[-1]["current"]
 
-            _, epoch, current = second.wait_for("leads").split()
-            assert int(epoch) == 2
-            assert int(current) >= reached
-            second.wait_for(f"at {int(current) + 5}")
-
-
-class Contender:
-    """A child process that contends."""
-
-    def __init__(self, directory: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", PROGRAM, str(directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self.seen: list[str] = []
-
-    def wait_for(self, start: str) -> str:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.seen.append(line)
-            if line.startswith(start):
-                return line
-        raise AssertionError(f"it ended without {start!r}: {self.seen[-3:]}")
-
-    def lines(self) -> list[str]:
-        """Return what it said, to its end."""
-        assert self.process.stdout is not None
-        return self.seen + [line for line in self.process.stdout if line.endswith("\n")]
-
-    def __enter__(self) -> Contender:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
+            leads = second.wait_for("leads")
+            assert leads["epoch"] == 2
+            assert leads["current"] >= reached
+            second.wait_for("at", 5)
+            assert second.said[-1]["current"] == leads["current"] + 5

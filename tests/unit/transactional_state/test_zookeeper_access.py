@@ -14,10 +14,11 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from tests.faults.bad_inputs.topologies import keeping
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import Storage
 from tests.harness.servers.certificates import Authority
 from tests.harness.servers.guarded_zookeeper import USERS, GuardedZooKeeper
 from tests.harness.servers.zookeeper import LONG_SESSION_S
-from tests.services.integration.running import LIMIT_S, Place
 from txtopo import Config
 from txtopo.errors import AuthError, ConfigError, CoordinatorUnavailable
 from txtopo.runtime.start import start_topology
@@ -84,10 +85,10 @@ def config(hosts: str, **settings: Any) -> Config:
 
 def run_through(hosts: str, folder: Path, **settings: Any) -> dict[Any, Any]:
     """Run a whole topology and return what it kept."""
-    place = Place.in_sqlite(folder)
-    with start_topology(keeping(place, ROWS), None, config(hosts, **settings)) as run:
+    storage = Storage.in_sqlite(folder)
+    with start_topology(keeping(storage, ROWS), None, config(hosts, **settings)) as run:
         run.process_all_available(LIMIT_S)
-    return place.read("kept")
+    return storage.read("kept")
 
 
 def opened(hosts: str, **settings: Any) -> TransactionalState:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from tests.unit.runtime.resident.threads import LIMIT_S, ThreadJobs
+from tests.harness.polling import LIMIT_S
+from tests.unit.runtime.resident.threads import ThreadJobs
 from tests.unit.stages.running import (
     Row,
     RowsEmitter,

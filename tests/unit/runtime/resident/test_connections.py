@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 import zmq
 
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.unit.runtime.resident.held import Gate, Limited, held, txids
-from tests.unit.runtime.resident.threads import HOST, LIMIT_S, ThreadJobs, wait_until
+from tests.unit.runtime.resident.threads import HOST, ThreadJobs
 from tests.unit.stages.running import run_of
 from txtopo.errors import RunLostError
 from txtopo.runtime.resident.slot_runner import SlotLimits
@@ -50,7 +51,7 @@ def test_who_loses_its_connection_does_not_go_on_by_another(
     proxies[0].cut()
     proxies[0].mend()
 
-    wait_until(lambda: slots[0].life != life)
+    wait_until(lambda: slots[0].life != life, "the slot has another life")
     assert txids(one.process(run_of(1, first=2)).result(LIMIT_S)) == [2]
 
 
@@ -64,7 +65,7 @@ def test_who_cannot_answer_any_more_ends(proxies: list[TcpProxy], limited: Limit
     link = one.jobs.hosts[0]._link.socket
 
     proxies[0].cut()
-    wait_until(lambda: not link.poll(0, zmq.POLLOUT))
+    wait_until(lambda: not link.poll(0, zmq.POLLOUT), "the socket is full")
     gate.opened.set()
     with pytest.raises(RunLostError, match="its task ended"):
         lost.result(LIMIT_S)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.unit.runtime.reliable.bolts import WORD, Forward
 from tests.unit.runtime.reliable.test_handle import Kept
-from tests.unit.runtime.resident.threads import LIMIT_S, Resident, wait_until
+from tests.unit.runtime.resident.threads import Resident
 from txtopo import Config, TopologyBuilder
 from txtopo.runtime import ErrorReported
 from txtopo.runtime.resident.slot_runner import SlotLimits
@@ -49,7 +50,7 @@ def test_what_cleanup_raises_is_told(error: type[Exception]) -> None:
 
     topology = builder.build_topology()
     with Resident(topology, Config(), slots=2, listeners=[kept], limits=limits) as resident:
-        wait_until(lambda: resident.run.status == "running")
+        wait_until(lambda: resident.run.status == "running", "the run has started")
 
     told = [change for change in kept.changes if isinstance(change, ErrorReported)]
     assert sorted((each.component, each.task) for each in told) == [

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.unit.runtime.reliable.bolts import WORD, Forward
 from tests.unit.runtime.resident.held import Gate, Slots, held, txids
-from tests.unit.runtime.resident.threads import LIMIT_S, Resident, ThreadJobs, wait_until
+from tests.unit.runtime.resident.threads import Resident, ThreadJobs
 from tests.unit.stages.running import run_of
 from txtopo import Config, TopologyBuilder
 from txtopo.errors import ConfigError, RunLostError, SlotUnavailable
@@ -76,7 +77,9 @@ def test_a_slot_that_is_missing_while_nobody_needs_it_ends_nothing() -> None:
     gate = Gate(txid=0)
     with without_cores(slots.jobs):
         slots.start(held(gate))
-        wait_until(lambda: slots.carrier._slots.queues[0].overdue is not None)
+        wait_until(
+            lambda: slots.carrier._slots.queues[0].overdue is not None, "the slot is overdue"
+        )
         assert slots.carrier._slots._orders._broken is None
 
         with pytest.raises(SlotUnavailable):
@@ -130,7 +133,7 @@ def test_bolts_whose_slot_is_missing_are_waited_for_with_a_word(
         without_cores(jobs),
         Resident(builder.build_topology(), Config(**SETTINGS), jobs=jobs) as resident,
     ):
-        wait_until(lambda: len(warned(caplog)) >= 3)
+        wait_until(lambda: len(warned(caplog)) >= 3, "three warnings are logged")
         assert resident.run.status == "starting"
 
     assert {each["slot"] for each in warned(caplog)} == {0}

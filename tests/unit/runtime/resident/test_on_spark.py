@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.unit.runtime.reliable.bolts import WORD, Forward, rows
 from tests.unit.runtime.resident.recorded import CONFIG, acked, held, judge, process_of, recorded
-from tests.unit.runtime.resident.threads import LIMIT_S, wait_until
 from txtopo import BasicBolt, Config, ReliableTopology, TopologyBuilder, Tuple
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import ConfigError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 # A first worker takes half a minute on a busy machine.
-SPARK_S = 4 * LIMIT_S
+SPARK_S = 2 * LIMIT_S
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
@@ -42,9 +42,9 @@ def test_nothing_is_lost_when_python_workers_are_killed(
     with recorded(tmp_path, count).start(spark, config) as run:
         for number in range(kills):
             enough = 1000 * number + 300
-            wait_until(lambda: len(acked(tmp_path)) >= enough, SPARK_S)  # noqa: B023
+            wait_until(lambda: len(acked(tmp_path)) >= enough, "enough numbers are acked", SPARK_S)  # noqa: B023
             os.kill(process_of(tmp_path, number % 2), signal.SIGKILL)
-            wait_until(lambda: lost(run) > number, SPARK_S)  # noqa: B023
+            wait_until(lambda: lost(run) > number, "a slot is lost", SPARK_S)  # noqa: B023
             held(tmp_path, number).unlink()
         run.process_all_available(SPARK_S)
         progress = run.last_progress
@@ -65,7 +65,7 @@ def lost(run: ReliableRun) -> int:
 def wait_for_cores(spark: SparkSession) -> None:
     """Wait until Spark has ended the tasks of other tests."""
     jobs = SlotJobs(spark, "bolts")
-    wait_until(lambda: jobs.cores().free == 2)
+    wait_until(lambda: jobs.cores().free == 2, "two cores are free")
 
 
 def test_more_slots_than_free_cores_are_refused_before_anything_runs(
@@ -116,5 +116,5 @@ def test_auto_takes_the_session_that_there_is(spark: SparkSession) -> None:
     with builder.build_topology().start(spark) as run:
         run.process_all_available(SPARK_S)
         # The tracker hears of jobs by events, some time after they have begun or ended.
-        wait_until(lambda: len(tracker.getActiveJobsIds()) == 2)
-    wait_until(lambda: not tracker.getActiveJobsIds())
+        wait_until(lambda: len(tracker.getActiveJobsIds()) == 2, "two jobs run")
+    wait_until(lambda: not tracker.getActiveJobsIds(), "no job runs")

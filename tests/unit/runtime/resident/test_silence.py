@@ -7,15 +7,9 @@ import time
 
 import pytest
 
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.unit.runtime.reliable.bolts import WORD, Forward
-from tests.unit.runtime.resident.threads import (
-    HOST,
-    LIMIT_S,
-    SILENCE_S,
-    Clock,
-    Resident,
-    wait_until,
-)
+from tests.unit.runtime.resident.threads import HOST, SILENCE_S, Clock, Resident
 from txtopo import BasicBolt, Config, ReliableTopology, TopologyBuilder, Tuple
 from txtopo.collector import BatchOutputCollector
 from txtopo.runtime.resident.hosts import BoltHost, StageHost
@@ -51,10 +45,10 @@ def test_pings_keep_an_idle_task_alive() -> None:
     feeder, clock = FeederSpout(WORD), Clock()
 
     with Resident(forwarding(feeder), Config(), now=clock) as resident:
-        wait_until(lambda: resident.run.status == "running")
+        wait_until(lambda: resident.run.status == "running", "the run has started")
         (host,) = resident.jobs.hosts
         for _ in range(5):
-            wait_until(lambda: host._link.gone_s == clock.now_s + SILENCE_S)
+            wait_until(lambda: host._link.gone_s == clock.now_s + SILENCE_S, "a ping has come")
             clock.now_s += 0.6 * SILENCE_S
         assert resident.driver.meter.slots_lost == 0
         assert resident.jobs.hosts == [host]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.harness.polling import wait_until
 from tests.unit.runtime.reliable.bolts import Forward
-from tests.unit.runtime.resident.threads import LIMIT_S, Resident, wait_until
+from tests.unit.runtime.resident.threads import Resident
 from txtopo import Config, ReliableTopology, TopologyBuilder
 from txtopo.errors import RunLostError
 from txtopo.testing import FeederSpout
@@ -42,9 +43,9 @@ def test_a_slot_that_dies_before_it_has_done_anything_comes_back_later_each_time
     feeder = FeederSpout(Fields("word string"))
     with Resident(topology(feeder), CONFIG) as resident:
         for submission in range(1, 5):
-            wait_until(partial(is_ready, resident, submission))
+            wait_until(partial(is_ready, resident, submission), "the slot is ready")
             resident.jobs.kill(0, submission, DIED)
-        wait_until(lambda: len(said(caplog)) == 4, LIMIT_S)
+        wait_until(lambda: len(said(caplog)) == 4, "four lines are logged")
 
     warned = said(caplog)
     assert [each["failures"] for each in warned] == [1, 2, 3, 4]

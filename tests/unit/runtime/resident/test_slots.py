@@ -7,8 +7,9 @@ import threading
 import pytest
 import zmq
 
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.unit.runtime.reliable.bolts import WORD, Forward, Seen
-from tests.unit.runtime.resident.threads import HOST, LIMIT_S, Resident, wait_until
+from tests.unit.runtime.resident.threads import HOST, Resident
 from txtopo import (
     BasicBolt,
     Bolt,
@@ -101,7 +102,7 @@ def test_what_prepare_emits_is_sent_without_waiting_for_an_input() -> None:
     builder.set_bolt("note", Note(seen)).shuffle_grouping("greets")
 
     with Resident(builder.build_topology(), Config()):
-        wait_until(lambda: ("hello", "first") in seen.notes)
+        wait_until(lambda: ("hello", "first") in seen.notes, "the bolt has got the tuple")
 
 
 def test_tuples_go_from_slot_to_slot() -> None:
@@ -132,15 +133,15 @@ def test_the_newest_task_has_the_slot_and_the_earlier_one_is_not_heard() -> None
     with Resident(noting(feeder, seen, gate), Config()) as resident:
         assert gate.reached.wait(LIMIT_S)
         resident.jobs.copy(0, submission=1)
-        wait_until(lambda: resident.driver.meter.slots_lost == 1)
+        wait_until(lambda: resident.driver.meter.slots_lost == 1, "a slot is lost")
         gate.opened.set()  # now the first one acks
         # It cleans up, but does not end: Spark would then stop the other one.
-        wait_until(lambda: ("cleaned up", "first") in seen.notes)
+        wait_until(lambda: ("cleaned up", "first") in seen.notes, "the bolt is cleaned up")
         feeder.feed(["found"], 2)
         feeder.wait_until_acked(2)
         assert not resident.jobs.hosts[0].over
         resident.time_out()
-        wait_until(lambda: feeder.failed == [1])
+        wait_until(lambda: feeder.failed == [1], "the tuple has failed")
 
     assert feeder.acked == [2]
     assert ("found", "later") in seen.notes
@@ -175,14 +176,14 @@ def test_an_envelope_for_another_life_is_not_worked_on() -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
 
     with Resident(noting(feeder, seen), Config()) as resident:
-        wait_until(lambda: resident.run.status == "running")
+        wait_until(lambda: resident.run.status == "running", "the run has started")
         place = resident.slots.slots[0]
         assert resident.jobs.keys is not None
         assert place.endpoint is not None
         push = connected(context, zmq.PUSH, resident.jobs.keys, place.endpoint)
         for life in (place.life + 1, place.life):
             push.send_multipart((wire.lives_frame(life, 99), record))
-        wait_until(lambda: ("a", "first") in seen.notes)
+        wait_until(lambda: ("a", "first") in seen.notes, "the bolt has got the tuple")
         push.close()
 
     context.term()
@@ -272,5 +273,5 @@ def test_a_slot_gives_ticks_from_its_own_clock() -> None:
     builder.set_bolt("ticks", TickCounter(seen)).shuffle_grouping("words")
 
     with Resident(builder.build_topology(), Config()):
-        wait_until(lambda: len(seen.notes) >= 5)
+        wait_until(lambda: len(seen.notes) >= 5, "five notes are there")
     assert set(seen.notes) == {0.05}

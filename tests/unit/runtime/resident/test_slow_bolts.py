@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.unit.runtime.resident.recorded import NUMBER, Numbers, acked, whole_lines
-from tests.unit.runtime.resident.threads import LIMIT_S, wait_until
 from txtopo import Bolt, Config, OutputCollector, TaskContext, TopologyBuilder, Tuple
 from txtopo.builders.at_least_once import ReliableTopology
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 # A first worker takes half a minute on a busy machine.
-SPARK_S = 4 * LIMIT_S
+SPARK_S = 2 * LIMIT_S
 
 
 class Slow(Bolt):
@@ -81,7 +81,7 @@ def test_with_defaults_what_takes_longer_than_the_timeout_is_not_replayed(
     config = Config(carrier="resident", slots=1, message_timeout_s=4)
 
     with slow(tmp_path, 3_000, Slow(tmp_path, 0.005)).start(spark, config) as run:
-        wait_until(lambda: len(acked(tmp_path)) == 3_000, SPARK_S)
+        wait_until(lambda: len(acked(tmp_path)) == 3_000, "all numbers are acked", SPARK_S)
         progress = run.last_progress
 
     assert progress is not None
@@ -107,7 +107,7 @@ def test_a_worker_that_is_killed_after_its_first_acks_loses_nothing(
     config = Config(carrier="resident", slots=1, message_timeout_s=60)
 
     with slow(tmp_path, 60, Slow(tmp_path, 0.06, held=30)).start(spark, config) as run:
-        wait_until(lambda: len(acked(tmp_path)) >= 20, SPARK_S)
+        wait_until(lambda: len(acked(tmp_path)) >= 20, "20 numbers are acked", SPARK_S)
         early = acked(tmp_path)
         os.kill(int((tmp_path / "process").read_text()), signal.SIGKILL)
         (tmp_path / "held").unlink()

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.harness.polling import LIMIT_S
 from tests.unit.runtime.resident.held import AWAY, Gate, Slots, held
-from tests.unit.runtime.resident.threads import LIMIT_S
 from tests.unit.stages.running import run_of
 from txtopo.errors import InfrastructureError, RunLostError, TxtopoError
 from txtopo.stages.program import Program

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.unit.runtime.carrying import BATCHES, carry, contents, counting
 from tests.unit.runtime.resident.held import (
     AWAY,
@@ -21,7 +22,7 @@ from tests.unit.runtime.resident.held import (
     held,
     txids,
 )
-from tests.unit.runtime.resident.threads import LIMIT_S, SILENCE_S, Clock, wait_until
+from tests.unit.runtime.resident.threads import SILENCE_S, Clock
 from tests.unit.stages.running import (
     RowsSpout,
     bolt,
@@ -140,7 +141,7 @@ def test_what_an_earlier_life_answers_is_not_heard(one: Slots) -> None:
 
     assert caught.value.facts["counted"] is False
     assert txids(again.result(LIMIT_S)) == [1, 2, 3]
-    wait_until(lambda: sorted(gate.passed) == [1, 1, 2, 3])
+    wait_until(lambda: sorted(gate.passed) == [1, 1, 2, 3], "all batches have passed the gate")
     assert txids(one.process(replace(run_of(2), tag="third")).result(LIMIT_S)) == [1, 2]
 
 
@@ -191,7 +192,7 @@ def test_commits_go_first_then_lower_txids(one: Slots) -> None:
     pending: list[Future[Any]] = [one.process(run_of(1, first=txid)) for txid in (3, 2)]
     attempt = processed.run.attempts[0]
     pending.append(one.threads.submit(lambda: one.carrier.commit(processed, attempt)))
-    wait_until(lambda: len(one.carrier._slots.queues[0].waiting) == 3)
+    wait_until(lambda: len(one.carrier._slots.queues[0].waiting) == 3, "three orders wait")
     gate.opened.set()
     for each in (blocking, *pending):
         each.result(LIMIT_S)
@@ -207,9 +208,9 @@ def test_runs_do_not_wait_for_a_slot_that_does_not_come_to_life(limited: Limited
     slots, queues = one.carrier._slots.slots, one.carrier._slots.queues
     waiting = one.process(run_of(1))
 
-    wait_until(lambda: bool(slots[0].owner and queues[0].waiting))
+    wait_until(lambda: bool(slots[0].owner and queues[0].waiting), "an order waits")
     one.jobs.kill(0, 1, AWAY)
-    wait_until(lambda: slots[0].submission == 2 and bool(slots[0].owner))
+    wait_until(lambda: slots[0].submission == 2 and bool(slots[0].owner), "the slot is back")
     one.lose_connection(0)
     one.jobs.kill(0, 2, DIED)
     with pytest.raises(RunLostError, match="a python worker") as caught:

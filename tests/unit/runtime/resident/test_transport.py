@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from tests.unit.runtime.resident.threads import HOST, LIMIT_S, wait_until
+from tests.harness.polling import LIMIT_S, wait_until
+from tests.unit.runtime.resident.threads import HOST
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.transport import DriverSocket
 from txtopo.runtime.resident.wire import END, new_identity
@@ -23,7 +24,7 @@ def test_who_speaks_after_the_end_does_not_hold_it_up() -> None:
         office = DriverSocket(Keys.make(), HOST, scheduler, lambda _: None, lambda _: None)
         office.open()
         office.close(closed.set)
-        wait_until(lambda: bool(office._inner.closed))
+        wait_until(lambda: bool(office._inner.closed), "the socket is closed")
         office.send(new_identity(1), END)
 
     scheduler.start(open_and_close, print)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
+from tests.harness.polling import LIMIT_S
 from txtopo import Config, ReliableTopology
 from txtopo.errors import RunLostError
 from txtopo.runtime.handle import RecentProgress, ReliableRun
@@ -22,7 +23,6 @@ from txtopo.stages.program import Program, compile_program
 from txtopo.testing import Shared
 
 HOST = "127.0.0.1"
-LIMIT_S = 60.0
 # So many seconds without a ping on a busy machine mean nothing.
 SILENCE_S = LIMIT_S
 
@@ -145,11 +145,3 @@ class Resident:
 
     def __exit__(self, *_: object) -> None:
         self.run.stop(LIMIT_S)
-
-
-def wait_until(done: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
-    """Wait until something is so."""
-    deadline_s = time.monotonic() + limit_s
-    while not done():
-        assert time.monotonic() < deadline_s, "it has not happened"
-        time.sleep(0.01)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic  # type: ignore[attr-defined]
 
+from tests.harness.polling import LIMIT_S, retry, wait_until
 from tests.harness.servers.kafka import KafkaBroker
 from tests.unit.spouts.driving import Partitioned, Planner, Row, emit
 from txtopo.errors import InfrastructureError
@@ -18,7 +18,6 @@ from txtopo.metadata import Json
 from txtopo.spouts import KafkaOpaqueSpout, KafkaTransactionalSpout
 
 # Generous: the machine may be busy, and nothing waits for it to pass.
-WAIT_S_MAX = 120.0
 Result = TypeVar("Result")
 
 
@@ -37,14 +36,14 @@ class Log:
 
     def create(self, partitions: int) -> None:
         topic = NewTopic(self.name, partitions, 1, config=self._config)
-        until(lambda: self._created(topic))
+        wait_until(lambda: self._created(topic), "the topic is made")
         # The controller has made it; the broker learns of it a little later.
-        until(lambda: self.partitions() == partitions)
+        wait_until(lambda: self.partitions() == partitions, "the broker shows the partitions")
 
     def _created(self, topic: NewTopic) -> bool:
         """Create it; False if the controller has not heard of its only broker for too long."""
         try:
-            self.kafka.admin.create_topics([topic])[self.name].result(WAIT_S_MAX)
+            self.kafka.admin.create_topics([topic])[self.name].result(LIMIT_S)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR:
                 raise
@@ -52,46 +51,49 @@ class Log:
         return True
 
     def delete(self) -> None:
-        self.kafka.admin.delete_topics([self.name])[self.name].result(WAIT_S_MAX)
-        until(lambda: self.name not in self.kafka.admin.list_topics(timeout=WAIT_S_MAX).topics)
+        self.kafka.admin.delete_topics([self.name])[self.name].result(LIMIT_S)
+        wait_until(
+            lambda: self.name not in self.kafka.admin.list_topics(timeout=LIMIT_S).topics,
+            "the broker has deleted the topic",
+        )
 
     def grow(self, partitions: int) -> None:
         grown = self.kafka.admin.create_partitions([NewPartitions(self.name, partitions)])
-        grown[self.name].result(WAIT_S_MAX)
+        grown[self.name].result(LIMIT_S)
 
     def delete_before(self, partition: int, offset: int) -> None:
         """Delete the first records of a partition, as retention does."""
         place = TopicPartition(self.name, partition, offset)
         for deleted in self.kafka.admin.delete_records([place]).values():
-            deleted.result(WAIT_S_MAX)
+            deleted.result(LIMIT_S)
 
     def write(self, values: Iterable[Any], partitions: int = 2, **record: Any) -> None:
         """Write values as text, to the partitions in turn."""
         producer = Producer({"bootstrap.servers": self.kafka.servers, "linger.ms": 0})
         self._produce(producer, values, partitions, **record)
-        assert producer.flush(WAIT_S_MAX) == 0
+        assert producer.flush(LIMIT_S) == 0
 
     def write_to(self, partition: int, values: Iterable[Any]) -> None:
         """Write values as text to one partition."""
         producer = Producer({"bootstrap.servers": self.kafka.servers, "linger.ms": 0})
         for value in values:
             producer.produce(self.name, str(value).encode(), partition=partition)
-        assert producer.flush(WAIT_S_MAX) == 0
+        assert producer.flush(LIMIT_S) == 0
 
     def partitions(self) -> int:
         """Return how many partitions the broker knows of that can be read."""
-        known = self.kafka.admin.list_topics(self.name, timeout=WAIT_S_MAX).topics[self.name]
+        known = self.kafka.admin.list_topics(self.name, timeout=LIMIT_S).topics[self.name]
         return sum(partition.leader >= 0 for partition in known.partitions.values())
 
     def transact(self, values: Iterable[Any], *, commit: bool, partitions: int = 2) -> None:
         """Write values in a transaction."""
         id = f"writer-{uuid.uuid4().hex}"
         producer = Producer({"bootstrap.servers": self.kafka.servers, "transactional.id": id})
-        producer.init_transactions(WAIT_S_MAX)
+        producer.init_transactions(LIMIT_S)
         producer.begin_transaction()
         self._produce(producer, values, partitions)
-        producer.flush(WAIT_S_MAX)
-        (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S_MAX)
+        producer.flush(LIMIT_S)
+        (producer.commit_transaction if commit else producer.abort_transaction)(LIMIT_S)
 
     def _produce(
         self, producer: Producer, values: Iterable[Any], partitions: int, **record: Any
@@ -109,23 +111,9 @@ class Log:
         return KafkaOpaqueSpout(self.kafka.servers, self.name, **given)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that the broker does later."""
-    end = time.monotonic() + WAIT_S_MAX
-    while not condition():
-        assert time.monotonic() < end, "the broker did not do it in time"
-        time.sleep(0.02)
-
-
 def in_time(action: Callable[[], Result]) -> Result:
     """Try again what a slow broker did not do in time, as the framework does."""
-    end = time.monotonic() + WAIT_S_MAX
-    while True:
-        try:
-            return action()
-        except InfrastructureError:
-            if time.monotonic() > end:
-                raise
+    return retry(action, InfrastructureError)
 
 
 def values(rows: Iterable[Row]) -> list[Any]:
@@ -153,7 +141,7 @@ def read_all(
             rows.extend(in_time(partial(emit, spout, metadata, tasks)))
         return len(rows) >= number
 
-    until(enough)
+    wait_until(enough, "all records are read")
     return rows
 
 
@@ -168,5 +156,5 @@ def read_opaque(run: Partitioned, number: int) -> list[Row]:
             txid += 1
         return len(rows) >= number
 
-    until(enough)
+    wait_until(enough, "all records are read")
     return rows

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.harness.polling import wait_until
 from tests.harness.servers.kafka import KafkaBroker
 from tests.unit.spouts.driving import Partitioned, Planner, emit
-from tests.unit.spouts.kafka.logs import Log, ranges, read_all, read_opaque, until, values
+from tests.unit.spouts.kafka.logs import Log, ranges, read_all, read_opaque, values
 from txtopo.spouts import KafkaOpaqueSpout, KafkaTransactionalSpout
 from txtopo.spouts.kafka.spouts import whole
 
@@ -136,7 +137,7 @@ def test_gaps_of_compaction_end_a_batch_all_the_same(kafka: KafkaBroker) -> None
         spout = log.opaque(start="earliest")
         return values(read_opaque(Partitioned(spout), 1))
 
-    until(lambda: len(set(left()) - {"tail"}) == 3)
+    wait_until(lambda: len(set(left()) - {"tail"}) == 3, "the log is compacted")
     run = Partitioned(log.opaque(batch_records_max=7))
     assert set(values(read_opaque(run, 3))) - {"tail"} == {"57", "58", "59"}
     # All offsets of some batches are gone.
@@ -151,7 +152,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(kafka: KafkaBro
     planner, run = Planner(spout), Partitioned(opaque)
     assert emit(spout, planner.plan()) == run.attempt(1) == []
     log.grow(3)
-    until(lambda: log.partitions() == 3)
+    wait_until(lambda: log.partitions() == 3, "the broker shows the partitions")
     log.write(words(9, 5), partitions=3)
 
     assert sorted(values(read_all(spout, planner, 9))) == sorted(words(9, 5))

@@ -6,8 +6,9 @@ import uuid
 
 import pytest
 
+from tests.harness.polling import LIMIT_S
 from tests.harness.servers.kafka import KafkaBroker
-from tests.unit.spouts.kafka.logs import WAIT_S_MAX, Log
+from tests.unit.spouts.kafka.logs import Log
 from txtopo.kafka_connection import Connection
 from txtopo.spouts.kafka import reading
 from txtopo.spouts.kafka.reading import Lent, lent_consumer
@@ -28,7 +29,7 @@ def lend(connection: Connection, *topics: str) -> Lent:
 def test_a_consumer_is_lent_again_and_learns_of_topics(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_MEETS_S_MAX", WAIT_S_MAX)
+    monkeypatch.setattr(reading, "_MEETS_S_MAX", LIMIT_S)
     connection, first, second = own(kafka.servers), Log(kafka).name, Log(kafka).name
     lent = lend(connection, first)
 

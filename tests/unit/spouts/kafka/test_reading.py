@@ -6,8 +6,9 @@ import random
 
 import pytest
 
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.kafka import KafkaBroker
-from tests.unit.spouts.kafka.logs import WAIT_S_MAX, Log, until
+from tests.unit.spouts.kafka.logs import Log
 from txtopo.kafka_connection import Connection
 from txtopo.spouts.kafka import reading
 from txtopo.spouts.kafka.offsets import Offsets, PartitionPosition, Range
@@ -37,7 +38,10 @@ def filled(kafka: KafkaBroker, chance: random.Random) -> tuple[Log, dict[Partiti
     log.write(["last"] * 3, partitions=3)
     offsets = Offsets(Connection(kafka.servers), log.name)
     # The last stable offset comes a little after the end of a transaction.
-    until(lambda: all(r.end > r.start for r in offsets.look().bounds.values()))
+    wait_until(
+        lambda: all(r.end > r.start for r in offsets.look().bounds.values()),
+        "the broker shows a record of each partition",
+    )
     return log, dict(offsets.look().bounds)
 
 
@@ -51,7 +55,7 @@ def test_each_range_has_its_records_whatever_was_read_before(
     _, bounds = filled(kafka, chance)
     every = read(Connection(kafka.servers, {"client.id": "another"}), bounds)
     at = dict.fromkeys(bounds, 0)
-    connection = Connection(kafka.servers, {"client.id": f"seed-{seed}"}, timeout_s=WAIT_S_MAX)
+    connection = Connection(kafka.servers, {"client.id": f"seed-{seed}"}, timeout_s=LIMIT_S)
     for _ in range(120):
         if chance.random() < 0.1 or all(at[p] == bounds[p].end for p in bounds):
             at = {place: chance.randrange(bounds[place].end) for place in bounds}
@@ -79,10 +83,10 @@ def test_a_range_of_nothing_but_a_marker_ends_though_its_end_was_told_before(
     log.transact(["a"], commit=True, partitions=1)
     place = PartitionPosition(log.name, 0)
     look = Offsets(Connection(kafka.servers), log.name).look
-    until(lambda: look().bounds == {place: Range(0, 2)})
-    connection = Connection(kafka.servers, {"client.id": "marker"}, timeout_s=WAIT_S_MAX)
+    wait_until(lambda: look().bounds == {place: Range(0, 2)}, "the broker shows both records")
+    connection = Connection(kafka.servers, {"client.id": "marker"}, timeout_s=LIMIT_S)
     assert read(connection, {place: Range(0, 1)}) == {place: [(0, b"a")]}
     with lent_consumer(connection, {log.name}) as lent:
-        until(lambda: len(lent.consumer.consume(1, 0.1)) == 1)
+        wait_until(lambda: len(lent.consumer.consume(1, 0.1)) == 1, "a record comes")
 
     assert read(connection, {place: Range(1, 2)}) == {place: []}

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.harness.polling import wait_until
 from tests.harness.servers.kafka import KafkaBroker
 from tests.unit.spouts.driving import Planner, emit
-from tests.unit.spouts.kafka.logs import Log, until, values
+from tests.unit.spouts.kafka.logs import Log, values
 from txtopo import Config, Fields
 from txtopo.context import TaskContext
 from txtopo.errors import AuthError, ConfigError, EmitError
@@ -106,7 +107,9 @@ def test_settings_of_sasl_pass_through_and_are_not_shown(kafka: KafkaBroker) -> 
     )
     with pytest.raises(AuthError) as refused:
         # A start goes on while the cluster only does not answer, and its refusal may come later.
-        until(lambda: not wrong.coordinator(Config(), TaskContext("t", "s", 0, 1)))
+        wait_until(
+            lambda: not wrong.coordinator(Config(), TaskContext("t", "s", 0, 1)), "it is refused"
+        )
     assert "wrong" not in str(refused.value)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.harness.polling import wait_until
 from tests.harness.servers.kafka import KafkaBroker
-from tests.unit.spouts.kafka.logs import Log, until
+from tests.unit.spouts.kafka.logs import Log
 from txtopo import Fields
 from txtopo.spouts import KafkaOpaqueSpout, KafkaTransactionalSpout
 from txtopo.testing.conformance import SpoutSource, SpoutSuite
@@ -42,7 +43,9 @@ class KafkaSource(SpoutSource):
     def add_partition(self) -> None:
         self.ends[len(self.ends)] = 0
         self.log.grow(len(self.ends))
-        until(lambda: self.log.partitions() == len(self.ends))
+        wait_until(
+            lambda: self.log.partitions() == len(self.ends), "the broker shows the partitions"
+        )
 
     def lose(self, partition: int) -> None:
         self.log.delete_before(partition, self.ends[partition])

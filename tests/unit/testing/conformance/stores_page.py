@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from benchmarks.stores import cost_table
-from tests.faults.simulated.faults_page import with_section
+from tests.harness.processes import ROOT
+from tests.harness.report_page import DOCS, table, write_section
 from txtopo.testing.conformance import AggregateStateSuite, StateBackendSuite
 from txtopo.testing.conformance.driver import StoreFixtures
 
-ROOT = Path(__file__).parents[4]
-PAGE = ROOT / "docs" / "stores.md"
+PAGE = DOCS / "stores.md"
 FOLDERS = ("tests/unit/state_backends", "tests/unit/state")
 # Slow too, but here, are states in an object store and those that Spark writes.
 MARKS = "not slow or integration"
@@ -58,17 +59,28 @@ class Suites:
                 self.failures.append(report.nodeid)
 
 
-def guarantee_lines(suites: Suites) -> list[str]:
-    """Return the guarantee table in Markdown."""
-    lines = [
-        "| store | mode | kinds | a deposed coordinator | two owners, or two ensembles, at once | "
-        "a reader sees | refused | tests |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+COLUMNS = (
+    "store",
+    "mode",
+    "kinds",
+    "a deposed coordinator",
+    "two owners, or two ensembles, at once",
+    "a reader sees",
+    "refused",
+    "tests",
+)
+
+
+def guarantee_lines(suites: Suites) -> Iterator[str]:
+    """Yield the guarantee table in Markdown."""
+    return table(COLUMNS, _rows(suites))
+
+
+def _rows(suites: Suites) -> Iterator[tuple[str, ...]]:
     for name, outcomes in sorted(suites.outcomes.items()):
         suite = suites.classes[name]
         ended = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items()))
-        cells = [
+        yield (
             name,
             suite.mode,
             " and ".join(sorted(suite.kinds)),
@@ -77,9 +89,7 @@ def guarantee_lines(suites: Suites) -> list[str]:
             "the fold of whole txids" if suite.atomic_reader else "**half a txid, for a moment**",
             ", ".join(sorted(suite.refused)) or "nothing",
             ended,
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+        )
 
 
 def main() -> None:
@@ -91,7 +101,6 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=1_000_000, help="keys in the state")
     arguments = parser.parse_args()
     page: Path = arguments.page
-    page.parent.mkdir(parents=True, exist_ok=True)
     status = 0
     if not arguments.no_suites:
         suites = Suites()
@@ -99,17 +108,12 @@ def main() -> None:
         status = int(pytest.main(["-q", "-m", MARKS, *folders], plugins=[suites]))
         if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             raise SystemExit(status)
-        _write(page, "Guarantees", guarantee_lines(suites))
+        write_section(page, "Guarantees", guarantee_lines(suites), HEAD)
         for failed in suites.failures:
             print(failed)
     if not arguments.no_costs:
-        _write(page, "What a commit costs", cost_table(arguments.keys))
+        write_section(page, "What a commit costs", cost_table(arguments.keys), HEAD)
     raise SystemExit(status)
-
-
-def _write(page: Path, title: str, lines: list[str]) -> None:
-    text = page.read_text() if page.exists() else HEAD
-    page.write_text(with_section(text, title, lines))
 
 
 def _name(nodeid: str) -> str:

@@ -1,0 +1,69 @@
+"""The harness fails when it must; a poller or a child that cannot fail would hide everything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.dying import Died, dies_at, raise_died
+from tests.harness.polling import NeverHappenedError, retry, wait_until
+from tests.harness.processes import Child
+from tests.harness.report_page import write_section
+
+
+def test_a_wait_returns_the_first_true_value() -> None:
+    values = iter(["", "", "there"])
+
+    assert wait_until(lambda: next(values), "it is there", pause_s=0.0) == "there"
+
+
+def test_a_wait_without_an_end_fails_and_says_what_it_waited_for() -> None:
+    with pytest.raises(NeverHappenedError, match=r"waited 0.01 s in vain until pigs fly"):
+        wait_until(lambda: False, "pigs fly", limit_s=0.01)
+
+
+def test_a_retry_ends_with_the_last_error() -> None:
+    errors = iter([KeyError("first"), ValueError("not to be retried")])
+
+    def fail() -> None:
+        raise next(errors)
+
+    with pytest.raises(ValueError, match="not to be retried"):
+        retry(fail, KeyError)
+    with pytest.raises(ZeroDivisionError):
+        retry(lambda: 1 / 0, ZeroDivisionError, limit_s=0.01)
+
+
+def test_a_point_dies_at_the_nth_passing_of_its_step() -> None:
+    point = dies_at("write.after", 2, raise_died)
+    point("write.after")
+    point("write.before")
+
+    with pytest.raises(Died, match=r"write\.after"):
+        point("write.after")
+
+
+def test_a_point_without_a_name_counts_every_step() -> None:
+    point = dies_at("", 2, raise_died)
+    point("plan.before")
+
+    with pytest.raises(Died, match=r"plan\.after"):
+        point("plan.after")
+
+
+def test_a_child_that_ends_without_the_event_fails_the_wait() -> None:
+    with Child("no_such_module") as child:
+        with pytest.raises(AssertionError, match=r"ended before 'ready': status 1.*no_such_module"):
+            child.wait_for("ready")
+        with pytest.raises(AssertionError, match="No module named"):
+            child.finish()
+
+
+@pytest.mark.parametrize("title", ["One", "Two"])
+def test_a_command_replaces_its_own_section(tmp_path: Path, title: str) -> None:
+    page = tmp_path / "docs" / "page.md"
+    for each in ("One", "Two", title):
+        write_section(page, each, [f"of {each}"], "# Page\n")
+
+    assert page.read_text() == "# Page\n\n## One\n\nof One\n\n## Two\n\nof Two\n"
