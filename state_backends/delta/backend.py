@@ -24,7 +24,7 @@ from deltalake import DeltaTable
 
 from state_backends.delta.appending import Appender
 from state_backends.delta.durability import DurableLog
-from state_backends.delta.failures import FAILURES, Contended, translated
+from state_backends.delta.failures import FAILURES, translated
 from state_backends.delta.layout import Layout, Location
 from state_backends.delta.merging import Merger, commit_nothing
 from state_backends.delta.reading import DeltaSnapshot, Reader, version_of
@@ -37,7 +37,7 @@ from state_backends.delta.tables import (
     transaction,
 )
 from state_backends.delta.upkeep import Upkeep
-from txtopo.errors import PromiseError, StateUsageError, StoreUnavailable
+from txtopo.errors import PromiseError, StateUsageError, StoreContended, StoreUnavailable
 from txtopo.state import (
     Claim,
     FrameWrites,
@@ -139,7 +139,7 @@ class DeltaBackend(StateBackend):
     def _tried(self, once: Callable[[int], Ledger], tries_max: int = _TRIES_MAX) -> Ledger:
         """Do it once, and again while others write in between."""
         for number in range(tries_max):
-            with suppress(Contended):
+            with suppress(StoreContended):
                 return once(number)
         raise StoreUnavailable(
             f"{self._place} was changed by others {tries_max} times in a row; nothing was "
@@ -169,7 +169,7 @@ class DeltaBackend(StateBackend):
             except PromiseError as error:
                 if newest:
                     raise
-                raise Contended(f"{self._place} may have changed: {error}") from error
+                raise StoreContended(f"{self._place} may have changed: {error}") from error
             assert held is not None
             if found is Standing.HELD:
                 return held
@@ -217,7 +217,7 @@ class DeltaBackend(StateBackend):
             table.update_incremental()
             ledger = self._ledger(table, writing=True)
             if standing(ledger, attempt, self.claimant) is not Standing.HELD:
-                raise Contended(f"Spark wrote nothing to {self._place}, which holds {ledger}")
+                raise StoreContended(f"Spark wrote nothing to {self._place}, which holds {ledger}")
             self._log.written(table.version())
         assert ledger is not None
         self._upkeep.after(attempt.txid)

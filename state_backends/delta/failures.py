@@ -13,16 +13,18 @@ from deltalake.exceptions import (
 
 from txtopo.errors import (
     AuthError,
+    ErrorMeaning,
     LedgerGapError,
     PromiseError,
     SchemaDrift,
+    StoreContended,
     StoreDamagedError,
     StoreUnavailable,
     TxtopoError,
     UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.state.disk_errors import DiskMeaning, meaning_of, number_in
+from txtopo.state.disk_errors import meaning_of, number_in
 
 # What readers of JSON and Parquet say of files that were cut off or changed.
 _DAMAGED = (
@@ -50,10 +52,6 @@ _CONTENDED = (
 # What follows a message of delta-rs where RUST_BACKTRACE is set.
 _BACKTRACE = re.compile(r"\s*\n\s*0: ")
 _VALUES = ("Cast error", "overflow", "Invalid argument error", "too large to store", "Arithmetic")
-
-
-class Contended(StoreUnavailable):
-    """Another commit was in the way; the ledger is read again before the next try."""
 
 
 def translated(
@@ -91,7 +89,7 @@ def translated(
             "disk fail? bring back a copy that is whole"
         )
     if writing and any(part in said for part in _CONTENDED):
-        return Contended(f"{place} was changed by another writer: {text}; try again")
+        return StoreContended(f"{place} was changed by another writer: {text}; try again")
     if isinstance(error, TableNotFoundError):
         return LedgerGapError(f"{place} is gone: {text}; was its folder removed during the run?")
     if writing:
@@ -111,19 +109,19 @@ def _lasting(
             "the table changed by hand?"
         )
     number = error.errno if isinstance(error, OSError) else None
-    if writing and number is not None and meaning_of(number) is DiskMeaning.LASTS:
+    if writing and number is not None and meaning_of(number) is ErrorMeaning.LASTS:
         # One of our own: a version that is written and could not be made durable. It is there, so
         # the ledger is asked, and it is synced again.
         return None
     if number is None:
         number = number_in(text)
     meaning = meaning_of(number, text.replace(uri, "") if uri else text)
-    if meaning is DiskMeaning.REFUSED or isinstance(error, PermissionError):
+    if meaning is ErrorMeaning.REFUSED or isinstance(error, PermissionError):
         return AuthError(
             f"{place} may not be used: {text}; nothing was written; check the rights to its folder "
             "or bucket, the credentials, and whether its file system is read-only"
         )
-    if meaning is DiskMeaning.LASTS or isinstance(error, DeltaProtocolError):
+    if meaning is ErrorMeaning.LASTS or isinstance(error, DeltaProtocolError):
         return PromiseError(
             f"{place} cannot be used, now or later: {text}; look at its disk, its folder and the "
             "features of the table"

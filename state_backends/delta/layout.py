@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.errors import TopologyError, ValueRefusedError
-from txtopo.state import StateTable, declaration, hidden, limited_sums
+from txtopo.state import StateTable, declaration, limited_sums, redacted_url
 
 DECLARATION = "txtopo.declaration"
 
@@ -220,7 +220,7 @@ def _with_options(place: Location, query: str) -> Location:
 
 def _unreadable(url: str) -> TopologyError:
     return TopologyError(
-        f"cannot read the URL of a state in Delta; got {hidden(url)!r}; expected "
+        f"cannot read the URL of a state in Delta; got {redacted_url(url)!r}; expected "
         "'delta:///absolute/folder', 'delta:folder' or e.g. 's3://bucket/folder'"
     )
 

@@ -26,21 +26,22 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from state_backends.delta.failures import Contended
 from state_backends.delta.layout import Layout
 from state_backends.delta.merging import DELETED, inserted, restored, same_key, updated
 from state_backends.delta.tables import application, noted, packed
 from txtopo.errors import (
     AuthError,
     ConfigError,
+    ErrorMeaning,
     PromiseError,
     SchemaDrift,
+    StoreContended,
     TxtopoError,
     UnknownOutcomeError,
     ValueRefusedError,
 )
 from txtopo.state import Fields, FrameWrites, Ledger
-from txtopo.state.disk_errors import DiskMeaning, meaning_of
+from txtopo.state.disk_errors import meaning_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -312,7 +313,7 @@ def translated_of_spark(error: Exception, place: str) -> TxtopoError:
         )
     first = _first_lines(text)
     if _CONTENDED.search(text):
-        return Contended(f"{place} was changed by another writer: {first}; try again")
+        return StoreContended(f"{place} was changed by another writer: {first}; try again")
     lasting = _lasting(text, place)
     if lasting is not None:
         return lasting
@@ -335,13 +336,13 @@ def _lasting(text: str, place: str) -> PromiseError | None:
             "by hand?"
         )
     file = _FILE.search(text)
-    meaning = DiskMeaning.PASSES if file is None else meaning_of(None, file.group())
-    if file is not None and meaning is DiskMeaning.REFUSED:
+    meaning = ErrorMeaning.PASSES if file is None else meaning_of(None, file.group())
+    if file is not None and meaning is ErrorMeaning.REFUSED:
         return AuthError(
             f"{place} may not be written by Spark: {file.group()[:300]}; check the rights to its "
             "folder or bucket on all executors"
         )
-    if file is not None and meaning is DiskMeaning.LASTS:
+    if file is not None and meaning is ErrorMeaning.LASTS:
         return PromiseError(
             f"{place} cannot be written by Spark, now or later: {file.group()[:300]}; look at its "
             "disk or bucket"

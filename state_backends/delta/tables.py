@@ -49,7 +49,7 @@ from state_backends.delta.layout import (
     table_name,
 )
 from txtopo.errors import SchemaDrift, SchemaVersionError, ValueRefusedError
-from txtopo.state import LEDGER_SCHEMA, Ledger, StateTable, declared, listed
+from txtopo.state import LEDGER_SCHEMA, Ledger, StateTable, listed_states, parsed_declaration
 
 _RETENTION = "delta.setTransactionRetentionDuration"
 
@@ -162,7 +162,7 @@ def stored_states(place: Location, own: str) -> tuple[StateTable, ...] | None:
         for path in paths
         if path.is_dir() and DeltaTable.is_deltatable(str(path))
     }
-    return listed(own, tables)
+    return listed_states(own, tables)
 
 
 def _described(path: Path) -> StateTable | None:
@@ -171,7 +171,7 @@ def _described(path: Path) -> StateTable | None:
         text = DeltaTable(str(path)).metadata().configuration.get(DECLARATION)
     except FAILURES as error:
         raise translated(error, f"state {name!r} in {path}", uri=str(path)) from error
-    return None if text is None else declared(name, text)
+    return None if text is None else parsed_declaration(name, text)
 
 
 def _check(table: DeltaTable, layout: Layout, name: str) -> None:

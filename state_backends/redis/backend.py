@@ -56,9 +56,9 @@ from txtopo.state import (
     changed_rows,
     claimed,
     declaration,
-    declared,
-    hidden,
-    listed,
+    listed_states,
+    parsed_declaration,
+    redacted_url,
     standing,
     written_keys,
 )
@@ -80,7 +80,7 @@ class RedisBackend(StateBackend):
     def __init__(self, url: str, table: StateTable) -> None:
         self.table = table
         self._client = client_of(url)
-        self._place = f"state {table.name!r} in {hidden(url)}"
+        self._place = f"state {table.name!r} in {redacted_url(url)}"
         self._names = names_of(table.name)
         self._text = RowText(table)
         self._columns = declaration(table)
@@ -147,7 +147,9 @@ class RedisBackend(StateBackend):
                     f"the names of the states in {STATES!r} cannot be read; got {found!r:.200}; "
                     "was it changed by hand, or by another program?"
                 ) from error
-        return listed(self.table.name, {name: partial(self._described, name) for name in names})
+        return listed_states(
+            self.table.name, {name: partial(self._described, name) for name in names}
+        )
 
     def close(self) -> None:
         """Close the connections."""
@@ -159,7 +161,7 @@ class RedisBackend(StateBackend):
             head = head_of(self._client.get(names_of(name).head), place)  # type: ignore[arg-type]
         except FAILURES as error:
             raise translated(error, place) from error
-        return None if head is None else declared(name, head.columns)
+        return None if head is None else parsed_declaration(name, head.columns)
 
     def _write(self, body: Callable[[Pipeline, RedisHead | None], Ledger]) -> Ledger:
         """Watch the head, and send what *body* queues, until no other writer comes in between."""

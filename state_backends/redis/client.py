@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import PromiseError, TopologyError, ValueRefusedError
-from txtopo.state import hidden
+from txtopo.state import redacted_url
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -44,7 +44,7 @@ def client_of(url: str) -> Redis:
         from redis.retry import Retry
     except ModuleNotFoundError as error:
         raise TopologyError(
-            f"no client for {hidden(url)!r}; got {error}; install it with pip install "
+            f"no client for {redacted_url(url)!r}; got {error}; install it with pip install "
             "'txtopo[redis]'"
         ) from error
     try:
@@ -61,7 +61,7 @@ def client_of(url: str) -> Redis:
         pool.connection_class(**pool.connection_kwargs)
     except (ValueError, TypeError) as error:
         raise TopologyError(
-            f"cannot read the URL of a state; got {hidden(url)!r}; expected e.g. "
+            f"cannot read the URL of a state; got {redacted_url(url)!r}; expected e.g. "
             f"'redis://:password@host:6379/0'; {type(error).__name__}"
         ) from error
     return client

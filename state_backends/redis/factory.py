@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from state_backends.redis.client import check_lengths, check_promises, client_of
-from txtopo.state import BackingMap, StateBackend, StateTable, backing_map_factory, hidden
+from txtopo.state import BackingMap, StateBackend, StateTable, backing_map_factory, redacted_url
 
 
 def open_backend(url: str, table: StateTable) -> StateBackend:
@@ -36,7 +36,7 @@ class RedisMap(BackingMap):
 
     def __init__(self, url: str) -> None:
         self._client = client_of(url)
-        self._place = hidden(url)
+        self._place = redacted_url(url)
         self._checked = False
 
     def multi_get(self, keys: Sequence[str]) -> list[str | None]:

@@ -25,8 +25,8 @@ import sqlalchemy as sa
 
 from state_backends.sql.creation import create_tables, stored_states
 from state_backends.sql.dialect import SqlDialect, ledger_of, ledger_row, ledger_values
-from state_backends.sql.failures import Contended, stuck, translated
-from txtopo.errors import SchemaDrift
+from state_backends.sql.failures import stuck, translated
+from txtopo.errors import SchemaDrift, StoreContended
 from txtopo.state import (
     Claim,
     Key,
@@ -41,7 +41,7 @@ from txtopo.state import (
     claimed,
     combines_in_store,
     final_values,
-    hidden,
+    redacted_url,
     standing,
 )
 
@@ -64,7 +64,7 @@ class SqlBackend(StateBackend):
             *(sa.exc.SQLAlchemyError, UnicodeError, OverflowError),
             *dialect.driver_errors,
         )
-        where = hidden(self._engine.url.render_as_string(hide_password=True))
+        where = redacted_url(self._engine.url.render_as_string(hide_password=True))
         self._place = f"state {dialect.state.name!r} in {where}"
 
     def create(self) -> None:
@@ -173,11 +173,11 @@ class SqlBackend(StateBackend):
         )
 
     def _write(self, body: Callable[[sa.Connection], Result]) -> Result:
-        last: Contended | None = None
+        last: StoreContended | None = None
         for _ in range(_TRIES_MAX):
             try:
                 return self._write_once(body)
-            except Contended as error:
+            except StoreContended as error:
                 last = error
         assert last is not None
         raise stuck(last, _TRIES_MAX) from last

@@ -30,7 +30,7 @@ from state_backends.sql.dialect import SCHEMA_VERSION, CreateView, SqlDialect, l
 from state_backends.sql.name_clashes import check_ledger_name, check_objects, check_other_states
 from state_backends.sql.names import LEDGER
 from txtopo.errors import SchemaDrift
-from txtopo.state import StateTable, declaration, declared, listed, means
+from txtopo.state import StateTable, declaration, listed_states, mean_names, parsed_declaration
 
 
 def create_tables(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
@@ -78,7 +78,9 @@ def stored_states(connection: sa.Connection, dialect: SqlDialect) -> tuple[State
     ledger = dialect.ledger
     rows = connection.execute(sa.select(ledger.c.state, ledger.c.declaration))
     own = dialect.state.name
-    return listed(own, {name: partial(declared, name, text) for name, text in rows})
+    return listed_states(
+        own, {name: partial(parsed_declaration, name, text) for name, text in rows}
+    )
 
 
 def _made(
@@ -114,7 +116,7 @@ def _complete(connection: sa.Connection, dialect: SqlDialect, place: str, txid: 
         return
     dialect.create(connection)
     name = dialect.names.view
-    view = CreateView(name, dialect.columns, dialect.selected(), means(dialect.state))
+    view = CreateView(name, dialect.columns, dialect.selected(), mean_names(dialect.state))
     if not sa.inspect(connection).has_table(view.name):
         connection.execute(view)
 

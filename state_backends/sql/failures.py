@@ -28,14 +28,15 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from enum import Enum
 
 import sqlalchemy.exc as sa_exc
 
 from txtopo.errors import (
     AuthError,
+    ErrorMeaning,
     PromiseError,
     SchemaDrift,
+    StoreContended,
     StoreDamagedError,
     StoreUnavailable,
     TxtopoError,
@@ -49,11 +50,7 @@ _LIMITS_STATE = "54"
 _LIMITS_REMEDY = "; let the spout cut smaller batches, or write shorter keys and values"
 
 
-class Contended(StoreUnavailable):
-    """Another transaction was in the way; the whole transaction may be tried again at once."""
-
-
-class Duplicate(Contended):
+class Duplicate(StoreContended):
     """A row with this key was there: made by somebody else just now, or it should not be there."""
 
 
@@ -72,41 +69,41 @@ def translated(error: Exception, place: str, *, during_commit: bool = False) -> 
         vars(cause)["_pgconn"] = None
     text = str(cause).strip().replace("\n", "; ").replace("\t", " ")
     match meaning_of(cause, text):
-        case SqlMeaning.VALUE:
+        case ErrorMeaning.VALUE:
             return ValueRefusedError(
                 f"{place} cannot store a value exactly: {text}; nothing of its batch was written"
                 + _LIMITS_REMEDY * state_of(cause).startswith(_LIMITS_STATE)
             )
-        case SqlMeaning.DAMAGED:
+        case ErrorMeaning.DAMAGED:
             return damaged(place, text)
-        case SqlMeaning.CONTENDED:
-            return Contended(f"{place} is locked by another transaction: {text}; try again")
-        case SqlMeaning.DUPLICATE:
+        case ErrorMeaning.CONTENDED:
+            return StoreContended(f"{place} is locked by another transaction: {text}; try again")
+        case ErrorMeaning.DUPLICATE:
             return Duplicate(f"{place} has a row of this key already: {text}; try again")
-        case SqlMeaning.DRIFT:
+        case ErrorMeaning.DRIFT:
             return SchemaDrift(
                 f"{place} has other columns than the state declares: {text}; nothing was written; "
                 "was the table changed by hand?"
             )
-        case SqlMeaning.REFUSED:
+        case ErrorMeaning.REFUSED:
             return AuthError(
                 f"{place} refuses the user of its URL: {text}; nothing was written; check user, "
                 "password, database and rights"
             )
-        case SqlMeaning.READ_ONLY:
+        case ErrorMeaning.READ_ONLY:
             # A primary that lost its place is one again later, or its URL leads to the new one.
             return StoreUnavailable(
                 f"{place} is read-only: {text}; nothing was written; expected a primary; is this a "
                 "replica, or default_transaction_read_only on? look at the host and options of the "
                 "URL"
             )
-        case SqlMeaning.LASTS:
+        case ErrorMeaning.LASTS:
             return _lasting(text, place, during_commit=during_commit)
-        case SqlMeaning.PASSES:
+        case _:
             return _passing(text, place, during_commit=during_commit)
 
 
-def stuck(last: Contended, tries: int) -> TxtopoError:
+def stuck(last: StoreContended, tries: int) -> TxtopoError:
     """Return the error for what was in the way at each of some tries."""
     if isinstance(last, Duplicate):
         return PromiseError(
@@ -140,35 +137,12 @@ def damaged(place: str, what: str) -> StoreDamagedError:
     )
 
 
-class SqlMeaning(Enum):
-    """What an error leads to."""
-
-    PASSES = "passes"
-    """Tried again, for as long as it takes."""
-    READ_ONLY = "read-only"
-    """The same; it may be a replica for good, so the message asks."""
-    CONTENDED = "contended"
-    """The whole transaction is tried again at once, a few times; then it passes."""
-    DUPLICATE = "duplicate"
-    """The same, since two who make a row at the same time see it; what stays ends the run."""
-    VALUE = "value"
-    """The database takes no such value."""
-    DRIFT = "drift"
-    """A table or a column is not as it was made."""
-    REFUSED = "refused"
-    """User, password, rights, or a file that may not be written."""
-    DAMAGED = "damaged"
-    """What is stored is not what was written."""
-    LASTS = "lasts"
-    """A statement, a setting or a disk that will fail each time."""
-
-
 _P, _C, _V, _R, _L = (
-    SqlMeaning.PASSES,
-    SqlMeaning.CONTENDED,
-    SqlMeaning.VALUE,
-    SqlMeaning.REFUSED,
-    SqlMeaning.LASTS,
+    ErrorMeaning.PASSES,
+    ErrorMeaning.CONTENDED,
+    ErrorMeaning.VALUE,
+    ErrorMeaning.REFUSED,
+    ErrorMeaning.LASTS,
 )
 
 SQLSTATES = {
@@ -187,10 +161,10 @@ SQLSTATES = {
     "21": _V,  # a row merged twice
     "22": _V,  # data
     "23": _V,  # integrity: NULL, a key of no other table, what a CHECK or an exclusion forbids
-    "23505": SqlMeaning.DUPLICATE,
+    "23505": ErrorMeaning.DUPLICATE,
     "24": _L,  # cursor state
     "25": _L,  # transaction state
-    "25006": SqlMeaning.READ_ONLY,
+    "25006": ErrorMeaning.READ_ONLY,
     "25P02": _P,  # failed transaction
     "25P03": _P,  # idle for too long
     "25P04": _P,  # took too long
@@ -211,10 +185,10 @@ SQLSTATES = {
     "40003": _P,  # completion unknown
     "42": _L,  # a statement that is not understood
     "42501": _R,
-    "42703": SqlMeaning.DRIFT,  # no such column
-    "42804": SqlMeaning.DRIFT,  # another type
-    "42P01": SqlMeaning.DRIFT,  # no such table
-    "42P10": SqlMeaning.DRIFT,  # no such index
+    "42703": ErrorMeaning.DRIFT,  # no such column
+    "42804": ErrorMeaning.DRIFT,  # another type
+    "42P01": ErrorMeaning.DRIFT,  # no such table
+    "42P10": ErrorMeaning.DRIFT,  # no such index
     "44": _V,  # WITH CHECK OPTION
     "53": _P,  # disk full, out of memory, too many connections
     "54": _V,  # what no page or index has room for
@@ -229,8 +203,8 @@ SQLSTATES = {
     "HV": _P,  # foreign data wrapper: another server
     "P0": _L,  # PL/pgSQL, as of a trigger
     "XX": _P,  # internal error
-    "XX001": SqlMeaning.DAMAGED,
-    "XX002": SqlMeaning.DAMAGED,
+    "XX001": ErrorMeaning.DAMAGED,
+    "XX002": ErrorMeaning.DAMAGED,
 }
 """The meaning of SQLSTATEs, by their beginnings."""
 
@@ -248,10 +222,10 @@ SQLITE = {
     "SQLITE_INTERRUPT": _P,
     "SQLITE_IOERR": _L,
     "SQLITE_IOERR_BLOCKED": _P,
-    "SQLITE_IOERR_CORRUPTFS": SqlMeaning.DAMAGED,
-    "SQLITE_IOERR_DATA": SqlMeaning.DAMAGED,
+    "SQLITE_IOERR_CORRUPTFS": ErrorMeaning.DAMAGED,
+    "SQLITE_IOERR_DATA": ErrorMeaning.DAMAGED,
     "SQLITE_IOERR_NOMEM": _P,
-    "SQLITE_CORRUPT": SqlMeaning.DAMAGED,
+    "SQLITE_CORRUPT": ErrorMeaning.DAMAGED,
     "SQLITE_NOTFOUND": _L,
     "SQLITE_FULL": _P,
     # No folder, no right, a folder of this name. Also a process with too many open files, which
@@ -268,18 +242,18 @@ SQLITE = {
     "SQLITE_AUTH": _R,
     "SQLITE_FORMAT": _L,
     "SQLITE_RANGE": _L,
-    "SQLITE_NOTADB": SqlMeaning.DRIFT,
+    "SQLITE_NOTADB": ErrorMeaning.DRIFT,
     "SQLITE_NOTICE": _P,
     "SQLITE_WARNING": _P,
 }
 """The meaning of SQLite's result codes, by their names."""
 
 TEXTS = {
-    "no such table": SqlMeaning.DRIFT,
-    "no such column": SqlMeaning.DRIFT,
-    "has no column named": SqlMeaning.DRIFT,
-    "not a database": SqlMeaning.DRIFT,
-    "is malformed": SqlMeaning.DAMAGED,
+    "no such table": ErrorMeaning.DRIFT,
+    "no such column": ErrorMeaning.DRIFT,
+    "has no column named": ErrorMeaning.DRIFT,
+    "not a database": ErrorMeaning.DRIFT,
+    "is malformed": ErrorMeaning.DAMAGED,
     "cannot store": _V,
     "user-defined function raised exception": _V,
     "integer overflow": _V,
@@ -315,27 +289,27 @@ _CODES = {
 }
 
 
-def meaning_of(cause: BaseException | None, text: str) -> SqlMeaning:
+def meaning_of(cause: BaseException | None, text: str) -> ErrorMeaning:
     """Return what an error of a driver means; one that nothing is known of passes."""
     state = state_of(cause)
     found = _by_sqlstate(state) if state else _by_sqlite(cause)
     # What a message says may be a value of the user's, so it does not decide against a code.
-    if found is None or (not state and found is SqlMeaning.LASTS):
+    if found is None or (not state and found is ErrorMeaning.LASTS):
         found = next((each for part, each in TEXTS.items() if part in text), found)
     if found is None and cause is not None:
         kinds = (kind.__name__ for kind in type(cause).__mro__)
         found = next((CLASSES[kind] for kind in kinds if kind in CLASSES), None)
-    return found or SqlMeaning.PASSES
+    return found or ErrorMeaning.PASSES
 
 
-def _by_sqlstate(state: str) -> SqlMeaning | None:
+def _by_sqlstate(state: str) -> ErrorMeaning | None:
     for length in (5, 2):
         if state[:length] in SQLSTATES:
             return SQLSTATES[state[:length]]
     return None
 
 
-def _by_sqlite(cause: BaseException | None) -> SqlMeaning | None:
+def _by_sqlite(cause: BaseException | None) -> ErrorMeaning | None:
     code = getattr(cause, "sqlite_errorcode", None)
     if not isinstance(code, int):
         return None

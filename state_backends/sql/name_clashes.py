@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from state_backends.sql.dialect import SqlDialect
 from state_backends.sql.names import LEDGER, VIEW, SqlNames, TakenName
 from txtopo.errors import SchemaDrift
-from txtopo.state import declared
+from txtopo.state import parsed_declaration
 
 # What has a name among those of tables and is none.
 _NO_TABLES = ("index", "sequence", "system table", "type")
@@ -123,7 +123,7 @@ def _is_own(connection: sa.Connection, dialect: SqlDialect, name: str, taken: Ta
 
 def _names_of(dialect: SqlDialect, state: str, text: str) -> SqlNames:
     try:
-        return dialect.names_of(declared(state, text))
+        return dialect.names_of(parsed_declaration(state, text))
     except SchemaDrift:
         # Of a newer version, or damaged: that is for those who use it.
         return SqlNames(state, f"{state}_view")

@@ -58,7 +58,16 @@ from state_backends.sql.names import (
     sqlite_names,
 )
 from txtopo.errors import SchemaDrift, TopologyError, ValueRefusedError
-from txtopo.state import Aggregate, Field, Key, Puts, StateTable, Writes, checked_partials, hidden
+from txtopo.state import (
+    Aggregate,
+    Field,
+    Key,
+    Puts,
+    StateTable,
+    Writes,
+    checked_partials,
+    redacted_url,
+)
 
 _BUSY_TIMEOUT_S = 5.0
 
@@ -175,8 +184,8 @@ class SqliteDialect(SqlDialect):
             (mode,) = driver.execute("PRAGMA journal_mode=WAL").fetchone()
             if mode != "wal":
                 raise TopologyError(
-                    f"SQLite cannot keep a state in {hidden(str(self._url))}; its journal mode is "
-                    f"{mode!r}, so a power cut may lose the last commits; expected 'wal'; use a "
+                    f"SQLite cannot keep a state in {redacted_url(str(self._url))}; its journal mode "
+                    f"is {mode!r}, so a power cut may lose the last commits; expected 'wal'; use a "
                     "local disk, and no option of the URL that turns locks off"
                 )
             connection.info["wal"] = True

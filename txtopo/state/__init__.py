@@ -19,7 +19,7 @@ from txtopo.state.backend import (
 )
 from txtopo.state.backing_map import BackingMap, ComparesAndPuts
 from txtopo.state.columns import Columns
-from txtopo.state.declaration import declaration, declared, listed
+from txtopo.state.declaration import declaration, listed_states, parsed_declaration
 from txtopo.state.frames import (
     FrameBackend,
     FrameFactory,
@@ -49,8 +49,8 @@ from txtopo.state.log import (
 from txtopo.state.map_backend import MapFactory, OpaqueMap, TransactionalMap, backing_map_factory
 from txtopo.state.plug_in import commit_resolved
 from txtopo.state.python_aggregates import CountDistinct, First, Last, TopN
-from txtopo.state.reader import StateReader, means
-from txtopo.state.registry import State, hidden, open_state, register_backend
+from txtopo.state.reader import StateReader, mean_names
+from txtopo.state.registry import State, open_state, redacted_url, register_backend
 from txtopo.state.row_backend import (
     Contents,
     RowBackend,
@@ -127,15 +127,15 @@ __all__ = [
     "combines_in_store",
     "commit_resolved",
     "declaration",
-    "declared",
+    "parsed_declaration",
     "final_values",
-    "hidden",
+    "redacted_url",
     "is_exact",
     "largest",
     "limited_sums",
-    "listed",
+    "listed_states",
     "log_rows",
-    "means",
+    "mean_names",
     "open_state",
     "register_backend",
     "span_to_fold",

@@ -29,6 +29,7 @@ from txtopo.errors import (
     PlugInError,
     SchemaDrift,
     SchemaVersionError,
+    StoreContended,
     StoreUnavailable,
     TxtopoError,
 )
@@ -125,12 +126,8 @@ KEYS_PER_CALL = 10_000
 KEYS_PER_CHUNK = 1_000
 
 
-class Overtaken(StoreUnavailable):
-    """Another writer came in between; the ledger says which of the two has the right."""
-
-
 @dataclass(frozen=True, slots=True)
-class Head:
+class MapHead:
     """What a state holds, and what is being written to it.
 
     Attributes:
@@ -165,7 +162,7 @@ class MapDocuments:
         # What was read, to compare with; empty if the map does not compare.
         self._seen: dict[str, str | None] = {}
 
-    def head(self) -> Head | None:
+    def head(self) -> MapHead | None:
         """Read the head; None for a state that nobody has claimed."""
         (text,) = self._read([self._name("head")])
         return None if text is None else self._parsed(text, self._head_of)
@@ -184,14 +181,14 @@ class MapDocuments:
             if text is not None
         }
 
-    def touched(self, head: Head) -> dict[str, Any]:
+    def touched(self, head: MapHead) -> dict[str, Any]:
         """Read the keys that the last txid touches, each with what was noted of it."""
         touched: dict[str, Any] = {}
         for text in self._read([self._name("touched", n) for n in range(head.touched_chunks)]):
             touched.update(self._parsed(text, lambda document: document[2]))
         return touched
 
-    def keys(self, head: Head) -> Iterator[list[str]]:
+    def keys(self, head: MapHead) -> Iterator[list[str]]:
         """Yield every key that was ever written, as many at a time as one call may ask for."""
         # The last chunk may have more keys, of an attempt that died before the head said so: those
         # have no rows, and the next new key is written in their place.
@@ -199,7 +196,7 @@ class MapDocuments:
         for names in parts(chunks, max(1, KEYS_PER_CALL // KEYS_PER_CHUNK)):
             yield [key for text in self._read(names) for key in self._parsed(text, list)]
 
-    def write_head(self, head: Head) -> None:
+    def write_head(self, head: MapHead) -> None:
         """Write the head."""
         self._write({self._name("head"): head.text()})
 
@@ -213,7 +210,7 @@ class MapDocuments:
         self._write({self._name("row", key): dumped([*mark, row]) for key, row in rows.items()})
 
     def write_lists(
-        self, head: Head, first: int, noted: Mapping[str, Any], new: Sequence[str]
+        self, head: MapHead, first: int, noted: Mapping[str, Any], new: Sequence[str]
     ) -> int:
         """Write the lists of keys: those touched from chunk *first* on, and those that are new.
 
@@ -314,7 +311,7 @@ class MapDocuments:
                 state=self._state,
             ) from error
 
-    def _head_of(self, found: dict[str, Any]) -> Head:
+    def _head_of(self, found: dict[str, Any]) -> MapHead:
         version = found.pop("version")
         if version > VERSION:
             raise SchemaVersionError(
@@ -323,7 +320,7 @@ class MapDocuments:
                 state=self._state,
             )
         ledger, opened = found.pop("ledger"), found.pop("opened")
-        return Head(
+        return MapHead(
             **found,
             ledger=None if ledger is None else Ledger.of(ledger),
             opened=None if opened is None else TransactionAttempt(*opened),
@@ -332,8 +329,8 @@ class MapDocuments:
     def _name(self, *parts: str | int) -> str:
         return dumped([self._state, *parts])
 
-    def _overtaken(self) -> Overtaken:
-        return Overtaken(
+    def _overtaken(self) -> StoreContended:
+        return StoreContended(
             f"another writer changed state {self._state!r} meanwhile; try again", state=self._state
         )
 

@@ -47,7 +47,7 @@ def declaration(state: StateTable) -> str:
     return json.dumps(text)
 
 
-def declared(name: str, text: str) -> StateTable:
+def parsed_declaration(name: str, text: str) -> StateTable:
     """Return the state that a declaration describes.
 
     Raises:
@@ -71,7 +71,7 @@ def declared(name: str, text: str) -> StateTable:
         ) from error
 
 
-def listed(
+def listed_states(
     own: str, states: Mapping[str, Callable[[], StateTable | None]]
 ) -> tuple[StateTable, ...]:
     """Return the states of a store, each as its own bookkeeping describes it.

@@ -8,41 +8,27 @@ from __future__ import annotations
 
 import errno
 import re
-from enum import Enum
 
-from txtopo.errors import AuthError, InfrastructureError, PromiseError, TxtopoError
-
-
-class DiskMeaning(Enum):
-    """What an error leads to."""
-
-    PASSES = "passes"
-    """The disk is full, or something is away or busy: tried again, for as long as it takes."""
-    REFUSED = "refused"
-    """No right to it, or a file system that is read-only. Somebody may be changing rights; to go
-    on trying would look like a run that works, and a start is all it takes afterwards."""
-    LASTS = "lasts"
-    """The disk fails, or the path can be none."""
-
+from txtopo.errors import AuthError, ErrorMeaning, InfrastructureError, PromiseError, TxtopoError
 
 ERRNOS = {
-    "EACCES": DiskMeaning.REFUSED,
-    "EPERM": DiskMeaning.REFUSED,
-    "EROFS": DiskMeaning.REFUSED,
-    "EFBIG": DiskMeaning.LASTS,
-    "EILSEQ": DiskMeaning.LASTS,
-    "EINVAL": DiskMeaning.LASTS,
-    "EIO": DiskMeaning.LASTS,
-    "EISDIR": DiskMeaning.LASTS,
-    "ELOOP": DiskMeaning.LASTS,
-    "EMLINK": DiskMeaning.LASTS,
-    "ENAMETOOLONG": DiskMeaning.LASTS,
-    "ENODEV": DiskMeaning.LASTS,
-    "ENOSYS": DiskMeaning.LASTS,
-    "ENOTDIR": DiskMeaning.LASTS,
-    "ENOTSUP": DiskMeaning.LASTS,
-    "ENXIO": DiskMeaning.LASTS,
-    "EUCLEAN": DiskMeaning.LASTS,
+    "EACCES": ErrorMeaning.REFUSED,
+    "EPERM": ErrorMeaning.REFUSED,
+    "EROFS": ErrorMeaning.REFUSED,
+    "EFBIG": ErrorMeaning.LASTS,
+    "EILSEQ": ErrorMeaning.LASTS,
+    "EINVAL": ErrorMeaning.LASTS,
+    "EIO": ErrorMeaning.LASTS,
+    "EISDIR": ErrorMeaning.LASTS,
+    "ELOOP": ErrorMeaning.LASTS,
+    "EMLINK": ErrorMeaning.LASTS,
+    "ENAMETOOLONG": ErrorMeaning.LASTS,
+    "ENODEV": ErrorMeaning.LASTS,
+    "ENOSYS": ErrorMeaning.LASTS,
+    "ENOTDIR": ErrorMeaning.LASTS,
+    "ENOTSUP": ErrorMeaning.LASTS,
+    "ENXIO": ErrorMeaning.LASTS,
+    "EUCLEAN": ErrorMeaning.LASTS,
 } | dict.fromkeys(
     (
         *("EAGAIN", "EBUSY", "ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "EDEADLK", "EDQUOT"),
@@ -50,30 +36,30 @@ ERRNOS = {
         *("ENFILE", "ENOBUFS", "ENOENT", "ENOLCK", "ENOMEM", "ENOSPC", "ENOTCONN", "EPIPE"),
         *("EREMOTEIO", "ESTALE", "ETIMEDOUT", "ETXTBSY"),
     ),
-    DiskMeaning.PASSES,
+    ErrorMeaning.PASSES,
 )
 """The meaning of errnos, by their names."""
 
 # Libraries in Rust, C++ and Java say it in the text.
 _IN_TEXT = re.compile(r"\(os error (\d+)\)|\bcode: (\d+), kind|\[errno (\d+)\]|\[Errno (\d+)\]")
 _WORDS = (
-    (re.compile(r"Permission denied|AccessDenied|AccessControlException"), DiskMeaning.REFUSED),
-    (re.compile(r"Read-only file system"), DiskMeaning.REFUSED),
+    (re.compile(r"Permission denied|AccessDenied|AccessControlException"), ErrorMeaning.REFUSED),
+    (re.compile(r"Read-only file system"), ErrorMeaning.REFUSED),
     # What object stores answer.
     (
         re.compile(r"\b40[13] (?:Forbidden|Unauthorized)\b|HTTP status 40[13]\b"),
-        DiskMeaning.REFUSED,
+        ErrorMeaning.REFUSED,
     ),
-    (re.compile(r"Status Code: 40[13]\b|ACCESS_DENIED"), DiskMeaning.REFUSED),
+    (re.compile(r"Status Code: 40[13]\b|ACCESS_DENIED"), ErrorMeaning.REFUSED),
     (
         re.compile(
             r"\b(?:InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|InvalidToken"
             r"|AuthenticationFailed|AuthorizationFailure)\b"
         ),
-        DiskMeaning.REFUSED,
+        ErrorMeaning.REFUSED,
     ),
-    (re.compile(r"\b(?:NoSuchBucket|NO_SUCH_BUCKET|ContainerNotFound)\b"), DiskMeaning.LASTS),
-    (re.compile(r"Input/output error"), DiskMeaning.LASTS),
+    (re.compile(r"\b(?:NoSuchBucket|NO_SUCH_BUCKET|ContainerNotFound)\b"), ErrorMeaning.LASTS),
+    (re.compile(r"Input/output error"), ErrorMeaning.LASTS),
 )
 
 
@@ -87,31 +73,31 @@ def number_in(text: str) -> int | None:
     return None if found is None else int(next(each for each in found.groups() if each))
 
 
-def meaning_of(number: int | None, text: str = "") -> DiskMeaning:
+def meaning_of(number: int | None, text: str = "") -> ErrorMeaning:
     """Return what an errno means, or where there is none, the words of a message."""
     if number is not None:
-        return ERRNOS.get(errno.errorcode.get(number, ""), DiskMeaning.PASSES)
-    return next((each for words, each in _WORDS if words.search(text)), DiskMeaning.PASSES)
+        return ERRNOS.get(errno.errorcode.get(number, ""), ErrorMeaning.PASSES)
+    return next((each for words, each in _WORDS if words.search(text)), ErrorMeaning.PASSES)
 
 
-def meaning_of_error(error: BaseException) -> DiskMeaning:
+def meaning_of_error(error: BaseException) -> ErrorMeaning:
     """Return what an ``OSError`` means, or what a library made of one."""
     number = error.errno if isinstance(error, OSError) else None
     text = str(error)
     if number is None and _CORRUPT.search(text):
-        return DiskMeaning.LASTS
+        return ErrorMeaning.LASTS
     return meaning_of(number_in(text) if number is None else number, text)
 
 
 def failure(doing: str, error: Exception) -> TxtopoError:
     """Return the error for something that could not be done to a file, such as ``read 'x'``."""
     match meaning_of_error(error):
-        case DiskMeaning.REFUSED:
+        case ErrorMeaning.REFUSED:
             return AuthError(
                 f"may not {doing}: {error}; check the rights to it, the credentials, and whether "
                 "its file system is read-only"
             )
-        case DiskMeaning.LASTS:
+        case ErrorMeaning.LASTS:
             return PromiseError(f"cannot {doing}, now or later: {error}; look at its disk or path")
-        case DiskMeaning.PASSES:
+        case _:
             return InfrastructureError(f"cannot {doing}: {error}")

@@ -40,13 +40,14 @@ from txtopo.errors import (
     FencedError,
     SchemaDrift,
     StaleBatchError,
+    StoreContended,
     StoreUnavailable,
     TopologyError,
     UnknownOutcomeError,
 )
 from txtopo.state.backend import Key, Snapshot, StateBackend, StateTable, Writes
-from txtopo.state.backing_map import BackingMap, Head, MapDocuments, Overtaken
-from txtopo.state.declaration import declaration, declared, listed
+from txtopo.state.backing_map import BackingMap, MapDocuments, MapHead
+from txtopo.state.declaration import declaration, listed_states, parsed_declaration
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
 from txtopo.state.row_backend import changed_rows, written_keys
 from txtopo.state.row_text import PAIR, RowText
@@ -95,7 +96,7 @@ class MapBackend(StateBackend):
             for _ in range(_TRIES_MAX):
                 try:
                     return self._claimed(self._documents(), claim)
-                except Overtaken as error:
+                except StoreContended as error:
                     last = error
         raise last
 
@@ -104,7 +105,7 @@ class MapBackend(StateBackend):
         with self._alone():
             try:
                 return self._committed(self._documents(), attempt, writes)
-            except Overtaken:
+            except StoreContended:
                 self._standing(self._documents().head(), attempt)
                 raise
 
@@ -117,10 +118,10 @@ class MapBackend(StateBackend):
 
         def described(name: str) -> StateTable | None:
             head = self._documents(name).head()
-            return None if head is None else declared(name, head.columns)
+            return None if head is None else parsed_declaration(name, head.columns)
 
         names = self._documents().states()
-        return listed(self.table.name, {name: partial(described, name) for name in names})
+        return listed_states(self.table.name, {name: partial(described, name) for name in names})
 
     def close(self) -> None:
         """Close the map."""
@@ -144,7 +145,7 @@ class MapBackend(StateBackend):
         return self._text.key(key)
 
     def _claimed(self, documents: MapDocuments, claim: Claim) -> Ledger:
-        head = self._checked(documents.head()) or Head(declaration(self.table))
+        head = self._checked(documents.head()) or MapHead(declaration(self.table))
         ledger = claimed(head.ledger, claim)
         states = documents.states()
         if self.table.name not in states:
@@ -171,7 +172,7 @@ class MapBackend(StateBackend):
         self.point("write.before")
         try:
             documents.write_head(replace(head, ledger=ledger))
-        except Overtaken:
+        except StoreContended:
             raise
         except StoreUnavailable as error:
             raise UnknownOutcomeError(
@@ -180,8 +181,8 @@ class MapBackend(StateBackend):
         return ledger
 
     def _write_rows(
-        self, documents: MapDocuments, head: Head, attempt: TransactionAttempt, writes: Writes
-    ) -> Head:
+        self, documents: MapDocuments, head: MapHead, attempt: TransactionAttempt, writes: Writes
+    ) -> MapHead:
         txid = attempt.txid
         again = head.opened is not None and head.opened.txid == txid
         touched = documents.touched(head) if again else {}
@@ -216,7 +217,7 @@ class MapBackend(StateBackend):
         documents.write_rows(plain, attempt)
         return head
 
-    def _standing(self, head: Head | None, attempt: TransactionAttempt) -> Standing:
+    def _standing(self, head: MapHead | None, attempt: TransactionAttempt) -> Standing:
         found = standing(head.ledger if head is not None else None, attempt, self.claimant)
         opened = head.opened if head is not None else None
         if opened is not None and opened.txid == attempt.txid and attempt < opened:
@@ -238,7 +239,7 @@ class MapBackend(StateBackend):
                     attempt=attempt,
                 )
 
-    def _checked(self, head: Head | None) -> Head | None:
+    def _checked(self, head: MapHead | None) -> MapHead | None:
         if head is not None and head.columns != declaration(self.table):
             raise SchemaDrift(
                 f"state {self.table.name!r} was made with another declaration; got "
@@ -265,7 +266,7 @@ class MapBackend(StateBackend):
             self._writing.release()
 
 
-def _opened(head: Head, ledger: Ledger) -> TransactionAttempt | None:
+def _opened(head: MapHead, ledger: Ledger) -> TransactionAttempt | None:
     """Return who began to write last, as a claim leaves it: older than all of another ensemble."""
     before, opened = head.ledger, head.opened
     if opened is None or before is None or before.ensemble in ("", ledger.ensemble):

@@ -135,7 +135,7 @@ class ReaderView:
     def __init__(self, table: StateTable) -> None:
         self._columns = Columns(table.name, "value", table.value)
         self._aggregates = table.aggregates
-        self._means = means(table)
+        self._means = mean_names(table)
         taken = {at + 1 for at in self._means}
         self._names = {
             at: self._means.get(at, name)
@@ -157,7 +157,7 @@ class ReaderView:
         return self._aggregates[at].shown(opened[at])
 
 
-def means(table: StateTable) -> dict[int, str]:
+def mean_names(table: StateTable) -> dict[int, str]:
     """Return the names of the means by the position of their sum; the count comes next."""
     names = table.value.names
     return {

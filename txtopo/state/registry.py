@@ -109,7 +109,7 @@ class State:
         factory = self._opener()
         if not isinstance(factory, FrameFactory):
             return (
-                f"{hidden(self.url)} is no store that Spark writes to; use a state in Delta "
+                f"{redacted_url(self.url)} is no store that Spark writes to; use a state in Delta "
                 "('delta:///folder?writer=spark'), or a BatchBolt or PersistentAggregate as the "
                 "committer"
             )
@@ -194,13 +194,13 @@ class State:
         return StateReader(self.table, self.layout("state"), self._opened, txid)
 
     def _opened(self, table: StateTable) -> StateBackend:
-        return opened(self._opener(), self.url, table, hidden(self.url))
+        return opened(self._opener(), self.url, table, redacted_url(self.url))
 
     def _opener(self) -> BackendFactory:
         return self._factory or _find_factory(self.url)
 
     def __repr__(self) -> str:
-        return f"State({hidden(self.url)!r}, {self.kind}, table={self.table!r})"
+        return f"State({redacted_url(self.url)!r}, {self.kind}, table={self.table!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         names = ("url", "kind", "table", "key", "value", "aggregates", "mode", "origin", "_factory")
@@ -279,7 +279,7 @@ def register_backend(scheme: str, factory: BackendFactory) -> None:
     _registered[scheme.lower()] = factory
 
 
-def hidden(url: str) -> str:
+def redacted_url(url: str) -> str:
     """Return the URL without its password, nor what its query has of credentials."""
     return _PASSWORD.sub(lambda found: f"{found[1] or found[2] or found[3]}***", url)
 
@@ -288,13 +288,13 @@ def _find_factory(url: str) -> BackendFactory:
     match = _SCHEME.match(url) if isinstance(url, str) else None
     if match is None:
         raise TopologyError(
-            f"cannot read the URL of a state; got {hidden(str(url))!r}; "
+            f"cannot read the URL of a state; got {redacted_url(str(url))!r}; "
             "expected e.g. 'sqlite:///counts.db'"
         )
     if unusable_sign(unquote(url)) is not None:
         raise TopologyError(
-            f"no store can be opened by this URL; got {hidden(url)!r}; expected one with neither "
-            "NUL nor half of a sign (a surrogate) in it"
+            f"no store can be opened by this URL; got {redacted_url(url)!r}; expected one with "
+            "neither NUL nor half of a sign (a surrogate) in it"
         )
     scheme = _scheme_name(match.group(1))
     return _registered[scheme] if scheme in _registered else _installed(scheme)

@@ -27,8 +27,8 @@ from txtopo.state import (
     Sum,
     TopN,
     declaration,
-    declared,
     open_state,
+    parsed_declaration,
 )
 from txtopo.testing.conformance.driver import StateDriver
 
@@ -49,7 +49,7 @@ def declared_with(state: State, *aggregates: Aggregate) -> State:
 def test_a_declaration_gives_each_ready_made_aggregate_back() -> None:
     state = declared_with(open_state("memory:", table="t"), *READY_MADE).layout()
 
-    assert declared("t", declaration(state)) == state
+    assert parsed_declaration("t", declaration(state)) == state
 
 
 def test_the_declaration_of_plain_aggregates_is_what_it_always_was() -> None:
@@ -67,7 +67,7 @@ def test_an_aggregate_of_ones_own_is_read_without_its_class() -> None:
     driver = StateDriver(state)
     driver.merge(1, [("a", 3, '{"rows":3,"words":["7"]}')])
 
-    found = declared("t", foreign)
+    found = parsed_declaration("t", foreign)
     assert declaration(found) == foreign
     with state.reader() as reader:
         assert reader.get("a") == {"a0": 3, "a1": {"rows": 3, "words": ["7"]}}

@@ -6,13 +6,13 @@ import errno
 
 import pytest
 
-from txtopo.errors import AuthError, InfrastructureError, PromiseError, TxtopoError
-from txtopo.state.disk_errors import ERRNOS, DiskMeaning, failure, meaning_of_error
+from txtopo.errors import AuthError, ErrorMeaning, InfrastructureError, PromiseError, TxtopoError
+from txtopo.state.disk_errors import ERRNOS, failure, meaning_of_error
 
-KINDS: dict[DiskMeaning, type[TxtopoError]] = {
-    DiskMeaning.PASSES: InfrastructureError,
-    DiskMeaning.REFUSED: AuthError,
-    DiskMeaning.LASTS: PromiseError,
+KINDS: dict[ErrorMeaning, type[TxtopoError]] = {
+    ErrorMeaning.PASSES: InfrastructureError,
+    ErrorMeaning.REFUSED: AuthError,
+    ErrorMeaning.LASTS: PromiseError,
 }
 
 
@@ -33,17 +33,17 @@ def test_an_errno_becomes_what_the_table_says_wherever_it_stands(name: str) -> N
 @pytest.mark.parametrize(
     ("error", "meaning"),
     [
-        (OSError("No space left on device (os error 28)"), DiskMeaning.PASSES),
-        (OSError("Read-only file system (os error 30)"), DiskMeaning.REFUSED),
-        (PermissionError(13, "Permission denied"), DiskMeaning.REFUSED),
-        (OSError("Server returned non-2xx status code: 403 Forbidden: no"), DiskMeaning.REFUSED),
-        (OSError("AWS Error ACCESS_DENIED during HeadObject"), DiskMeaning.REFUSED),
-        (OSError("503 Service Unavailable: SlowDown"), DiskMeaning.PASSES),
-        (OSError("<Code>NoSuchBucket</Code>"), DiskMeaning.LASTS),
-        (OSError("Couldn't deserialize thrift: TProtocolException"), DiskMeaning.LASTS),
-        (OSError("of next year"), DiskMeaning.PASSES),
-        (OSError(99_999, "of next year"), DiskMeaning.PASSES),
+        (OSError("No space left on device (os error 28)"), ErrorMeaning.PASSES),
+        (OSError("Read-only file system (os error 30)"), ErrorMeaning.REFUSED),
+        (PermissionError(13, "Permission denied"), ErrorMeaning.REFUSED),
+        (OSError("Server returned non-2xx status code: 403 Forbidden: no"), ErrorMeaning.REFUSED),
+        (OSError("AWS Error ACCESS_DENIED during HeadObject"), ErrorMeaning.REFUSED),
+        (OSError("503 Service Unavailable: SlowDown"), ErrorMeaning.PASSES),
+        (OSError("<Code>NoSuchBucket</Code>"), ErrorMeaning.LASTS),
+        (OSError("Couldn't deserialize thrift: TProtocolException"), ErrorMeaning.LASTS),
+        (OSError("of next year"), ErrorMeaning.PASSES),
+        (OSError(99_999, "of next year"), ErrorMeaning.PASSES),
     ],
 )
-def test_words_decide_where_there_is_no_number(error: Exception, meaning: DiskMeaning) -> None:
+def test_words_decide_where_there_is_no_number(error: Exception, meaning: ErrorMeaning) -> None:
     assert meaning_of_error(error) is meaning

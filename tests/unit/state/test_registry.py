@@ -15,8 +15,8 @@ from txtopo.state import (
     State,
     StateBackend,
     StateTable,
-    hidden,
     open_state,
+    redacted_url,
     register_backend,
 )
 
@@ -97,7 +97,7 @@ def test_a_password_is_hidden_but_kept() -> None:
     ],
 )
 def test_only_the_password_of_a_url_is_hidden(url: str, shown: str) -> None:
-    assert hidden(url) == shown
+    assert redacted_url(url) == shown
 
 
 def test_a_program_brings_its_own_backend() -> None:
