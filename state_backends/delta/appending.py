@@ -33,12 +33,12 @@ Folding a log: many small files of partials become one, while commits go on.
 A fold replaces the rows of txids up to *f* by their combination, tagged *f*, in one version. *f* is
 below the ledger's txid, so an undo never needs what was folded. It needs no fence: it changes no
 answer, whoever does it, and Delta refuses it if a file that it read is gone by then.
-Which files it takes, :mod:`txtopo.state.log` says.
+Which files it takes, :mod:`txtopo.state.log_mode` says.
 
 Sums of a log that could grow too large for their column are refused before they are written.
 
 Delta keeps the largest values of each file: they are the bound to begin with. See
-:mod:`txtopo.state.log`.
+:mod:`txtopo.state.log_mode`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ from deltalake import CommitProperties, write_deltalake
 
 from state_backends.delta.layout import Layout, check_sizes, without_negative_zero
 from state_backends.delta.reading import Reader, combined_rows, statistics
-from txtopo.state import Standing, StateTable, Writes, largest, limited_sums, log_rows
+from txtopo.plugins.stores import Standing, StateTable, Writes, log_rows
+from txtopo.state.log_mode import largest, limited_sums
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -38,7 +38,7 @@ from state_backends.delta.tables import (
 )
 from state_backends.delta.upkeep import Upkeep
 from txtopo.errors import PromiseError, StateUsageError, StoreContended, StoreUnavailable
-from txtopo.state import (
+from txtopo.plugins.stores import (
     Claim,
     FrameWrites,
     Ledger,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from state_backends.delta.layout import LOG, Layout, absolute, folder_name, location, reserved
 from state_backends.delta.spark_session import check_session, session_conf
 from txtopo.errors import TopologyError
-from txtopo.state import StateTable
+from txtopo.plugins.stores import StateTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

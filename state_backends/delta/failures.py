@@ -11,6 +11,7 @@ from deltalake.exceptions import (
     TableNotFoundError,
 )
 
+from txtopo.disk_errors import meaning_of, number_in
 from txtopo.errors import (
     AuthError,
     ErrorMeaning,
@@ -24,7 +25,6 @@ from txtopo.errors import (
     UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.state.disk_errors import meaning_of, number_in
 
 # What readers of JSON and Parquet say of files that were cut off or changed.
 _DAMAGED = (

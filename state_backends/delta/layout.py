@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.errors import TopologyError, ValueRefusedError
-from txtopo.state import StateTable, declaration, limited_sums, redacted_url
+from txtopo.plugins.stores import StateTable, declaration, redacted_url
+from txtopo.state.log_mode import limited_sums
 
 DECLARATION = "txtopo.declaration"
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from state_backends.delta.layout import Layout, check_sizes, without_negative_zero
-from txtopo.state import Aggregate, Puts, Standing, Writes, checked_partials
+from txtopo.plugins.stores import Aggregate, Puts, Standing, Writes, checked_partials
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable

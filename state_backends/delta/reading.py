@@ -30,7 +30,8 @@ from state_backends.delta.failures import FAILURES, translated
 from state_backends.delta.layout import Layout, Location
 from state_backends.delta.tables import LEDGER, application, notes_of, unpacked
 from txtopo.errors import ValueRefusedError
-from txtopo.state import Aggregate, Key, Ledger, Row, Snapshot, StateTable, is_exact
+from txtopo.plugins.stores import Aggregate, Key, Ledger, Row, Snapshot, StateTable
+from txtopo.state.log_mode import is_exact
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from state_backends.delta.layout import Layout
 from state_backends.delta.merging import DELETED, inserted, restored, same_key, updated
 from state_backends.delta.tables import application, noted, packed
+from txtopo.disk_errors import meaning_of
 from txtopo.errors import (
     AuthError,
     ConfigError,
@@ -40,8 +41,7 @@ from txtopo.errors import (
     UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.state import Fields, FrameWrites, Ledger
-from txtopo.state.disk_errors import meaning_of
+from txtopo.plugins.stores import Fields, FrameWrites, Ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -49,7 +49,13 @@ from state_backends.delta.layout import (
     table_name,
 )
 from txtopo.errors import SchemaDrift, SchemaVersionError, ValueRefusedError
-from txtopo.state import LEDGER_SCHEMA, Ledger, StateTable, listed_states, parsed_declaration
+from txtopo.plugins.stores import (
+    LEDGER_SCHEMA,
+    Ledger,
+    StateTable,
+    listed_states,
+    parsed_declaration,
+)
 
 _RETENTION = "delta.setTransactionRetentionDuration"
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from state_backends.delta.appending import fold
 from state_backends.delta.layout import RETENTION, Layout
 from state_backends.delta.reading import Reader, files_of, seconds_since
-from txtopo.state import SEGMENTS_OF_A_TIER, BackgroundTask, span_to_fold
+from txtopo.state.log_mode import SEGMENTS_OF_A_TIER, BackgroundTask, span_to_fold
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

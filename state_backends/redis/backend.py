@@ -41,7 +41,7 @@ from redis.exceptions import RedisError, WatchError
 from state_backends.redis.client import check_lengths, check_promises, client_of
 from state_backends.redis.failures import FAILURES, lost_while_watching, translated
 from txtopo.errors import SchemaDrift, SchemaVersionError, StoreUnavailable
-from txtopo.state import (
+from txtopo.plugins.stores import (
     Claim,
     Key,
     Ledger,
@@ -301,9 +301,9 @@ class RedisSnapshot(Snapshot):
         self._text = text
         self._place = place
         self._whole: dict[str, str] | None = None
-        head, count = self._asked("hlen", names.rows)
+        head, count = self._asked(lambda pipe: pipe.hlen(names.rows))
         if count <= ROWS_AT_ONCE:
-            head, self._whole = self._asked("hgetall", names.rows)
+            head, self._whole = self._asked(lambda pipe: pipe.hgetall(names.rows))
             count = len(self._whole)
         self._head = head_of(head, place)
         if self._head is not None:
@@ -320,20 +320,23 @@ class RedisSnapshot(Snapshot):
         if self._whole is not None:
             texts = [self._whole.get(name) for name in names]
         else:
-            texts = self._fetched("hmget", self._names.rows, list(names)) if names else []
+            wanted = list(names)
+            texts = (
+                self._fetched(lambda pipe: pipe.hmget(self._names.rows, wanted)) if wanted else []
+            )
         found = zip(names.values(), texts, strict=True)
         return {key: self._text.row_of(text) for key, text in found if text is not None}
 
     def items(self) -> Iterator[tuple[Key, Row]]:
         """Yield every row, tombstones too."""
         if self._whole is None:
-            self._whole = self._fetched("hgetall", self._names.rows)
+            self._whole = self._fetched(lambda pipe: pipe.hgetall(self._names.rows))
         for name, text in self._whole.items():
             yield self._text.key_of(name), self._text.row_of(text)
 
-    def _fetched(self, command: str, *arguments: Any) -> Any:
+    def _fetched(self, ask: Callable[[Pipeline], object]) -> Any:
         try:
-            head, answer = self._asked(command, *arguments)
+            head, answer = self._asked(ask)
         except FAILURES as error:
             raise translated(error, self._place) from error
         if head_of(head, self._place) != self._head:
@@ -343,11 +346,11 @@ class RedisSnapshot(Snapshot):
             )
         return answer
 
-    def _asked(self, command: str, *arguments: Any) -> tuple[str | None, Any]:
+    def _asked(self, ask: Callable[[Pipeline], object]) -> tuple[str | None, Any]:
         """Ask for the head and something else, of one instant."""
         with self._client.pipeline(transaction=True) as pipe:
             pipe.get(self._names.head)
-            getattr(pipe, command)(*arguments)
+            ask(pipe)
             head, answer = pipe.execute()
         return head, answer
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import PromiseError, TopologyError, ValueRefusedError
-from txtopo.state import redacted_url
+from txtopo.plugins.stores import redacted_url
 
 if TYPE_CHECKING:
     from redis import Redis

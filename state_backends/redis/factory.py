@@ -9,7 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from state_backends.redis.client import check_lengths, check_promises, client_of
-from txtopo.state import BackingMap, StateBackend, StateTable, backing_map_factory, redacted_url
+from txtopo.plugins.stores import (
+    BackingMap,
+    StateBackend,
+    StateTable,
+    backing_map_factory,
+    redacted_url,
+)
 
 
 def open_backend(url: str, table: StateTable) -> StateBackend:

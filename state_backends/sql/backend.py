@@ -27,7 +27,7 @@ from state_backends.sql.creation import create_tables, stored_states
 from state_backends.sql.dialect import SqlDialect, ledger_of, ledger_row, ledger_values
 from state_backends.sql.failures import stuck, translated
 from txtopo.errors import SchemaDrift, StoreContended
-from txtopo.state import (
+from txtopo.plugins.stores import (
     Claim,
     Key,
     Ledger,

@@ -30,7 +30,13 @@ from state_backends.sql.dialect import SCHEMA_VERSION, CreateView, SqlDialect, l
 from state_backends.sql.name_clashes import check_ledger_name, check_objects, check_other_states
 from state_backends.sql.names import LEDGER
 from txtopo.errors import SchemaDrift
-from txtopo.state import StateTable, declaration, listed_states, mean_names, parsed_declaration
+from txtopo.plugins.stores import (
+    StateTable,
+    declaration,
+    listed_states,
+    mean_names,
+    parsed_declaration,
+)
 
 
 def create_tables(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:

@@ -21,7 +21,7 @@ from sqlalchemy.types import TypeEngine
 
 from state_backends.sql.names import LEDGER, SqlNames, TakenName
 from txtopo.errors import SchemaVersionError
-from txtopo.state import LEDGER_SCHEMA, Key, Ledger, StateMode, StateTable, Writes
+from txtopo.plugins.stores import LEDGER_SCHEMA, Key, Ledger, StateMode, StateTable, Writes
 
 _COLLATED = re.compile(r" (COLLATE|CHARACTER SET|CHARSET) .*", re.IGNORECASE)
 

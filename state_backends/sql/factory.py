@@ -20,7 +20,7 @@ from state_backends.sql.postgresql import PostgresqlDialect
 from state_backends.sql.postgresql_log import PostgresqlLogDialect
 from state_backends.sql.sqlite import SqliteDialect
 from txtopo.errors import TopologyError
-from txtopo.state import StateTable, redacted_url
+from txtopo.plugins.stores import StateTable, redacted_url
 
 _Kind = type[MariadbDialect] | type[PostgresqlDialect] | type[SqliteDialect]
 _DIALECTS: dict[str, _Kind] = {

@@ -22,8 +22,8 @@ What combines the rows of a key in a log: in the view, for readers, and for fold
 
 How far the sums of a log may grow in a database: what does not fit is refused by its commit.
 
-A log does not read what it adds to, so the bound of :mod:`txtopo.state.log` is kept: no key's sum
-is further from zero than the sum, over all txids, of the largest value in each. A start takes it
+A log does not read what it adds to, so the bound of :mod:`txtopo.state.log_mode` is kept: no key's
+sum is further from zero than the sum, over all txids, of the largest value in each. A start takes it
 from the rows by txid, which takes a fraction of what it takes by key; only when it reaches the
 limit of a column are the rows of each key added up: those of floats without their signs, since
 folds and readings add them up in any order, in which a part may be larger than the whole.
@@ -42,16 +42,12 @@ import sqlalchemy as sa
 
 from state_backends.sql.dialect import SqlDialect, StateColumns
 from txtopo.errors import ValueRefusedError
-from txtopo.state import (
+from txtopo.plugins.stores import Aggregate, StateMode, StateTable, Writes, log_rows
+from txtopo.state.log_mode import (
     SEGMENTS_OF_A_TIER,
-    Aggregate,
     BackgroundTask,
-    StateMode,
-    StateTable,
-    Writes,
     largest,
     limited_sums,
-    log_rows,
     span_to_fold,
 )
 

@@ -46,13 +46,14 @@ from state_backends.sql.mariadb_rows import (
     decode,
     encode,
     encode_key,
+    is_mariadb,
     key_type,
     limits,
     parameter,
 )
 from state_backends.sql.names import TakenName, mariadb_names
 from txtopo.errors import StoreUnavailable, TopologyError
-from txtopo.state import Fields, Key, Puts, StateTable, Writes, checked_partials
+from txtopo.plugins.stores import Fields, Key, Puts, StateTable, Writes, checked_partials
 
 _CONNECT_TIMEOUT_S = 10
 
@@ -360,15 +361,15 @@ def check_server(connection: sa.Connection) -> int:
     Raises:
         TopologyError: The server is too old, or set up so that it may lose a commit.
     """
-    is_mariadb = bool(getattr(connection.dialect, "is_mariadb", False))
-    name, version = "MariaDB" if is_mariadb else "MySQL", connection.dialect.server_version_info
-    if version is not None and tuple(version) < _OLDEST[is_mariadb]:
+    mariadb = is_mariadb(connection.dialect)
+    name, version = "MariaDB" if mariadb else "MySQL", connection.dialect.server_version_info
+    if version is not None and tuple(version) < _OLDEST[mariadb]:
         raise TopologyError(
             f"{name} {'.'.join(map(str, version))} is too old for a state; expected "
-            f"{'.'.join(map(str, _OLDEST[is_mariadb]))} or later"
+            f"{'.'.join(map(str, _OLDEST[mariadb]))} or later"
         )
     connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-    if is_mariadb:
+    if mariadb:
         connection.exec_driver_sql(
             f"SET SESSION idle_write_transaction_timeout = {_IDLE_TIMEOUT_S}"
         )

@@ -51,7 +51,7 @@ from state_backends.sql.log import LogDialect, LogFolder, SumBounds
 from state_backends.sql.mariadb import TABLE_OPTIONS, MariadbDialect
 from state_backends.sql.mariadb_rows import StatementParts, column_type, key_type, limits
 from state_backends.sql.names import TABLE_BYTES_MAX
-from txtopo.state import Fields, StateTable
+from txtopo.plugins.stores import Fields, StateTable
 
 _FLOAT_MAX = {"float": 1.79e308, "double": 1.79e308}  # both are kept in a DOUBLE
 

@@ -28,6 +28,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects.mysql.base import MySQLDialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import TypeCompiler
 from sqlalchemy.types import TypeEngine
@@ -35,7 +36,7 @@ from sqlalchemy.types import TypeEngine
 from state_backends.sql.dialect import StateColumns
 from state_backends.sql.names import TABLE_BYTES_MAX
 from txtopo.errors import ValueRefusedError
-from txtopo.state import Aggregate, Field, Fields, StateTable
+from txtopo.plugins.stores import Aggregate, Field, Fields, StateTable
 
 # A statement of this length is as fast as a longer one, and far below max_allowed_packet, unless
 # somebody has made that one small.
@@ -279,10 +280,15 @@ def _exact(kind: ExactText | ExactName, compiler: TypeCompiler, **_: Any) -> str
     return f"{plain} CHARACTER SET utf8mb4 COLLATE {collation(compiler.dialect)}"
 
 
+def is_mariadb(dialect: sa.Dialect) -> bool:
+    """Return whether the server is MariaDB, as far as it is known yet; else it is MySQL."""
+    assert isinstance(dialect, MySQLDialect)
+    return bool(dialect.is_mariadb)
+
+
 def collation(dialect: sa.Dialect) -> str:
     """Return the collation that tells all strings apart."""
-    is_mariadb = getattr(dialect, "is_mariadb", True)
-    return "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin"
+    return "utf8mb4_nopad_bin" if is_mariadb(dialect) else "utf8mb4_0900_bin"
 
 
 def column_type(kind: str) -> TypeEngine[Any]:

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from state_backends.sql.dialect import SqlDialect
 from state_backends.sql.names import LEDGER, VIEW, SqlNames, TakenName
 from txtopo.errors import SchemaDrift
-from txtopo.state import parsed_declaration
+from txtopo.plugins.stores import parsed_declaration
 
 # What has a name among those of tables and is none.
 _NO_TABLES = ("index", "sequence", "system table", "type")

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase
 
-from txtopo.state import StateTable
+from txtopo.plugins.stores import StateTable
 
 LEDGER = "txtopo_ledger"
 """The table that all states of a database share."""

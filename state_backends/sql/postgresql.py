@@ -62,7 +62,7 @@ from state_backends.sql.dialect import (
 )
 from state_backends.sql.names import STAGE, SqlNames, TakenName, postgresql_names
 from txtopo.errors import TopologyError, ValueRefusedError
-from txtopo.state import Aggregate, Puts, StateTable, Writes, checked_partials
+from txtopo.plugins.stores import Aggregate, Puts, StateTable, Writes, checked_partials
 
 _log = logging.getLogger("txtopo.state")
 

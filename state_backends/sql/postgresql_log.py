@@ -30,7 +30,7 @@ import sqlalchemy as sa
 from state_backends.sql.dialect import StateColumns
 from state_backends.sql.log import LogDialect, LogFolder, SumBounds, combined
 from state_backends.sql.postgresql import PostgresqlDialect, column_type, copy_rows
-from txtopo.state import StateTable
+from txtopo.plugins.stores import StateTable
 
 # PostgreSQL refuses a sum beyond the range of a float, where others have infinity: adding up the
 # rows has raised by then.

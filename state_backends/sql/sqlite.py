@@ -40,6 +40,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
 from state_backends.sql.dialect import (
@@ -58,7 +59,7 @@ from state_backends.sql.names import (
     sqlite_names,
 )
 from txtopo.errors import SchemaDrift, TopologyError, ValueRefusedError
-from txtopo.state import (
+from txtopo.plugins.stores import (
     Aggregate,
     Field,
     Key,
@@ -184,9 +185,9 @@ class SqliteDialect(SqlDialect):
             (mode,) = driver.execute("PRAGMA journal_mode=WAL").fetchone()
             if mode != "wal":
                 raise TopologyError(
-                    f"SQLite cannot keep a state in {redacted_url(str(self._url))}; its journal mode "
-                    f"is {mode!r}, so a power cut may lose the last commits; expected 'wal'; use a "
-                    "local disk, and no option of the URL that turns locks off"
+                    f"SQLite cannot keep a state in {redacted_url(str(self._url))}; its journal "
+                    f"mode is {mode!r}, so a power cut may lose the last commits; expected 'wal'; "
+                    "use a local disk, and no option of the URL that turns locks off"
                 )
             connection.info["wal"] = True
             self._check(driver)
@@ -423,10 +424,10 @@ def _combined(
 
 def _compiled(statement: sa.ClauseElement, columns: StateColumns) -> RowStatement:
     compiled = statement.compile(dialect=sqlite.dialect())
+    assert isinstance(compiled, SQLCompiler)
     names = [f"at_{column.name}" for column in (*columns.keys, *columns.values)]
     order = [
-        None if name == "at_txid" else names.index(name)
-        for name in getattr(compiled, "positiontup", None) or ()
+        None if name == "at_txid" else names.index(name) for name in compiled.positiontup or ()
     ]
     return RowStatement(str(compiled), tuple(order))
 

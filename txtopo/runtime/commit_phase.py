@@ -34,8 +34,8 @@ from txtopo.stages.outcome import CommitOutcome, FailedBatch, commit_in_driver, 
 from txtopo.stages.pickling import loads
 from txtopo.stages.tasks import no_such_state
 from txtopo.state.backend import Merges, Puts, StateBackend, Writes
+from txtopo.state.commit import commit_resolved
 from txtopo.state.frames import FrameStateHandle, FrameWrites
-from txtopo.state.plug_in import commit_resolved
 from txtopo.state.transaction import StateHandle
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from txtopo.errors import FencedError, PromiseError, StoreAheadOfCoordinator
 from txtopo.runtime.journaling import from_json
 from txtopo.runtime.run_context import close_backends
 from txtopo.state.backend import StateBackend
+from txtopo.state.commit import claim_state
 from txtopo.state.ledger import Claim, Ledger, Owner, adopts
-from txtopo.state.plug_in import claim_state
 from txtopo.topology.component import Role
 from txtopo.topology.graph import fingerprint
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote
 
 from txtopo.config import unusable_sign
-from txtopo.errors import TopologyError
+from txtopo.errors import StoreUnavailable, TopologyError, TxtopoError
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.backend import (
     BackendFactory,
@@ -28,7 +28,6 @@ from txtopo.state.backend import (
     TableOrigin,
 )
 from txtopo.state.frames import FrameFactory
-from txtopo.state.plug_in import check_factory, loaded, opened
 from txtopo.state.reader import StateReader
 from txtopo.tuples import Fields
 
@@ -59,6 +58,17 @@ class AnchoredFactory(Protocol):
     def anchor(self, url: str) -> tuple[str, object]:
         """Return the URL that names the store for good, and what keeps it alive."""
         ...
+
+
+@runtime_checkable
+class SharingFactory(Protocol):
+    """A factory that says whether its stores are shared; without it they are.
+
+    Attributes:
+        shared_by_processes: Whether other processes that open the same URL see the same state.
+    """
+
+    shared_by_processes: bool
 
 
 @runtime_checkable
@@ -102,7 +112,8 @@ class State:
     @property
     def shared_by_processes(self) -> bool:
         """Whether other processes, such as Spark's, that open this state see the same one."""
-        return bool(getattr(self._opener(), "shared_by_processes", True))
+        factory = self._opener()
+        return factory.shared_by_processes if isinstance(factory, SharingFactory) else True
 
     def frames_refused(self) -> str | None:
         """Return why the backend takes no DataFrames, or None if it does. Opens nothing."""
@@ -178,7 +189,7 @@ class State:
         Args:
             table: Stands in for a table name that is missing.
         """
-        return self._opened(self.layout(table))
+        return self._open_table(self.layout(table))
 
     def reader(self, txid: int | None = None) -> StateReader:
         """Return a reader of one snapshot, to be used in a ``with`` statement.
@@ -191,10 +202,10 @@ class State:
         also those that a ``PersistentAggregate`` made. The table may be left out when the store
         holds one state.
         """
-        return StateReader(self.table, self.layout("state"), self._opened, txid)
+        return StateReader(self.table, self.layout("state"), self._open_table, txid)
 
-    def _opened(self, table: StateTable) -> StateBackend:
-        return opened(self._opener(), self.url, table, redacted_url(self.url))
+    def _open_table(self, table: StateTable) -> StateBackend:
+        return _opened(self._opener(), self.url, table, redacted_url(self.url))
 
     def _opener(self) -> BackendFactory:
         return self._factory or _find_factory(self.url)
@@ -275,7 +286,7 @@ def register_backend(scheme: str, factory: BackendFactory) -> None:
     """
     if not _SCHEME.fullmatch(f"{scheme}:") or "+" in scheme:
         raise TopologyError(f"bad URL scheme; got {scheme!r}; expected letters, digits, '-', '_'")
-    check_factory(scheme, factory)
+    _check_factory(scheme, factory)
     _registered[scheme.lower()] = factory
 
 
@@ -315,10 +326,102 @@ def _installed(scheme: str) -> BackendFactory:
             "install the plug-in that brings it, or call register_backend",
             scheme=scheme,
         )
-    return loaded(points[scheme])
+    return _loaded(points[scheme])
 
 
 def _scheme_name(scheme: str) -> str:
     """Return what a backend is found by: the scheme in lower case without its driver."""
     name = scheme.partition("+")[0].lower()
     return {"postgres": "postgresql"}.get(name, name)
+
+
+def _loaded(point: EntryPoint) -> BackendFactory:
+    """Return the factory that an installed distribution declares.
+
+    Raises:
+        TopologyError: It cannot be imported, or is none; reinstall or mend the distribution.
+    """
+    try:
+        factory: BackendFactory = point.load()
+    except Exception as error:
+        raise TopologyError(
+            f"the state plug-in {point.name!r} cannot be loaded from {point.value!r}; got "
+            f"{type(error).__name__}: {error}; install its distribution again, or mend it",
+            scheme=point.name,
+        ) from error
+    _check_factory(point.name, factory)
+    return factory
+
+
+def _check_factory(scheme: str, factory: object) -> None:
+    """Check that a factory can be called.
+
+    Raises:
+        TopologyError: It cannot.
+    """
+    if not callable(factory):
+        raise TopologyError(
+            f"the state plug-in {scheme!r} is no factory; got {factory!r:.100}; expected a class "
+            "or function: (url, table) -> StateBackend",
+            scheme=scheme,
+        )
+
+
+def _opened(factory: BackendFactory, url: str, table: StateTable, shown: str) -> StateBackend:
+    """Open a backend.
+
+    Args:
+        factory: Of the plug-in.
+        url: Where the store is.
+        table: What the state looks like.
+        shown: The URL without its password, for messages.
+
+    Raises:
+        TopologyError: The plug-in raised or returned no backend; mend it.
+        StoreUnavailable: The plug-in could not connect; try again.
+    """
+    try:
+        backend: object = factory(url, table)
+    except TxtopoError:
+        raise
+    except Exception as error:  # noqa: BLE001 - raised again as an error of txtopo
+        text = f"{type(error).__name__}: {str(error).replace(url, shown)}"
+        # Where it repeats the URL, its traceback would show the password.
+        cause = None if url in str(error) else error
+        if isinstance(error, ConnectionError | TimeoutError):
+            raise StoreUnavailable(
+                f"cannot open state {table.name!r} in {shown}: {text}; nothing was written"
+            ) from cause
+        raise TopologyError(
+            f"the plug-in of state {table.name!r} in {shown} cannot be opened; got {text}; "
+            "expected a StateBackend; look at what makes it",
+            state=table.name,
+        ) from cause
+    if not isinstance(backend, StateBackend):
+        raise TopologyError(
+            f"the plug-in of state {table.name!r} in {shown} made no backend; got "
+            f"{type(backend).__name__}; expected an object derived from StateBackend; "
+            f"{_lacking(backend)}",
+            state=table.name,
+        )
+    if table.mode not in backend.modes:
+        raise TopologyError(
+            f"{shown} keeps no state in mode {table.mode!r}; got that for state {table.name!r}; "
+            f"expected mode={' or '.join(repr(mode) for mode in sorted(backend.modes))}",
+            state=table.name,
+        )
+    if table.origin != "made" and not backend.existing_tables:
+        raise TopologyError(
+            f"{shown} keeps no state in a table of your own; got create=False or add_columns=True "
+            f"for state {table.name!r}; expected create=True; a database keeps one so",
+            state=table.name,
+        )
+    return backend
+
+
+def _lacking(backend: object) -> str:
+    names = sorted(StateBackend.__abstractmethods__)
+    lacks = [name for name in names if not callable(getattr(backend, name, None))]
+    if lacks:
+        return f"it lacks {', '.join(lacks)}"
+    return "it has the methods but is not derived from it"

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from json_store import whole_file
-from txtopo.state import (
+from txtopo.plugins.stores import (
     Contents,
     Key,
     Ledger,

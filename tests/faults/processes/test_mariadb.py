@@ -11,8 +11,9 @@ from time import sleep
 import pytest
 
 from tests.harness.servers.mariadb import MariaServer
+from txtopo import Fields
 from txtopo.errors import InfrastructureError
-from txtopo.state import Count, Fields, Ledger, State, StateMode, open_state
+from txtopo.state import Count, Ledger, State, StateMode, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = [pytest.mark.kills, pytest.mark.service("mariadb"), pytest.mark.timeout(300)]

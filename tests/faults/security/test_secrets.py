@@ -33,9 +33,10 @@ from tests.services.integration.running import LIMIT_S, Place
 from tests.unit.builders.bolts import builder
 from txtopo import Config, Topology
 from txtopo.errors import AuthError, InfrastructureError, StoreUnavailable, TopologyError
+from txtopo.plugins.stores import redacted_url
 from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
 from txtopo.runtime.start import start_topology
-from txtopo.state import open_state, redacted_url, register_backend
+from txtopo.state import open_state, register_backend
 from txtopo.testing.conformance.driver import StateDriver
 
 WRONG = "not-the-word-of-the-tests"

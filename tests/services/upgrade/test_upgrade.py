@@ -17,8 +17,9 @@ from tests.unit.runtime.loop_world import (
     stored,
     topology_of,
 )
+from txtopo.plugins.stores import LEDGER_SCHEMA
 from txtopo.runtime.progress import BatchCommitted, Leading
-from txtopo.state import LEDGER_SCHEMA, StateKind, open_state
+from txtopo.state import StateKind, open_state
 
 pytestmark = pytest.mark.integration
 

@@ -13,6 +13,7 @@ import pytest
 from tests.unit.stages.test_python_partials import Longest, Rows
 from txtopo import Fields, PersistentAggregate, Stream
 from txtopo.errors import FieldsError, TopologyError
+from txtopo.plugins.stores import StateTable, declaration, parsed_declaration
 from txtopo.state import (
     Aggregate,
     Count,
@@ -23,12 +24,9 @@ from txtopo.state import (
     Mean,
     Min,
     State,
-    StateTable,
     Sum,
     TopN,
-    declaration,
     open_state,
-    parsed_declaration,
 )
 from txtopo.testing.conformance.driver import StateDriver
 

@@ -8,17 +8,10 @@ from typing import Any
 
 import pytest
 
+from txtopo import Fields
 from txtopo.errors import StateUsageError, TopologyError
-from txtopo.state import (
-    Count,
-    Fields,
-    State,
-    StateBackend,
-    StateTable,
-    open_state,
-    redacted_url,
-    register_backend,
-)
+from txtopo.plugins.stores import StateBackend, StateTable, redacted_url
+from txtopo.state import Count, State, open_state, register_backend
 
 
 def never_opened(url: str, table: StateTable) -> StateBackend:

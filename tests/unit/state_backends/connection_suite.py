@@ -14,7 +14,8 @@ from tests.harness.servers.postgresql import PostgresServer
 from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.unit.state_backends.patience import Patient
 from txtopo.errors import AuthError, FencedError, StoreUnavailable, UnknownOutcomeError
-from txtopo.state import Puts, State, open_state
+from txtopo.plugins.stores import Puts
+from txtopo.state import State, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 Server = MariaServer | PostgresServer

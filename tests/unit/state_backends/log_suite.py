@@ -24,18 +24,10 @@ from tests.unit.state_backends.logs import (
     folding,
 )
 from tests.unit.state_backends.patience import Patient
-from txtopo.state import (
-    SEGMENTS_OF_A_TIER,
-    Count,
-    Fields,
-    Max,
-    Mean,
-    Min,
-    Puts,
-    State,
-    Sum,
-    open_state,
-)
+from txtopo import Fields
+from txtopo.plugins.stores import Puts
+from txtopo.state import Count, Max, Mean, Min, State, Sum, open_state
+from txtopo.state.log_mode import SEGMENTS_OF_A_TIER
 from txtopo.testing.conformance.driver import StateDriver, partials, whole_ledger
 
 LIMIT_S = 60.0

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from tests.harness.servers.postgresql import PostgresServer
 from tests.unit.state_backends.logs import counted
 from txtopo.errors import TopologyError
-from txtopo.state import SEGMENTS_OF_A_TIER, State, open_state
+from txtopo.state import State, open_state
+from txtopo.state.log_mode import SEGMENTS_OF_A_TIER
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.service("postgresql")

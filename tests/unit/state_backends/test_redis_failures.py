@@ -10,6 +10,7 @@ import pytest
 
 from tests.harness.servers.redis import RedisServer
 from tests.harness.servers.tcp_proxy import TcpProxy
+from txtopo import Fields
 from txtopo.errors import (
     AuthError,
     FencedError,
@@ -23,7 +24,8 @@ from txtopo.errors import (
     UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.state import Fields, Puts, State, open_state
+from txtopo.plugins.stores import Puts
+from txtopo.state import State, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.service("redis")

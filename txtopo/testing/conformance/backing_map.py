@@ -15,19 +15,19 @@ from typing import ClassVar
 
 import pytest
 
+from txtopo.attempt import TransactionAttempt
 from txtopo.errors import InfrastructureError
-from txtopo.state import (
+from txtopo.plugins.stores import (
     BackingMap,
     ComparesAndPuts,
-    Fields,
     OpaqueMap,
     Puts,
-    StateKind,
     StateTable,
     TransactionalMap,
-    TransactionAttempt,
 )
+from txtopo.state import StateKind
 from txtopo.testing.conformance.driver import claim_of
+from txtopo.tuples import Fields
 
 
 class ComparingSuite:
@@ -214,7 +214,7 @@ class TextsSuite:
 
 
 class BackingMapSuite(TextsSuite, CrashSuite, ComparingSuite):
-    """Shows a :class:`txtopo.state.BackingMap` right; fails at the rule that it breaks.
+    """Shows a :class:`txtopo.plugins.stores.BackingMap` right; fails at the rule that it breaks.
 
     A subclass has a fixture ``open_map``: a function without arguments that opens the store of the
     test, which is empty when the test begins, each time anew.

@@ -22,7 +22,6 @@ from txtopo.state import (
     Aggregate,
     Count,
     CountDistinct,
-    Fields,
     First,
     Last,
     Max,
@@ -38,6 +37,7 @@ from txtopo.state import (
 from txtopo.testing.conformance.driver import Drive, StateDriver, Subject, adding, stored_rows
 from txtopo.testing.conformance.rules import Rule, exactly, proves
 from txtopo.testing.conformance.value_suites import LARGEST, VALUES
+from txtopo.tuples import Fields
 
 NINES = 10**38 - 1
 

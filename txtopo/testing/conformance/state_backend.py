@@ -59,7 +59,7 @@ class StateBackendSuite(
     PythonCombiningSuite,
     PythonHistorySuite,
 ):
-    """Shows that a :class:`~txtopo.state.StateBackend` keeps every promise of its interface.
+    """Proves that a :class:`~txtopo.plugins.stores.StateBackend` keeps its promises.
 
     Who subclasses it: the tests of a plug-in, in any distribution; ``pytest`` does the rest. The
     subclass, or its module, has one fixture ``url``: an empty store of the test's own, whose scheme

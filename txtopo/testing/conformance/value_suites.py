@@ -22,9 +22,11 @@ import pyarrow as pa
 import pytest
 
 from txtopo.errors import StateUsageError, ValueRefusedError
-from txtopo.state import Count, Fields, Max, Merges, State, StateTransaction
+from txtopo.plugins.stores import Merges
+from txtopo.state import Count, Max, State, StateTransaction
 from txtopo.testing.conformance.driver import Drive, StateDriver, Subject, putting, stored_rows
 from txtopo.testing.conformance.rules import REFUSABLE, Refusable, Rule, exactly, proves
+from txtopo.tuples import Fields
 
 LARGEST = 2**63 - 1
 

@@ -10,19 +10,18 @@ from state_backends.delta.backend import DeltaBackend
 from state_backends.delta.factory import DeltaFactory
 from state_backends.delta.layout import location
 from state_backends.delta.spark import sql_types
+from txtopo import TransactionAttempt
 from txtopo.errors import ValueRefusedError
-from txtopo.runtime.session import active_session
-from txtopo.state import (
+from txtopo.plugins.stores import (
     FrameWrites,
-    Ledger,
     Merges,
     StateBackend,
     StateTable,
-    TransactionAttempt,
     Writes,
     combines_in_store,
-    register_backend,
 )
+from txtopo.runtime.session import active_session
+from txtopo.state import Ledger, register_backend
 
 SCHEME = "delta-by-spark"
 

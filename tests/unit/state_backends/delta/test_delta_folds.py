@@ -12,16 +12,10 @@ from state_backends.delta.layout import Layout
 from state_backends.delta.reading import files_of
 from tests.unit.state_backends.delta.tables import log_of, table_of
 from tests.unit.state_backends.logs import fold_under_way
+from txtopo import Fields
 from txtopo.errors import ValueRefusedError
-from txtopo.state import (
-    SEGMENTS_OF_A_TIER,
-    Count,
-    Fields,
-    State,
-    Sum,
-    open_state,
-    span_to_fold,
-)
+from txtopo.state import Count, State, Sum, open_state
+from txtopo.state.log_mode import SEGMENTS_OF_A_TIER, span_to_fold
 from txtopo.testing.conformance.driver import StateDriver, whole_ledger
 
 pytestmark = pytest.mark.integration

@@ -15,6 +15,7 @@ from state_backends.delta import durability
 from state_backends.delta.failures import translated
 from state_backends.delta.tables import ledger_of, packed, unpacked
 from tests.unit.state_backends.delta.tables import COUNTED, log_of, seen, table_of
+from txtopo import Fields, TransactionAttempt
 from txtopo.errors import (
     FencedError,
     ForeignStateError,
@@ -24,7 +25,8 @@ from txtopo.errors import (
     UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.state import Fields, Ledger, State, TransactionAttempt, claimed, open_state
+from txtopo.plugins.stores import claimed
+from txtopo.state import Ledger, State, open_state
 from txtopo.testing.conformance.driver import StateDriver, claim_of, partials, whole_ledger
 
 pytestmark = pytest.mark.integration

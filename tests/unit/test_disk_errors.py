@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
+from txtopo.disk_errors import ERRNOS, failure, meaning_of_error
 from txtopo.errors import AuthError, ErrorMeaning, InfrastructureError, PromiseError, TxtopoError
-from txtopo.state.disk_errors import ERRNOS, failure, meaning_of_error
 
 KINDS: dict[ErrorMeaning, type[TxtopoError]] = {
     ErrorMeaning.PASSES: InfrastructureError,

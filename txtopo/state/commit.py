@@ -15,7 +15,6 @@ committed before.
 from __future__ import annotations
 
 from dataclasses import fields
-from importlib.metadata import EntryPoint
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
@@ -24,97 +23,11 @@ from txtopo.errors import (
     InfrastructureError,
     PlugInError,
     StoreUnavailable,
-    TopologyError,
-    TxtopoError,
     UnknownOutcomeError,
 )
-from txtopo.state.backend import BackendFactory, StateBackend, StateTable, Writes
+from txtopo.state.backend import StateBackend, Writes
 from txtopo.state.frames import FrameBackend, FrameWrites
 from txtopo.state.ledger import Claim, Ledger, Standing, check_ensemble, claimed, standing
-
-
-def loaded(point: EntryPoint) -> BackendFactory:
-    """Return the factory that an installed distribution declares.
-
-    Raises:
-        TopologyError: It cannot be imported, or is none; reinstall or mend the distribution.
-    """
-    try:
-        factory: BackendFactory = point.load()
-    except Exception as error:
-        raise TopologyError(
-            f"the state plug-in {point.name!r} cannot be loaded from {point.value!r}; got "
-            f"{type(error).__name__}: {error}; install its distribution again, or mend it",
-            scheme=point.name,
-        ) from error
-    check_factory(point.name, factory)
-    return factory
-
-
-def check_factory(scheme: str, factory: object) -> None:
-    """Check that a factory can be called.
-
-    Raises:
-        TopologyError: It cannot.
-    """
-    if not callable(factory):
-        raise TopologyError(
-            f"the state plug-in {scheme!r} is no factory; got {factory!r:.100}; expected a class "
-            "or function: (url, table) -> StateBackend",
-            scheme=scheme,
-        )
-
-
-def opened(factory: BackendFactory, url: str, table: StateTable, shown: str) -> StateBackend:
-    """Open a backend.
-
-    Args:
-        factory: Of the plug-in.
-        url: Where the store is.
-        table: What the state looks like.
-        shown: The URL without its password, for messages.
-
-    Raises:
-        TopologyError: The plug-in raised or returned no backend; mend it.
-        StoreUnavailable: The plug-in could not connect; try again.
-    """
-    try:
-        backend: object = factory(url, table)
-    except TxtopoError:
-        raise
-    except Exception as error:  # noqa: BLE001 - raised again as an error of txtopo
-        text = f"{type(error).__name__}: {str(error).replace(url, shown)}"
-        # Where it repeats the URL, its traceback would show the password.
-        cause = None if url in str(error) else error
-        if isinstance(error, ConnectionError | TimeoutError):
-            raise StoreUnavailable(
-                f"cannot open state {table.name!r} in {shown}: {text}; nothing was written"
-            ) from cause
-        raise TopologyError(
-            f"the plug-in of state {table.name!r} in {shown} cannot be opened; got {text}; "
-            "expected a StateBackend; look at what makes it",
-            state=table.name,
-        ) from cause
-    if not isinstance(backend, StateBackend):
-        raise TopologyError(
-            f"the plug-in of state {table.name!r} in {shown} made no backend; got "
-            f"{type(backend).__name__}; expected an object derived from StateBackend; "
-            f"{_lacking(backend)}",
-            state=table.name,
-        )
-    if table.mode not in backend.modes:
-        raise TopologyError(
-            f"{shown} keeps no state in mode {table.mode!r}; got that for state {table.name!r}; "
-            f"expected mode={' or '.join(repr(mode) for mode in sorted(backend.modes))}",
-            state=table.name,
-        )
-    if table.origin != "made" and not backend.existing_tables:
-        raise TopologyError(
-            f"{shown} keeps no state in a table of your own; got create=False or add_columns=True "
-            f"for state {table.name!r}; expected create=True; a database keeps one so",
-            state=table.name,
-        )
-    return backend
 
 
 def claim_state(backend: StateBackend, claim: Claim, name: str) -> Ledger:
@@ -188,14 +101,6 @@ def checked_ledger(
         "the store holds",
         answer=answer,
     )
-
-
-def _lacking(backend: object) -> str:
-    names = sorted(StateBackend.__abstractmethods__)
-    lacks = [name for name in names if not callable(getattr(backend, name, None))]
-    if lacks:
-        return f"it lacks {', '.join(lacks)}"
-    return "it has the methods but is not derived from it"
 
 
 def commit_resolved(
