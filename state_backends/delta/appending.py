@@ -44,7 +44,6 @@ Delta keeps the largest values of each file: they are the bound to begin with. S
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -53,8 +52,8 @@ from deltalake import CommitProperties, write_deltalake
 
 from state_backends.delta.layout import Layout, check_sizes, without_negative_zero
 from state_backends.delta.reading import Reader, combined_rows, statistics
-from txtopo.plugins.stores import Standing, StateTable, Writes, log_rows
-from txtopo.state.log_mode import largest, limited_sums
+from txtopo.plugins.stores import Standing, Writes, log_rows
+from txtopo.state.log_mode import SumBounds, largest, limited_sums
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -66,7 +65,8 @@ class Appender:
     def __init__(self, layout: Layout, reader: Reader) -> None:
         self.layout = layout
         self._reader = reader
-        self._guard = SumGuard(layout.state)
+        self._limits = limited_sums(layout.state)
+        self._bounds = SumBounds(self._limits)
         # A transactional state keeps its rows in a redo.
         self._redone = layout.state.kind == "opaque"
 
@@ -82,7 +82,7 @@ class Appender:
         rows = without_negative_zero(log_rows(self.layout.state, txid, writes), self.layout.keys)
         check_sizes(self.layout.state, rows)
         if found is Standing.APPLY or self._redone:
-            self._guard.check(table, rows, lambda: self._before(table, txid))
+            self._check_sums(table, txid, rows)
         if found is Standing.APPLY:
             write_deltalake(table, rows, mode="append", commit_properties=properties)
             return
@@ -98,8 +98,21 @@ class Appender:
             commit_properties=properties,
         )
 
-    def _before(self, table: DeltaTable, txid: int) -> pa.Table:
-        return self._reader.read(table, pc.field("txid") < txid)
+    def _check_sums(self, table: DeltaTable, txid: int, rows: pa.Table) -> None:
+        """Refuse sums that do not fit, before *rows* are written."""
+
+        def first_bounds() -> dict[str, float]:
+            return {
+                name: _largest_in_files(table, name) + largest(rows.column(name))
+                for name in self._limits
+            }
+
+        def exact_bounds() -> dict[str, float]:
+            before = self._reader.read(table, pc.field("txid") < txid)
+            total = combined_rows(self.layout.state, pa.concat_tables([before, rows]))
+            return {name: largest(total.column(name)) for name in self._limits}
+
+        self._bounds.check(rows, first_bounds, exact_bounds)
 
 
 def fold(table: DeltaTable, reader: Reader, layout: Layout, first: int, last: int) -> None:
@@ -119,43 +132,6 @@ def fold(table: DeltaTable, reader: Reader, layout: Layout, first: int, last: in
         predicate=f"txid >= {first} AND txid <= {last}",
         commit_properties=CommitProperties(custom_metadata={"txtopo.fold": f"{first}-{last}"}),
     )
-
-
-# Statistics of decimals have lost digits on their way through JSON.
-_MARGIN = 0.99
-
-
-class SumGuard:
-    """Keeps the bounds of the sums of one state."""
-
-    def __init__(self, state: StateTable) -> None:
-        self._state = state
-        self._limits = {name: limit * _MARGIN for name, limit in limited_sums(state).items()}
-        self._bounds: dict[str, float] | None = None
-
-    def check(self, table: DeltaTable, added: pa.Table, read_all: Callable[[], pa.Table]) -> None:
-        """Check that the sums still fit when *added* is there as well.
-
-        Args:
-            table: The table before.
-            added: The rows of a batch.
-            read_all: Reads the rows of the table that stay.
-
-        Raises:
-            ValueRefusedError: A sum does not fit its column.
-        """
-        if not self._limits or not added.num_rows:
-            return
-        if self._bounds is None:
-            self._bounds = {name: _largest_in_files(table, name) for name in self._limits}
-        more = {name: largest(added.column(name)) for name in self._limits}
-        bounds = {name: self._bounds[name] + more[name] for name in self._limits}
-        if any(bounds[name] >= limit for name, limit in self._limits.items()):
-            total = combined_rows(self._state, pa.concat_tables([read_all(), added]))
-            # By so much may a sum be larger once these rows are taken back: by a redo, or since
-            # they are not written after all.
-            bounds = {name: largest(total.column(name)) + more[name] for name in self._limits}
-        self._bounds = bounds
 
 
 def _largest_in_files(table: DeltaTable, name: str) -> float:

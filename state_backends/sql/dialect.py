@@ -5,6 +5,7 @@ The tables of a state: the rows, the ledger that all states of a database share,
 
 from __future__ import annotations
 
+import decimal
 import json
 import re
 from abc import ABC, abstractmethod
@@ -21,7 +22,7 @@ from sqlalchemy.types import TypeEngine
 
 from state_backends.sql.names import LEDGER, SqlNames, TakenName
 from txtopo.errors import SchemaVersionError
-from txtopo.plugins.stores import LEDGER_SCHEMA, Key, Ledger, StateMode, StateTable, Writes
+from txtopo.plugins.stores import LEDGER_SCHEMA, Field, Key, Ledger, StateMode, StateTable, Writes
 
 _COLLATED = re.compile(r" (COLLATE|CHARACTER SET|CHARSET) .*", re.IGNORECASE)
 
@@ -159,6 +160,21 @@ class SqlDialect(ABC):
     def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
         """Return what the database has as values of these field types."""
         return tuple(values)
+
+
+def encoded_column(
+    field: Field, column: list[Any], encode: Mapping[str, Callable[[Any], Any]]
+) -> list[Any]:
+    """Return a column as the database has it, by what *encode* has for its type; NULL stays."""
+    change = encode.get(field.type.partition("(")[0])
+    if change is None:
+        return column
+    return [None if value is None else change(value) for value in column]
+
+
+def decimal_text(value: decimal.Decimal) -> str:
+    """Return a decimal as text; -0 and 0 are one key, so zero has no sign."""
+    return format(abs(value) if value.is_zero() else value, "f")
 
 
 def undo_statements(

@@ -46,7 +46,7 @@ from txtopo.plugins.stores import Aggregate, StateMode, StateTable, Writes, log_
 from txtopo.state.log_mode import (
     SEGMENTS_OF_A_TIER,
     BackgroundTask,
-    largest,
+    SumBounds,
     limited_sums,
     span_to_fold,
 )
@@ -57,7 +57,7 @@ class LogDialect(SqlDialect):
 
     modes: frozenset[StateMode] = frozenset({"log"})
     folder: LogFolder
-    sums: SumBounds
+    sums: LogSums
 
     @abstractmethod
     def append(self, connection: sa.Connection, txid: int, rows: pa.Table) -> None:
@@ -203,10 +203,7 @@ def _over_rows(aggregate: Aggregate, value: sa.ColumnElement[Any]) -> sa.ColumnE
     return total if isinstance(value.type, sa.Float) else sa.cast(total, value.type)
 
 
-_MARGIN = 0.99  # the bounds are floats, and the limits have up to 38 digits
-
-
-class SumBounds:
+class LogSums:
     """Watches the sums of a state.
 
     Args:
@@ -227,28 +224,21 @@ class SumBounds:
             for field, aggregate in pairs
             if aggregate.operator == "add" and field.type in float_max
         }
-        self._tops: dict[str, float] = self._limits | self.floats
-        self._bounds: dict[str, float] | None = None
+        tops: dict[str, float] = self._limits | self.floats
+        self._names = list(tops)
+        self._bounds = SumBounds(tops)
 
     def check(self, connection: sa.Connection, rows: pa.Table) -> None:
         """Refuse sums that do not fit; the rows are in the table, in this transaction.
 
         Raises:
-            ValueRefusedError: A sum is too large; take the transaction back.
+            ValueRefusedError: A sum is too large; roll the transaction back.
         """
-        if not self._tops:
-            return
-        added = {name: largest(rows.column(name)) for name in self._tops}
-        if self._bounds is None:
-            bounds = self._bounds_by_txid(connection)
-        else:
-            bounds = {name: bound + added[name] for name, bound in self._bounds.items()}
-        if not all(bounds[name] < limit * _MARGIN for name, limit in self._tops.items()):
-            # By so much may a sum be larger once these rows are taken back: by a redo, or since
-            # this transaction fails.
-            exact = self._exact_bounds(connection)
-            bounds = {name: bound + added[name] for name, bound in exact.items()}
-        self._bounds = bounds
+        self._bounds.check(
+            rows,
+            first_bounds=lambda: self._bounds_by_txid(connection),
+            exact_bounds=lambda: self._exact_bounds(connection),
+        )
 
     def summed(self, column: sa.Column[Any]) -> sa.ColumnElement[Any]:
         """Return what adds up a column, with no limit or an error at it; floats by their size."""
@@ -269,21 +259,21 @@ class SumBounds:
 
     def _bounds_by_txid(self, connection: sa.Connection) -> dict[str, float]:
         columns = self._columns
-        ends = _ends([columns.table.c[name] for name in self._tops])
+        ends = _ends([columns.table.c[name] for name in self._names])
         rows = connection.execute(sa.select(*ends).group_by(columns.txid)).all()
         return {
             name: sum(_furthest(*row[2 * at : 2 * at + 2]) for row in rows)
-            for at, name in enumerate(self._tops)
+            for at, name in enumerate(self._names)
         }
 
     def _exact_bounds(self, connection: sa.Connection) -> dict[str, float]:
         columns = self._columns
-        sums = [self.summed(columns.table.c[name]).label(name) for name in self._tops]
+        sums = [self.summed(columns.table.c[name]).label(name) for name in self._names]
         grouped = sa.select(*sums).group_by(*columns.keys).subquery()
-        ends = _ends([grouped.c[name] for name in self._tops])
+        ends = _ends([grouped.c[name] for name in self._names])
         row = connection.execute(sa.select(*ends)).one()
         bounds: dict[str, float] = {}
-        for at, name in enumerate(self._tops):
+        for at, name in enumerate(self._names):
             low, high = (row[2 * at + side] or 0 for side in (0, 1))
             if name in self.floats:
                 bounds[name] = self.float_bound(name, high)

@@ -47,7 +47,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from state_backends.sql.dialect import StateColumns
-from state_backends.sql.log import LogDialect, LogFolder, SumBounds
+from state_backends.sql.log import LogDialect, LogFolder, LogSums
 from state_backends.sql.mariadb import TABLE_OPTIONS, MariadbDialect
 from state_backends.sql.mariadb_rows import StatementParts, column_type, key_type, limits
 from state_backends.sql.names import TABLE_BYTES_MAX
@@ -88,7 +88,7 @@ class MariadbLogDialect(LogDialect, MariadbDialect):
         self._write(connection, (statement,), list(zip(*columns, strict=True)), txid)
 
 
-class MariadbSums(SumBounds):
+class MariadbSums(LogSums):
     """Watches sums in MariaDB, where one of floats beyond their range is 0, without a word."""
 
     def summed(self, column: sa.Column[float]) -> sa.ColumnElement[float]:

@@ -20,7 +20,6 @@ How the types of fields are kept in MariaDB and MySQL, and how they travel to it
 from __future__ import annotations
 
 import datetime
-import decimal
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +32,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import TypeCompiler
 from sqlalchemy.types import TypeEngine
 
-from state_backends.sql.dialect import StateColumns
+from state_backends.sql.dialect import StateColumns, decimal_text, encoded_column
 from state_backends.sql.names import TABLE_BYTES_MAX
 from txtopo.errors import ValueRefusedError
 from txtopo.plugins.stores import Aggregate, Field, Fields, StateTable
@@ -345,10 +344,7 @@ def encode(field: Field, column: list[Any]) -> list[Any]:
                 not math.isfinite(value) or (value == 0 and math.copysign(1.0, value) < 0)
             ):
                 raise _refused(field, value, "MariaDB has no NaN, no infinity and no -0.0")
-    if kind not in _ENCODE:
-        return column
-    change = _ENCODE[kind]
-    return [None if value is None else change(value) for value in column]
+    return encoded_column(field, column, _ENCODE)
 
 
 def decode(kind: str, value: Any) -> Any:
@@ -401,10 +397,6 @@ def _refused(field: Field, value: Any, why: str) -> ValueRefusedError:
     )
 
 
-def _from_decimal(value: decimal.Decimal) -> str:
-    return format(abs(value) if value.is_zero() else value, "f")
-
-
 def _from_moment(value: datetime.datetime) -> str:
     return value.replace(tzinfo=None).isoformat(" ", "microseconds")
 
@@ -414,7 +406,7 @@ _LIMITED = ExactName | mysql.VARBINARY
 _ENCODE: dict[str, Callable[[Any], Any]] = {
     "binary": bytes.hex,
     "boolean": int,
-    "decimal": _from_decimal,
+    "decimal": decimal_text,
     "date": datetime.date.isoformat,
     "timestamp": lambda value: _from_moment(value.astimezone(datetime.UTC)),
     "timestamp_ntz": _from_moment,

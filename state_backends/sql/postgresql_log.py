@@ -28,7 +28,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from state_backends.sql.dialect import StateColumns
-from state_backends.sql.log import LogDialect, LogFolder, SumBounds, combined
+from state_backends.sql.log import LogDialect, LogFolder, LogSums, combined
 from state_backends.sql.postgresql import PostgresqlDialect, column_type, copy_rows
 from txtopo.plugins.stores import StateTable
 
@@ -43,7 +43,7 @@ class PostgresqlLogDialect(LogDialect, PostgresqlDialect):
     def __init__(self, url: sa.URL, state: StateTable) -> None:
         super().__init__(url, state)
         self.columns = _columns(state)
-        self.sums = SumBounds(state, self.columns, _FLOAT_MAX)
+        self.sums = LogSums(state, self.columns, _FLOAT_MAX)
         self.folder = PostgresqlLogFolder(state, self.columns, self.write_options())
 
     def prepare(self, connection: sa.Connection) -> None:

@@ -46,6 +46,8 @@ from sqlalchemy.types import TypeEngine
 from state_backends.sql.dialect import (
     SqlDialect,
     StateColumns,
+    decimal_text,
+    encoded_column,
     ledger_table,
     state_columns,
     undo_statements,
@@ -466,10 +468,7 @@ def encode(field: Field, column: list[Any]) -> list[Any]:
     kind = field.type.partition("(")[0]
     if kind in ("float", "double"):
         _check_floats(field, column)
-    if kind not in _ENCODE:
-        return column
-    change = _ENCODE[kind]
-    return [None if value is None else change(value) for value in column]
+    return encoded_column(field, column, _ENCODE)
 
 
 def _check_floats(field: Field, column: list[Any]) -> None:
@@ -500,17 +499,12 @@ def _combine_decimals(combine: str, left: str | None, right: str | None) -> str 
         return right if left is None else left
     first, second = decimal.Decimal(left), decimal.Decimal(right)
     if combine == "min":
-        return _from_decimal(min(first, second))
+        return decimal_text(min(first, second))
     if combine == "max":
-        return _from_decimal(max(first, second))
+        return decimal_text(max(first, second))
     # An error here makes the statement fail, and with it the whole write. All values of a column
     # have the digits of its scale, and 10**38 is exact in one digit: only quantize counts them.
-    return _from_decimal(_SUM.quantize(_EXACT.add(first, second), first))
-
-
-def _from_decimal(value: decimal.Decimal) -> str:
-    # -0 and 0 are one key.
-    return format(abs(value) if value.is_zero() else value, "f")
+    return decimal_text(_SUM.quantize(_EXACT.add(first, second), first))
 
 
 def _from_moment(value: datetime.datetime) -> str:
@@ -519,7 +513,7 @@ def _from_moment(value: datetime.datetime) -> str:
 
 _ENCODE: dict[str, Callable[[Any], Any]] = {
     "boolean": int,
-    "decimal": _from_decimal,
+    "decimal": decimal_text,
     "date": datetime.date.isoformat,
     "timestamp": lambda value: _from_moment(value.astimezone(datetime.UTC)),
     "timestamp_ntz": _from_moment,

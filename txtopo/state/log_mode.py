@@ -18,7 +18,7 @@ Work that a store does for itself beside the commits: folds, and the end of old 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -87,6 +87,9 @@ def _whatever_is_newest(older: Sequence[LogSegment]) -> list[LogSegment]:
     return newest
 
 
+# Bounds are floats, whereas limits have up to 38 digits.
+_MARGIN = 0.99
+
 _BITS = {"byte": 7, "short": 15, "int": 31, "long": 63}
 
 
@@ -108,11 +111,51 @@ def is_exact(kind: str) -> bool:
 
 
 def largest(column: pa.ChunkedArray) -> float:
-    """Return how far from zero the values of a column are at most."""
+    """Return the largest distance from zero of the values of a column."""
     import pyarrow.compute as pc
 
     found: dict[str, Any] = pc.min_max(column).as_py()
     return max((abs(float(value)) for value in found.values() if value is not None), default=0.0)
+
+
+class SumBounds:
+    """Bounds of the sums of a state: how far from zero the sum of any key may be.
+
+    Args:
+        limits: By value column, the first sum that does not fit.
+    """
+
+    def __init__(self, limits: Mapping[str, float]) -> None:
+        self._limits = limits
+        self._bounds: dict[str, float] | None = None
+
+    def check(
+        self,
+        rows: pa.Table,
+        first_bounds: Callable[[], dict[str, float]],
+        exact_bounds: Callable[[], dict[str, float]],
+    ) -> None:
+        """Check that the sums fit with the rows of one more txid.
+
+        Args:
+            rows: The rows that are added.
+            first_bounds: Returns bounds of the log with *rows*, cheaply. Called once, at first.
+            exact_bounds: Adds up the log with *rows* and returns the largest sums. Raises if one
+                does not fit. Called when the bounds reach a limit.
+        """
+        if not self._limits or not rows.num_rows:
+            return
+        added = {name: largest(rows.column(name)) for name in self._limits}
+        if self._bounds is None:
+            bounds = first_bounds()
+        else:
+            bounds = {name: bound + added[name] for name, bound in self._bounds.items()}
+        # A NaN is below no limit.
+        if not all(bounds[name] < limit * _MARGIN for name, limit in self._limits.items()):
+            # A sum may be larger by *added* once these rows are taken back, by a redo or because
+            # their transaction fails.
+            bounds = {name: bound + added[name] for name, bound in exact_bounds().items()}
+        self._bounds = bounds
 
 
 def _limit(kind: str) -> int:
