@@ -1,7 +1,7 @@
 """What an error of a disk, a file system or the network means, by its errno.
 
-For all that reads and writes files: spouts of files, tables of Delta. What is not in the table
-passes, and so does a file that is missing, for whoever does not know that it must be there.
+For spouts that read files and for Delta tables. An error that is not in the table passes. So does a
+missing file, unless the caller knows that it must exist.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ ERRNOS = {
 )
 """The meaning of errnos, by their names."""
 
-# Libraries in Rust, C++ and Java say it in the text.
+# Libraries in Rust, C++ and Java have the errno in the message.
 _IN_TEXT = re.compile(r"\(os error (\d+)\)|\bcode: (\d+), kind|\[errno (\d+)\]|\[Errno (\d+)\]")
 _WORDS = (
     (re.compile(r"Permission denied|AccessDenied|AccessControlException"), ErrorMeaning.REFUSED),
     (re.compile(r"Read-only file system"), ErrorMeaning.REFUSED),
-    # What object stores answer.
+    # Answers of object stores.
     (
         re.compile(r"\b40[13] (?:Forbidden|Unauthorized)\b|HTTP status 40[13]\b"),
         ErrorMeaning.REFUSED,
@@ -63,25 +63,25 @@ _WORDS = (
 )
 
 
-# What readers of Parquet and of compressed files say as an OSError without a number.
+# Readers of Parquet and of compressed files raise an OSError without a number.
 _CORRUPT = re.compile(r"[Cc]orrupt|deserialize thrift|Truncated compressed")
 
 
 def number_in(text: str) -> int | None:
-    """Return the errno that a message names, if it does."""
+    """Return the errno in a message, or None."""
     found = _IN_TEXT.search(text)
     return None if found is None else int(next(each for each in found.groups() if each))
 
 
 def meaning_of(number: int | None, text: str = "") -> ErrorMeaning:
-    """Return what an errno means, or where there is none, the words of a message."""
+    """Return what an errno means; without one, what the words of a message mean."""
     if number is not None:
         return ERRNOS.get(errno.errorcode.get(number, ""), ErrorMeaning.PASSES)
     return next((each for words, each in _WORDS if words.search(text)), ErrorMeaning.PASSES)
 
 
 def meaning_of_error(error: BaseException) -> ErrorMeaning:
-    """Return what an ``OSError`` means, or what a library made of one."""
+    """Return what an ``OSError`` means, or an error that a library made of one."""
     number = error.errno if isinstance(error, OSError) else None
     text = str(error)
     if number is None and _CORRUPT.search(text):
@@ -90,7 +90,7 @@ def meaning_of_error(error: BaseException) -> ErrorMeaning:
 
 
 def failure(doing: str, error: Exception) -> TxtopoError:
-    """Return the error for something that could not be done to a file, such as ``read 'x'``."""
+    """Return the error to raise if *doing* failed, for example ``read 'x'``."""
     match meaning_of_error(error):
         case ErrorMeaning.REFUSED:
             return AuthError(

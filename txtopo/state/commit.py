@@ -1,15 +1,14 @@
-"""The door for plug-ins: what a state backend must be, and what it must answer.
+"""Claims and commits through a backend: answers are checked, lost answers resolved by the ledger.
 
-A backend is somebody else's code. What is wrong with it is said here, by its name, instead of
-somewhere in the runtime by an attribute that is missing.
+A backend may be somebody else's code, so what it answers is checked here. An error names the
+backend and its mistake.
 
-What became of a commit whose answer was lost: the store is the truth, so it is asked.
-
-If it cannot be asked either, the batch fails like any other that met a store which is away: it is
-replayed after a pause, under a new attempt, and the commit of that attempt reads the ledger in its
-own store transaction. It finds txid - 1, and applies; or its txid from the lost attempt, and undoes
-that first. So the outcome is decided then, nothing of the txid counts twice, and no later txid is
-committed before.
+If the answer to a commit is lost, the ledger in the store says whether it landed. If the ledger
+cannot be read either, the batch fails like any other whose store is away: it is replayed after a
+pause, under a new attempt, and the commit of that attempt reads the ledger in its own store
+transaction. It finds txid - 1 and applies its writes, or it finds its txid from the lost attempt
+and undoes that first. So the outcome is decided then, no effect of the txid counts twice, and no
+later txid is committed earlier.
 """
 
 from __future__ import annotations
@@ -31,20 +30,19 @@ from txtopo.state.ledger import Claim, Ledger, Standing, check_ensemble, claimed
 
 
 def claim_state(backend: StateBackend, claim: Claim, name: str) -> Ledger:
-    """Claim a state, and check that its store keeps what the claim says.
+    """Claim a state, and check that its store keeps the whole ledger.
 
     Args:
         backend: The state.
-        claim: Who asks for it.
-        name: The state, for messages.
+        claim: The claim.
+        name: Name of the state, for messages.
 
     Returns:
         The ledger as the store holds it.
 
     Raises:
-        PromiseError: The state cannot be had, as :func:`txtopo.state.ledger.claimed` says; the
-            message names the state.
-        PlugInError: The store keeps something else; mend the plug-in.
+        PromiseError: Raised by :func:`txtopo.state.ledger.claimed`; the message names the state.
+        PlugInError: The store holds another ledger than it returned; mend the plug-in.
         StoreUnavailable: Try again later.
     """
     try:
@@ -52,7 +50,7 @@ def claim_state(backend: StateBackend, claim: Claim, name: str) -> Ledger:
         with backend.snapshot() as snapshot:
             kept = snapshot.ledger
         if kept != answer:
-            # Somebody who came later may have it by now.
+            # A later claim may have replaced this one meanwhile.
             claimed(kept, claim)
             if kept is not None:
                 check_ensemble(kept, claim.ensemble)
@@ -79,16 +77,16 @@ def _forgets(backend: StateBackend, written: Ledger, kept: Ledger | None) -> Plu
 def checked_ledger(
     backend: StateBackend, answer: object, *, epoch: int, written: TransactionAttempt | None = None
 ) -> Ledger:
-    """Return what ``claim`` or ``commit`` answered, if it is the ledger that was asked for.
+    """Return the answer of ``claim`` or ``commit``, if it is the expected ledger.
 
     Args:
-        backend: Who answered.
-        answer: What it answered.
+        backend: The backend that answered.
+        answer: Its answer.
         epoch: The epoch that may write now.
-        written: The attempt that the state holds now, if it was a commit.
+        written: The attempt that was committed; None for a claim.
 
     Raises:
-        PlugInError: It is something else, so it is not known what was written.
+        PlugInError: The answer is something else, so it is not known what was written.
     """
     asked = "claim" if written is None else "commit"
     holds = isinstance(answer, Ledger) and written in (None, answer.writer)
@@ -106,7 +104,7 @@ def checked_ledger(
 def commit_resolved(
     backend: StateBackend, attempt: TransactionAttempt, writes: Writes | FrameWrites
 ) -> Ledger:
-    """Commit, and decide from the ledger when the connection is lost during the write.
+    """Commit. If the connection is lost during the write, decide from the ledger.
 
     Returns:
         The ledger that holds *attempt*.
@@ -114,9 +112,9 @@ def commit_resolved(
     Raises:
         StoreUnavailable: The write has not landed; try again.
         FencedError: A later epoch or attempt has taken over; stop.
-        PlugInError: The backend did not say what it wrote; stop.
-        UnknownOutcomeError: The ledger could not be read either; try again, with a new attempt:
-            the ledger decides when it is there.
+        PlugInError: The backend returned no ledger; stop.
+        UnknownOutcomeError: The ledger could not be read either; try again with a new attempt,
+            whose commit reads the ledger.
     """
     try:
         if isinstance(writes, FrameWrites):

@@ -1,19 +1,20 @@
-"""Which part of a log is folded next: pure, for every store that keeps states in mode ``log``.
+"""Mode ``log``: which rows are folded next, how far sums may grow, and work beside the commits.
 
-The newest segments are folded together, a tier at a time as in a log-structured merge tree: sixteen
-of about one size become one of the next. So a row is rewritten once a tier, and what a commit costs
-does not grow with the number of txids.
+Folds
+-----
+The newest segments are folded together, one tier at a time as in a log-structured merge tree:
+sixteen segments of about one size become one segment of the next tier. So each row is rewritten
+once a tier, and the cost of a commit does not grow with the number of txids.
 
-Sixteen segments that share keys become less than sixteen times one of them. So what ends a tier is
-a segment a quarter of that size: else 16 of 100 keys, which make 1,597, would be folded with all
-that lies before them, again and again.
+Sixteen segments that share keys make a segment less than sixteen times as large. Hence a segment
+with more than four times the rows of the newest ones ends their tier. With a factor of sixteen, 16
+segments of 100 keys, which make 1,597 rows, would be folded with everything before them each time.
 
-How far the sums of a log may grow: a log does not read what it adds to.
-
-No key's sum is further from zero than the sum, over all batches, of the largest value in each. Only
-when that bound reaches the limit of the column does a store have to add up the rows themselves.
-
-Work that a store does for itself beside the commits: folds, and the end of old files.
+Sums
+----
+A commit appends to a log without reading it, so it cannot see that a sum no longer fits its column.
+But no key's sum is further from zero than the sum, over all batches, of the largest value in each
+batch. Only when that bound reaches the limit of the column does a store have to add up the rows.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
 SEGMENTS_OF_A_TIER = 16
 
 _HIGHER_TIER = SEGMENTS_OF_A_TIER // 4
-"""A segment with more than so many times the rows of the newest ones is of a higher tier."""
+"""A segment with more than this many times the rows of the newest ones is in a higher tier."""
 
 _SEGMENTS_MAX = 4 * SEGMENTS_OF_A_TIER
-"""More than three tiers have. Batches that are small and large in turn would never be a tier."""
+"""More than three tiers have. Needed because alternating small and large batches make no tier."""
 
 
 class LogSegment(Protocol):
-    """Rows of a log that were written, or folded, together."""
+    """Rows of a log that were written or folded together."""
 
     @property
     def first_txid(self) -> int:
@@ -52,16 +53,16 @@ class LogSegment(Protocol):
 
     @property
     def rows(self) -> int:
-        """How many it has."""
+        """Number of rows."""
         ...
 
 
 def span_to_fold(segments: Sequence[LogSegment], txid: int) -> tuple[int, int] | None:
-    """Return the first and last txid to be folded now, or None.
+    """Return the first and last txid of the rows to fold now, or None.
 
     Args:
         segments: The segments of the log, in the order of their txids.
-        txid: The ledger's txid, which stays as it is, so that it can be undone.
+        txid: The ledger's txid. Its rows are not folded, so that they can be undone.
     """
     older = [each for each in reversed(segments) if each.last_txid < txid]
     newest: list[LogSegment] = []
@@ -78,7 +79,7 @@ def span_to_fold(segments: Sequence[LogSegment], txid: int) -> tuple[int, int] |
 
 
 def _whatever_is_newest(older: Sequence[LogSegment]) -> list[LogSegment]:
-    """Return some segments where sizes that change all the time make no tiers."""
+    """Return the newest segments to fold when changing sizes make no tiers."""
     newest = list(older[:SEGMENTS_OF_A_TIER])
     for segment in older[SEGMENTS_OF_A_TIER:]:
         if segment.rows > _HIGHER_TIER * sum(each.rows for each in newest):
@@ -94,9 +95,9 @@ _BITS = {"byte": 7, "short": 15, "int": 31, "long": 63}
 
 
 def limited_sums(state: StateTable) -> dict[str, int]:
-    """Return the first whole number that is too large, by the value columns that are exact sums."""
+    """Return the smallest whole number that is too large, for each column that is an exact sum."""
     if not state.aggregates:
-        return {}  # it is opened by a reader, who knows nothing of them
+        return {}  # opened by a reader, without its declaration
     pairs = zip(state.value, state.aggregates, strict=True)
     return {
         field.name: _limit(field.type)
@@ -106,7 +107,7 @@ def limited_sums(state: StateTable) -> dict[str, int]:
 
 
 def is_exact(kind: str) -> bool:
-    """Whether a sum of a type may be too large for it, and is not rounded instead."""
+    """Return whether sums of a type are exact, so that one may be too large for its column."""
     return kind in _BITS or kind.startswith("decimal")
 
 
@@ -166,18 +167,18 @@ def _limit(kind: str) -> int:
 
 
 SKIPPED_MAX = 1024
-"""After n failures in a row the next 2^n submissions are dropped, and at most so many."""
+"""After n failures in a row the next 2^n submissions are dropped, but at most this many."""
 
 
 class BackgroundTask:
-    """One thread for one piece of work at a time; what comes meanwhile is dropped.
+    """Runs one piece of work at a time in a thread, beside the commits, such as a fold.
 
-    What fails is logged and dropped as well: readers see the same, and a later commit asks again,
-    the later the more often it has failed in a row. It ends no run, whatever it failed for: the
-    commits are the judges of a store that refuses to be written.
+    Work that is submitted while other work runs is dropped; a later commit submits it again. An
+    error is logged, and the next submissions are dropped, the more the more often it has failed. It
+    never ends a run: readers see the same rows, and a store that cannot be written fails commits.
 
     Args:
-        what: What is tidied, for the log.
+        what: The subject of the work, for the log.
     """
 
     def __init__(self, what: str) -> None:
@@ -188,21 +189,21 @@ class BackgroundTask:
         self._running: Future[None] | None = None
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Begin with *work*, unless something is under way or the lane is closed."""
+        """Start *work*, unless other work is running or this is closed."""
         if self._closed or (self._running is not None and not self._running.done()):
             return
         if self._skip:
             self._skip -= 1
             return
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="txtopo-lane")
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="txtopo-background")
         try:
             self._running = self._pool.submit(self._guarded, work)
         except RuntimeError:
-            return  # it was closed meanwhile
+            return  # closed meanwhile
 
     def close(self) -> None:
-        """Wait for what is under way, and take no more."""
+        """Wait for the work that is running, and start no more."""
         self._closed = True
         if self._pool is not None:
             self._pool.shutdown()
@@ -210,7 +211,7 @@ class BackgroundTask:
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - nobody waits for it, and all of it may fail
+        except Exception as error:  # noqa: BLE001 - nobody waits for it
             self._failures += 1
             self._skip = min(2**self._failures, SKIPPED_MAX)
             warn_of_retry(
