@@ -1,44 +1,40 @@
-"""Mode ``log``: the partials of a txid are appended; a redo replaces them.
+"""Mode ``log`` in Delta: append the partials of a txid, fold them, and refuse sums that do not fit.
 
-A row is a partial aggregate with its txid, and so is a folded row: whoever groups by key and
-combines sees the fold of the batches 1 to the ledger's txid.
+A row is a partial aggregate with its txid, and so is a folded row. Grouping the rows by key and
+combining them gives the result of the batches 1 to the ledger's txid. A redo replaces the rows of
+its txid.
+
+A fold replaces the rows of txids up to *f* by their combination, which gets the txid *f*, in one
+version. *f* is below the ledger's txid, so an undo never needs folded rows. A fold needs no fence:
+it changes no result, and Delta refuses it if a file that it read is gone by then.
+:mod:`txtopo.state.log_mode` says which txids are folded, and how sums are bounded; the first bounds
+are the largest values of each file, which Delta keeps.
 
 Why not files that the tasks write
 ----------------------------------
-deltalake 1.6.6 carries it: ``create_write_transaction`` commits files that are there, and removes
-those of a redo, in one version with the transaction. It was tried and not built. Measured with a
-count by text keys, two slots that share a third of their keys, processor seconds and memory of the
-driver for one batch, and of files committed instead (0.1 s in a task for 500,000 rows):
+deltalake 1.6.6 could do it: ``create_write_transaction`` commits existing files, and removes those
+of a redo, in one version with the transaction. It was tried and not built. Measured with a count by
+text keys, two slots that share a third of their keys, processor seconds and memory of the driver
+for one batch, and of files committed instead (0.1 s in a task for 500,000 rows):
 
     keys a slot   envelopes   driver            files' rows and size
          50,000        3 MB   0.2 s,  +45 MB    1.3 times the rows, twice the size
         500,000       36 MB   1.5 s, +190 MB    the same
       2,000,000      147 MB   7.4 s, +550 MB    the same
 
-* Up to a million keys a batch there is little to win. Well before a batch is too large for the
-  driver, those that wait for their commit are: thirty of 36 MB are ``Config.driver_bytes_max``.
-  A smaller ``max_spout_pending`` mends that.
-* The driver would still read it all: a fold combines sixteen such batches in its memory, a sum that
-  nears the end of its column all of them, and a user's reader as well. And rows that no driver has
-  combined are more by as many slots as share a key: each reader and each fold pays for them.
-* Sums of floats would depend on the number of slots, which combines them in an order of its own.
-* It would take the picklable writer through seven files of ``txtopo``: what a backend offers and
-  what a commit takes, the compiled topology, the partials of a slot, envelopes, what the driver
-  learns of a job, and the commit phase; and every executor on the file system of the table.
+* Up to a million keys a batch there is little to gain. Before a single batch is too large for the
+  driver, the batches that wait for their commit are: thirty of 36 MB are
+  ``Config.driver_bytes_max``. A smaller ``max_spout_pending`` helps.
+* The driver would still read all rows: a fold combines sixteen such batches in its memory, a sum
+  near its limit combines all of them, and so does a user's reader. And each key would have a row
+  for each slot, which each reader and each fold would have to combine.
+* Sums of floats would depend on the number of slots.
+* The picklable writer would pass through seven files of ``txtopo``: what a backend offers and what
+  a commit takes, the compiled topology, the partials of a slot, envelopes, what the driver learns
+  of a job, and the commit phase. And every executor would need the file system of the table.
 
-Batches that should not pass the driver are DataFrames, merged by Spark: ``?writer=spark``.
-
-Folding a log: many small files of partials become one, while commits go on.
-
-A fold replaces the rows of txids up to *f* by their combination, tagged *f*, in one version. *f* is
-below the ledger's txid, so an undo never needs what was folded. It needs no fence: it changes no
-answer, whoever does it, and Delta refuses it if a file that it read is gone by then.
-Which files it takes, :mod:`txtopo.state.log_mode` says.
-
-Sums of a log that could grow too large for their column are refused before they are written.
-
-Delta keeps the largest values of each file: they are the bound to begin with. See
-:mod:`txtopo.state.log_mode`.
+For batches that should not pass through the driver use DataFrames, merged by Spark:
+``?writer=spark``.
 """
 
 from __future__ import annotations

@@ -2,17 +2,18 @@
 
 Rules
 -----
-1. A commit reads the ledger from a snapshot and is prepared on that very snapshot. If another
-   transaction of the state came in between, Delta refuses it, and the ledger is read again: that
-   is the fence, and the order. So the first try may use the snapshot of the commit before, which
-   saves a look into the log (2 to 9 ms); an error that it leads to is believed only of the newest.
+1. A commit reads the ledger from a snapshot and is prepared on that snapshot. If another
+   transaction of the state came in between, Delta refuses the commit, and the ledger is read again.
+   That gives the fence and the order. So the first try may use the snapshot of the commit before,
+   which saves a look into the log (2 to 9 ms); a refusal by its ledger is checked again with the
+   newest snapshot.
 2. The undo of an earlier attempt is part of the same merge, hence of the same version.
-3. A claim is an empty append with its transaction. Its txid, attempt and writer are those that the
-   table holds, so it never moves a state.
+3. A claim is an empty append with its transaction. It repeats the txid, attempt and writer of the
+   table, so it never moves a state.
 4. An error of delta-rs during a commit leaves the outcome open, unless it says that nothing was
-   written; the caller reads the ledger back.
-5. Whoever reads gets a version of the table, and each version is the fold of the batches 1 to the
-   txid of its ledger.
+   written. The caller reads the ledger.
+5. A reader gets one version of the table. Each version is the result of the batches 1 to the txid
+   of its ledger.
 """
 
 from __future__ import annotations

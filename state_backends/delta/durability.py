@@ -1,37 +1,39 @@
-"""Making a version durable on a local disk, which delta-rs leaves to the operating system.
+"""Makes versions of a Delta table durable on a local disk, and finds changed bits in its log.
+
+delta-rs leaves flushing to the operating system.
 
 Rules
 -----
 1. A version is durable only if all before it are: a reader begins with the last checkpoint and
-   takes each entry of the log after it. So the first call makes durable all that is there, whoever
-   wrote it, and each later one what has come since: folds and changes of the table's properties
-   too, which are not waited for when they are made.
-2. Files that hold rows come first, then the log, then the folders that name them, up to the one
-   that the table is in.
-3. A checkpoint counts as well: delta-rs removes old entries of the log after it has written one.
-   It does so before anybody could make the checkpoint durable: a power cut in these milliseconds
-   may need the checkpoint to be made again from a copy of the log.
-4. Who writes believes in nothing that it has read before it is durable: what a predecessor left,
-   and what an error left open.
+   reads each entry of the log after it. So the first call makes everything durable that exists,
+   whoever wrote it. Each later call makes durable what has come since, also folds and changes of
+   the table's properties, which do not wait for the disk themselves.
+2. Data files come first, then the log, then the folders that name them, up to the folder that holds
+   the table.
+3. Checkpoints are made durable as well, since delta-rs removes old entries of the log after it has
+   written one. It removes them before anybody could flush the checkpoint: after a power cut in
+   these milliseconds, the checkpoint may have to be restored from a copy of the log.
+4. A writer relies on nothing that it has read before it is durable, whether a predecessor or a
+   failed call has left it.
 
-What is durable is noted with its checksum: see :mod:`state_backends.delta.durability`.
-
-Checksums of a table's log, since nothing in it tells a bit that changed by itself.
-
-A bit of the name of a removed file brings its rows back beside those that replaced them; a bit of a
-transaction makes another ledger. Both are JSON as before, so delta-rs believes them. Here whoever
-writes notes a CRC-32 of each entry of the log, and of each checkpoint, in a file beside them:
+Checksums
+---------
+Nothing in a Delta log reveals a changed bit. If it is in the name of a removed file, the old rows
+come back beside those that replaced them; if it is in a transaction, the ledger is another one.
+Both are valid JSON, so delta-rs accepts them. So a writer notes a CRC-32 of each entry of the log,
+and of each checkpoint, in a file beside them:
 
     <entry>@<time of its last change, ns> <its CRC-32> <CRC-32 of all that>
 
-* A disk that fails does not change the time. A file with another time was written by somebody, in a
-  copy, in a table made anew or by hand, and is believed, like all that has no note.
-* Only on a local disk: object stores have checksums of their own, and a note would cost a request.
-* It is written after the entry is durable and is not synced. A line that was cut off or changed is
-  no note. What another program wrote has none until the next commit of ours.
-* What cannot be read is left to delta-rs, which says so itself.
-* The newest :data:`KEPT` versions are noted, more than lie between two checkpoints.
-* Other readers pass over the file, as over all names that begin with ``_``.
+* A failing disk does not change the time. A file with another time was written by a program or a
+  person: as a copy, in a new table or by hand. It is accepted, like a file without a note.
+* Notes are kept only on a local disk: object stores have checksums of their own, and a note would
+  cost a request.
+* A note is written after the entry is durable, and is not synced. A line that is cut off or changed
+  is ignored. An entry of another program has no note until our next commit.
+* A file that cannot be read is left to delta-rs, which raises an error itself.
+* The newest :data:`KEPT` versions have notes, more than lie between two checkpoints.
+* Other readers ignore the file, as they ignore all names that begin with ``_``.
 """
 
 from __future__ import annotations

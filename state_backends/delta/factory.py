@@ -1,4 +1,4 @@
-"""Opens states in Delta tables; ``open_backend`` is the entry point."""
+"""``open_backend``, the entry point of states in Delta tables."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
-"""The columns of a state's Delta table, and the properties that say what it is.
+"""The layout of a state in Delta: columns and properties of its table, its folder, its names.
 
-Where the table of a state is: a folder on a disk or in an object store.
-
-What a state has in a folder of Delta tables, by name: here and nowhere else.
-
-Each state has a folder of its own, in which nothing else may be: whoever vacuums a table removes
-what it does not know, another table as well. So no state lies within the table of another, in
-whichever order they come, and none has the name of a log.
+Each state has a folder of its own with nothing else in it: a VACUUM of a table removes all files
+that the table does not know, also those of another table. So no state lies within the table of
+another, whichever was made first, and none is named like a log.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Mode ``table``: one merge a txid, with the undo of an earlier attempt in it.
+"""Mode ``table`` in Delta: one merge a txid, which includes the undo of an earlier attempt.
 
-The expressions of a merge, in delta-rs' SQL: what a row was before a txid, and what it becomes.
-
-``t`` is the stored row, ``s`` the row of the batch. One set of expressions serves the first attempt
-of a txid and every later one: a row tagged with the txid starts from its previous values.
+The expressions of a merge are in delta-rs' SQL. ``t`` is the stored row, ``s`` the row of the
+batch. The same expressions serve every attempt of a txid: a row that has the txid already starts
+from its previous values.
 """
 
 from __future__ import annotations

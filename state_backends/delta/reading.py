@@ -1,15 +1,7 @@
-"""Reading the files of one version of a table, with pyarrow.
+"""Reads versions of a state's Delta table with pyarrow: files, rows, snapshots, earlier txids.
 
-Conditions are tried on rows alone, never on statistics: delta-rs writes those of text as views,
-with which pyarrow cannot compare, and 0.0 is not found in a file whose smallest value is -0.0.
-
-The files of one version of a table, with the txids that they span.
-
-Combining the rows of a log by key, as every reader of it does.
-
-One version of a state's Delta table, read into Arrow.
-
-Earlier versions of a state: which one holds a txid, and when files of older ones may go.
+Filters are applied to rows only, never to statistics: delta-rs writes the statistics of text as
+views, which pyarrow cannot compare, and 0.0 is not found in a file whose smallest value is -0.0.
 """
 
 from __future__ import annotations

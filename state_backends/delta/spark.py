@@ -1,22 +1,18 @@
-"""The merge of a batch by Spark: for frames that should not pass the driver.
+"""The merge of a batch by Spark, for frames that should not pass through the driver.
 
 Rules
 -----
-1. The merge carries the same transaction as one of delta-rs does: app id ``<topology>/<state>``,
-   and the version that packs the ledger. Delta's own check for Spark skips it without a word when
-   the table has that version or a later one, and refuses it when a transaction of the app id came
-   in between. So a claim of a later epoch fences it, and the caller reads the ledger back.
-2. The snapshot that Spark merges into may be newer than the one whose ledger was checked: an
-   earlier attempt of the same txid may have come in between, since its version is smaller. So undo
-   is part of every merge, not of a redo alone. The rows that *txid* tagged are read by the merge
-   itself, from its own snapshot: Delta pins what a transaction reads of the table that it writes.
+1. The merge has the same transaction as one of delta-rs: app id ``<topology>/<state>``, and the
+   version that packs the ledger. Delta for Spark skips it silently if the table has that version or
+   a later one, and refuses it if another transaction of the app id came in between. So the claim of
+   a later epoch fences it, and the caller reads the ledger afterwards.
+2. Spark may merge into a newer snapshot than the one whose ledger was checked: an earlier attempt
+   of the same txid may have come in between, since its version is smaller. So each merge includes
+   the undo, not only a redo. The merge itself reads the rows that *txid* wrote, from its own
+   snapshot: Delta pins what a transaction reads of the table that it writes.
 3. The undo comes as rows of the source. Clauses for rows that are not in the source would make
-   Spark write the whole table anew each time.
-4. It runs in a session of its own, so that nothing of the user's is set.
-
-The rows of a frame as they can be merged: exact types, one row a key, no key NULL or NaN.
-
-What an error of Spark's Delta during a merge means: try again, ask the ledger, or stop.
+   Spark rewrite the whole table each time.
+4. The merge runs in a session of its own, so that no setting of the user's applies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a Spark session has to have to write Delta tables: two jars and two settings."""
+"""What a Spark session needs to write Delta tables: two jars and two settings."""
 
 from __future__ import annotations
 

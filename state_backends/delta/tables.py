@@ -1,22 +1,18 @@
-"""Making the Delta table of a state, checking one that is there, and listing those of a folder.
+"""Makes and checks the Delta table of a state, lists those of a folder, and keeps their ledgers.
 
-The ledger of a state in Delta: the last transaction of its application id.
+The ledger is the last transaction of an application id, ``<topology>/<state>``. Delta keeps the
+version of the last transaction for each application id, and refuses a commit that was prepared
+before another commit of the same id. The id never contains the epoch, so that a claim fences every
+predecessor. The version packs (epoch, txid, number), which grow in this order. The number of a
+claim is 0; the number of an attempt in the claim's epoch is its own plus one. Delta for Spark skips
+a merge silently if the table has its version or a later one, so the first attempt after a claim
+must have a larger version.
 
-The version of that transaction packs the epoch that may write and the txid. Which attempt of which
-epoch wrote the txid stands in the custom metadata of the same commit. Where the log that has it is
-gone, the writer is unknown and taken as epoch 0: then a restart does not adopt the txid but does it
-again, which is always right. Owner and ensemble stand there too, and in properties of the table for
-the time when that log is gone. While it is there it decides: a write that was prepared under an
-earlier claim, and that Delta let through, is known by the ensemble that it names.
-
-How a ledger fits into the one number that a Delta transaction has for a version.
-
-Delta keeps for each application id the version of its last transaction, and refuses a commit that
-was prepared before another commit of the same id. The id is ``<topology>/<state>``, never with the
-epoch in it, so that a claim fences every predecessor; the version packs (epoch, txid, number),
-which grow in this order. The number of a claim is 0, and that of an attempt in the claim's epoch
-its own plus one: Delta for Spark skips a merge without a word if the table has its version or a
-later one, so the first attempt after a claim has to come after it.
+The attempt and epoch that wrote the txid are in the custom metadata of the same commit. If the log
+that has it is gone, the writer is unknown and taken as epoch 0: then a restart does not adopt the
+txid but redoes it, which is always right. Owner and ensemble are in the metadata too, and in
+properties of the table, for when the log is gone. While the log is there, it decides: the ensemble
+in it identifies a write that was prepared under an earlier claim and that Delta admitted.
 """
 
 from __future__ import annotations

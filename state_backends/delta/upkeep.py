@@ -1,13 +1,14 @@
-"""What keeps the cost of a commit the same over the years.
+"""Folds, removal of old files and reopening: so that commits stay as fast as at the beginning.
 
 * A log is folded.
-* Files of data and of the log that no version within reach needs are removed. delta-rs makes a
-  checkpoint every hundred versions, and then removes entries of the log that are older than
-  ``delta.logRetentionDuration``, which is fitted here to the age of the oldest txid within reach:
-  each commit lists the log, 1 to 3 ms for a hundred entries.
-* The table is opened anew: one that made a thousand commits takes ten times as long for the next.
+* Data files and entries of the log are removed if no version within reach needs them. delta-rs
+  makes a checkpoint every hundred versions, and then removes entries of the log that are older than
+  ``delta.logRetentionDuration``. That setting is fitted here to the age of the oldest txid within
+  reach. Each commit lists the log, which takes 1 to 3 ms for a hundred entries.
+* The table is opened again, since one that has made a thousand commits takes ten times as long for
+  the next.
 
-All of it runs beside the commits, on a lane of its own: delta-rs works outside Python's lock.
+All of it runs in a thread of its own beside the commits. delta-rs releases Python's lock.
 """
 
 from __future__ import annotations

@@ -3,27 +3,26 @@
 Rules
 -----
 1. A writer watches the head, reads what it needs, computes in Python, and sends one ``MULTI``. All
-   writers write the head, so ``EXEC`` is refused if another one came in between, and the reading
+   writers write the head, so ``EXEC`` is refused if another one came in between, and the writer
    starts again.
-2. Redis does not take back what comes before a command that fails inside ``EXEC``. A command of
-   ours fails there only for a key of another type, so every key that is written is read before.
-3. A connection lost at ``EXEC`` leaves the outcome open: ``UnknownOutcomeError``, and the ledger is
-   read back by the caller. A late ``EXEC`` is harmless: it lost its watch with the next write.
-4. What a commit reads are the rows that it writes, in a redo also those of the last attempt, and
-   the tombstones of the last txid. No commit reads the whole hash.
+2. If a command fails inside ``EXEC``, Redis does not undo the commands before it. Our commands fail
+   there only for a key of another type, so every key that is written is read before.
+3. If the connection is lost at ``EXEC``, the outcome is open: the backend raises
+   ``UnknownOutcomeError``, and its caller reads the ledger. A late ``EXEC`` does nothing, since the
+   next write has ended its watch.
+4. A commit reads the rows that it writes, in a redo also those of the last attempt, and the
+   tombstones of the last txid. It never reads the whole hash.
 
-Readings of a state in Redis, which keeps no old versions.
-
-What a state is in Redis: three keys of one slot, and the name of the state in a set.
-
-* ``txtopo:{counts}:rows``: the hash, texts of rows by texts of keys.
-* ``txtopo:{counts}:head``: a string, the ledger and the columns; what a writer watches.
-* ``txtopo:{counts}:touched``: a list, the keys that the last txid wrote; what undoes it.
+Keys
+----
+* ``txtopo:{counts}:rows``: a hash, texts of rows by texts of keys.
+* ``txtopo:{counts}:head``: a string, the ledger and the columns. Writers watch it.
+* ``txtopo:{counts}:touched``: a list, the keys that the last txid wrote, for its undo.
 * ``txtopo:{counts}:deleted``: a set, the keys of the tombstones that the last txid left.
 * ``txtopo:states``: a set, the names of all states.
 
-These names are reserved. What is of another type, or is there before the head, is of somebody else
-and refused when the state is created: a commit would take it for its own.
+These names are reserved. If a key is of another type, or exists before the head, somebody else made
+it, and creating the state is refused: a commit would use it as its own.
 """
 
 from __future__ import annotations

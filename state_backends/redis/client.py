@@ -1,4 +1,4 @@
-"""A client of one Redis server, and what that server must promise."""
+"""The client of a Redis server, and the checks of what the server must promise."""
 
 from __future__ import annotations
 

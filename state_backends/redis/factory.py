@@ -1,7 +1,4 @@
-"""Opens states in Redis; ``open_backend`` is the entry point.
-
-RedisMap: strings in Redis by key; ``open_map_backend`` is the entry point.
-"""
+"""``open_backend`` and ``open_map_backend``, the entry points of states in Redis; RedisMap."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What an error of Redis means for a topology: try again, ask the ledger, or stop.
 
-What passes and what is refused is listed here; all else that Redis answers lasts, since it is the
-answer to a command that will be the same the next time.
+This file lists the errors that pass and those that mean missing rights. Any other answer of Redis
+lasts, since the same command would get it again.
 """
 
 from __future__ import annotations

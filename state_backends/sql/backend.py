@@ -4,14 +4,13 @@ Rules
 -----
 1. Every write locks the row of the ledger first (``FOR UPDATE``; ``BEGIN IMMEDIATE`` in SQLite) and
    writes it last, so that writers of one state follow each other and each sees the one before.
-2. An error before COMMIT was sent means that nothing was written. A connection lost during COMMIT
-   leaves the outcome open: ``UnknownOutcomeError``, and the ledger is read back by the caller.
-3. Deadlocks, serialization failures and locks are tried again here, the whole transaction, a few
-   times; what is left of them is ``StoreUnavailable``, and of a row that is there already the end
-   of the run.
-4. Tables are made in :meth:`SqlBackend.create` alone.
-
-One consistent reading of a state in a database transaction.
+2. An error before COMMIT was sent means that nothing was written. If the connection is lost during
+   COMMIT, the outcome is open: the backend raises ``UnknownOutcomeError``, and its caller reads the
+   ledger.
+3. After a deadlock, a serialization failure or a lock timeout the whole transaction is tried again
+   here, a few times. If that does not help, it is ``StoreUnavailable``; a row that exists each time
+   ends the run.
+4. Only :meth:`SqlBackend.create` makes tables.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""Making the tables of a state, and checking those that are there.
+"""Makes the tables of a state, and checks those that exist, also a user's own.
 
-In MariaDB each statement that makes something ends the transaction. So the row of the ledger comes
-first, and what stands beside the table is made as long as no txid has been written.
+In MariaDB each DDL statement ends the transaction. So the row of the ledger is made first, and the
+objects beside the table are made as long as no txid has been written.
 
-A state in a table of the user's own: what the table must be, and what is added to it.
-
-Rules
------
-1. Its rows have no txid: they were there before the first one. A batch that changes such a row
-   keeps 0 as the txid of its previous values, so an undo takes it back to what it was.
-2. The key columns are one unique key, in which different keys are different. Any other unique key
-   must be one that a new row of ours cannot meet.
-3. Columns that are neither key, value nor bookkeeping are the user's; a new row leaves them to
+Rules for a user's own table
+----------------------------
+1. Its rows have no txid, since they were there before the first one. A batch that changes such a
+   row stores 0 as the txid of its previous values, so an undo restores the row.
+2. The key columns are one unique key, under which different keys are different. No other unique key
+   may reject a new row.
+3. Columns that are neither key, value nor bookkeeping are the user's. A new row leaves them to
    their defaults.
 4. Everything is checked before anything is added.
 """

@@ -1,6 +1,7 @@
-"""SqlDialect: what differs between databases. The protocol itself is in ``backend.py``.
+"""SqlDialect: what differs between databases; and the tables that all of them share.
 
-The tables of a state: the rows, the ledger that all states of a database share, and the view.
+The protocol is in ``backend.py``. A state has a table of rows and a view; all states of a database
+share the table of the ledgers.
 """
 
 from __future__ import annotations

@@ -1,27 +1,21 @@
 """What a database error means for a topology: try again, ask the ledger, or stop.
 
-Nothing of SQLAlchemy or of a driver leaves the backend. The messages of drivers are passed on, the
-URL only without its password.
-
-What each error of a database means: by SQLSTATE, by SQLite's result code, by the driver's words.
+No exception of SQLAlchemy or of a driver leaves the backend. The messages of drivers are passed on,
+URLs without their password.
 
 Rules
 -----
-1. What the server says by a code decides. SQLSTATEs are looked up by their longest beginning that
-   is in :data:`SQLSTATES`, SQLite's codes as they are and then by their last byte; the numbers of
-   MariaDB and MySQL become SQLSTATEs in :mod:`state_backends.sql.failures`.
-2. Words decide only where there is no code: libpq gives none for a connection that was not made.
-3. What nothing decides passes: it is tried again, with a WARNING each time, and loses nothing.
-   Tests compare the tables with what the installed drivers know.
+1. A code decides if there is one. SQLSTATEs are looked up by their longest prefix in
+   :data:`SQLSTATES`, SQLite's codes as they are and then by their last byte. Numbers of MariaDB and
+   MySQL become SQLSTATEs, since the SQLSTATE of their own is mostly HY000, a general error.
+2. Words decide only if there is no code: libpq has none for a connection that was not made.
+3. An error that nothing decides passes: it is tried again, with a WARNING each time, and nothing is
+   lost. Tests compare the tables with the codes that the installed drivers know.
 
-A server that is starting, stopping, failed over (which says read-only too), out of memory,
-connections or room on its disk passes. Rights and passwords do not, though somebody may be changing
-them: to go on trying would look like a run that works, and a start is all it takes afterwards. Nor
-does a disk that fails, or a file system that is read-only.
-
-The numbers of MariaDB's and MySQL's errors, as the SQLSTATEs that other databases have.
-
-Their own SQLSTATEs are mostly the one of a general error, HY000.
+A server that is starting, stopping, failed over (then it says read-only), or out of memory,
+connections or disk space, passes. Missing rights and wrong passwords last, though somebody may be
+changing them: going on would look like a run that works, and afterwards a start is all it takes. A
+failing disk and a read-only file system last as well.
 """
 
 from __future__ import annotations

@@ -1,32 +1,29 @@
-"""What all databases have in common in mode ``log``: what is appended, read, taken back, refused.
+"""Mode ``log`` in a database: append, read, undo, fold, and the bounds of its sums.
 
 A row is a partial aggregate with its txid, and so is a folded row; the view groups by key. No two
 rows have the same key and txid. A commit appends the rows of its txid and writes the ledger, in one
-transaction; an undo deletes them. The folds, ``log_folding.py``, are beside the commits.
+transaction; an undo deletes them.
 
-Folds of a log in a database, beside the commits: when, and which rows.
-
-Rules
+Folds
 -----
-1. A fold is one transaction of its own that replaces the rows of a span of txids by their
-   combination with the last of them. The span ends before the ledger's txid, so that an undo never
-   needs what was folded, and commits write other rows.
-2. Two folds of the same rows, of a zombie's too, wait for each other; the second finds nothing.
-3. How many rows each txid has is remembered, since counting reads the whole log: in PostgreSQL a
-   million rows took all cores 0.6 s, every sixteen commits. It is counted once, before the first
-   fold. What others did since may be missing; then a fold is larger or smaller, and as right.
+1. A fold is a transaction of its own, beside the commits. It replaces the rows of a span of txids
+   by their combination, which gets the last of these txids. The span ends before the ledger's txid,
+   so an undo never needs folded rows, and commits write other rows.
+2. Two folds of the same rows, even one of a zombie, wait for each other. The second finds nothing.
+3. The number of rows of each txid is remembered, since counting reads the whole log: in PostgreSQL
+   a million rows took all cores 0.6 s, every sixteen commits. It is counted once, before the first
+   fold. If other processes folded since, the number is wrong; then a fold is larger or smaller, but
+   still right.
 
-How the rows are replaced is each database's own: ``postgresql_folding.py``, ``mariadb_folding.py``.
+How rows are replaced differs between databases: ``postgresql_log.py``, ``mariadb_log.py``.
 
-What combines the rows of a key in a log: in the view, for readers, and for folds.
-
-How far the sums of a log may grow in a database: what does not fit is refused by its commit.
-
-A log does not read what it adds to, so the bound of :mod:`txtopo.state.log_mode` is kept: no key's
-sum is further from zero than the sum, over all txids, of the largest value in each. A start takes it
-from the rows by txid, which takes a fraction of what it takes by key; only when it reaches the
-limit of a column are the rows of each key added up: those of floats without their signs, since
-folds and readings add them up in any order, in which a part may be larger than the whole.
+Sums
+----
+A commit refuses a sum that does not fit its column. It uses the bounds of
+:class:`txtopo.state.log_mode.SumBounds`. The first bounds come from the largest values by txid,
+which is much cheaper than adding up by key. When a bound reaches its limit, the rows of each key
+are added up. Floats are added up without their signs, since folds and readers add them in any
+order, in which a part may be larger than the whole.
 """
 
 from __future__ import annotations

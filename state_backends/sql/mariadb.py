@@ -1,28 +1,26 @@
-"""A state in MariaDB 10.6 or later, or MySQL 8.0.19 or later. Only MariaDB is run by the tests.
+"""A state in MariaDB 10.6 or later, or MySQL 8.0.19 or later. The tests run MariaDB only.
 
 How rows are written
 --------------------
 Rows travel as one JSON text in one parameter, which ``INSERT … SELECT … FROM JSON_TABLE … ON
-DUPLICATE KEY UPDATE`` merges. There is no index on txid: each update would have to move its entry.
-Instead ``<table>_touched`` has the keys that the last txid touches, as JSON, written in the same
-transaction; only an undo reads it, and whoever deletes tombstones. LOAD DATA LOCAL is off in most
-servers and is not used.
+DUPLICATE KEY UPDATE`` merges. There is no index on txid, since each update would have to move its
+entry. Instead ``<table>_touched`` has the keys that the last txid writes, as JSON, written in the
+same transaction. Only an undo and the removal of tombstones read it. LOAD DATA LOCAL is not used,
+since most servers turn it off.
 
 Measured with bare statements and PyMySQL, 10 batches of 24,400 keys out of 100,000, loopback, two
 cores shared with other work, medians of a batch: an upsert without bookkeeping or fence,
-executemany 296 to 515 ms; with previous values, executemany 348 to 895 ms, VALUES of our own in
-one statement 298 to 431 ms, JSON_TABLE 297 to 387 ms; rows and the list of keys 285 to 318 ms, with
+executemany 296 to 515 ms; with previous values, executemany 348 to 895 ms, one statement with our
+own VALUES 298 to 431 ms, JSON_TABLE 297 to 387 ms; rows and the list of keys 285 to 318 ms, with
 an index on txid instead 458 to 474 ms, with an index of tombstones instead 326 to 336 ms. This
 backend, at a higher load: 301 to 677 ms where the bare upsert took 421 to 739 ms; a redo of such a
 batch 1.1 to 2.0 s; a batch of 100 keys 8 ms.
 
-What a session has
-------------------
-Strict mode, so that what does not fit is an error; times in UTC; READ COMMITTED for writes, which
-the ledger's row lock puts in order, and a consistent snapshot for readings. What cannot be set in
-a session is checked, and refused where a power cut could lose a commit.
-
-What a session with MariaDB or MySQL must be, and what a server must be that keeps a promise.
+What a session sets
+-------------------
+Strict mode, so that a value that does not fit is an error; times in UTC; READ COMMITTED for writes,
+which the lock on the ledger's row puts in order; a consistent snapshot for readers. Settings that a
+session cannot change are checked. A server that could lose a commit in a power cut is refused.
 """
 
 from __future__ import annotations

@@ -1,20 +1,17 @@
-"""The statements that write the rows of a txid in MariaDB and MySQL, made once for each state.
+"""The statements and types that write rows in MariaDB and MySQL.
 
-Rows travel as one JSON text, which ``JSON_TABLE`` reads. MariaDB carries out assignments from left
-to right, each with what the ones before it have changed: ``ON DUPLICATE KEY UPDATE`` therefore
-sets the previous values first, then the values, then txid. Between tables there is no order, so
-what depends on it takes two statements.
-
-What the statements of MariaDB and MySQL that write rows are made of, as text.
-
-How the types of fields are kept in MariaDB and MySQL, and how they travel to it: as JSON.
+Rows travel as one JSON text, which ``JSON_TABLE`` reads. MariaDB executes assignments from left to
+right, each with the results of those before it. So ``ON DUPLICATE KEY UPDATE`` sets the previous
+values first, then the values, then txid. Between tables there is no order, so changes of two tables
+take two statements.
 
 * Text compares by its bytes and without padding: under ``utf8mb4_bin`` 'a' and 'a ' are equal.
 * A key fits an index entry, 3,072 bytes in InnoDB: text of 768 characters if it is the only key
-  column. Columns of text and binary share what the other ones leave.
-* Nothing is clipped: what travels was checked before, since ``JSON_TABLE`` cuts what is too long.
+  column. Columns of text and binary share the space that the others leave.
+* Nothing is clipped: values are checked before they travel, since ``JSON_TABLE`` cuts those that
+  are too long.
 * Timestamps are in UTC. A ``float`` is kept in a DOUBLE, since the server writes a FLOAT with six
-  digits. There is no NaN, no infinity, and -0.0 becomes 0.0: all three are refused.
+  digits. The server has no NaN and no infinity, and turns -0.0 into 0.0; all three are refused.
 """
 
 from __future__ import annotations

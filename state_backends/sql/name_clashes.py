@@ -1,12 +1,11 @@
-"""Names that are taken: by another state of the database, or by something of the user's own.
+"""Refuses names that are taken by another state of the database or by a user's own object.
 
-A table that takes the place of a state's bookkeeping is written over, or ends the run with whatever
-the database says; so both are named here, before anything is made. It does not matter which came
-first. What is there already is looked for in the ledger, which knows the other states, and in the
-database itself.
+A table in the place of a state's bookkeeping would be overwritten, or would end the run with some
+error of the database. So both names are reported here, before anything is made, whichever came
+first. Other states are found in the ledger, other objects in the database itself.
 
-A state that the ledger knows goes on without its view: earlier versions made none where something
-else had its name, and nobody writes to it.
+A state that the ledger lists goes on without its view: earlier versions made none if its name was
+taken, and nobody writes to a view.
 """
 
 from __future__ import annotations

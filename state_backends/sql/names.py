@@ -1,14 +1,15 @@
-"""What a state has in a database, by name: here and nowhere else.
+"""The names of all that a state has in a database.
 
 Rules
 -----
-1. Each database has one function that gives the names of a state. Whoever makes, uses or looks for
-   something takes its name from there.
-2. The names follow from what the ledger keeps of a state, so that those of all other states in the
+1. Each database has one function that returns the names of a state. Code that makes, uses or looks
+   for an object takes its name from there.
+2. The names follow from what the ledger keeps of a state, so the names of all other states in the
    database are known as well.
-3. They are reserved. A clash is refused whichever came first: of two states of a topology when that
-   is built, of anything else before a table is made; see ``name_clashes.py``. What clashes with
-   nothing goes on: ``counts_view`` may be a state as long as there is none called ``counts``.
+3. The names are reserved. A clash is refused whichever came first: between two states of a topology
+   when the topology is built, with anything else before a table is made; see ``name_clashes.py``. A
+   name that clashes with nothing is allowed: a state may be called ``counts_view`` as long as none
+   is called ``counts``.
 """
 
 from __future__ import annotations

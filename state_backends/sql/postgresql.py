@@ -4,9 +4,9 @@ How rows are written
 --------------------
 Few rows travel as arrays (``unnest``), many by ``COPY`` into a temporary table; then one ``MERGE``.
 There is no index on txid: every update would have to write it, and none could be a heap-only
-update. Instead ``<table>_touched`` has one row with the keys that the last txid touches, written
-in the same transaction; only an undo reads it. Rows are half-filled pages (fillfactor 50), so that
-new versions stay on their page. Keys are sorted, and compared as bytes (collation "C").
+update. Instead ``<table>_touched`` has one row with the keys that the last txid writes, written in
+the same transaction; only an undo reads it. Pages are filled by half (fillfactor 50), so that new
+versions of rows stay on their page. Keys are sorted, and compared as bytes (collation "C").
 
 Measured with bare statements, 20 batches of 24,400 keys out of 100,000, loopback, two cores shared
 with other work, seconds in total: an upsert without bookkeeping or fence 4.3 to 5.6; upsert from
@@ -16,23 +16,19 @@ COPY and MERGE 2.2 to 4.1, with the list of keys 2.8 to 3.7, with an index on tx
 
 What survives a power cut
 -------------------------
-A commit that has returned is on disk: ZooKeeper then says that the txid is done, and nobody brings
-it again. So each connection sets ``synchronous_commit``, which a role, a database, a URL or the
-server may have turned off, and which nobody would miss until the power goes. ``on`` waits for the
-standby too, if there is one in ``synchronous_standby_names``. A connection may not set ``fsync``:
-a server without it is refused. Without ``full_page_writes`` a crash leaves half a page, except on
-a file system that writes pages whole (ZFS), which cannot be seen from here: that is a warning.
-
-The statements that write the rows of a txid in PostgreSQL, compiled once for each state.
+A commit that has returned must be on disk, since ZooKeeper then records the txid as done and nobody
+replays it. So each connection sets ``synchronous_commit``, which a role, a database, a URL or the
+server may have turned off; nobody would notice until the power fails. ``on`` also waits for a
+standby in ``synchronous_standby_names``. A connection may not set ``fsync``, so a server without it
+is refused. Without ``full_page_writes`` a crash leaves half a page, except on a file system that
+writes whole pages (ZFS). A client cannot see that, so it is a warning.
 
 Sizes
 -----
-A message to the server holds less than 1 GiB, and so does a field. Long rows are therefore copied,
-however few they are, and in pieces: each is written as text while the server waits in ``COPY``,
-which its limit on idle transactions leaves alone. A row that is too long by itself is refused by
-name before it is sent; what the server finds too large is refused as a value as well.
-
-How the types of fields are kept in PostgreSQL, and how they travel to it.
+A message to the server holds less than 1 GiB, and so does a field. So long rows are copied even if
+they are few, and in pieces: each piece becomes text while the server waits in ``COPY``, to which
+its limit on idle transactions does not apply. A single row that is too long is refused by name
+before it is sent. A value that the server finds too large is refused as well.
 """
 
 from __future__ import annotations

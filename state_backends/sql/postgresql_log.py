@@ -1,22 +1,20 @@
-"""A state in PostgreSQL in mode ``log``: the partials of a txid are copied in, and folded later.
+"""A state in PostgreSQL in mode ``log``: partials are copied in and folded later.
 
-There is no primary key, and one index, on txid: for the redo and the folds. A commit is one
-``COPY`` and the ledger; the folds, ``postgresql_folding.py``, are beside the commits.
+There is no primary key, and one index, on txid, for the redo and the folds. A commit is one
+``COPY`` and the ledger.
 
-Folds of a log in PostgreSQL.
-
-Rules, beside those of ``log_folding.py``
------------------------------------------
+Folds, beside the rules of ``log.py``
+-------------------------------------
 1. A fold is one statement that deletes the rows and inserts their combination.
-2. Folds of a table follow each other, by a lock that nobody else takes: a statement that begins
-   beside another one does not see the rows that it makes. Both would make rows of the same key
-   and txid, and the bounds of sums take one of them. (A lock of the table would end autovacuum.)
-3. A fold does not wait for the disk. The log of PostgreSQL is in order: once a later commit is
-   durable the fold is, and until then it may be lost, with nothing lost that was in it. The setting
-   is LOCAL, hence over with the fold: its connection goes back to the pool, and a commit takes it.
+2. Folds of a table follow each other, by an advisory lock of their own. A statement that begins
+   beside another one does not see the rows that it inserts: both would make rows of the same key
+   and txid, whereas the bounds of sums expect one. (A lock of the table would end autovacuum.)
+3. A fold does not wait for the disk. PostgreSQL's log is in order: once a later commit is durable,
+   so is the fold, and if the fold is lost before, its rows are still there. The setting is LOCAL,
+   so it ends with the fold: the connection goes back to the pool, and a commit may take it.
 
-Why not in slices: sixteen, by a hash of the keys, with pauses between them or without, made a fold
-of 160,000 rows take three times as long, and no commit beside it shorter.
+Why not in slices: sixteen, by a hash of the keys, with or without pauses between them, made a fold
+of 160,000 rows take three times as long, and no commit beside it got shorter.
 """
 
 from __future__ import annotations

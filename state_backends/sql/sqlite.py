@@ -1,29 +1,22 @@
 """A state in an SQLite file.
 
-WAL mode lets readers read while a batch is written. Tables are STRICT and WITHOUT ROWID: the key is
-the table. Rows are written by a sorted ``executemany`` of one upsert: 0.3 M rows/s, and strings
-with a NUL arrive whole, which ``json_each`` cuts. Rows of a txid are found by an index on it. A
-start looks once through the whole file (``quick_check``): SQLite has checksums in its log alone, so
-a disk that fails is found by what does not fit together; a bit of a value that changed by itself is
-not.
+WAL mode lets readers read while a batch is written. Tables are STRICT and WITHOUT ROWID, so the
+table is the index of the key. A sorted ``executemany`` of one upsert writes the rows: 0.3 M rows/s.
+The driver gets plain tuples, which is several times faster than dicts through SQLAlchemy, and keeps
+strings with a NUL, which ``json_each`` cuts. The rows of a txid are found by an index on it. A
+start reads the whole file once (``quick_check``). SQLite has checksums only in its log, so a
+failing disk is noticed if parts of the file do not fit together, but not if a bit of a value has
+changed.
 
-``synchronous=FULL`` makes a written batch survive a power cut, on macOS with ``fullfsync``: whoever
-is told that a txid is written never brings it again. Where there can be no WAL, SQLite stays in
-another mode, which its answer alone tells. There FULL leaves it to the operating system when the
-journal goes, so a power cut may take a batch back, and locks may be missing that keep a second
-writer out (``?nolock=1``). So the answer is checked.
+``synchronous=FULL`` makes a committed batch survive a power cut, on macOS with ``fullfsync``;
+nobody replays a txid that is reported as written. If WAL is not possible, SQLite stays in another
+mode, and only its answer to the pragma says so. There FULL leaves the deletion of the journal to
+the operating system, so a power cut may undo a batch, and the locks that keep a second writer out
+may be missing (``?nolock=1``). So the answer is checked.
 
-SQLite has no decimals, dates or booleans; ``sqlite_types.py`` says what stands for them.
-
-The statements that write rows of a txid in SQLite, each run with many rows at once.
-
-They are compiled once by SQLAlchemy; the driver then gets plain tuples, which is several times
-faster than dicts through SQLAlchemy.
-
-How the types of fields are kept in SQLite, which has four.
-
-Dates and timestamps are text that sorts as they do, booleans 0 and 1. Decimals are text with all
-digits of their scale; a function of this module adds and compares them, exactly.
+SQLite has four types. Dates and timestamps are text that sorts as they do, booleans are 0 and 1.
+Decimals are text with all digits of their scale; a function of this module adds and compares them
+exactly.
 """
 
 from __future__ import annotations
