@@ -65,29 +65,29 @@ class DeltaBackend(StateBackend):
 
     modes: frozenset[StateMode] = frozenset({"table", "log"})
 
-    def __init__(self, place: Location, state: StateTable) -> None:
-        self._location = place
-        self._uri = place.table(state.name)
+    def __init__(self, location: Location, state: StateTable) -> None:
+        self._location = location
+        self._uri = location.table(state.name)
         self._state = state
         self._layout = Layout(state)
-        self._place = f"state {state.name!r} in {self._uri}"
-        self._reader = Reader(place, state.name, self._layout.schema)
+        self._label = f"state {state.name!r} in {self._uri}"
+        self._reader = Reader(location, state.name, self._layout.schema)
         self._writer = (
             Appender(self._layout, self._reader) if state.mode == "log" else Merger(self._layout)
         )
         self._upkeep = Upkeep(
-            self._open, self._reader, self._layout, place.history_txids, self._renewed
+            self._open, self._reader, self._layout, location.history_txids, self._renewed
         )
         # Tables that nobody uses now; each call takes one of its own, since calls may overlap.
         self._idle: list[DeltaTable] = []
         self._known: tuple[int, Ledger | None] = (-1, None)
-        self._log = DurableLog(self._uri, self._place, local=place.local)
+        self._log = DurableLog(self._uri, self._label, local=location.local)
 
     def create(self) -> None:
         """Make the table, or check the one that is there."""
         self._log.check()
         with self._named_errors():
-            create_table(self._location, self._layout, self._place)
+            create_table(self._location, self._layout, self._label)
 
     def claim(self, claim: Claim) -> Ledger:
         """Write a claim into the ledger, as ``StateBackend.claim`` says."""
@@ -116,7 +116,7 @@ class DeltaBackend(StateBackend):
         """Open one version of the table."""
         with self._table(newest=True) as table:
             ledger = self._ledger(table)
-            yield DeltaSnapshot(table, self._reader, self._layout, ledger, self._place)
+            yield DeltaSnapshot(table, self._reader, self._layout, ledger, self._label)
 
     @contextmanager
     def snapshot_of(self, txid: int) -> Iterator[Snapshot]:
@@ -124,7 +124,7 @@ class DeltaBackend(StateBackend):
         with self._table(newest=True) as newest:
             table = self._at(newest, txid)
             ledger = self._read_ledger(table)
-            yield DeltaSnapshot(table, self._reader, self._layout, ledger, self._place)
+            yield DeltaSnapshot(table, self._reader, self._layout, ledger, self._label)
 
     def stored(self) -> tuple[StateTable, ...] | None:
         """Return the states whose tables are in the folder."""
@@ -143,7 +143,7 @@ class DeltaBackend(StateBackend):
             with suppress(StoreContended):
                 return once(number)
         raise StoreUnavailable(
-            f"{self._place} was changed by others {tries_max} times in a row; nothing was "
+            f"{self._label} was changed by others {tries_max} times in a row; nothing was "
             "written; try again"
         )
 
@@ -170,7 +170,7 @@ class DeltaBackend(StateBackend):
             except PromiseError as error:
                 if newest:
                     raise
-                raise StoreContended(f"{self._place} may have changed: {error}") from error
+                raise StoreContended(f"{self._label} may have changed: {error}") from error
             assert held is not None
             if found is Standing.HELD:
                 return held
@@ -208,7 +208,7 @@ class DeltaBackend(StateBackend):
             try:
                 merger.write(attempt.txid, writes, ledger, tombstones=tombstones)
             except Exception as error:
-                raise translated_of_spark(error, self._place) from error
+                raise translated_of_spark(error, self._label) from error
             self._writer.tombstones = self._layout.opaque and writes.deletes
             return self._found(table, attempt)
 
@@ -218,7 +218,7 @@ class DeltaBackend(StateBackend):
             table.update_incremental()
             ledger = self._ledger(table, writing=True)
             if standing(ledger, attempt, self.claimant) is not Standing.HELD:
-                raise StoreContended(f"Spark wrote nothing to {self._place}, which holds {ledger}")
+                raise StoreContended(f"Spark wrote nothing to {self._label}, which holds {ledger}")
             self._log.written(table.version())
         assert ledger is not None
         self._upkeep.after(attempt.txid)
@@ -231,7 +231,7 @@ class DeltaBackend(StateBackend):
         kept = found is Standing.REDO and self._state.kind == "transactional"
         if kept or combines_in_store(self._state):
             return writes
-        read = DeltaSnapshot(table, self._reader, self._layout, held, self._place).rows
+        read = DeltaSnapshot(table, self._reader, self._layout, held, self._label).rows
         return final_values(self._state, txid, writes, read)
 
     def _written(self, table: DeltaTable, ledger: Ledger) -> None:
@@ -279,7 +279,7 @@ class DeltaBackend(StateBackend):
         except FAILURES as error:
             if not writing:
                 self._log.check()
-            raise translated(error, self._place, uri=self._uri, writing=writing) from error
+            raise translated(error, self._label, uri=self._uri, writing=writing) from error
 
     def _renewed(self, table: DeltaTable) -> None:
         self._idle[:] = [table]
@@ -297,7 +297,7 @@ class DeltaBackend(StateBackend):
             if found is not None:
                 return found
         raise StateUsageError(
-            f"{self._place} cannot be read as of txid {txid}; it holds txid {held} and keeps "
+            f"{self._label} cannot be read as of txid {txid}; it holds txid {held} and keeps "
             f"{kept} before it, as far as delta.logRetentionDuration lets it; expected a later "
             "txid, or a state with more ?history_txids=… in its URL"
         )

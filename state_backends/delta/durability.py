@@ -58,13 +58,13 @@ class DurableLog:
 
     Args:
         table: Its folder or URL.
-        place: Which state where, for messages.
+        label: The state and its store, for messages.
         local: Whether it is a folder; elsewhere nothing has to be done.
     """
 
-    def __init__(self, table: str, place: str, *, local: bool) -> None:
+    def __init__(self, table: str, label: str, *, local: bool) -> None:
         self._table = table
-        self._checksums = LogChecksums(table, place) if local else None
+        self._checksums = LogChecksums(table, label) if local else None
         # Versions, of which -1 is none: up to which all is durable, and up to which it must be.
         self._durable = self._wanted = -1
         self._lock = threading.RLock()
@@ -166,13 +166,13 @@ class LogChecksums:
 
     Args:
         table: Its folder.
-        place: Which state where, for messages.
+        label: The state and its store, for messages.
     """
 
-    def __init__(self, table: str, place: str) -> None:
+    def __init__(self, table: str, label: str) -> None:
         self._log = Path(table) / LOG
         self._file = self._log / CHECKSUMS
-        self._place = place
+        self._label = label
         self._compared = -1
         self._noted = -1
         self._rewritten = -1
@@ -227,7 +227,7 @@ class LogChecksums:
                 and _named(path) == name
             ):
                 raise StoreDamagedError(
-                    f"{self._place} is damaged: {path.name} of its log has another checksum than "
+                    f"{self._label} is damaged: {path.name} of its log has another checksum than "
                     "when it was written, and nobody wrote it since; did its disk fail? bring back "
                     f"a copy that is whole; to believe the file nevertheless, remove {self._file}"
                 )

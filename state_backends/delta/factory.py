@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from state_backends.delta.layout import LOG, Layout, absolute, folder_name, location, reserved
+from state_backends.delta.layout import LOG, Layout, absolute, folder_name, location_of, reserved
 from state_backends.delta.spark_session import check_session, session_conf
 from txtopo.errors import TopologyError
 from txtopo.plugins.stores import StateTable
@@ -35,17 +35,17 @@ class DeltaFactory:
         _check_names(table)
         from state_backends.delta.backend import DeltaBackend
 
-        return DeltaBackend(location(url), table)
+        return DeltaBackend(location_of(url), table)
 
     def frames_refused(self, url: str, table: StateTable) -> str | None:
         """Return why a state takes no frames: it does if its URL says ``?writer=spark``."""
-        place = location(url)
-        if not place.frames:
+        location = location_of(url)
+        if not location.frames:
             return (
                 "its URL does not say that Spark writes; a commit by Spark costs 0.5 s and more, "
                 "one from this process some milliseconds; expected 'delta:///folder?writer=spark'"
             )
-        if not place.local:
+        if not location.local:
             return "Spark writes frames to local folders only so far; use a PersistentAggregate"
         if table.mode != "table":
             return "it is in mode 'log'; expected mode='table'"

@@ -55,13 +55,13 @@ _VALUES = ("Cast error", "overflow", "Invalid argument error", "too large to sto
 
 
 def translated(
-    error: Exception, place: str, *, uri: str = "", writing: bool = False
+    error: Exception, label: str, *, uri: str = "", writing: bool = False
 ) -> TxtopoError:
     """Return the error of txtopo that *error* amounts to.
 
     Args:
         error: What delta-rs raised.
-        place: Which state where, for the message.
+        label: The state and its store, for the message.
         uri: Where the table is.
         writing: Whether a commit was under way, so that it may be there.
     """
@@ -72,40 +72,40 @@ def translated(
     said = "" if isinstance(error, OSError) else text.replace(uri, "")
     if "ffset overflow" in said:
         return ValueRefusedError(
-            f"{place} cannot take a batch: what it is merged with has more than 2 GiB in one "
+            f"{label} cannot take a batch: what it is merged with has more than 2 GiB in one "
             f"column: {text}; nothing of the batch was written; let the spout cut smaller batches, "
             "or write shorter values"
         )
     if isinstance(error, UnicodeError | OverflowError) or any(part in said for part in _VALUES):
         return ValueRefusedError(
-            f"{place} cannot store a value exactly: {text}; nothing of its batch was written"
+            f"{label} cannot store a value exactly: {text}; nothing of its batch was written"
         )
-    lasting = _lasting(error, text, place, uri, writing=writing)
+    lasting = _lasting(error, text, label, uri, writing=writing)
     if lasting is not None:
         return lasting
     if any(part in text for part in _DAMAGED):
         return StoreDamagedError(
-            f"{place} is damaged: {text}; expected the files that were written there once; did its "
+            f"{label} is damaged: {text}; expected the files that were written there once; did its "
             "disk fail? bring back a copy that is whole"
         )
     if writing and any(part in said for part in _CONTENDED):
-        return StoreContended(f"{place} was changed by another writer: {text}; try again")
+        return StoreContended(f"{label} was changed by another writer: {text}; try again")
     if isinstance(error, TableNotFoundError):
-        return LedgerGapError(f"{place} is gone: {text}; was its folder removed during the run?")
+        return LedgerGapError(f"{label} is gone: {text}; was its folder removed during the run?")
     if writing:
         return UnknownOutcomeError(
-            f"it is not known whether {place} was written: {text}; the ledger tells the rest"
+            f"it is not known whether {label} was written: {text}; the ledger tells the rest"
         )
-    return StoreUnavailable(f"cannot use {place}: {text}; nothing was written")
+    return StoreUnavailable(f"cannot use {label}: {text}; nothing was written")
 
 
 def _lasting(
-    error: Exception, text: str, place: str, uri: str, *, writing: bool
+    error: Exception, text: str, label: str, uri: str, *, writing: bool
 ) -> PromiseError | None:
     """Return the error for what would fail each time: rights, a disk, a table that is another."""
     if isinstance(error, SchemaMismatchError):
         return SchemaDrift(
-            f"{place} has other columns than the state declares: {text}; nothing was written; was "
+            f"{label} has other columns than the state declares: {text}; nothing was written; was "
             "the table changed by hand?"
         )
     number = error.errno if isinstance(error, OSError) else None
@@ -118,12 +118,12 @@ def _lasting(
     meaning = meaning_of(number, text.replace(uri, "") if uri else text)
     if meaning is ErrorMeaning.REFUSED or isinstance(error, PermissionError):
         return AuthError(
-            f"{place} may not be used: {text}; nothing was written; check the rights to its folder "
+            f"{label} may not be used: {text}; nothing was written; check the rights to its folder "
             "or bucket, the credentials, and whether its file system is read-only"
         )
     if meaning is ErrorMeaning.LASTS or isinstance(error, DeltaProtocolError):
         return PromiseError(
-            f"{place} cannot be used, now or later: {text}; look at its disk, its folder and the "
+            f"{label} cannot be used, now or later: {text}; look at its disk, its folder and the "
             "features of the table"
         )
     return None

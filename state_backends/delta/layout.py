@@ -159,7 +159,7 @@ class Location:
         return f"{self.root.rstrip('/')}/{names_of(name).folder}"
 
 
-def location(url: str) -> Location:
+def location_of(url: str) -> Location:
     """Read the URL of a state: ``delta:///folder``, ``delta:folder`` or ``s3://bucket/folder``.
 
     Raises:
@@ -190,16 +190,16 @@ def location(url: str) -> Location:
 
 def absolute(url: str) -> str:
     """Return the URL with the path of a local folder made absolute: tasks may run elsewhere."""
-    place = location(url)
-    if not place.local:
+    location = location_of(url)
+    if not location.local:
         return url
     _, mark, query = url.partition("?")
-    return f"delta://{quote(place.root)}{mark}{query}"
+    return f"delta://{quote(location.root)}{mark}{query}"
 
 
-def _with_options(place: Location, query: str) -> Location:
+def _with_options(location: Location, query: str) -> Location:
     options = dict(parse_qsl(query))
-    text = options.pop("history_txids", str(place.history_txids))
+    text = options.pop("history_txids", str(location.history_txids))
     if not text.isdecimal():
         raise TopologyError(
             f"bad history_txids in the URL of a state; got {text!r}; expected a whole number: how "
@@ -212,7 +212,7 @@ def _with_options(place: Location, query: str) -> Location:
             "committers, or none"
         )
     frames = writer == "spark"
-    return replace(place, options=options, history_txids=int(text), frames=frames)
+    return replace(location, options=options, history_txids=int(text), frames=frames)
 
 
 def _unreadable(url: str) -> TopologyError:

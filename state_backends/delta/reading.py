@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 class Reader:
     """Reads the table of a state."""
 
-    def __init__(self, place: Location, state: str, schema: pa.Schema) -> None:
-        self._uri = place.table(state)
-        self._local = place.local
-        self._options = place.options
+    def __init__(self, label: Location, state: str, schema: pa.Schema) -> None:
+        self._uri = label.table(state)
+        self._local = label.local
+        self._options = label.options
         self._schema = schema
 
     def read(
@@ -182,13 +182,13 @@ class DeltaSnapshot(Snapshot):
     """Rows and ledger of one version of the table; later versions do not change it."""
 
     def __init__(
-        self, table: DeltaTable, reader: Reader, layout: Layout, ledger: Ledger | None, place: str
+        self, table: DeltaTable, reader: Reader, layout: Layout, ledger: Ledger | None, label: str
     ) -> None:
         self._table = table
         self._reader = reader
         self._layout = layout
         self._ledger = ledger
-        self._place = place
+        self._label = label
 
     @property
     def ledger(self) -> Ledger | None:
@@ -215,7 +215,7 @@ class DeltaSnapshot(Snapshot):
         try:
             found = self._reader.read(self._table, condition)
         except FAILURES as error:
-            raise translated(error, self._place, uri=self._table.table_uri) from error
+            raise translated(error, self._label, uri=self._table.table_uri) from error
         if self._layout.state.mode == "log":
             return combined_rows(self._layout.state, found)
         return found

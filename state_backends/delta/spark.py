@@ -281,12 +281,12 @@ _FILE = re.compile(
 _RAISED = re.compile(r"^(\w[\w.]*(?:Error|Exception): [^\n]*)$", re.M)
 
 
-def translated_of_spark(error: Exception, place: str) -> TxtopoError:
+def translated_of_spark(error: Exception, label: str) -> TxtopoError:
     """Return the error of txtopo that *error* amounts to; the merge may have been written.
 
     Args:
         error: What Spark raised.
-        place: Which state where, for the message.
+        label: The state and its store, for the message.
     """
     if isinstance(error, TxtopoError):
         return error
@@ -295,7 +295,7 @@ def translated_of_spark(error: Exception, place: str) -> TxtopoError:
     if refused is not None:
         said = " ".join(part for part in refused.groups() if part)
         return ValueRefusedError(
-            f"{place} cannot store a frame exactly; got {said}; expected distinct keys and values "
+            f"{label} cannot store a frame exactly; got {said}; expected distinct keys and values "
             "that fit; nothing of its batch was written"
         )
     users = _USERS.search(text)
@@ -303,44 +303,44 @@ def translated_of_spark(error: Exception, place: str) -> TxtopoError:
         raised = _RAISED.search(text)
         said = " ".join(part for part in users.groups() if part)[:300]
         return ValueRefusedError(
-            f"{place} was given a frame whose plan failed on its rows; got "
+            f"{label} was given a frame whose plan failed on its rows; got "
             f"{raised.group(1)[:300] if raised else said}; mend what commit does with the frame; "
             "nothing of its batch was written"
         )
     first = _first_lines(text)
     if _CONTENDED.search(text):
-        return StoreContended(f"{place} was changed by another writer: {first}; try again")
-    lasting = _lasting(text, place)
+        return StoreContended(f"{label} was changed by another writer: {first}; try again")
+    lasting = _lasting(text, label)
     if lasting is not None:
         return lasting
     return UnknownOutcomeError(
-        f"it is not known whether {place} was written by Spark: {first}; the ledger tells the rest"
+        f"it is not known whether {label} was written by Spark: {first}; the ledger tells the rest"
     )
 
 
-def _lasting(text: str, place: str) -> PromiseError | None:
+def _lasting(text: str, label: str) -> PromiseError | None:
     """Return the error for what would fail each time; other failures may be those of machines."""
     statement = _STATEMENT.search(text)
     if statement is not None:
         name, said, state = statement.groups()
         if state == "42501":
             return AuthError(
-                f"{place} may not be written by Spark: {name} {said}; check its rights"
+                f"{label} may not be written by Spark: {name} {said}; check its rights"
             )
         return SchemaDrift(
-            f"{place} cannot be merged into by Spark: {name} {said[:300]}; was the table changed "
+            f"{label} cannot be merged into by Spark: {name} {said[:300]}; was the table changed "
             "by hand?"
         )
     file = _FILE.search(text)
     meaning = ErrorMeaning.PASSES if file is None else meaning_of(None, file.group())
     if file is not None and meaning is ErrorMeaning.REFUSED:
         return AuthError(
-            f"{place} may not be written by Spark: {file.group()[:300]}; check the rights to its "
+            f"{label} may not be written by Spark: {file.group()[:300]}; check the rights to its "
             "folder or bucket on all executors"
         )
     if file is not None and meaning is ErrorMeaning.LASTS:
         return PromiseError(
-            f"{place} cannot be written by Spark, now or later: {file.group()[:300]}; look at its "
+            f"{label} cannot be written by Spark, now or later: {file.group()[:300]}; look at its "
             "disk or bucket"
         )
     return None

@@ -63,23 +63,23 @@ _DAYS = re.compile(r"interval (\d+) (day|week|month|year)s?", re.I)
 _DAYS_OF = {"day": 1, "week": 7, "month": 30, "year": 365}
 
 
-def create_table(place: Location, layout: Layout, name: str) -> None:
+def create_table(location: Location, layout: Layout, name: str) -> None:
     """Make the table if it is missing.
 
     Args:
-        place: The folder of all states.
+        location: The folder of all states.
         layout: The columns.
-        name: Which state where, for messages.
+        name: The state and its store, for messages.
 
     Raises:
         SchemaDrift: What is there does not fit the state.
     """
-    uri, options = place.table(layout.state.name), place.options or None
-    if place.local:
+    uri, options = location.table(layout.state.name), location.options or None
+    if location.local:
         _check_folder(uri, name)
     if not DeltaTable.is_deltatable(uri, options):
-        _check_around(place, name)
-        if place.local:
+        _check_around(location, name)
+        if location.local:
             folder = Path(uri)
             missing = [path for path in (folder, *folder.parents) if not path.exists()]
             folder.mkdir(parents=True, exist_ok=True)
@@ -133,14 +133,14 @@ def _check_folded(folder: Path, name: str) -> None:
             )
 
 
-def _check_around(place: Location, name: str) -> None:
+def _check_around(location: Location, name: str) -> None:
     """Refuse a place within another table, whose VACUUM would remove what is in it."""
-    if place.local:
-        root = Path(place.root)
+    if location.local:
+        root = Path(location.root)
         folders = [str(path) for path in (root, *root.parents) if any((path / LOG).glob("*.json"))]
     else:
-        is_table = DeltaTable.is_deltatable(place.root, place.options or None)
-        folders = [place.root] if is_table else []
+        is_table = DeltaTable.is_deltatable(location.root, location.options or None)
+        folders = [location.root] if is_table else []
     if folders:
         raise SchemaDrift(
             f"{name} would lie within the Delta table {folders[0]!r}, and a VACUUM of that one "
@@ -150,14 +150,14 @@ def _check_around(place: Location, name: str) -> None:
         )
 
 
-def stored_states(place: Location, own: str) -> tuple[StateTable, ...] | None:
+def stored_states(location: Location, own: str) -> tuple[StateTable, ...] | None:
     """Return the states in a folder; None where folders cannot be listed.
 
     A table that cannot be read is a name alone, unless it is *own*.
     """
-    if not place.local:
+    if not location.local:
         return None
-    folder = Path(place.root)
+    folder = Path(location.root)
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     tables = {
         table_name(path.name): partial(_described, path)

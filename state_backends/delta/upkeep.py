@@ -58,7 +58,7 @@ class Upkeep:
         self._layout = layout
         self._history_txids = history_txids
         self._commits = 0
-        self._lane = BackgroundTask(f"the table of state {layout.state.name!r}")
+        self._background = BackgroundTask(f"the table of state {layout.state.name!r}")
 
     def after(self, txid: int) -> None:
         """Look after a commit of *txid* whether there is something to do."""
@@ -67,11 +67,11 @@ class Upkeep:
         if not folds and self._commits % RENEW_COMMITS:
             return
         vacuums = self._commits % VACUUM_COMMITS == 0
-        self._lane.submit(lambda: self._work(txid, folds=folds, vacuums=vacuums))
+        self._background.submit(lambda: self._work(txid, folds=folds, vacuums=vacuums))
 
     def close(self) -> None:
         """Wait for what is under way."""
-        self._lane.close()
+        self._background.close()
 
     def _work(self, txid: int, *, folds: bool, vacuums: bool) -> None:
         if folds:

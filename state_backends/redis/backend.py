@@ -79,7 +79,7 @@ class RedisBackend(StateBackend):
     def __init__(self, url: str, table: StateTable) -> None:
         self.table = table
         self._client = client_of(url)
-        self._place = f"state {table.name!r} in {redacted_url(url)}"
+        self._label = f"state {table.name!r} in {redacted_url(url)}"
         self._names = names_of(table.name)
         self._text = RowText(table)
         self._columns = declaration(table)
@@ -87,7 +87,7 @@ class RedisBackend(StateBackend):
     def create(self) -> None:
         """Check the server, the keys and the columns; the first claim makes the keys."""
         with self._translating():
-            check_promises(self._client, self._place)
+            check_promises(self._client, self._label)
             self._check_keys()
             self._checked(self._head(self._client))
 
@@ -132,7 +132,7 @@ class RedisBackend(StateBackend):
     def snapshot(self) -> Iterator[Snapshot]:
         """Open one consistent reading of the state."""
         with self._translating():
-            snapshot = RedisSnapshot(self._client, self._names, self._text, self._place)
+            snapshot = RedisSnapshot(self._client, self._names, self._text, self._label)
         yield snapshot
 
     def stored(self) -> tuple[StateTable, ...]:
@@ -155,11 +155,11 @@ class RedisBackend(StateBackend):
         self._client.close()
 
     def _described(self, name: str) -> StateTable | None:
-        place = self._place if name == self.table.name else f"state {name!r} beside {self._place}"
+        label = self._label if name == self.table.name else f"state {name!r} beside {self._label}"
         try:
-            head = head_of(self._client.get(names_of(name).head), place)  # type: ignore[arg-type]
+            head = head_of(self._client.get(names_of(name).head), label)  # type: ignore[arg-type]
         except FAILURES as error:
-            raise translated(error, place) from error
+            raise translated(error, label) from error
         return None if head is None else parsed_declaration(name, head.columns)
 
     def _write(self, body: Callable[[Pipeline, RedisHead | None], Ledger]) -> Ledger:
@@ -178,11 +178,11 @@ class RedisBackend(StateBackend):
                 if lost_while_watching(error):
                     lost = error.__context__
                     assert isinstance(lost, RedisError)
-                    raise translated(lost, self._place, during_write=sent) from error
+                    raise translated(lost, self._label, during_write=sent) from error
             except FAILURES as error:
-                raise translated(error, self._place, during_write=sent) from error
+                raise translated(error, self._label, during_write=sent) from error
         raise StoreUnavailable(
-            f"{self._place} was changed by others {_TRIES_MAX} times in a row; nothing was "
+            f"{self._label} was changed by others {_TRIES_MAX} times in a row; nothing was "
             "written; try again"
         )
 
@@ -212,14 +212,14 @@ class RedisBackend(StateBackend):
         # A key of another type is found here, before anything is written.
         found_count: Any = pipe.hlen(names.rows)
         count = int(found_count)
-        head.check_rows(count, self._place)
+        head.check_rows(count, self._label)
         pipe.llen(names.touched)
         changes = {
             named[key]: row
             for key, row in changed_rows(self.table, before, txid, writes, found).items()
         }
         kept = {name: text.row(row) for name, row in changes.items() if row is not None}
-        check_lengths(self._client, [*kept, *kept.values()], self._place)
+        check_lengths(self._client, [*kept, *kept.values()], self._label)
         pipe.multi()
         if self.table.kind == "transactional" and redone:
             return count > 0
@@ -249,7 +249,7 @@ class RedisBackend(StateBackend):
             alone = found[self._names.head] == "none" and name != STATES and found[name] != "none"
             if theirs or alone:
                 raise SchemaDrift(
-                    f"{self._place} cannot be made: the key {name!r} is there already, a "
+                    f"{self._label} cannot be made: the key {name!r} is there already, a "
                     f"{found[name]}{' without a ledger' if alone and not theirs else ''}; expected "
                     f"a {kind} of the state, or nothing; nothing was written; rename that key, or "
                     "give the state another table",
@@ -258,12 +258,12 @@ class RedisBackend(StateBackend):
 
     def _head(self, client: Redis) -> RedisHead | None:
         text: Any = client.get(self._names.head)
-        return head_of(text, self._place)
+        return head_of(text, self._label)
 
     def _checked(self, head: RedisHead | None) -> RedisHead | None:
         if head is not None and head.columns != self._columns:
             raise SchemaDrift(
-                f"{self._place} was made with another declaration; got {self._columns}; it has "
+                f"{self._label} was made with another declaration; got {self._columns}; it has "
                 f"{head.columns}; give the state a table of its own, or the old columns"
             )
         return head
@@ -273,7 +273,7 @@ class RedisBackend(StateBackend):
         try:
             yield
         except FAILURES as error:
-            raise translated(error, self._place) from error
+            raise translated(error, self._label) from error
 
 
 def _parts(names: Sequence[Any]) -> Iterator[list[Any]]:
@@ -294,19 +294,19 @@ class RedisSnapshot(Snapshot):
     and the next reading begins anew. ``items()`` first fetches all in one piece.
     """
 
-    def __init__(self, client: Redis, names: RedisNames, text: RowText, place: str) -> None:
+    def __init__(self, client: Redis, names: RedisNames, text: RowText, label: str) -> None:
         self._client = client
         self._names = names
         self._text = text
-        self._place = place
+        self._label = label
         self._whole: dict[str, str] | None = None
         head, count = self._asked(lambda pipe: pipe.hlen(names.rows))
         if count <= ROWS_AT_ONCE:
             head, self._whole = self._asked(lambda pipe: pipe.hgetall(names.rows))
             count = len(self._whole)
-        self._head = head_of(head, place)
+        self._head = head_of(head, label)
         if self._head is not None:
-            self._head.check_rows(count, place)
+            self._head.check_rows(count, label)
 
     @property
     def ledger(self) -> Ledger | None:
@@ -337,10 +337,10 @@ class RedisSnapshot(Snapshot):
         try:
             head, answer = self._asked(ask)
         except FAILURES as error:
-            raise translated(error, self._place) from error
-        if head_of(head, self._place) != self._head:
+            raise translated(error, self._label) from error
+        if head_of(head, self._label) != self._head:
             raise StoreUnavailable(
-                f"{self._place} was written while it was read; got another ledger than that of the "
+                f"{self._label} was written while it was read; got another ledger than that of the "
                 "opened reading; open a reader anew, and call items() first to have all of it"
             )
         return answer
@@ -403,7 +403,7 @@ class RedisHead:
         parts = {"version": VERSION, "columns": self.columns, "ledger": asdict(self.ledger)}
         return json.dumps(parts if self.filled is None else parts | {"filled": self.filled})
 
-    def check_rows(self, count: int, place: str) -> None:
+    def check_rows(self, count: int, label: str) -> None:
         """Check that the hash is there, if it was.
 
         Raises:
@@ -411,13 +411,13 @@ class RedisHead:
         """
         if self.filled and not count:
             raise SchemaDrift(
-                f"{place}: its rows are gone, but its ledger holds txid {self.ledger.txid}; "
+                f"{label}: its rows are gone, but its ledger holds txid {self.ledger.txid}; "
                 "expected both or none; nothing was written; was the key removed by hand? restore "
                 "it, or remove the keys of the state and begin anew"
             )
 
 
-def head_of(text: str | None, place: str) -> RedisHead | None:
+def head_of(text: str | None, label: str) -> RedisHead | None:
     """Return the head that has this text; None for a state that nobody has claimed."""
     if text is None:
         return None
@@ -429,11 +429,11 @@ def head_of(text: str | None, place: str) -> RedisHead | None:
             head = RedisHead(found["columns"], Ledger.of(found["ledger"]), found.get("filled"))
     except (ValueError, TypeError, KeyError) as error:
         raise SchemaDrift(
-            f"{place} has a ledger that cannot be read; got {text!r:.200}; was it changed by hand?"
+            f"{label} has a ledger that cannot be read; got {text!r:.200}; was it changed by hand?"
         ) from error
     if head is None:
         raise SchemaVersionError(
-            f"{place} was written by a newer txtopo; got version {version}; expected at most "
+            f"{label} was written by a newer txtopo; got version {version}; expected at most "
             f"{VERSION}; upgrade txtopo"
         )
     return head

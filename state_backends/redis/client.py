@@ -67,7 +67,7 @@ def client_of(url: str) -> Redis:
     return client
 
 
-def check_promises(client: Redis, place: str) -> None:
+def check_promises(client: Redis, label: str) -> None:
     """Check that the server keeps what it acknowledges.
 
     Raises:
@@ -80,7 +80,7 @@ def check_promises(client: Redis, place: str) -> None:
     for name, (right, otherwise) in _REQUIRED.items():
         if found.get(name) not in right:
             raise PromiseError(
-                f"{place} cannot keep exactly once: {otherwise}; got {name} {found.get(name)!r}; "
+                f"{label} cannot keep exactly once: {otherwise}; got {name} {found.get(name)!r}; "
                 f"expected {' or '.join(right)}; nothing was written; change redis.conf"
             )
     # One that takes no writes says so itself, and a failover may leave one for a while.
@@ -88,13 +88,13 @@ def check_promises(client: Redis, place: str) -> None:
     writable: Any = client.config_get("replica-read-only")
     if replication.get("role") != "master" and writable.get("replica-read-only") == "no":
         raise PromiseError(
-            f"{place} cannot keep exactly once: the server is a replica, which forgets what is "
+            f"{label} cannot keep exactly once: the server is a replica, which forgets what is "
             f"written to it when it next copies its master; got role {replication.get('role')!r}; "
             "expected 'master'; nothing was written; name the master in the URL"
         )
 
 
-def check_lengths(client: Redis, texts: Iterable[str], place: str) -> None:
+def check_lengths(client: Redis, texts: Iterable[str], label: str) -> None:
     """Check that the server takes these texts: else it would hang up, again at each try.
 
     Raises:
@@ -108,7 +108,7 @@ def check_lengths(client: Redis, texts: Iterable[str], place: str) -> None:
     needed = max(len(text.encode()) for text in long)
     if needed > limit:
         raise ValueRefusedError(
-            f"{place} cannot keep a row or key of {needed} bytes; expected at most {limit}, which "
+            f"{label} cannot keep a row or key of {needed} bytes; expected at most {limit}, which "
             f"is {_LENGTH_SETTING}; nothing of its batch was written; write shorter values, or "
             "raise it in redis.conf"
         )

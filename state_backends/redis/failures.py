@@ -47,39 +47,39 @@ _PASSING = (
 
 
 def translated(
-    error: redis_errors.RedisError | UnicodeDecodeError, place: str, *, during_write: bool = False
+    error: redis_errors.RedisError | UnicodeDecodeError, label: str, *, during_write: bool = False
 ) -> TxtopoError:
     """Return the error of txtopo that *error* amounts to.
 
     Args:
         error: What redis-py raised.
-        place: Which state where, without a password, for the message.
+        label: The state and its store, without a password, for the message.
         during_write: Whether EXEC had been sent.
     """
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, _REFUSED) or any(part in str(error) for part in _REFUSED_TEXTS):
         return AuthError(
-            f"{place} refuses the user of its URL: {text}; nothing was written; check user, "
+            f"{label} refuses the user of its URL: {text}; nothing was written; check user, "
             "password and rights (CONFIG GET is among them)"
         )
     passing = isinstance(error, _PASSING) or str(error).startswith(_PASSING_TEXTS)
     if isinstance(error, _LOST) and not passing and during_write:
         return UnknownOutcomeError(
-            f"the connection was lost while {place} was written: {text}; the ledger tells the rest"
+            f"the connection was lost while {label} was written: {text}; the ledger tells the rest"
         )
     if isinstance(error, _LOST) or passing:
-        return StoreUnavailable(f"cannot use {place}: {text}; nothing was written; try again")
+        return StoreUnavailable(f"cannot use {label}: {text}; nothing was written; try again")
     if isinstance(error, UnicodeDecodeError):
         return SchemaDrift(
-            f"{place} holds a value that is no text: {text}; nothing was written; was it changed "
+            f"{label} holds a value that is no text: {text}; nothing was written; was it changed "
             "by hand, or by another program?"
         )
     if "WRONGTYPE" in str(error):
         return SchemaDrift(
-            f"{place} has a key of another type: {text}; nothing was written; does another "
+            f"{label} has a key of another type: {text}; nothing was written; does another "
             "program use the names that begin with 'txtopo:'?"
         )
-    return PromiseError(f"{place} refuses a command: {text}; nothing was written")
+    return PromiseError(f"{label} refuses a command: {text}; nothing was written")
 
 
 def lost_while_watching(error: redis_errors.WatchError) -> bool:

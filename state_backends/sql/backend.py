@@ -64,11 +64,11 @@ class SqlBackend(StateBackend):
             *dialect.driver_errors,
         )
         where = redacted_url(self._engine.url.render_as_string(hide_password=True))
-        self._place = f"state {dialect.state.name!r} in {where}"
+        self._label = f"state {dialect.state.name!r} in {where}"
 
     def create(self) -> None:
         """Make the tables and the view, or check those that are there."""
-        self._write(lambda connection: create_tables(connection, self._dialect, self._place))
+        self._write(lambda connection: create_tables(connection, self._dialect, self._label))
 
     def claim(self, claim: Claim) -> Ledger:
         """Write a claim into the ledger, as ``StateBackend.claim`` says."""
@@ -113,8 +113,8 @@ class SqlBackend(StateBackend):
             try:
                 self._dialect.begin_reading(connection)
             except self._failures as error:
-                raise translated(error, self._place) from error
-            yield SqlSnapshot(connection, self._dialect, self._place)
+                raise translated(error, self._label) from error
+            yield SqlSnapshot(connection, self._dialect, self._label)
 
     def stored(self) -> tuple[StateTable, ...]:
         """Return the states that the database holds."""
@@ -124,7 +124,7 @@ class SqlBackend(StateBackend):
             try:
                 return stored_states(connection, self._dialect)
             except self._failures as error:
-                raise translated(error, self._place) from error
+                raise translated(error, self._label) from error
 
     def close(self) -> None:
         """Close the connections."""
@@ -149,7 +149,7 @@ class SqlBackend(StateBackend):
         state = self._dialect.state
         if combines_in_store(state):
             return writes
-        read = SqlSnapshot(connection, self._dialect, self._place).rows
+        read = SqlSnapshot(connection, self._dialect, self._label).rows
         return final_values(state, txid, writes, read)
 
     def _locked_ledger(self, connection: sa.Connection) -> Ledger | None:
@@ -158,7 +158,7 @@ class SqlBackend(StateBackend):
         row = connection.execute(wanted.with_for_update()).first()
         if row is None:
             raise SchemaDrift(
-                f"{self._place} has no row in the ledger; nothing was written; "
+                f"{self._label} has no row in the ledger; nothing was written; "
                 "was it removed by hand, or create() not called?"
             )
         return ledger_of(row)
@@ -192,7 +192,7 @@ class SqlBackend(StateBackend):
                     sent = True
                     transaction.commit()
             except self._failures as error:
-                raise translated(error, self._place, during_commit=sent) from error
+                raise translated(error, self._label, during_commit=sent) from error
         return result
 
     @contextmanager
@@ -200,7 +200,7 @@ class SqlBackend(StateBackend):
         try:
             connection = self._engine.connect()
         except self._failures as error:
-            raise translated(error, self._place) from error
+            raise translated(error, self._label) from error
         try:
             yield connection
         finally:
@@ -224,10 +224,10 @@ _ROWS_AT_A_TIME = 10_000
 class SqlSnapshot(Snapshot):
     """Rows and ledger of the same instant; lives as long as its transaction."""
 
-    def __init__(self, connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
+    def __init__(self, connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
         self._connection = connection
         self._dialect = dialect
-        self._place = place
+        self._label = label
         ledger = dialect.ledger
         rows = self._run(ledger_row(ledger, dialect.state.name))
         self._ledger = ledger_of(rows.first())
@@ -292,7 +292,7 @@ class SqlSnapshot(Snapshot):
         try:
             yield from rows
         except sa.exc.SQLAlchemyError as error:
-            raise translated(error, self._place) from error
+            raise translated(error, self._label) from error
 
     def _run(
         self, statement: sa.Executable, options: dict[str, Any] | None = None
@@ -300,7 +300,7 @@ class SqlSnapshot(Snapshot):
         try:
             return self._connection.execute(statement, execution_options=options or {})
         except sa.exc.SQLAlchemyError as error:
-            raise translated(error, self._place) from error
+            raise translated(error, self._label) from error
 
 
 def _after(keys: Sequence[sa.Column[Any]], last: tuple[Any, ...]) -> sa.ColumnElement[bool]:

@@ -37,34 +37,34 @@ from txtopo.plugins.stores import (
 )
 
 
-def create_tables(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
+def create_tables(connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
     """Make what is missing.
 
     Raises:
         SchemaDrift: What is there does not fit the state.
     """
     with dialect.creating(connection):
-        check_ledger_name(connection, dialect, place)
+        check_ledger_name(connection, dialect, label)
         dialect.ledger.create(connection, checkfirst=True)
         _add_ledger_columns(connection, dialect)
         ledger, state = dialect.ledger, dialect.state
         row = connection.execute(sa.select(ledger).where(ledger.c.state == state.name)).first()
         if row is not None:
-            _check_declaration(row, state, place)
+            _check_declaration(row, state, label)
         held = ledger_of(row)
         txid, known = 0 if held is None else held.txid, row is not None
-        check_other_states(connection, dialect, place, known=known)
+        check_other_states(connection, dialect, label, known=known)
         there, missing = True, []
         if state.origin == "made":
-            there = _made(connection, dialect, place, known=known, txid=txid)
+            there = _made(connection, dialect, label, known=known, txid=txid)
         else:
-            missing = check_existing(connection, dialect, place, known=known, txid=txid)
-        check_objects(connection, dialect, place, known=known)
+            missing = check_existing(connection, dialect, label, known=known, txid=txid)
+        check_objects(connection, dialect, label, known=known)
         _register(connection, dialect, known=known)
         add_columns(connection, dialect, missing)
         if not there:
             dialect.columns.table.create(connection)
-        _complete(connection, dialect, place, txid)
+        _complete(connection, dialect, label, txid)
 
 
 def _add_ledger_columns(connection: sa.Connection, dialect: SqlDialect) -> None:
@@ -88,33 +88,33 @@ def stored_states(connection: sa.Connection, dialect: SqlDialect) -> tuple[State
 
 
 def _made(
-    connection: sa.Connection, dialect: SqlDialect, place: str, *, known: bool, txid: int
+    connection: sa.Connection, dialect: SqlDialect, label: str, *, known: bool, txid: int
 ) -> bool:
     """Return whether the table is there, as this module makes it."""
     there = sa.inspect(connection).has_table(dialect.state.name)
     if there and not known:
         raise SchemaDrift(
-            f"{place}: a table of this name is there, but {LEDGER} does not know it; expected both "
+            f"{label}: a table of this name is there, but {LEDGER} does not know it; expected both "
             "or none; give the state another table, or say create=False if it is your own"
         )
     if not there and txid:
         raise SchemaDrift(
-            f"{place}: its table is gone, but its ledger holds txid {txid}; "
+            f"{label}: its table is gone, but its ledger holds txid {txid}; "
             "expected both or none; restore the table, or delete its row in the ledger"
         )
     if there:
-        _check_flaw(connection, dialect, place)
-        _check_columns(connection, dialect, place)
+        _check_flaw(connection, dialect, label)
+        _check_columns(connection, dialect, label)
     return there
 
 
-def _complete(connection: sa.Connection, dialect: SqlDialect, place: str, txid: int) -> None:
+def _complete(connection: sa.Connection, dialect: SqlDialect, label: str, txid: int) -> None:
     """Make what stands beside the table."""
     listing = dialect.listing()
     if txid:
         if listing is not None and not sa.inspect(connection).has_table(listing.name):
             raise SchemaDrift(
-                f"{place}: its list of keys, {listing.name!r}, is gone, but its ledger holds txid "
+                f"{label}: its list of keys, {listing.name!r}, is gone, but its ledger holds txid "
                 f"{txid}, which could not be undone; expected both or none; restore it"
             )
         return
@@ -139,27 +139,27 @@ def _register(connection: sa.Connection, dialect: SqlDialect, *, known: bool) ->
         connection.execute(sa.insert(dialect.ledger).values(row))
 
 
-def _check_declaration(row: sa.Row[Any], state: StateTable, place: str) -> None:
+def _check_declaration(row: sa.Row[Any], state: StateTable, label: str) -> None:
     found, wanted = row._mapping["declaration"], declaration(state)
     if found != wanted:
         raise SchemaDrift(
-            f"{place} was made with another declaration; got {wanted}; the store has {found}; "
+            f"{label} was made with another declaration; got {wanted}; the store has {found}; "
             "nothing was written; declare it as before, or give the state another table",
             stored=found,
             declared=wanted,
         )
 
 
-def _check_flaw(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
+def _check_flaw(connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
     flaw = dialect.flaw(connection)
     if flaw is not None:
         raise SchemaDrift(
-            f"{place} cannot be kept in what has its name: {flaw}; expected the table that was "
+            f"{label} cannot be kept in what has its name: {flaw}; expected the table that was "
             "made for it; nothing was written; was it changed by hand? give the state another table"
         )
 
 
-def _check_columns(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
+def _check_columns(connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
     table = dialect.columns.table
     inspector, type_name = sa.inspect(connection), dialect.type_name
     wanted = {column.name: type_name(column.type, connection) for column in table.columns}
@@ -167,7 +167,7 @@ def _check_columns(connection: sa.Connection, dialect: SqlDialect, place: str) -
     key = set(inspector.get_pk_constraint(table.name)["constrained_columns"])
     if found != wanted or key != {column.name for column in table.primary_key}:
         raise SchemaDrift(
-            f"{place} has other columns than the state declares; expected {wanted} with the key "
+            f"{label} has other columns than the state declares; expected {wanted} with the key "
             f"{[column.name for column in table.primary_key]}; the table has {found} with the "
             f"key {sorted(key)}; nothing was written; was it changed by hand?"
         )
@@ -186,14 +186,14 @@ def add_columns(
 
 
 def check_existing(
-    connection: sa.Connection, dialect: SqlDialect, place: str, *, known: bool, txid: int
+    connection: sa.Connection, dialect: SqlDialect, label: str, *, known: bool, txid: int
 ) -> list[sa.Column[Any]]:
     """Check a user's table.
 
     Args:
         connection: In the transaction that makes the state.
         dialect: Of the state.
-        place: Which state where, for messages.
+        label: The state and its store, for messages.
         known: Whether the ledger knows it.
         txid: What the ledger holds.
 
@@ -205,10 +205,10 @@ def check_existing(
     """
     inspector, name = sa.inspect(connection), dialect.state.name
     if not inspector.has_table(name):
-        raise _refused(place, "there is no such table; expected your own; with create=True one is")
+        raise _refused(label, "there is no such table; expected your own; with create=True one is")
     flaw = dialect.flaw(connection)
     if flaw is not None:
-        raise _refused(place, flaw)
+        raise _refused(label, flaw)
     found = {column["name"]: column for column in inspector.get_columns(name)}
     missing = [column for column in dialect.columns.bookkeeping if column.name not in found]
     flaw = (
@@ -217,10 +217,10 @@ def check_existing(
         or (None if known else _taken(connection, dialect, missing))
     )
     if flaw is not None:
-        raise _refused(place, flaw)
+        raise _refused(label, flaw)
     if missing and (dialect.state.origin == "found" or txid):
         raise SchemaDrift(
-            f"{place} lacks columns for bookkeeping: {', '.join(c.name for c in missing)}; nothing "
+            f"{label} lacks columns for bookkeeping: {', '.join(c.name for c in missing)}; nothing "
             "was written; say add_columns=True, or add them before the first batch: "
             + "; ".join(added_columns(connection, dialect.columns.table, missing)),
             missing=[column.name for column in missing],
@@ -228,8 +228,8 @@ def check_existing(
     return missing
 
 
-def _refused(place: str, flaw: str) -> SchemaDrift:
-    return SchemaDrift(f"{place} cannot be kept in this table: {flaw}; nothing was written")
+def _refused(label: str, flaw: str) -> SchemaDrift:
+    return SchemaDrift(f"{label} cannot be kept in this table: {flaw}; nothing was written")
 
 
 def added_columns(

@@ -48,12 +48,12 @@ class Duplicate(StoreContended):
     """A row with this key was there: made by somebody else just now, or it should not be there."""
 
 
-def translated(error: Exception, place: str, *, during_commit: bool = False) -> TxtopoError:
+def translated(error: Exception, label: str, *, during_commit: bool = False) -> TxtopoError:
     """Return the error of txtopo that *error* amounts to.
 
     Args:
         error: What SQLAlchemy or the driver raised.
-        place: Which state where, for the message.
+        label: The state and its store, for the message.
         during_commit: Whether COMMIT had been sent.
     """
     cause = error.orig if isinstance(error, sa_exc.DBAPIError) else error
@@ -65,36 +65,36 @@ def translated(error: Exception, place: str, *, during_commit: bool = False) -> 
     match meaning_of(cause, text):
         case ErrorMeaning.VALUE:
             return ValueRefusedError(
-                f"{place} cannot store a value exactly: {text}; nothing of its batch was written"
+                f"{label} cannot store a value exactly: {text}; nothing of its batch was written"
                 + _LIMITS_REMEDY * state_of(cause).startswith(_LIMITS_STATE)
             )
         case ErrorMeaning.DAMAGED:
-            return damaged(place, text)
+            return damaged(label, text)
         case ErrorMeaning.CONTENDED:
-            return StoreContended(f"{place} is locked by another transaction: {text}; try again")
+            return StoreContended(f"{label} is locked by another transaction: {text}; try again")
         case ErrorMeaning.DUPLICATE:
-            return Duplicate(f"{place} has a row of this key already: {text}; try again")
+            return Duplicate(f"{label} has a row of this key already: {text}; try again")
         case ErrorMeaning.DRIFT:
             return SchemaDrift(
-                f"{place} has other columns than the state declares: {text}; nothing was written; "
+                f"{label} has other columns than the state declares: {text}; nothing was written; "
                 "was the table changed by hand?"
             )
         case ErrorMeaning.REFUSED:
             return AuthError(
-                f"{place} refuses the user of its URL: {text}; nothing was written; check user, "
+                f"{label} refuses the user of its URL: {text}; nothing was written; check user, "
                 "password, database and rights"
             )
         case ErrorMeaning.READ_ONLY:
             # A primary that lost its place is one again later, or its URL leads to the new one.
             return StoreUnavailable(
-                f"{place} is read-only: {text}; nothing was written; expected a primary; is this a "
+                f"{label} is read-only: {text}; nothing was written; expected a primary; is this a "
                 "replica, or default_transaction_read_only on? look at the host and options of the "
                 "URL"
             )
         case ErrorMeaning.LASTS:
-            return _lasting(text, place, during_commit=during_commit)
+            return _lasting(text, label, during_commit=during_commit)
         case _:
-            return _passing(text, place, during_commit=during_commit)
+            return _passing(text, label, during_commit=during_commit)
 
 
 def stuck(last: StoreContended, tries: int) -> TxtopoError:
@@ -108,25 +108,25 @@ def stuck(last: StoreContended, tries: int) -> TxtopoError:
     return StoreUnavailable(f"{last}; gave up after {tries} tries")
 
 
-def _lasting(text: str, place: str, *, during_commit: bool) -> TxtopoError:
+def _lasting(text: str, label: str, *, during_commit: bool) -> TxtopoError:
     written = "the ledger tells at the next start" if during_commit else "nothing was written"
     return PromiseError(
-        f"{place} refuses a statement: {text}; {written}; it would be refused each time"
+        f"{label} refuses a statement: {text}; {written}; it would be refused each time"
     )
 
 
-def _passing(text: str, place: str, *, during_commit: bool) -> TxtopoError:
+def _passing(text: str, label: str, *, during_commit: bool) -> TxtopoError:
     if during_commit:
         return UnknownOutcomeError(
-            f"the connection was lost while {place} was written: {text}; the ledger tells the rest"
+            f"the connection was lost while {label} was written: {text}; the ledger tells the rest"
         )
-    return StoreUnavailable(f"cannot use {place}: {text}; nothing was written")
+    return StoreUnavailable(f"cannot use {label}: {text}; nothing was written")
 
 
-def damaged(place: str, what: str) -> StoreDamagedError:
+def damaged(label: str, what: str) -> StoreDamagedError:
     """Return the error that says what is wrong with the contents of a database."""
     return StoreDamagedError(
-        f"{place} is damaged: {what}; nothing was written; expected what was written there once; "
+        f"{label} is damaged: {what}; nothing was written; expected what was written there once; "
         "did its disk fail? bring back a copy that is whole"
     )
 

@@ -120,7 +120,7 @@ class LogFolder(ABC):
     def __init__(self, state: StateTable, columns: StateColumns) -> None:
         self._state = state
         self._columns = columns
-        self._lane = BackgroundTask(f"the log of state {state.name!r}")
+        self._background = BackgroundTask(f"the log of state {state.name!r}")
         # What commits wrote since the last fold; the lane alone has the rest.
         self._written: deque[tuple[int, int]] = deque()
         self._rows: dict[int, int] | None = None
@@ -143,11 +143,11 @@ class LogFolder(ABC):
     def after_commit(self, engine: sa.Engine, txid: int) -> None:
         """Fold beside the next commits, once there is enough to fold."""
         if txid % SEGMENTS_OF_A_TIER == 0:
-            self._lane.submit(lambda: self._fold(engine, txid))
+            self._background.submit(lambda: self._fold(engine, txid))
 
     def close(self) -> None:
         """Wait for a fold that is under way."""
-        self._lane.close()
+        self._background.close()
 
     def folded(self, connection: sa.Connection, first: int, last: int) -> int:
         """Fold a span, and return how many rows are left of it."""

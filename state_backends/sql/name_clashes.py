@@ -21,7 +21,7 @@ from txtopo.plugins.stores import parsed_declaration
 _NO_TABLES = ("index", "sequence", "system table", "type")
 
 
-def check_ledger_name(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
+def check_ledger_name(connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
     """Check that nothing else has the name of the ledger.
 
     Raises:
@@ -30,21 +30,21 @@ def check_ledger_name(connection: sa.Connection, dialect: SqlDialect, place: str
     for taken in dialect.taken(connection, [LEDGER]):
         if taken.kind != "table":
             raise SchemaDrift(
-                f"{place} has no ledger: {LEDGER!r}, the table that all states share, is there as "
+                f"{label} has no ledger: {LEDGER!r}, the table that all states share, is there as "
                 f"{taken}; nothing was written; rename that one",
                 taken=taken.name,
             )
 
 
 def check_other_states(
-    connection: sa.Connection, dialect: SqlDialect, place: str, *, known: bool
+    connection: sa.Connection, dialect: SqlDialect, label: str, *, known: bool
 ) -> None:
     """Check that no other state of the ledger has a name of this one.
 
     Args:
         connection: In the transaction that makes the state.
         dialect: Of the state.
-        place: Which state where, for messages.
+        label: The state and its store, for messages.
         known: Whether the ledger knows the state.
 
     Raises:
@@ -63,7 +63,7 @@ def check_other_states(
             if known and VIEW in (our_use, use):
                 continue
             raise SchemaDrift(
-                f"{place} clashes with state {other!r} of the same database: {ours!r} is {our_use} "
+                f"{label} clashes with state {other!r} of the same database: {ours!r} is {our_use} "
                 f"of the one, and {name!r} is {use} of the other; expected names that the database "
                 "tells apart; nothing was written; give the state another table",
                 state=own,
@@ -72,14 +72,14 @@ def check_other_states(
 
 
 def check_objects(
-    connection: sa.Connection, dialect: SqlDialect, place: str, *, known: bool
+    connection: sa.Connection, dialect: SqlDialect, label: str, *, known: bool
 ) -> None:
     """Check that what has the names of a state is of that state.
 
     Args:
         connection: In the transaction that makes the state.
         dialect: Of the state.
-        place: Which state where, for messages.
+        label: The state and its store, for messages.
         known: Whether the ledger knows the state; what is not known has made nothing yet.
 
     Raises:
@@ -93,13 +93,13 @@ def check_objects(
             # What is wrong with a table or a view is said by those who look at its columns.
             if taken.kind in _NO_TABLES:
                 raise SchemaDrift(
-                    f"{place} has no table: {name!r} is there already as {taken}; nothing was "
+                    f"{label} has no table: {name!r} is there already as {taken}; nothing was "
                     "written; rename that one, or give the state another table",
                     taken=taken.name,
                 )
         elif not known or not (use == VIEW or _is_own(connection, dialect, name, taken)):
             raise SchemaDrift(
-                f"{place}: {name!r}, which is to be made beside it, is there already as {taken}; "
+                f"{label}: {name!r}, which is to be made beside it, is there already as {taken}; "
                 f"expected {use} of the state, or nothing; nothing was written; rename that one, "
                 "or give the state another table",
                 taken=taken.name,

@@ -89,7 +89,7 @@ class LogSuite(Patient):
         for txid in range(1, txids + 1):
             if txid == txids:
                 # While one fold is under way none begins; the last one finds all there is.
-                fold_under_way(folder_of(store)._lane)
+                fold_under_way(folder_of(store)._background)
             store.merge(txid, [("a", 1), (f"k{txid}", 1)])
         store.close()
 
@@ -231,7 +231,7 @@ class LogSuite(Patient):
         for txid in range(1, SEGMENTS_OF_A_TIER * 3 + 1):
             store.merge(txid, [("a", 1), (f"k{txid}", 1)])
             if txid % SEGMENTS_OF_A_TIER == 0:
-                fold_under_way(folder._lane)
+                fold_under_way(folder._background)
 
         assert len(counts) == 1
         assert len(counts[0]) == SEGMENTS_OF_A_TIER

@@ -29,7 +29,7 @@ def test_a_log_is_folded_while_commits_go_on(log: State) -> None:
     for txid in range(1, txids + 1):
         if txid == txids:
             # While one fold is under way none begins; the last one finds all there is.
-            fold_under_way(store.backend._upkeep._lane)
+            fold_under_way(store.backend._upkeep._background)
         store.merge(txid, [("a", 1), (f"k{txid}", 1)])
     store.close()
 
