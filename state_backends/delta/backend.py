@@ -78,13 +78,13 @@ class DeltaBackend(StateBackend):
         self._upkeep = Upkeep(
             self._open, self._reader, self._layout, location.history_txids, self._renewed
         )
-        # Tables that nobody uses now; each call takes one of its own, since calls may overlap.
+        # Open tables that are not in use. Each call takes one of its own, since calls may overlap.
         self._idle: list[DeltaTable] = []
         self._known: tuple[int, Ledger | None] = (-1, None)
         self._log = DurableLog(self._uri, self._label, local=location.local)
 
     def create(self) -> None:
-        """Make the table, or check the one that is there."""
+        """Make the table, or check the existing one."""
         self._log.check()
         with self._named_errors():
             create_table(self._location, self._layout, self._label)
@@ -92,7 +92,7 @@ class DeltaBackend(StateBackend):
     def claim(self, claim: Claim) -> Ledger:
         """Write a claim into the ledger, as ``StateBackend.claim`` says."""
         self.claimant = claim
-        # A zombie may write all the time, and whoever comes first wins: so what takes long is done
+        # A zombie may write all the time, and the first writer wins. So the slow parts are done
         # before, and a claim tries more often than a commit, always with the same table.
         with self._table(newest=True) as table:
             held = self._ledger(table)
@@ -120,7 +120,7 @@ class DeltaBackend(StateBackend):
 
     @contextmanager
     def snapshot_of(self, txid: int) -> Iterator[Snapshot]:
-        """Open the last version of the table that holds *txid*."""
+        """Open the last version of the table whose ledger holds *txid*."""
         with self._table(newest=True) as newest:
             table = self._at(newest, txid)
             ledger = self._read_ledger(table)
@@ -133,12 +133,12 @@ class DeltaBackend(StateBackend):
             return stored_states(self._location, self._state.name)
 
     def close(self) -> None:
-        """Forget the tables, and wait for a fold that is under way."""
+        """Drop the open tables, and wait for a fold that is running."""
         self._upkeep.close()
         self._idle.clear()
 
     def _tried(self, once: Callable[[int], Ledger], tries_max: int = _TRIES_MAX) -> Ledger:
-        """Do it once, and again while others write in between."""
+        """Call *once*, and again if another writer came in between."""
         for number in range(tries_max):
             with suppress(StoreContended):
                 return once(number)
@@ -156,7 +156,7 @@ class DeltaBackend(StateBackend):
                 table.alter.set_table_properties(properties_of(ledger), raise_if_not_exists=False)
             commit_nothing(table, self._layout, transaction(ledger, self._state.name, held))
             if held is not None and not _described(table, ledger):
-                # The new owner's transaction is there before its name says where to look.
+                # The new owner's transaction is written before the properties name the new owner.
                 self._written(table, held)
                 table.alter.set_table_properties(properties_of(ledger), raise_if_not_exists=False)
             self._written(table, ledger)
@@ -213,7 +213,7 @@ class DeltaBackend(StateBackend):
             return self._found(table, attempt)
 
     def _found(self, table: DeltaTable, attempt: TransactionAttempt) -> Ledger:
-        """Read back what Spark wrote: that it skipped a merge looks like a success."""
+        """Read the ledger after a merge by Spark: a skipped merge looks like a success."""
         with self._named_errors(writing=True):
             table.update_incremental()
             ledger = self._ledger(table, writing=True)
@@ -227,7 +227,7 @@ class DeltaBackend(StateBackend):
     def _combined(
         self, table: DeltaTable, held: Ledger, txid: int, writes: Writes, found: Standing
     ) -> Writes:
-        """Return final values in place of partials that no expression of Delta combines."""
+        """Return final values instead of partials that Delta cannot combine."""
         kept = found is Standing.REDO and self._state.kind == "transactional"
         if kept or combines_in_store(self._state):
             return writes
@@ -254,7 +254,7 @@ class DeltaBackend(StateBackend):
 
     @contextmanager
     def _table(self, *, newest: bool) -> Iterator[DeltaTable]:
-        """Give the table to this call alone, at its newest version or at one read before."""
+        """Give this call a table of its own, at the newest version or at one read before."""
         with self._named_errors():
             self._log.sync()
             if self._idle:
@@ -273,7 +273,7 @@ class DeltaBackend(StateBackend):
 
     @contextmanager
     def _named_errors(self, *, writing: bool = False) -> Iterator[None]:
-        """Turn what delta-rs raises into errors of ours; damage of the log explains the rest."""
+        """Translate exceptions of delta-rs; if the log is damaged, raise that instead."""
         try:
             yield
         except FAILURES as error:
@@ -307,7 +307,7 @@ class DeltaBackend(StateBackend):
 
 
 def _described(table: DeltaTable, ledger: Ledger | None) -> bool:
-    """Whether the properties of the table say what the ledger says."""
+    """Return whether the properties of the table agree with the ledger."""
     if ledger is None:
         return False
     properties = table.metadata().configuration

@@ -54,12 +54,12 @@ from txtopo.errors import StoreDamagedError
 
 
 class DurableLog:
-    """The log of a table: what is written is durable and noted, what is read is what was noted.
+    """The log of a table: makes versions durable, notes their checksums, and compares them.
 
     Args:
-        table: Its folder or URL.
+        table: The folder or URL of the table.
         label: The state and its store, for messages.
-        local: Whether it is a folder; elsewhere nothing has to be done.
+        local: Whether it is a local folder. If not, all methods do nothing.
     """
 
     def __init__(self, table: str, label: str, *, local: bool) -> None:
@@ -70,36 +70,36 @@ class DurableLog:
         self._lock = threading.RLock()
 
     def check(self, version: int | None = None) -> None:
-        """Compare the log up to *version* with what is noted; all of it without one.
+        """Compare the log up to *version* with the notes; None compares all of it.
 
         Raises:
-            StoreDamagedError: It is not what was written.
+            StoreDamagedError: A file differs from its note.
         """
         if self._checksums is not None:
             with self._lock:
                 self._checksums.check(version)
 
     def begin(self, version: int) -> None:
-        """Note what has no note up to *version*, which is the newest; before a first commit."""
+        """Add missing notes up to *version*, the newest. Called before a first commit."""
         if self._checksums is not None:
             with self._lock:
                 self._checksums.begin(version)
 
     def written(self, version: int) -> None:
-        """Make a version of ours durable; when it fails, :meth:`sync` tries again."""
+        """Make a version that we wrote durable. If that fails, :meth:`sync` tries again."""
         with self._lock:
             self._durable = min(self._durable, version - 1)
             self._wanted = max(self._wanted, version)
             self.sync()
 
     def believed(self, version: int) -> None:
-        """Make durable what was read up to *version*, unless it was read by who never writes."""
+        """Make durable what was read up to *version*. Does nothing for one that never writes."""
         with self._lock:
             if 0 <= self._durable < version:
                 self.written(version)
 
     def sync(self) -> None:
-        """Make durable what is not yet; nobody may believe in it before."""
+        """Make durable what is not yet. Before that, nobody may rely on it."""
         with self._lock:
             if self._durable < self._wanted:
                 if self._checksums is not None:
@@ -111,8 +111,8 @@ class DurableLog:
 def sync_versions(table: str, first: int, last: int) -> None:
     """Sync the log of the versions *first* to *last*, the files that they add, and their folders.
 
-    It comes after the commit, so a power cut may leave a version that lacks its files; but then
-    the commit has not returned, and whoever reads the torn version gets an error.
+    It runs after the commit, so a power cut may leave a version without its files. But then the
+    commit has not returned, and a reader of the torn version gets an error.
     """
     folder = Path(table)
     log = folder / LOG
@@ -131,13 +131,13 @@ def sync_versions(table: str, first: int, last: int) -> None:
 
 
 def sync_made(folders: Iterable[Path]) -> None:
-    """Make folders durable that were just made: each by the one that it is in."""
+    """Make new folders durable, each by a sync of the folder that contains it."""
     for folder in folders:
         _sync(folder.parent)
 
 
 def _version(name: str) -> int:
-    """Return the version that a file of the log is of; -1 if it is of none."""
+    """Return the version of a file of the log; -1 if it has none."""
     number = name.partition(".")[0]
     return int(number) if number.isdecimal() else -1
 
@@ -162,10 +162,10 @@ _NOTE = re.compile(r"(\d{20}\.\S+@\d+) ([0-9a-f]{8})")
 
 
 class LogChecksums:
-    """The notes of one table.
+    """The checksums that are noted for the log of one table.
 
     Args:
-        table: Its folder.
+        table: The folder of the table.
         label: The state and its store, for messages.
     """
 
@@ -178,10 +178,10 @@ class LogChecksums:
         self._rewritten = -1
 
     def check(self, version: int | None = None) -> None:
-        """Compare what is noted up to *version* and was not compared yet; anew without one.
+        """Compare files with their notes up to *version*, once each; None compares all again.
 
         Raises:
-            StoreDamagedError: An entry is another one than was written.
+            StoreDamagedError: A file differs from its note.
         """
         if version is not None and version <= self._compared:
             return
@@ -193,7 +193,7 @@ class LogChecksums:
             self._compared = version
 
     def begin(self, version: int) -> None:
-        """Keep the notes of the last versions up to *version*, and add those that are missing."""
+        """Keep the notes of the last versions up to *version*, and add missing ones."""
         last = range(max(0, version - KEPT), version + 1)
         notes = dict(self._sums(last, self._notes()))
         beside = self._file.with_name(f"{CHECKSUMS}.{os.getpid()}")
@@ -205,9 +205,9 @@ class LogChecksums:
         self._noted = self._rewritten = version
 
     def note(self, version: int) -> None:
-        """Note what was written up to *version*, which is durable.
+        """Note the files up to *version*, which are durable.
 
-        A disk that has no room for it is no reason to fail a commit that is there.
+        If the disk has no room for notes, the commit does not fail, since it is done.
         """
         if self._noted < 0 or version - self._rewritten > _REWRITTEN_AFTER:
             self.begin(version)
@@ -235,7 +235,7 @@ class LogChecksums:
     def _sums(
         self, versions: Iterable[int], noted: Mapping[str, int] = MappingProxyType({})
     ) -> Iterator[tuple[str, int]]:
-        """Yield (name, checksum) of the files there are; those *noted* are not read."""
+        """Yield (name, checksum) of the files that are not *noted*."""
         for version in versions:
             for kind in ("json", "checkpoint.parquet"):
                 path = self._log / f"{version:020}.{kind}"

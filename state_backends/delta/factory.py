@@ -23,7 +23,7 @@ class DeltaFactory:
     """Opens states in Delta tables."""
 
     def anchor(self, url: str) -> tuple[str, object]:
-        """Make the path of a local folder absolute: tasks may run in another one."""
+        """Make the path of a local folder absolute, since tasks may run in another folder."""
         return absolute(url), None
 
     def __call__(self, url: str, table: StateTable) -> DeltaBackend:
@@ -38,7 +38,7 @@ class DeltaFactory:
         return DeltaBackend(location_of(url), table)
 
     def frames_refused(self, url: str, table: StateTable) -> str | None:
-        """Return why a state takes no frames: it does if its URL says ``?writer=spark``."""
+        """Return why a state takes no frames, or None if its URL has ``?writer=spark``."""
         location = location_of(url)
         if not location.frames:
             return (

@@ -26,7 +26,7 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 
-# What readers of JSON and Parquet say of files that were cut off or changed.
+# Messages of readers of JSON and Parquet about files that were cut off or changed.
 _DAMAGED = (
     "whilst parsing",
     "whilst reading",
@@ -39,8 +39,8 @@ _DAMAGED = (
     "data page",
 )
 FAILURES = (DeltaError, OSError, UnicodeError, OverflowError, ValueError)
-"""What delta-rs and pyarrow raise."""
-# Another commit came between the snapshot and this one: delta-rs has written nothing visible.
+"""The exceptions of delta-rs and pyarrow."""
+# Another commit came after the snapshot, so delta-rs has written nothing visible.
 _CONTENDED = (
     "oncurrent",
     "conflict",
@@ -49,7 +49,7 @@ _CONTENDED = (
     "already exists",
     "commit attempts",
 )
-# What follows a message of delta-rs where RUST_BACKTRACE is set.
+# Follows a message of delta-rs if RUST_BACKTRACE is set.
 _BACKTRACE = re.compile(r"\s*\n\s*0: ")
 _VALUES = ("Cast error", "overflow", "Invalid argument error", "too large to store", "Arithmetic")
 
@@ -57,18 +57,18 @@ _VALUES = ("Cast error", "overflow", "Invalid argument error", "too large to sto
 def translated(
     error: Exception, label: str, *, uri: str = "", writing: bool = False
 ) -> TxtopoError:
-    """Return the error of txtopo that *error* amounts to.
+    """Return the error of txtopo for an error of delta-rs.
 
     Args:
-        error: What delta-rs raised.
+        error: The exception of delta-rs.
         label: The state and its store, for the message.
-        uri: Where the table is.
-        writing: Whether a commit was under way, so that it may be there.
+        uri: The URI of the table.
+        writing: Whether a commit was running, so that it may have been done.
     """
     if isinstance(error, TxtopoError):
         return error
     text = _BACKTRACE.split(str(error).strip())[0].replace("\n", "; ")
-    # A path may hold any word, and a failure of the disk says nothing of a value.
+    # A path may contain any word, and a failure of the disk is not about a value.
     said = "" if isinstance(error, OSError) else text.replace(uri, "")
     if "ffset overflow" in said:
         return ValueRefusedError(
@@ -102,7 +102,7 @@ def translated(
 def _lasting(
     error: Exception, text: str, label: str, uri: str, *, writing: bool
 ) -> PromiseError | None:
-    """Return the error for what would fail each time: rights, a disk, a table that is another."""
+    """Return the error for a failure that would come each time, or None."""
     if isinstance(error, SchemaMismatchError):
         return SchemaDrift(
             f"{label} has other columns than the state declares: {text}; nothing was written; was "
@@ -110,8 +110,8 @@ def _lasting(
         )
     number = error.errno if isinstance(error, OSError) else None
     if writing and number is not None and meaning_of(number) is ErrorMeaning.LASTS:
-        # One of our own: a version that is written and could not be made durable. It is there, so
-        # the ledger is asked, and it is synced again.
+        # Our own sync failed after the version was written. So the ledger is read, and the
+        # version is synced again.
         return None
     if number is None:
         number = number_in(text)

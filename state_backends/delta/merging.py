@@ -25,7 +25,7 @@ class Merger:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        # Whether there may be tombstones of earlier txids; only then is the whole table looked at.
+        # Whether there may be tombstones of earlier txids. Only then the whole table is searched.
         self.tombstones = layout.opaque
 
     def write(
@@ -112,7 +112,7 @@ DELETED = "txtopo_deleted"
 """A column of the batch: whether the row deletes its key."""
 
 Combine = Callable[[int, str, str], str]
-"""(position of a value column, what was there, what comes) -> what it becomes."""
+"""(position of a value column, its stored expression, the new one) -> the combined expression."""
 
 _WHOLE = ("byte", "short", "int", "long")
 
@@ -127,13 +127,14 @@ def same_key(layout: Layout) -> str:
 def updated(
     layout: Layout, txid: int, *, merging: bool, combine: Combine | None = None
 ) -> Mapping[str, str]:
-    """Return what each column of a stored row becomes when *txid* writes its key.
+    """Return the expression of each column of a stored row whose key *txid* writes.
 
     Args:
         layout: The columns.
-        txid: The batch.
-        merging: Whether it brings partial aggregates; else final values.
-        combine: How those meet what is stored; by default in delta-rs' SQL.
+        txid: The txid of the batch.
+        merging: Whether the batch has partial aggregates; else final values.
+        combine: Returns the expression that combines stored and new values; by default in delta-rs'
+            SQL.
     """
     combine = combine or _combining(layout)
     values = {
@@ -155,25 +156,25 @@ def updated(
 
 
 def inserted(layout: Layout, txid: int) -> Mapping[str, str]:
-    """Return the columns of a row whose key was not there."""
+    """Return the expression of each column of a row with a new key."""
     columns = {name: given(name) for name in (*layout.keys, *layout.values)}
     flags = {"deleted": "false"} if layout.opaque else {}
     return {**_quoted(columns), "txid": str(txid), **flags}
 
 
 def restored(layout: Layout) -> Mapping[str, str]:
-    """Return the columns of a row as it was before the txid that tags it."""
+    """Return the expression of each column that restores a row to what it was before its txid."""
     values = {name: stored(f"prev_{name}") for name in layout.values}
     return {**_quoted(values), "txid": "t.prev_txid", "deleted": "false"}
 
 
 def stored(name: str) -> str:
-    """Return a column of the stored row."""
+    """Return the expression for a column of the stored row."""
     return f't."{name}"'
 
 
 def given(name: str) -> str:
-    """Return a column of the batch."""
+    """Return the expression for a column of the batch."""
     return f's."{name}"'
 
 
@@ -209,7 +210,7 @@ def _new_value(layout: Layout, position: int, txid: int, combine: Combine | None
 
 
 def combined(aggregate: Aggregate, kind: str, old: str, new: str) -> str:
-    """Return the value after a partial aggregate meets the stored one; NULL is no value."""
+    """Return the expression that combines a stored value with a partial one; NULL is no value."""
     if aggregate.operator != "add":
         sign = "<=" if aggregate.operator == "min" else ">="
         both = f"CASE WHEN {old} {sign} {new} THEN {old} ELSE {new} END"

@@ -63,9 +63,9 @@ class SparkMerger:
         """Commit the rows of *txid* and its transaction in one version, or nothing.
 
         Args:
-            txid: The batch.
-            writes: Its rows.
-            ledger: What the state holds afterwards.
+            txid: The txid of the batch.
+            writes: The rows of the batch.
+            ledger: The ledger after the merge.
             tombstones: Whether there may be tombstones of earlier txids.
         """
         session = self._session(writes.frame.sparkSession, ledger)
@@ -116,7 +116,7 @@ class SparkMerger:
     def _with_undo(
         self, session: SparkSession, rows: DataFrame, txid: int, *, tombstones: bool
     ) -> DataFrame:
-        """Return the rows, and one for each other key that the merge has to take back."""
+        """Return the rows, and one for each other key that the merge has to undo."""
         layout = self._layout
         if not layout.opaque:
             return rows
@@ -132,7 +132,7 @@ class SparkMerger:
 
 
 def _combining(layout: Layout, writes: FrameWrites) -> Callable[[int, str, str], str]:
-    """Return how a value meets the stored one, in Spark's SQL, whose sums raise."""
+    """Return the function that combines values in Spark's SQL, whose sums raise on overflow."""
     types = list(sql_types(layout.state.value).values())
     operators = writes.operators or ()
 
@@ -153,7 +153,7 @@ def _columns(expressions: Mapping[str, str]) -> dict[str, str | Column]:
 
 
 def _spark(expression: str) -> str:
-    """Return an expression of delta-rs in Spark's SQL: names are quoted otherwise."""
+    """Return an expression of delta-rs in Spark's SQL, which quotes names differently."""
     return expression.replace('"', "`")
 
 
@@ -173,19 +173,19 @@ _TYPES = {"long": "bigint", "short": "smallint", "byte": "tinyint", "json": "str
 
 
 def sql_types(fields: Fields) -> dict[str, str]:
-    """Return Spark's name of the type of each field, as ``DataFrame.dtypes`` has it."""
+    """Return Spark's type name of each field, as in ``DataFrame.dtypes``."""
     return {field.name: _TYPES.get(field.type, field.type) for field in fields}
 
 
 def checked_rows(layout: Layout, writes: FrameWrites) -> DataFrame:
     """Return the rows of a frame: key columns, value columns, the flags of a merge.
 
-    What only its rows show, a key that is NULL or stands twice or a sum that does not fit, makes
-    Spark raise when it computes them.
+    A key that is NULL or occurs twice, or a sum that does not fit, makes Spark raise when it
+    computes the rows.
 
     Raises:
         ValueRefusedError: A column has another type; nothing was written.
-        ConfigError: The session lets sums wrap.
+        ConfigError: In this session sums wrap without an error.
     """
     state, frame = layout.state, writes.frame
     if str(frame.sparkSession.conf.get(_ANSI)).lower() != "true":
@@ -282,10 +282,10 @@ _RAISED = re.compile(r"^(\w[\w.]*(?:Error|Exception): [^\n]*)$", re.M)
 
 
 def translated_of_spark(error: Exception, label: str) -> TxtopoError:
-    """Return the error of txtopo that *error* amounts to; the merge may have been written.
+    """Return the error of txtopo for an error of Spark; the merge may have been written.
 
     Args:
-        error: What Spark raised.
+        error: The exception of Spark.
         label: The state and its store, for the message.
     """
     if isinstance(error, TxtopoError):
@@ -319,7 +319,7 @@ def translated_of_spark(error: Exception, label: str) -> TxtopoError:
 
 
 def _lasting(text: str, label: str) -> PromiseError | None:
-    """Return the error for what would fail each time; other failures may be those of machines."""
+    """Return the error for a failure that would come each time, or None."""
     statement = _STATEMENT.search(text)
     if statement is not None:
         name, said, state = statement.groups()
@@ -347,7 +347,7 @@ def _lasting(text: str, label: str) -> PromiseError | None:
 
 
 def _first_lines(text: str) -> str:
-    """Return what failed: the first line of a Java error seen by Python only names the call."""
+    """Return the lines that name the failure: the first line of a Java error names the call."""
     lines = text.strip().split("\n")
     of_call = lines[0].startswith("An error occurred while calling")
     return " ".join(lines[: 2 if of_call else 1])[:300]

@@ -72,7 +72,7 @@ def create_table(location: Location, layout: Layout, name: str) -> None:
         name: The state and its store, for messages.
 
     Raises:
-        SchemaDrift: What is there does not fit the state.
+        SchemaDrift: The existing table does not fit the state.
     """
     uri, options = location.table(layout.state.name), location.options or None
     if location.local:
@@ -103,7 +103,7 @@ def create_table(location: Location, layout: Layout, name: str) -> None:
 
 
 def _check_folder(uri: str, name: str) -> None:
-    """Refuse a place where something else is, which a table would be mixed with."""
+    """Refuse a path at which other files are, which would be mixed with the table."""
     folder = Path(uri)
     _check_folded(folder, name)
     strangers = [folder.name] if folder.exists() and not folder.is_dir() else []
@@ -119,7 +119,7 @@ def _check_folder(uri: str, name: str) -> None:
 
 
 def _check_folded(folder: Path, name: str) -> None:
-    """Refuse a folder that is another state's, by a link or since upper and lower case are one."""
+    """Refuse a folder of another state: by a link, or because the disk ignores case."""
     alike = [path for path in folder.parent.glob("*") if path.name.lower() == folder.name.lower()]
     if folder in alike and not folder.is_symlink():
         return
@@ -134,7 +134,7 @@ def _check_folded(folder: Path, name: str) -> None:
 
 
 def _check_around(location: Location, name: str) -> None:
-    """Refuse a place within another table, whose VACUUM would remove what is in it."""
+    """Refuse a path within another table, whose VACUUM would remove its files."""
     if location.local:
         root = Path(location.root)
         folders = [str(path) for path in (root, *root.parents) if any((path / LOG).glob("*.json"))]
@@ -151,9 +151,9 @@ def _check_around(location: Location, name: str) -> None:
 
 
 def stored_states(location: Location, own: str) -> tuple[StateTable, ...] | None:
-    """Return the states in a folder; None where folders cannot be listed.
+    """Return the states in a folder; None if the store cannot list folders.
 
-    A table that cannot be read is a name alone, unless it is *own*.
+    A table that cannot be read is returned by name only, unless it is *own*.
     """
     if not location.local:
         return None
@@ -270,7 +270,7 @@ def ledger_of(table: DeltaTable, state: str) -> Ledger | None:
 
 
 def properties_of(ledger: Ledger) -> dict[str, str]:
-    """Return what a table's properties say of its ledger."""
+    """Return the ledger as properties of its table."""
     return {
         OWNER: ledger.topology,
         COMPONENT: ledger.component,
@@ -281,13 +281,13 @@ def properties_of(ledger: Ledger) -> dict[str, str]:
 
 
 def transaction(ledger: Ledger, state: str, before: Ledger | None = None) -> CommitProperties:
-    """Return what makes a commit set the ledger, or be refused.
+    """Return the properties of a commit that sets the ledger, or is refused.
 
     Args:
         ledger: The ledger.
         state: Name of the state.
-        before: The ledger that a claim was made on. Its owner's transaction is set too: a write of
-            that one which comes in between is refused, as is the claim where it came first.
+        before: The ledger before a claim. The transaction of its owner is set too: if that owner
+            writes in between, either its write or the claim is refused.
     """
     owners = {ledger.topology} | ({before.topology} if before is not None else set())
     return CommitProperties(
@@ -299,7 +299,7 @@ def transaction(ledger: Ledger, state: str, before: Ledger | None = None) -> Com
 
 
 def noted(ledger: Ledger) -> dict[str, str]:
-    """Return what stands of a ledger in the metadata of a commit."""
+    """Return the part of a ledger that is in the metadata of a commit."""
     return {
         LEDGER: str(packed(ledger)),
         "txtopo.epoch": str(ledger.epoch),
@@ -316,7 +316,7 @@ def noted(ledger: Ledger) -> dict[str, str]:
 
 
 def notes_of(commit: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the metadata of a commit: of delta-rs' beside the rest, of Spark's as a text."""
+    """Return the metadata of a commit: delta-rs has it beside the rest, Spark as a text."""
     text = commit.get("userMetadata")
     if LEDGER in commit or not isinstance(text, str):
         return commit
@@ -328,7 +328,7 @@ def notes_of(commit: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _named(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return owner and ensemble, as properties or the notes of a commit have them."""
+    """Return owner and ensemble, as properties and metadata of commits have them."""
     schema = int(found.get(SCHEMA, 1))
     if schema > LEDGER_SCHEMA:
         raise SchemaVersionError(
@@ -341,7 +341,7 @@ def _named(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _notes(table: DeltaTable, version: int) -> Mapping[str, Any] | None:
-    """Return what the commit that wrote the ledger says of it; None if the log is gone."""
+    """Return the metadata of the commit that wrote the ledger; None if the log is gone."""
     for limit in (1, _LOOKED_BACK_MAX):
         for commit in map(notes_of, table.history(limit)):
             if commit.get(LEDGER) == str(version):
@@ -354,7 +354,7 @@ EPOCH_BITS, TXID_BITS, NUMBER_BITS = 18, 33, 12
 
 
 def application(topology: str, state: str) -> str:
-    """Return the id under which the transactions of a state are kept."""
+    """Return the application id of the transactions of a state."""
     return f"{topology}/{state}"
 
 
@@ -362,7 +362,7 @@ def packed(ledger: Ledger) -> int:
     """Return a ledger as one number: after a claim (epoch, txid, 0), else (epoch, txid, number).
 
     Raises:
-        ValueRefusedError: One of them does not fit; the message says which, and what to do.
+        ValueRefusedError: A number does not fit; the message says which one, and what to do.
     """
     attempts_max = (1 << NUMBER_BITS) - 2
     for name, value, most, remedy in (

@@ -34,14 +34,14 @@ _LOG_S_MIN = 20
 
 
 class Upkeep:
-    """Looks after the table of a state while it grows.
+    """Folds and tidies the table of a state, beside the commits.
 
     Args:
         open_table: Opens the table at its newest version.
-        reader: Reads it.
-        layout: Its columns.
-        history_txids: Files that the versions of so many txids need are kept.
-        renewed: Takes a table that was just opened, for the commits to come.
+        reader: The reader of the table.
+        layout: The layout of the table.
+        history_txids: Number of txids whose versions stay readable.
+        renewed: Called with a newly opened table, for the next commits.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Upkeep:
         self._background = BackgroundTask(f"the table of state {layout.state.name!r}")
 
     def after(self, txid: int) -> None:
-        """Look after a commit of *txid* whether there is something to do."""
+        """Called after a commit of *txid*; starts the work that is due."""
         self._commits += 1
         folds = self._layout.state.mode == "log" and self._commits % SEGMENTS_OF_A_TIER == 0
         if not folds and self._commits % RENEW_COMMITS:
@@ -70,7 +70,7 @@ class Upkeep:
         self._background.submit(lambda: self._work(txid, folds=folds, vacuums=vacuums))
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for work that is running."""
         self._background.close()
 
     def _work(self, txid: int, *, folds: bool, vacuums: bool) -> None:
@@ -95,9 +95,9 @@ class Upkeep:
 
 
 def fit_log(table: DeltaTable, age_s: int) -> None:
-    """Let delta-rs remove entries of the log that are older than twice *age_s*, at the next time.
+    """Let delta-rs remove entries of the log older than twice *age_s*, at its next checkpoint.
 
-    Each change is a commit that others have to make way for, so a small one is not worth it.
+    Each change of that setting is a commit, which other writers meet, so small ones are left out.
     """
     wanted = max(2 * age_s, _LOG_S_MIN)
     text = table.metadata().configuration.get(RETENTION, "")
@@ -108,9 +108,9 @@ def fit_log(table: DeltaTable, age_s: int) -> None:
 
 
 def remove_old_files(table: DeltaTable, age_s: int) -> None:
-    """Remove the files that no version younger than *age_s* needs, but none younger than an hour.
+    """Remove files that no version younger than *age_s* needs, but none younger than an hour.
 
-    A file of a commit that is under way is younger than that, and so it stays.
+    So the files of a commit that is running stay.
     """
     hours = -(-age_s // 3600)
     table.vacuum(max(hours, 1), dry_run=False, enforce_retention_duration=False)

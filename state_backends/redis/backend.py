@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from redis import Redis
     from redis.client import Pipeline
 
-# One coordinator writes, so another writer in between is rare; the runtime tries again as well.
+# Only one coordinator writes, so another writer in between is rare. The runtime tries again too.
 _TRIES_MAX = 5
 
 # Redis takes a million words in a command; so many make a request of some hundred kB.
@@ -85,7 +85,7 @@ class RedisBackend(StateBackend):
         self._columns = declaration(table)
 
     def create(self) -> None:
-        """Check the server, the keys and the columns; the first claim makes the keys."""
+        """Check the server, the keys and the columns. The first claim makes the keys."""
         with self._translating():
             check_promises(self._client, self._label)
             self._check_keys()
@@ -130,7 +130,7 @@ class RedisBackend(StateBackend):
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """Open one consistent reading of the state."""
+        """Open a consistent snapshot of the state."""
         with self._translating():
             snapshot = RedisSnapshot(self._client, self._names, self._text, self._label)
         yield snapshot
@@ -163,7 +163,7 @@ class RedisBackend(StateBackend):
         return None if head is None else parsed_declaration(name, head.columns)
 
     def _write(self, body: Callable[[Pipeline, RedisHead | None], Ledger]) -> Ledger:
-        """Watch the head, and send what *body* queues, until no other writer comes in between."""
+        """Watch the head and execute what *body* queues; try again after another writer."""
         for _ in range(_TRIES_MAX):
             sent = False
             try:
@@ -237,7 +237,7 @@ class RedisBackend(StateBackend):
         return count > gone or bool(kept)
 
     def _check_keys(self) -> None:
-        """Refuse keys of somebody else that have a name of this state."""
+        """Refuse foreign keys with a name of this state."""
         wanted = self._names.types()
         with self._client.pipeline(transaction=True) as pipe:
             for name in wanted:
@@ -288,10 +288,11 @@ ROWS_AT_ONCE = 10_000
 
 
 class RedisSnapshot(Snapshot):
-    """One reading: the whole hash in one ``HGETALL``, or keys of a state that nobody changes.
+    """A snapshot of a state in Redis, which keeps no old versions.
 
-    A large state that is written while it is read in pieces cannot be read on: an error says so,
-    and the next reading begins anew. ``items()`` first fetches all in one piece.
+    A small state is fetched whole with one ``HGETALL``. Of a large one only the wanted keys are
+    fetched; if it is written meanwhile, the next call raises, and a new snapshot is needed. A call
+    of ``items()`` at the beginning fetches everything at once.
     """
 
     def __init__(self, client: Redis, names: RedisNames, text: RowText, label: str) -> None:
@@ -310,11 +311,11 @@ class RedisSnapshot(Snapshot):
 
     @property
     def ledger(self) -> Ledger | None:
-        """The ledger of the reading."""
+        """The ledger of the snapshot."""
         return None if self._head is None else self._head.ledger
 
     def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
-        """Return the rows of those of *keys* that exist, tombstones too."""
+        """Return the rows of those *keys* that exist, including tombstones."""
         names = {self._text.key(key): key for key in keys}
         if self._whole is not None:
             texts = [self._whole.get(name) for name in names]
@@ -327,7 +328,7 @@ class RedisSnapshot(Snapshot):
         return {key: self._text.row_of(text) for key, text in found if text is not None}
 
     def items(self) -> Iterator[tuple[Key, Row]]:
-        """Yield every row, tombstones too."""
+        """Yield every row, including tombstones."""
         if self._whole is None:
             self._whole = self._fetched(lambda pipe: pipe.hgetall(self._names.rows))
         for name, text in self._whole.items():
@@ -346,7 +347,7 @@ class RedisSnapshot(Snapshot):
         return answer
 
     def _asked(self, ask: Callable[[Pipeline], object]) -> tuple[str | None, Any]:
-        """Ask for the head and something else, of one instant."""
+        """Read the head and the answer to *ask*, of one instant."""
         with self._client.pipeline(transaction=True) as pipe:
             pipe.get(self._names.head)
             ask(pipe)
@@ -355,7 +356,7 @@ class RedisSnapshot(Snapshot):
 
 
 VERSION = 2
-"""2: the ledger has the fields of schema 2; one of version 1 is read as it is."""
+"""Version 2: the ledger has the fields of schema 2. Version 1 is still read."""
 
 STATES = "txtopo:states"
 
@@ -370,7 +371,7 @@ class RedisNames:
     deleted: str
 
     def types(self) -> dict[str, str]:
-        """Return what type each key has, those of all states included."""
+        """Return the type of each key, also of the key that all states share."""
         types = {self.rows: "hash", self.head: "string", self.touched: "list", self.deleted: "set"}
         return {**types, STATES: "set"}
 
@@ -385,13 +386,13 @@ def names_of(state: str) -> RedisNames:
 
 @dataclass(frozen=True, slots=True)
 class RedisHead:
-    """What is written with every change of a state.
+    """The head of a state, which every write changes.
 
     Attributes:
         columns: The declaration of its columns.
         ledger: Its ledger.
-        filled: Whether it had rows then: Redis has no empty hashes, so one that was removed looks
-            like one without rows. None where an older txtopo did not write it.
+        filled: Whether the state had rows. Redis has no empty hashes, so a removed hash looks like
+            one without rows. None if an older txtopo wrote the head.
     """
 
     columns: str
@@ -404,10 +405,10 @@ class RedisHead:
         return json.dumps(parts if self.filled is None else parts | {"filled": self.filled})
 
     def check_rows(self, count: int, label: str) -> None:
-        """Check that the hash is there, if it was.
+        """Check that the hash exists, if the head says so.
 
         Raises:
-            SchemaDrift: It is gone.
+            SchemaDrift: The hash is gone.
         """
         if self.filled and not count:
             raise SchemaDrift(
@@ -418,7 +419,7 @@ class RedisHead:
 
 
 def head_of(text: str | None, label: str) -> RedisHead | None:
-    """Return the head that has this text; None for a state that nobody has claimed."""
+    """Return the head from its text; None for a state that nobody has claimed."""
     if text is None:
         return None
     try:

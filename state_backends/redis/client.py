@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # A server that hangs is noticed; a batch of 100,000 keys takes below a second.
 _TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 5.0
-# What CONFIG GET must answer, and what happens otherwise.
+# The required answers of CONFIG GET, and the harm of any other.
 _REQUIRED: Mapping[str, tuple[tuple[str, ...], str]] = {
     "appendonly": (("yes",), "a restart would lose commits"),
     "appendfsync": (("always",), "a crash of its machine would lose the last commits"),
@@ -25,15 +25,15 @@ _REQUIRED: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
 }
 
-# Redis closes the connection of who sends a longer text than this setting says, 512 MiB if it was
-# not changed, and the smallest that it takes is 1 MiB: so shorter texts need no look at it.
+# If a text is longer than this setting, Redis closes the connection. The default is 512 MiB and the
+# minimum 1 MiB, so for shorter texts the setting is not read.
 _LENGTH_SETTING = "proto-max-bulk-len"
 _LENGTH_MIN = 1 << 20
 _CHARACTER_BYTES_MAX = 4
 
 
 def client_of(url: str) -> Redis:
-    """Return a client; it connects when it is first used.
+    """Return a client, which connects when it is first used.
 
     Raises:
         TopologyError: redis-py is not installed, or it cannot read the URL.
@@ -68,10 +68,10 @@ def client_of(url: str) -> Redis:
 
 
 def check_promises(client: Redis, label: str) -> None:
-    """Check that the server keeps what it acknowledges.
+    """Check that the server does not lose writes that it has acknowledged.
 
     Raises:
-        PromiseError: It does not; change its settings.
+        PromiseError: It may lose them; change its settings.
     """
     found: dict[str, str] = {}
     for name in _REQUIRED:
@@ -95,10 +95,10 @@ def check_promises(client: Redis, label: str) -> None:
 
 
 def check_lengths(client: Redis, texts: Iterable[str], label: str) -> None:
-    """Check that the server takes these texts: else it would hang up, again at each try.
+    """Check that the server accepts texts of this length; else it would close the connection.
 
     Raises:
-        ValueRefusedError: One is too long.
+        ValueRefusedError: A text is too long.
     """
     long = [text for text in texts if len(text) * _CHARACTER_BYTES_MAX > _LENGTH_MIN]
     if not long:

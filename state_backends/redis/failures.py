@@ -18,7 +18,7 @@ from txtopo.errors import (
 )
 
 FAILURES = (redis_errors.RedisError, UnicodeDecodeError)
-"""What redis-py raises; the second for a value that is no text."""
+"""The exceptions of redis-py; UnicodeDecodeError if a value is not text."""
 _LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError)
 _REFUSED = (
     redis_errors.AuthenticationError,
@@ -30,8 +30,8 @@ _REFUSED_TEXTS = (
     *("WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "invalid username-password", "ERR AUTH"),
     "certificate verify failed",
 )
-# What passes: memory is short, a disk is full (or fails: Redis says no more than MISCONF), a
-# replica was asked, a script runs, data is loaded, a master is being elected.
+# These pass: memory is short, a disk is full (or fails: Redis only says MISCONF), the server is a
+# replica, a script runs, data is being loaded, a master is being elected.
 _PASSING_TEXTS = (
     *("OOM", "MISCONF", "READONLY", "BUSY", "LOADING", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN"),
     *("CLUSTERDOWN", "NOGOODSLAVE", "ERR max number of clients"),
@@ -49,10 +49,10 @@ _PASSING = (
 def translated(
     error: redis_errors.RedisError | UnicodeDecodeError, label: str, *, during_write: bool = False
 ) -> TxtopoError:
-    """Return the error of txtopo that *error* amounts to.
+    """Return the error of txtopo for an error of Redis.
 
     Args:
-        error: What redis-py raised.
+        error: The exception of redis-py.
         label: The state and its store, without a password, for the message.
         during_write: Whether EXEC had been sent.
     """
@@ -83,5 +83,5 @@ def translated(
 
 
 def lost_while_watching(error: redis_errors.WatchError) -> bool:
-    """Return whether redis-py says by a WatchError that it lost the connection."""
+    """Return whether a WatchError means that redis-py lost the connection."""
     return isinstance(error.__context__, _LOST)

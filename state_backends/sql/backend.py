@@ -107,7 +107,7 @@ class SqlBackend(StateBackend):
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """Open one consistent reading of the state, in a transaction that takes no lock."""
+        """Open a consistent snapshot of the state, in a transaction that takes no lock."""
         with self._connected() as connection:
             connection.execution_options(**self._dialect.read_options())
             try:
@@ -145,7 +145,7 @@ class SqlBackend(StateBackend):
         self._dialect.apply(connection, txid, self._combined(connection, txid, writes))
 
     def _combined(self, connection: sa.Connection, txid: int, writes: Writes) -> Writes:
-        """Return final values in place of partials that the database cannot combine."""
+        """Return final values instead of partials that the database cannot combine."""
         state = self._dialect.state
         if combines_in_store(state):
             return writes
@@ -207,7 +207,7 @@ class SqlBackend(StateBackend):
             self._give_back(connection)
 
     def _give_back(self, connection: sa.Connection) -> None:
-        """Close a connection; one that broke is thrown away, since its work is over and told of."""
+        """Close a connection. A broken one is discarded, since its error was raised before."""
         try:
             connection.close()
         except self._failures:
@@ -222,7 +222,7 @@ _ROWS_AT_A_TIME = 10_000
 
 
 class SqlSnapshot(Snapshot):
-    """Rows and ledger of the same instant; lives as long as its transaction."""
+    """Rows and ledger of the same instant, as long as its transaction is open."""
 
     def __init__(self, connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
         self._connection = connection
@@ -238,7 +238,7 @@ class SqlSnapshot(Snapshot):
         return self._ledger
 
     def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
-        """Return the rows of those of *keys* that exist, tombstones too."""
+        """Return the rows of those *keys* that exist, including tombstones."""
         found: dict[Key, Row] = {}
         columns = self._dialect.columns.keys
         left = iter(keys)
@@ -252,7 +252,7 @@ class SqlSnapshot(Snapshot):
         return found
 
     def items(self) -> Iterator[tuple[Key, Row]]:
-        """Yield every row, tombstones too."""
+        """Yield every row, including tombstones."""
         if self._dialect.pages:
             yield from self._pages()
             return
@@ -288,7 +288,7 @@ class SqlSnapshot(Snapshot):
         return key, Row(txid, current, previous, prev_txid, deleted)
 
     def _fetched(self, rows: sa.CursorResult[Any]) -> Iterator[sa.Row[Any]]:
-        """Yield rows; what is read later fails later."""
+        """Yield rows; errors may come while they are read."""
         try:
             yield from rows
         except sa.exc.SQLAlchemyError as error:
@@ -304,7 +304,7 @@ class SqlSnapshot(Snapshot):
 
 
 def _after(keys: Sequence[sa.Column[Any]], last: tuple[Any, ...]) -> sa.ColumnElement[bool]:
-    """Return the condition that a key comes after *last*, in a form that uses its index."""
+    """Return the condition that a key comes after *last*, in a form that uses the index."""
     found: list[sa.ColumnElement[bool]] = []
     for at, key in enumerate(keys):
         equal = [one == value for one, value in zip(keys[:at], last[:at], strict=True)]

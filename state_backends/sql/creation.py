@@ -38,10 +38,10 @@ from txtopo.plugins.stores import (
 
 
 def create_tables(connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
-    """Make what is missing.
+    """Make the missing tables and the view, and check the others.
 
     Raises:
-        SchemaDrift: What is there does not fit the state.
+        SchemaDrift: An existing table does not fit the state.
     """
     with dialect.creating(connection):
         check_ledger_name(connection, dialect, label)
@@ -68,7 +68,7 @@ def create_tables(connection: sa.Connection, dialect: SqlDialect, label: str) ->
 
 
 def _add_ledger_columns(connection: sa.Connection, dialect: SqlDialect) -> None:
-    """Bring a ledger table of schema 1 up; its rows follow with their next claim."""
+    """Add the columns of schema 2 to a ledger table. Each row is filled by its next claim."""
     there = {column["name"] for column in sa.inspect(connection).get_columns(LEDGER)}
     lacking = [column for column in dialect.ledger.columns if column.name not in there]
     for statement in added_columns(connection, dialect.ledger, lacking):
@@ -76,7 +76,7 @@ def _add_ledger_columns(connection: sa.Connection, dialect: SqlDialect) -> None:
 
 
 def stored_states(connection: sa.Connection, dialect: SqlDialect) -> tuple[StateTable, ...]:
-    """Return the states that the ledger knows."""
+    """Return the states that the ledger lists."""
     if not sa.inspect(connection).has_table(LEDGER):
         return ()
     ledger = dialect.ledger
@@ -90,7 +90,7 @@ def stored_states(connection: sa.Connection, dialect: SqlDialect) -> tuple[State
 def _made(
     connection: sa.Connection, dialect: SqlDialect, label: str, *, known: bool, txid: int
 ) -> bool:
-    """Return whether the table is there, as this module makes it."""
+    """Return whether the table exists, made by this module."""
     there = sa.inspect(connection).has_table(dialect.state.name)
     if there and not known:
         raise SchemaDrift(
@@ -109,7 +109,7 @@ def _made(
 
 
 def _complete(connection: sa.Connection, dialect: SqlDialect, label: str, txid: int) -> None:
-    """Make what stands beside the table."""
+    """Make the other objects of the state, beside its table."""
     listing = dialect.listing()
     if txid:
         if listing is not None and not sa.inspect(connection).has_table(listing.name):
@@ -180,7 +180,7 @@ _PARTIAL = re.compile(r"_(where|length)$")
 def add_columns(
     connection: sa.Connection, dialect: SqlDialect, missing: list[sa.Column[Any]]
 ) -> None:
-    """Add the columns for bookkeeping that a user's table lacks."""
+    """Add the bookkeeping columns that a user's table lacks."""
     for statement in added_columns(connection, dialect.columns.table, missing):
         connection.exec_driver_sql(statement)
 
@@ -192,13 +192,13 @@ def check_existing(
 
     Args:
         connection: In the transaction that makes the state.
-        dialect: Of the state.
+        dialect: The dialect of the state.
         label: The state and its store, for messages.
-        known: Whether the ledger knows it.
-        txid: What the ledger holds.
+        known: Whether the ledger lists the state.
+        txid: The txid in the ledger.
 
     Returns:
-        The columns for bookkeeping that are to be added.
+        The bookkeeping columns to add.
 
     Raises:
         SchemaDrift: The table cannot hold the state; the message says why.
@@ -244,7 +244,7 @@ def added_columns(
 def _wrong_column(
     connection: sa.Connection, dialect: SqlDialect, found: dict[str, ReflectedColumn]
 ) -> str | None:
-    """Say which column of the table cannot be what the state needs."""
+    """Describe the first column of the table that the state cannot use, or return None."""
     columns = dialect.columns
     for column in columns.table.columns:
         there = found.get(column.name)
@@ -276,7 +276,7 @@ def _wrong_column(
 def _wrong_keys(
     inspector: sa.Inspector, dialect: SqlDialect, found: dict[str, ReflectedColumn]
 ) -> str | None:
-    """Say what is wrong with the unique keys of the table."""
+    """Describe what is wrong with the unique keys of the table, or return None."""
     name = dialect.state.name
     wanted = {column.name for column in dialect.columns.keys}
     unique: list[set[str]] = [set(inspector.get_pk_constraint(name)["constrained_columns"])]
@@ -309,7 +309,7 @@ def _wrong_keys(
 
 
 def _own(found: dict[str, ReflectedColumn], name: str) -> bool:
-    """Whether each new row has a value of its own in this column, or none."""
+    """Return whether new rows never have equal values in this column, except NULL."""
     column = found.get(name)
     if column is None:
         return False
@@ -320,7 +320,7 @@ def _own(found: dict[str, ReflectedColumn], name: str) -> bool:
 
 
 def _generated(column: ReflectedColumn) -> bool:
-    """Whether a new row gets a value in this column by itself."""
+    """Return whether the database gives a new row a value in this column."""
     return any(
         [
             column.get("default") is not None,
@@ -334,7 +334,7 @@ def _generated(column: ReflectedColumn) -> bool:
 def _taken(
     connection: sa.Connection, dialect: SqlDialect, missing: list[sa.Column[Any]]
 ) -> str | None:
-    """Say which bookkeeping is there already, of a ledger that is lost or of somebody else."""
+    """Describe bookkeeping that exists without a ledger: the ledger is lost, or it is foreign."""
     columns = dialect.columns
     marks: list[sa.ColumnElement[bool]] = []
     if columns.txid not in missing:

@@ -38,21 +38,21 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 
-# What no page, index or array has room for.
+# Too large for a page, an index or an array.
 _LIMITS_STATE = "54"
 
 _LIMITS_REMEDY = "; let the spout cut smaller batches, or write shorter keys and values"
 
 
 class Duplicate(StoreContended):
-    """A row with this key was there: made by somebody else just now, or it should not be there."""
+    """A row with this key exists: made by another writer just now, or by mistake."""
 
 
 def translated(error: Exception, label: str, *, during_commit: bool = False) -> TxtopoError:
-    """Return the error of txtopo that *error* amounts to.
+    """Return the error of txtopo for an error of the database.
 
     Args:
-        error: What SQLAlchemy or the driver raised.
+        error: The exception of SQLAlchemy or the driver.
         label: The state and its store, for the message.
         during_commit: Whether COMMIT had been sent.
     """
@@ -98,7 +98,7 @@ def translated(error: Exception, label: str, *, during_commit: bool = False) -> 
 
 
 def stuck(last: StoreContended, tries: int) -> TxtopoError:
-    """Return the error for what was in the way at each of some tries."""
+    """Return the error to raise after *tries* tries that all met another writer."""
     if isinstance(last, Duplicate):
         return PromiseError(
             f"{last}; got the same {tries} times; nothing was written; expected the key to be "
@@ -124,7 +124,7 @@ def _passing(text: str, label: str, *, during_commit: bool) -> TxtopoError:
 
 
 def damaged(label: str, what: str) -> StoreDamagedError:
-    """Return the error that says what is wrong with the contents of a database."""
+    """Return the error for damaged contents of a database."""
     return StoreDamagedError(
         f"{label} is damaged: {what}; nothing was written; expected what was written there once; "
         "did its disk fail? bring back a copy that is whole"
@@ -284,10 +284,10 @@ _CODES = {
 
 
 def meaning_of(cause: BaseException | None, text: str) -> ErrorMeaning:
-    """Return what an error of a driver means; one that nothing is known of passes."""
+    """Return what an error of a driver means; an unknown error passes."""
     state = state_of(cause)
     found = _by_sqlstate(state) if state else _by_sqlite(cause)
-    # What a message says may be a value of the user's, so it does not decide against a code.
+    # A message may quote a value of the user's, so words do not overrule a code.
     if found is None or (not state and found is ErrorMeaning.LASTS):
         found = next((each for part, each in TEXTS.items() if part in text), found)
     if found is None and cause is not None:
@@ -447,7 +447,7 @@ _FULL = re.compile(r"(?:[Ee]rrcode: |[Gg]ot error )(?:28|122|136|135)\b")
 
 
 def state_of(cause: BaseException | None) -> str:
-    """Return the SQLSTATE of a driver's error, or nothing where there is none."""
+    """Return the SQLSTATE of a driver's error, or an empty text."""
     number = cause.args[0] if cause is not None and cause.args else None
     if isinstance(number, int) and type(cause).__module__.startswith("pymysql"):
         text = str(cause)

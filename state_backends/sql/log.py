@@ -50,7 +50,7 @@ from txtopo.state.log_mode import (
 
 
 class LogDialect(SqlDialect):
-    """One state in mode ``log``; comes before the dialect of its database."""
+    """One state in mode ``log``; a mixin that comes before the dialect of its database."""
 
     modes: frozenset[StateMode] = frozenset({"log"})
     folder: LogFolder
@@ -58,26 +58,26 @@ class LogDialect(SqlDialect):
 
     @abstractmethod
     def append(self, connection: sa.Connection, txid: int, rows: pa.Table) -> None:
-        """Insert rows, some at least: key, value, txid."""
+        """Insert rows, at least one: key, value, txid."""
 
     @property
     def redone(self) -> bool:
-        """Whether a redo takes back the rows of its txid; a transactional state keeps them."""
+        """Whether a redo undoes the rows of its txid; a transactional state keeps them."""
         return self.state.kind == "opaque"
 
     def listing(self) -> sa.Table | None:
-        """Return none: the txid stands in each row."""
+        """Return None: an undo finds its rows by their txid."""
         return None
 
     def selected(self) -> sa.Select[Any]:
-        """Return what reads one row for each key: its key, its values, and the largest txid."""
+        """Return the query for one row for each key: its key, its values, and the largest txid."""
         columns = self.columns
         values = combined(self.state, columns.values)
         txid = sa.func.max(columns.txid).label("txid")
         return sa.select(*columns.keys, *values, txid).group_by(*columns.keys)
 
     def undo(self, connection: sa.Connection, txid: int) -> None:
-        """Take back the rows of *txid*."""
+        """Delete the rows of *txid*."""
         connection.execute(sa.delete(self.columns.table).where(self.columns.txid == txid))
 
     def purge(self, connection: sa.Connection) -> None:
@@ -92,17 +92,17 @@ class LogDialect(SqlDialect):
             self.sums.check(connection, rows)
 
     def after_commit(self, engine: sa.Engine, txid: int) -> None:
-        """Fold beside the next commits, once there is enough to fold."""
+        """Start a fold beside the next commits, if there is enough to fold."""
         self.folder.after_commit(engine, txid)
 
     def close(self) -> None:
-        """Wait for a fold that is under way."""
+        """Wait for a fold that is running."""
         self.folder.close()
 
 
 @dataclass(frozen=True, slots=True)
 class LogSpan:
-    """Rows of the log that were written, or folded, together."""
+    """Rows of the log that were written or folded together."""
 
     first_txid: int
     last_txid: int
@@ -121,36 +121,36 @@ class LogFolder(ABC):
         self._state = state
         self._columns = columns
         self._background = BackgroundTask(f"the log of state {state.name!r}")
-        # What commits wrote since the last fold; the lane alone has the rest.
+        # The rows of commits since the last fold; only the background thread uses _rows.
         self._written: deque[tuple[int, int]] = deque()
         self._rows: dict[int, int] | None = None
 
     @abstractmethod
     def prepare(self, connection: sa.Connection) -> None:
-        """Make a connection one that writes; no transaction has begun."""
+        """Set a connection up for writes; no transaction has begun."""
 
     @abstractmethod
     def replace(self, connection: sa.Connection, first: int, last: int) -> int:
-        """Replace the rows of the txids *first* to *last*; return how many are left of them."""
+        """Replace the rows of the txids *first* to *last*; return how many are left."""
 
     def begin(self, connection: sa.Connection) -> None:  # noqa: B027 - a hook
-        """Make a transaction one that is beside the commits; nothing, unless there is a way."""
+        """Make a transaction yield to the commits. The default does nothing."""
 
     def wrote(self, txid: int, rows: int) -> None:
-        """Remember how many rows a txid has, whether its commit succeeds or not."""
+        """Remember how many rows a txid has, even if its commit fails."""
         self._written.append((txid, rows))
 
     def after_commit(self, engine: sa.Engine, txid: int) -> None:
-        """Fold beside the next commits, once there is enough to fold."""
+        """Start a fold beside the next commits, if there is enough to fold."""
         if txid % SEGMENTS_OF_A_TIER == 0:
             self._background.submit(lambda: self._fold(engine, txid))
 
     def close(self) -> None:
-        """Wait for a fold that is under way."""
+        """Wait for a fold that is running."""
         self._background.close()
 
     def folded(self, connection: sa.Connection, first: int, last: int) -> int:
-        """Fold a span, and return how many rows are left of it."""
+        """Fold a span, and return how many rows are left."""
         with connection.begin():
             self.begin(connection)
             return self.replace(connection, first, last)
@@ -187,7 +187,7 @@ def _spans(rows: dict[int, int]) -> list[LogSpan]:
 
 
 def combined(state: StateTable, values: Iterable[Any]) -> list[sa.Label[Any]]:
-    """Return what combines the rows of a key, for each value column."""
+    """Return the expressions that combine the rows of a key, one for each value column."""
     pairs = zip(state.aggregates, values, strict=True)
     return [_over_rows(aggregate, value).label(value.name) for aggregate, value in pairs]
 
@@ -201,7 +201,7 @@ def _over_rows(aggregate: Aggregate, value: sa.ColumnElement[Any]) -> sa.ColumnE
 
 
 class LogSums:
-    """Watches the sums of a state.
+    """Refuses sums of a state that do not fit their columns.
 
     Args:
         state: The state.
@@ -238,11 +238,11 @@ class LogSums:
         )
 
     def summed(self, column: sa.Column[Any]) -> sa.ColumnElement[Any]:
-        """Return what adds up a column, with no limit or an error at it; floats by their size."""
+        """Return the sum of a column, without wrapping or an error; floats without signs."""
         return sa.func.sum(sa.func.abs(column) if column.name in self.floats else column)
 
     def float_bound(self, name: str, high: float) -> float:
-        """Return the bound of a sum of floats, given the largest one of :meth:`summed`."""
+        """Return the bound of a sum of floats, from the largest result of :meth:`summed`."""
         return float(high)
 
     def refused(self, name: str, got: object, limit: object) -> ValueRefusedError:

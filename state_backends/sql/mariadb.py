@@ -111,7 +111,7 @@ class MariadbDialect(SqlDialect):
     names_of = staticmethod(mariadb_names)
 
     def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[TakenName]:
-        """Return what has one of these names: tables, views and sequences share them."""
+        """Return the objects with these names; tables, views and sequences share names."""
         fold = self.fold(connection)
         wanted = {fold(name) for name in names}
         # The catalogue compares without case, whatever the server does with its tables.
@@ -121,7 +121,7 @@ class MariadbDialect(SqlDialect):
         return [taken for taken in found if fold(taken.name) in wanted]
 
     def fold(self, connection: sa.Connection) -> Callable[[str], str]:
-        """Return what makes names equal that differ in case, if the server does not tell them."""
+        """Return the function that folds names: ``str.lower`` if the server ignores their case."""
         setting = connection.exec_driver_sql("SELECT @@lower_case_table_names").scalar()
         return str.lower if setting else str
 
@@ -130,7 +130,7 @@ class MariadbDialect(SqlDialect):
         return name.lower() == other.lower()
 
     def engine(self) -> sa.Engine:
-        """Make the engine: one connection that writes, and one for a reading beside it."""
+        """Make the engine, for one connection that writes and one that reads beside it."""
         try:
             engine = sa.create_engine(
                 self._url,
@@ -151,7 +151,7 @@ class MariadbDialect(SqlDialect):
         return engine
 
     def prepare(self, connection: sa.Connection) -> None:
-        """Check the server, and make what a session needs to write."""
+        """Check the server, and compile the statements of the session."""
         if "bytes_max" not in connection.info:
             connection.info["bytes_max"] = check_server(connection)
         if connection.info.get("statements_of") is not self:
@@ -164,7 +164,7 @@ class MariadbDialect(SqlDialect):
 
     @contextmanager
     def creating(self, connection: sa.Connection) -> Iterator[None]:
-        """Keep other creators of states in this database out; making a table ends transactions."""
+        """Keep out other creators by a named lock, since making a table ends the transaction."""
         lock = sa.func.concat("txtopo.", sa.func.md5(sa.func.database()))
         got = connection.execute(sa.select(sa.func.get_lock(lock, _CREATION_TIMEOUT_S))).scalar()
         if got != 1:
@@ -183,11 +183,11 @@ class MariadbDialect(SqlDialect):
         return self._touched
 
     def type_name(self, kind: TypeEngine[Any], connection: sa.Connection) -> str:
-        """Return the name of a column type, also without a width for display."""
+        """Return the name of a column type without its display width."""
         return _WIDTH.sub(r"\1", super().type_name(kind, connection))
 
     def same_type(self, wanted: str, found: str) -> bool:
-        """Return whether a user's column will do: text may have a limit, which is an error."""
+        """Return whether a user's column fits. Text may have a limit: a longer text is an error."""
         text = ("VARCHAR", "TEXT", "MEDIUMTEXT", "LONGTEXT")
         if wanted.startswith(text):
             return found.startswith(text)
@@ -200,7 +200,7 @@ class MariadbDialect(SqlDialect):
             self._touched.create(connection, checkfirst=True)
 
     def flaw(self, connection: sa.Connection) -> str | None:
-        """Look for a view, a table without transactions, and keys that are not told apart."""
+        """Return why the table cannot be used: its kind, engine, or collation of keys."""
         name = {"name": self.state.name}
         found = connection.execute(sa.text(_KIND), name).one()
         if found.kind != "BASE TABLE":
@@ -218,20 +218,20 @@ class MariadbDialect(SqlDialect):
         return None
 
     def write_options(self) -> dict[str, Any]:
-        """The session is one for writes."""
+        """Return no options: sessions are set up for writes."""
         return {}
 
     def read_options(self) -> dict[str, Any]:
-        """The reading begins with a statement of its own."""
+        """Return no options: ``begin_reading`` starts the transaction."""
         return {}
 
     def begin_reading(self, connection: sa.Connection) -> None:
-        """Take one instant for ledger and rows."""
+        """Start a transaction with a consistent snapshot: ledger and rows of one instant."""
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
     def undo(self, connection: sa.Connection, txid: int) -> None:
-        """Take back the rows of *txid*, found by the list of its keys."""
+        """Undo the rows of *txid*, which are found by the list of its keys."""
         assert self._touched is not None
         table = self._touched
         wanted = sa.select(table.c.given).where(table.c.txid == txid)
@@ -239,7 +239,7 @@ class MariadbDialect(SqlDialect):
             self._run(connection, connection.info["statements"].undo, text, txid)
 
     def purge(self, connection: sa.Connection) -> None:
-        """Delete the tombstones of the last txid, found by the list of its keys."""
+        """Delete the tombstones of the last txid, which are found by the list of its keys."""
         assert self._touched is not None
         wanted = sa.select(self._touched.c.given).where(self._touched.c.gone)
         for text in connection.execute(wanted).scalars().all():
@@ -262,11 +262,11 @@ class MariadbDialect(SqlDialect):
             self._write(connection, (statements.merge,), list(zip(*columns, strict=True)), txid)
 
     def encoded(self, key: Key) -> tuple[Any, ...]:
-        """Return a key as MariaDB has it."""
+        """Return a key as parameters of a query."""
         return tuple(parameter(*pair) for pair in zip(self.state.key, key, strict=True))
 
     def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return what MariaDB has as values of these field types."""
+        """Convert values read from MariaDB to Python values of these field types."""
         return tuple(decode(field, value) for field, value in zip(fields, values, strict=True))
 
     def _write(
@@ -289,7 +289,7 @@ class MariadbDialect(SqlDialect):
             self._run(connection, statements, text, txid)
 
     def _encoded(self, rows: Sequence[Key]) -> list[tuple[Any, ...]]:
-        """Return rows as they stand in JSON; those of deletions are keys alone."""
+        """Return rows as JSON values; rows of deletions have keys only."""
         columns = [list(column) for column in zip(*rows, strict=True)]
         width = len(self.state.key)
         keys = zip(self.state.key, columns[:width], self._limits, strict=False)
@@ -346,7 +346,7 @@ _CARELESS_METHODS = ("nosync", "littlesync")
 
 
 def session() -> str:
-    """Return the statement with which each session begins, before anything else."""
+    """Return the SET statement that each new session executes first."""
     return (
         f"SET SESSION sql_mode = '{','.join(_MODES)}', time_zone = '+00:00', "
         f"innodb_lock_wait_timeout = {_LOCK_TIMEOUT_S}"
@@ -354,7 +354,7 @@ def session() -> str:
 
 
 def check_server(connection: sa.Connection) -> int:
-    """Check the server, make a session one that writes, and return ``max_allowed_packet``.
+    """Check the server, set the session up for writes, and return ``max_allowed_packet``.
 
     Raises:
         TopologyError: The server is too old, or set up so that it may lose a commit.

@@ -71,7 +71,7 @@ class MariadbLogDialect(LogDialect, MariadbDialect):
         return LogStatements(self.state, self.columns, dialect)
 
     def create(self, connection: sa.Connection) -> None:
-        """Nothing stands beside the table."""
+        """Do nothing: there are no other objects beside the table."""
 
     def append(self, connection: sa.Connection, txid: int, rows: pa.Table) -> None:
         """Insert rows, in the order of the primary key."""
@@ -81,16 +81,16 @@ class MariadbLogDialect(LogDialect, MariadbDialect):
 
 
 class MariadbSums(LogSums):
-    """Watches sums in MariaDB, where one of floats beyond their range is 0, without a word."""
+    """Refuses sums in MariaDB, where a sum of floats beyond their range silently becomes 0."""
 
     def summed(self, column: sa.Column[float]) -> sa.ColumnElement[float]:
-        """Return a sum that cannot get there."""
+        """Return the sum of a column; floats are scaled so that it cannot overflow."""
         if column.name in self.floats:
             return sa.type_coerce(sa.func.sum(sa.func.abs(column) * _SCALE), column.type)
         return super().summed(column)
 
     def float_bound(self, name: str, high: float) -> float:
-        """Return the bound of a sum of floats; refuse what is beyond their range."""
+        """Return the bound of a sum of floats; refuse a sum beyond their range."""
         bound = high / _SCALE
         if bound > self.floats[name]:
             raise self.refused(name, bound, self.floats[name])
@@ -114,7 +114,7 @@ class MariadbLogFolder(LogFolder):
     Args:
         state: The state.
         columns: Its table.
-        prepare: Makes a connection one that writes, with its statements.
+        prepare: Sets a connection up for writes, with its statements.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class MariadbLogFolder(LogFolder):
         self._prepare(connection)
 
     def replace(self, connection: sa.Connection, first: int, last: int) -> int:
-        """Replace the rows of the txids *first* to *last*; return how many are left of them."""
+        """Replace the rows of the txids *first* to *last*; return how many are left."""
         statements: LogStatements = connection.info["statements"]
         span = {"first": first, "last": last}
         connection.exec_driver_sql(statements.lock)
@@ -148,7 +148,7 @@ class LogStatements(StatementParts):
     """The statements of a state, as text with parameters for the driver.
 
     Attributes:
-        append: Inserts the rows of a txid, which come as JSON.
+        append: Inserts the rows of a txid, given as JSON.
         lock: Locks the first row of the log.
         add: Combines the rows of a span before its last txid with those of its last.
         remove: Deletes the rows of a span before its last txid.

@@ -52,7 +52,7 @@ _SPARE_BYTES = 100_000
 
 
 class StatementParts:
-    """The parts for one state; SQLAlchemy has no ``JSON_TABLE``, and doubles a "%" too often."""
+    """Builds the SQL of one state as text: SQLAlchemy has no ``JSON_TABLE``, and doubles "%"."""
 
     def __init__(self, columns: StateColumns, dialect: sa.Dialect) -> None:
         self._columns = columns
@@ -82,7 +82,7 @@ class StatementParts:
         return f"COALESCE({both}, {old}, {new})"
 
     def _ordered(self, column: sa.Column[Any], text: str) -> str:
-        """Order text by its bytes, as in Python, also in a user's own table."""
+        """Return the expression that orders text by its bytes, as Python does, in every table."""
         if not isinstance(column.type, ExactText):
             return text
         return f"CONVERT({text} USING utf8mb4) COLLATE {collation(self._dialect)}"
@@ -99,9 +99,9 @@ class RowStatements(StatementParts):
 
     Attributes:
         put: Sets final values.
-        merge: Combines partials with what is stored; None for a state without aggregates.
-        delete: Deletes keys in order: tombstones in an opaque state.
-        undo: Takes keys of a txid back, in order.
+        merge: Combines partials with the stored values; None for a state without aggregates.
+        delete: The statements that delete keys, in order. In an opaque state they leave tombstones.
+        undo: The statements that undo the writes of keys by a txid, in order.
         purge: Deletes those keys that are tombstones.
     """
 
@@ -178,7 +178,7 @@ class RowStatements(StatementParts):
 
 
 def chunks(rows: Sequence[Sequence[Any]], bytes_max: int) -> Iterator[str]:
-    """Yield JSON texts that hold all rows, each short enough for a statement.
+    """Yield JSON texts that together hold all rows, each short enough for a statement.
 
     Raises:
         ValueRefusedError: A row that no statement can hold.
@@ -190,8 +190,8 @@ def chunks(rows: Sequence[Sequence[Any]], bytes_max: int) -> Iterator[str]:
 def _portions(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:
     """Yield long rows a few at a time.
 
-    To write gigabytes as one text, only to find it too long, takes longer than the server lets a
-    transaction be idle: it would be ended each time that it is tried.
+    Encoding gigabytes as one text, only to find it too long, takes longer than the server lets a
+    transaction be idle. It would end the transaction each time.
     """
     start = characters = 0
     for end, row in enumerate(rows, 1):
@@ -277,13 +277,13 @@ def _exact(kind: ExactText | ExactName, compiler: TypeCompiler, **_: Any) -> str
 
 
 def is_mariadb(dialect: sa.Dialect) -> bool:
-    """Return whether the server is MariaDB, as far as it is known yet; else it is MySQL."""
+    """Return whether the server is known to be MariaDB; else it is MySQL."""
     assert isinstance(dialect, MySQLDialect)
     return bool(dialect.is_mariadb)
 
 
 def collation(dialect: sa.Dialect) -> str:
-    """Return the collation that tells all strings apart."""
+    """Return the collation under which different strings are different."""
     return "utf8mb4_nopad_bin" if is_mariadb(dialect) else "utf8mb4_0900_bin"
 
 
@@ -296,7 +296,7 @@ def column_type(kind: str) -> TypeEngine[Any]:
 
 
 def key_type(key: Fields) -> Callable[[str], TypeEngine[Any]]:
-    """Return what gives the types of key columns of these fields."""
+    """Return the function that gives the column type of a key field, for keys of these fields."""
     kinds = [field.type.partition("(")[0] for field in key]
     fixed = sum(_BYTES.get(kind, 8) for kind in kinds if kind not in ("string", "binary"))
     varying = sum(kind in ("string", "binary") for kind in kinds)
@@ -311,16 +311,16 @@ def key_type(key: Fields) -> Callable[[str], TypeEngine[Any]]:
 
 
 def limits(key: Fields) -> list[int | None]:
-    """Return the longest text, in characters, or binary, in bytes, that each key column holds."""
+    """Return the maximum length of each key column, in characters or bytes, or None."""
     kinds = [key_type(key)(field.type) for field in key]
     return [kind.length if isinstance(kind, _LIMITED) else None for kind in kinds]
 
 
 def encode_key(field: Field, column: list[Any], limit: int | None) -> list[Any]:
-    """Return a key column as it stands in JSON.
+    """Return a key column as JSON values.
 
     Raises:
-        ValueRefusedError: A key that is too long for an index.
+        ValueRefusedError: A key is too long for an index.
     """
     for value in column:
         if limit is not None and len(value) > limit:
@@ -329,10 +329,10 @@ def encode_key(field: Field, column: list[Any], limit: int | None) -> list[Any]:
 
 
 def encode(field: Field, column: list[Any]) -> list[Any]:
-    """Return a column as it stands in JSON.
+    """Return a column as JSON values.
 
     Raises:
-        ValueRefusedError: A number that MariaDB does not have.
+        ValueRefusedError: MariaDB does not have a number, such as NaN.
     """
     kind = field.type.partition("(")[0]
     if kind in ("float", "double"):
@@ -345,7 +345,7 @@ def encode(field: Field, column: list[Any]) -> list[Any]:
 
 
 def decode(kind: str, value: Any) -> Any:
-    """Return what MariaDB has as a value of a field type."""
+    """Convert a value read from MariaDB to a Python value of a field type."""
     if value is None:
         return None
     if kind == "boolean":
@@ -354,10 +354,10 @@ def decode(kind: str, value: Any) -> Any:
 
 
 def parameter(field: Field, value: Any) -> Any:
-    """Return one part of a key as a parameter of a question.
+    """Return one part of a key as a parameter of a query.
 
     Raises:
-        ValueRefusedError: Text that is none; no such key can be stored.
+        ValueRefusedError: The text has a lone surrogate; no such key can be stored.
     """
     if isinstance(value, str):
         try:
@@ -372,7 +372,7 @@ def parameter(field: Field, value: Any) -> Any:
 def in_json(kind: TypeEngine[Any], dialect: sa.Dialect) -> str:
     """Return the type with which ``JSON_TABLE`` reads what :func:`encode` made.
 
-    It needs a character set: that of the database would turn what it lacks into question marks.
+    It names a character set, since that of the database could replace characters by ``?``.
     """
     if isinstance(kind, mysql.VARBINARY):
         return f"VARCHAR({2 * (kind.length or 0)}) CHARACTER SET ascii"
@@ -382,7 +382,7 @@ def in_json(kind: TypeEngine[Any], dialect: sa.Dialect) -> str:
 
 
 def out_of_json(kind: TypeEngine[Any], text: str) -> str:
-    """Return the expression that makes of *text*, a column of ``JSON_TABLE``, what is stored."""
+    """Return the expression that converts *text*, a column of ``JSON_TABLE``, for its table."""
     return f"UNHEX({text})" if isinstance(kind, mysql.VARBINARY | mysql.LONGBLOB) else text
 
 

@@ -22,10 +22,10 @@ _NO_TABLES = ("index", "sequence", "system table", "type")
 
 
 def check_ledger_name(connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
-    """Check that nothing else has the name of the ledger.
+    """Check that no other object has the name of the ledger.
 
     Raises:
-        SchemaDrift: Something has.
+        SchemaDrift: Another object has it.
     """
     for taken in dialect.taken(connection, [LEDGER]):
         if taken.kind != "table":
@@ -39,16 +39,16 @@ def check_ledger_name(connection: sa.Connection, dialect: SqlDialect, label: str
 def check_other_states(
     connection: sa.Connection, dialect: SqlDialect, label: str, *, known: bool
 ) -> None:
-    """Check that no other state of the ledger has a name of this one.
+    """Check that no other state in the ledger uses a name of this one.
 
     Args:
         connection: In the transaction that makes the state.
-        dialect: Of the state.
+        dialect: The dialect of the state.
         label: The state and its store, for messages.
-        known: Whether the ledger knows the state.
+        known: Whether the ledger lists the state.
 
     Raises:
-        SchemaDrift: One has; the message names both states, and what the name is of each.
+        SchemaDrift: One does; the message names both states and each one's use of the name.
     """
     ledger, own = dialect.ledger, dialect.state.name
     fold = dialect.fold(connection)
@@ -74,16 +74,17 @@ def check_other_states(
 def check_objects(
     connection: sa.Connection, dialect: SqlDialect, label: str, *, known: bool
 ) -> None:
-    """Check that what has the names of a state is of that state.
+    """Check that no foreign database object has a name that is reserved for the state.
 
     Args:
         connection: In the transaction that makes the state.
-        dialect: Of the state.
+        dialect: The dialect of the state.
         label: The state and its store, for messages.
-        known: Whether the ledger knows the state; what is not known has made nothing yet.
+        known: Whether the ledger lists the state. If not, the state has made nothing yet, so any
+            object with such a name is foreign.
 
     Raises:
-        SchemaDrift: Something has a name that is reserved; rename it, or give the state another.
+        SchemaDrift: An object has a reserved name; rename it, or give the state another table.
     """
     names, fold = dialect.names, dialect.fold(connection)
     uses = {fold(name): (name, use) for name, use in names.reserved().items()}
@@ -107,7 +108,7 @@ def check_objects(
 
 
 def _is_own(connection: sa.Connection, dialect: SqlDialect, name: str, taken: TakenName) -> bool:
-    """Return whether what has a name of a state that the ledger knows is what the state made."""
+    """Return whether an object with a name of a listed state was made by that state."""
     names, fold = dialect.names, dialect.fold(connection)
     if taken.kind != names.kind(name):
         return False

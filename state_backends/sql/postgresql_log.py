@@ -45,7 +45,7 @@ class PostgresqlLogDialect(LogDialect, PostgresqlDialect):
         self.folder = PostgresqlLogFolder(state, self.columns, self.write_options())
 
     def prepare(self, connection: sa.Connection) -> None:
-        """Make nothing: rows are copied where they stay."""
+        """Check the server. No stage is needed: rows are copied into the table itself."""
         self.check_server(connection)
 
     def create(self, connection: sa.Connection) -> None:
@@ -87,7 +87,7 @@ class PostgresqlLogFolder(LogFolder):
     Args:
         state: The state.
         columns: Its table.
-        options: Execution options of a transaction that writes.
+        options: Execution options of transactions that write.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class PostgresqlLogFolder(LogFolder):
         self._options = options
 
     def prepare(self, connection: sa.Connection) -> None:
-        """Make it READ COMMITTED."""
+        """Set the execution options of the connection: READ COMMITTED."""
         connection.execution_options(**self._options)
 
     def begin(self, connection: sa.Connection) -> None:
@@ -106,7 +106,7 @@ class PostgresqlLogFolder(LogFolder):
             connection.exec_driver_sql(setting)
 
     def replace(self, connection: sa.Connection, first: int, last: int) -> int:
-        """Replace the rows of the txids *first* to *last*; return how many are left of them."""
+        """Replace the rows of the txids *first* to *last*; return how many are left."""
         connection.execute(_FOLLOW, {"name": self._state.name})
         counting = {"preserve_rowcount": True}
         result = connection.execute(self._statement(first, last), execution_options=counting)

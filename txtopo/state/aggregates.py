@@ -248,14 +248,19 @@ class OwnAggregate(PythonAggregate):
     first. Derive a class, and give an instance of it to a ``PersistentAggregate``.
 
     Who calls it, and where: the tasks that emit rows call :meth:`zero` and :meth:`add`; the tasks,
-    the driver and the commit call :meth:`combine`. Each uses one thread. How often: any number of
-    times, also for attempts that are abandoned. What must be picklable: the aggregate, which is
-    pickled with the topology. What is durable: the value. Stores keep the name of the module and
-    class and the input fields, never a pickle. A reader of the state does not need the class, and
-    sees the value as it is stored. A changed class of the same name continues with the stored
-    values. Not guaranteed: an order. Rows and partial results are combined in any order, so
-    ``combine`` must be associative and commutative. ``None`` stands for no value, and ``combine``
-    never gets it. A value may be changed in place, so ``zero`` must return a new one each time.
+    the driver and the commit call :meth:`combine`. Each uses one thread.
+
+    How often: any number of times, also for attempts that are abandoned.
+
+    What must be picklable: the aggregate, which is pickled with the topology.
+
+    What is durable: the value. Stores keep the name of module and class and the input fields, never
+    a pickle. A reader of the state does not need the class, and sees the value as it is stored. A
+    changed class of the same name continues with the stored values.
+
+    Not guaranteed: an order. Rows and partial results are combined in any order, so ``combine``
+    must be associative and commutative. ``None`` stands for no value, and ``combine`` never gets
+    it. A value may be changed in place, so ``zero`` must return a new one each time.
 
     Args:
         fields: Names of the input fields; :meth:`add` gets their values in this order.
