@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from weakref import WeakValueDictionary
 
 from txtopo.errors import TopologyError
-from txtopo.state import Contents, Key, Ledger, Row, RowBackend, StateTable
+from txtopo.plugins.stores import Contents, Key, Ledger, Row, RowBackend, StateTable
 
 
 class MemoryStore:

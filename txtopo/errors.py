@@ -14,6 +14,7 @@ attributes as well. All of them pickle, since they cross from Spark tasks to the
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 TEXT_CHARACTERS_MAX = 8_000
@@ -94,6 +95,10 @@ class CoordinatorUnavailable(InfrastructureError, ConnectionError):
 
 class StoreUnavailable(InfrastructureError, ConnectionError):
     """A state's store cannot be reached or refused for now; nothing was written."""
+
+
+class StoreContended(StoreUnavailable):
+    """Another writer was in the way; the same write may be tried again at once."""
 
 
 class UnknownOutcomeError(InfrastructureError):
@@ -267,3 +272,44 @@ class StateUsageError(TxtopoError, ValueError):
 
 class TopologyWarning(UserWarning):
     """The topology can run, but is hardly what was meant."""
+
+
+# ------------------------------------------------- what the error of somebody else's client means
+
+
+class ErrorMeaning(Enum):
+    """What an error of a driver, a client library or the operating system leads to.
+
+    Each table of errors (Kafka, ZooKeeper, RabbitMQ, disks, databases) uses some of these. An error
+    that no table knows passes: that loses nothing, since each retry is logged as a WARNING.
+    """
+
+    PASSES = "passes"
+    """Try again for as long as it takes: a server is away or busy, a leader moves, a disk is
+    full, an answer was lost."""
+    READ_ONLY = "read-only"
+    """Try again, as for ``PASSES``. The server may be a replica for good, so the message asks."""
+    CONTENDED = "contended"
+    """Try the whole transaction again at once, a few times. After that it passes."""
+    DUPLICATE = "duplicate"
+    """As ``CONTENDED``, since two writers who make one row at the same time see it. If it stays, it
+    ends the run."""
+    ANSWER = "answer"
+    """An answer about the thing that was asked for. The caller knows what to do."""
+    EXPIRED = "expired"
+    """The session is over. A leader must contend again."""
+    FENCED = "fenced"
+    """Another process has taken over. The ledger says which one may write."""
+    GONE = "gone"
+    """It does not exist. Try a few times, since somebody may be making it anew."""
+    REFUSED = "refused"
+    """Credentials or rights are missing. Somebody may be changing them, but going on would look
+    like a run that works, and afterwards a start is all it takes."""
+    VALUE = "value"
+    """The store takes no such value or record, now or later."""
+    DRIFT = "drift"
+    """A table or a column is not as it was made."""
+    DAMAGED = "damaged"
+    """What is stored is not what was written."""
+    LASTS = "lasts"
+    """A statement, a setting, a version or a disk that will fail each time."""

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from txtopo.errors import (
     AuthError,
     ConfigError,
+    ErrorMeaning,
     InfrastructureError,
     PromiseError,
     TxtopoError,
     ValueRefusedError,
 )
-from txtopo.kafka_errors import KafkaMeaning, may_pass, meaning_of
+from txtopo.kafka_errors import may_pass, meaning_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -146,27 +147,27 @@ class Connection:
         error = next((each for each in heard if not may_pass(each)), error)
         said = f"{error.name()}: {error.str()}"
         match meaning_of(error.name()):
-            case KafkaMeaning.REFUSED:
+            case ErrorMeaning.REFUSED:
                 return AuthError(
                     f"Kafka at {self.servers} refused to {doing}; got {error.str()}; expected "
                     "credentials that may do it; look at the settings security.protocol, sasl.*, "
                     "ssl.*",
                     servers=self.servers,
                 )
-            case KafkaMeaning.RECORD:
+            case ErrorMeaning.VALUE:
                 return ValueRefusedError(
                     f"Kafka at {self.servers} refuses a record; got {said}; nothing of its "
                     "batch is visible; look at max.message.bytes and cleanup.policy of the "
                     "topic: a compacted one takes no record without key",
                     servers=self.servers,
                 )
-            case KafkaMeaning.LASTS:
+            case ErrorMeaning.LASTS:
                 return PromiseError(
                     f"cannot {doing} at Kafka {self.servers}, now or later; got {said}; look at "
                     "the settings of the client and of the topic",
                     servers=self.servers,
                 )
-            case KafkaMeaning.PASSES | KafkaMeaning.FENCED:
+            case _:
                 return InfrastructureError(
                     f"cannot {doing} at Kafka {self.servers}: {said}", servers=self.servers
                 )

@@ -8,31 +8,16 @@ with the names that the installed client has.
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING
+
+from txtopo.errors import ErrorMeaning
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 
-class KafkaMeaning(Enum):
-    """What an error leads to."""
-
-    PASSES = "passes"
-    """A broker is away or busy, a leader moves: tried again, for as long as it takes."""
-    REFUSED = "refused"
-    """Credentials or rights are not good enough. It could pass where somebody is just changing
-    them, and then a start is all it takes; to go on trying would look like a run that works."""
-    RECORD = "record"
-    """The broker or the client takes no such record, now or later."""
-    FENCED = "fenced"
-    """Somebody else uses the transactional id; the ledger says who may."""
-    LASTS = "lasts"
-    """A setting, a version or a topic that does not fit: the same error each time."""
-
-
 _BY_MEANING = {
-    KafkaMeaning.REFUSED: """
+    ErrorMeaning.REFUSED: """
         _AUTHENTICATION _SSL CLUSTER_AUTHORIZATION_FAILED DELEGATION_TOKEN_AUTHORIZATION_FAILED
         DELEGATION_TOKEN_AUTH_DISABLED DELEGATION_TOKEN_EXPIRED DELEGATION_TOKEN_NOT_FOUND
         DELEGATION_TOKEN_OWNER_MISMATCH DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
@@ -41,12 +26,12 @@ _BY_MEANING = {
         TOPIC_AUTHORIZATION_FAILED TRANSACTIONAL_ID_AUTHORIZATION_FAILED UNACCEPTABLE_CREDENTIAL
         UNSUPPORTED_SASL_MECHANISM
     """,
-    KafkaMeaning.RECORD: """
+    ErrorMeaning.VALUE: """
         _INVALID_DIFFERENT_RECORD _KEY_SERIALIZATION _VALUE_SERIALIZATION INVALID_MSG_SIZE
         INVALID_RECORD INVALID_TIMESTAMP MSG_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE
     """,
-    KafkaMeaning.FENCED: "_FENCED INVALID_PRODUCER_EPOCH PRODUCER_FENCED",
-    KafkaMeaning.LASTS: """
+    ErrorMeaning.FENCED: "_FENCED INVALID_PRODUCER_EPOCH PRODUCER_FENCED",
+    ErrorMeaning.LASTS: """
         _APPLICATION _BAD_COMPRESSION _CONFLICT _FS _INVALID_ARG _INVALID_TYPE _KEY_DESERIALIZATION
         _NOT_CONFIGURED _NOT_IMPLEMENTED _READ_ONLY _UNKNOWN_PROTOCOL _UNSUPPORTED_FEATURE
         _VALUE_DESERIALIZATION INVALID_CONFIG INVALID_GROUP_ID INVALID_PARTITIONS
@@ -58,7 +43,7 @@ _BY_MEANING = {
     # What brokers, leaders and coordinators say while something moves; what ends with the producer
     # or consumer that met it, since a new one is made for each try; and what belongs to groups,
     # voters and other things that are not used here.
-    KafkaMeaning.PASSES: """
+    ErrorMeaning.PASSES: """
         NO_ERROR UNKNOWN _ALL_BROKERS_DOWN _ASSIGNMENT_LOST _ASSIGN_PARTITIONS _AUTO_OFFSET_RESET
         _BAD_MSG _CRIT_SYS_RESOURCE _DESTROY _DESTROY_BROKER _EXISTING_SUBSCRIPTION _FAIL _FATAL
         _GAPLESS_GUARANTEE _INCONSISTENT _INTR _IN_PROGRESS _ISR_INSUFF _LOG_TRUNCATION
@@ -95,11 +80,11 @@ MEANINGS = {name: meaning for meaning, names in _BY_MEANING.items() for name in 
 """The meaning of each error, by its name."""
 
 
-def meaning_of(name: str) -> KafkaMeaning:
+def meaning_of(name: str) -> ErrorMeaning:
     """Return what an error means; one that is not known passes."""
-    return MEANINGS.get(name, KafkaMeaning.PASSES)
+    return MEANINGS.get(name, ErrorMeaning.PASSES)
 
 
 def may_pass(error: KafkaError) -> bool:
     """Return whether it is worth another try."""
-    return meaning_of(error.name()) in (KafkaMeaning.PASSES, KafkaMeaning.FENCED)
+    return meaning_of(error.name()) in (ErrorMeaning.PASSES, ErrorMeaning.FENCED)

@@ -1,16 +1,16 @@
 """States in Delta tables, written from the driver with delta-rs and read by anyone.
 
 Delivery: exactly once, fenced, and atomic for readers: each commit of a txid is one version of the
-table, and with it the ledger, as the version of an application transaction. ``delta:///folder``
-names a folder with one Delta table for each state; ``s3://…`` and whatever else delta-rs opens
-stand for it too. A user reads plain columns: key, value, then the bookkeeping.
+table, with the ledger in it as an application transaction. ``delta:///folder`` names a folder with
+one Delta table for each state; ``s3://…`` and other URLs that delta-rs opens may take its place. A
+user reads plain columns: key, value, then the bookkeeping.
 
-With ``?writer=spark`` a state takes DataFrames as well, which Spark merges; both writers fence and
-redo each other. All other commits are still made from the driver.
+With ``?writer=spark`` a state takes DataFrames as well, which Spark merges; each writer fences and
+redoes what the other wrote. All other commits are still made from the driver.
 
-Not guaranteed on a local disk: delta-rs does not sync what it writes. It is synced here when a
-commit is there, before it counts; a power cut in between may leave a version whose files are torn,
-which is then an error and never a wrong value. A crash of processes does no harm.
+Not guaranteed on a local disk: delta-rs does not sync what it writes. A commit is synced here
+before it counts. A power cut in between may leave a version with torn files, which is an error and
+never a wrong value. A crash of processes does no harm.
 """
 
 from __future__ import annotations

@@ -1,50 +1,45 @@
-"""Mode ``log``: the partials of a txid are appended; a redo replaces them.
+"""Mode ``log`` in Delta: append the partials of a txid, fold them, and refuse sums that do not fit.
 
-A row is a partial aggregate with its txid, and so is a folded row: whoever groups by key and
-combines sees the fold of the batches 1 to the ledger's txid.
+A row is a partial aggregate with its txid, and so is a folded row. Grouping the rows by key and
+combining them gives the result of the batches 1 to the ledger's txid. A redo replaces the rows of
+its txid.
+
+A fold replaces the rows of txids up to *f* by their combination, which gets the txid *f*, in one
+version. *f* is below the ledger's txid, so an undo never needs folded rows. A fold needs no fence:
+it changes no result, and Delta refuses it if a file that it read is gone by then.
+:mod:`txtopo.state.log_mode` says which txids are folded, and how sums are bounded; the first bounds
+are the largest values of each file, which Delta keeps.
 
 Why not files that the tasks write
 ----------------------------------
-deltalake 1.6.6 carries it: ``create_write_transaction`` commits files that are there, and removes
-those of a redo, in one version with the transaction. It was tried and not built. Measured with a
-count by text keys, two slots that share a third of their keys, processor seconds and memory of the
-driver for one batch, and of files committed instead (0.1 s in a task for 500,000 rows):
+deltalake 1.6.6 could do it: ``create_write_transaction`` commits existing files, and removes those
+of a redo, in one version with the transaction. It was tried and not built. Measured with a count by
+text keys, two slots that share a third of their keys, processor seconds and memory of the driver
+for one batch, and of files committed instead (0.1 s in a task for 500,000 rows):
 
     keys a slot   envelopes   driver            files' rows and size
          50,000        3 MB   0.2 s,  +45 MB    1.3 times the rows, twice the size
         500,000       36 MB   1.5 s, +190 MB    the same
       2,000,000      147 MB   7.4 s, +550 MB    the same
 
-* Up to a million keys a batch there is little to win. Well before a batch is too large for the
-  driver, those that wait for their commit are: thirty of 36 MB are ``Config.driver_bytes_max``.
-  A smaller ``max_spout_pending`` mends that.
-* The driver would still read it all: a fold combines sixteen such batches in its memory, a sum that
-  nears the end of its column all of them, and a user's reader as well. And rows that no driver has
-  combined are more by as many slots as share a key: each reader and each fold pays for them.
-* Sums of floats would depend on the number of slots, which combines them in an order of its own.
-* It would take the picklable writer through seven files of ``txtopo``: what a backend offers and
-  what a commit takes, the compiled topology, the partials of a slot, envelopes, what the driver
-  learns of a job, and the commit phase; and every executor on the file system of the table.
+* Up to a million keys a batch there is little to gain. Before a single batch is too large for the
+  driver, the batches that wait for their commit are: thirty of 36 MB are
+  ``Config.driver_bytes_max``. A smaller ``max_spout_pending`` helps.
+* The driver would still read all rows: a fold combines sixteen such batches in its memory, a sum
+  near its limit combines all of them, and so does a user's reader. And each key would have a row
+  for each slot, which each reader and each fold would have to combine.
+* Sums of floats would depend on the number of slots.
+* The picklable writer would pass through seven files of ``txtopo``: what a backend offers and what
+  a commit takes, the compiled topology, the partials of a slot, envelopes, what the driver learns
+  of a job, and the commit phase. And every executor would need the file system of the table.
 
-Batches that should not pass the driver are DataFrames, merged by Spark: ``?writer=spark``.
-
-Folding a log: many small files of partials become one, while commits go on.
-
-A fold replaces the rows of txids up to *f* by their combination, tagged *f*, in one version. *f* is
-below the ledger's txid, so an undo never needs what was folded. It needs no fence: it changes no
-answer, whoever does it, and Delta refuses it if a file that it read is gone by then.
-Which files it takes, :mod:`txtopo.state.log` says.
-
-Sums of a log that could grow too large for their column are refused before they are written.
-
-Delta keeps the largest values of each file: they are the bound to begin with. See
-:mod:`txtopo.state.log`.
+For batches that should not pass through the driver use DataFrames, merged by Spark:
+``?writer=spark``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -53,7 +48,8 @@ from deltalake import CommitProperties, write_deltalake
 
 from state_backends.delta.layout import Layout, check_sizes, without_negative_zero
 from state_backends.delta.reading import Reader, combined_rows, statistics
-from txtopo.state import Standing, StateTable, Writes, largest, limited_sums, log_rows
+from txtopo.plugins.stores import Standing, Writes, log_rows
+from txtopo.state.log_mode import SumBounds, largest, limited_sums
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -65,7 +61,8 @@ class Appender:
     def __init__(self, layout: Layout, reader: Reader) -> None:
         self.layout = layout
         self._reader = reader
-        self._guard = SumGuard(layout.state)
+        self._limits = limited_sums(layout.state)
+        self._bounds = SumBounds(self._limits)
         # A transactional state keeps its rows in a redo.
         self._redone = layout.state.kind == "opaque"
 
@@ -81,7 +78,7 @@ class Appender:
         rows = without_negative_zero(log_rows(self.layout.state, txid, writes), self.layout.keys)
         check_sizes(self.layout.state, rows)
         if found is Standing.APPLY or self._redone:
-            self._guard.check(table, rows, lambda: self._before(table, txid))
+            self._check_sums(table, txid, rows)
         if found is Standing.APPLY:
             write_deltalake(table, rows, mode="append", commit_properties=properties)
             return
@@ -97,8 +94,21 @@ class Appender:
             commit_properties=properties,
         )
 
-    def _before(self, table: DeltaTable, txid: int) -> pa.Table:
-        return self._reader.read(table, pc.field("txid") < txid)
+    def _check_sums(self, table: DeltaTable, txid: int, rows: pa.Table) -> None:
+        """Refuse sums that do not fit, before *rows* are written."""
+
+        def first_bounds() -> dict[str, float]:
+            return {
+                name: _largest_in_files(table, name) + largest(rows.column(name))
+                for name in self._limits
+            }
+
+        def exact_bounds() -> dict[str, float]:
+            before = self._reader.read(table, pc.field("txid") < txid)
+            total = combined_rows(self.layout.state, pa.concat_tables([before, rows]))
+            return {name: largest(total.column(name)) for name in self._limits}
+
+        self._bounds.check(rows, first_bounds, exact_bounds)
 
 
 def fold(table: DeltaTable, reader: Reader, layout: Layout, first: int, last: int) -> None:
@@ -118,43 +128,6 @@ def fold(table: DeltaTable, reader: Reader, layout: Layout, first: int, last: in
         predicate=f"txid >= {first} AND txid <= {last}",
         commit_properties=CommitProperties(custom_metadata={"txtopo.fold": f"{first}-{last}"}),
     )
-
-
-# Statistics of decimals have lost digits on their way through JSON.
-_MARGIN = 0.99
-
-
-class SumGuard:
-    """Keeps the bounds of the sums of one state."""
-
-    def __init__(self, state: StateTable) -> None:
-        self._state = state
-        self._limits = {name: limit * _MARGIN for name, limit in limited_sums(state).items()}
-        self._bounds: dict[str, float] | None = None
-
-    def check(self, table: DeltaTable, added: pa.Table, read_all: Callable[[], pa.Table]) -> None:
-        """Check that the sums still fit when *added* is there as well.
-
-        Args:
-            table: The table before.
-            added: The rows of a batch.
-            read_all: Reads the rows of the table that stay.
-
-        Raises:
-            ValueRefusedError: A sum does not fit its column.
-        """
-        if not self._limits or not added.num_rows:
-            return
-        if self._bounds is None:
-            self._bounds = {name: _largest_in_files(table, name) for name in self._limits}
-        more = {name: largest(added.column(name)) for name in self._limits}
-        bounds = {name: self._bounds[name] + more[name] for name in self._limits}
-        if any(bounds[name] >= limit for name, limit in self._limits.items()):
-            total = combined_rows(self._state, pa.concat_tables([read_all(), added]))
-            # By so much may a sum be larger once these rows are taken back: by a redo, or since
-            # they are not written after all.
-            bounds = {name: largest(total.column(name)) + more[name] for name in self._limits}
-        self._bounds = bounds
 
 
 def _largest_in_files(table: DeltaTable, name: str) -> float:

@@ -2,17 +2,18 @@
 
 Rules
 -----
-1. A commit reads the ledger from a snapshot and is prepared on that very snapshot. If another
-   transaction of the state came in between, Delta refuses it, and the ledger is read again: that
-   is the fence, and the order. So the first try may use the snapshot of the commit before, which
-   saves a look into the log (2 to 9 ms); an error that it leads to is believed only of the newest.
+1. A commit reads the ledger from a snapshot and is prepared on that snapshot. If another
+   transaction of the state came in between, Delta refuses the commit, and the ledger is read again.
+   That gives the fence and the order. So the first try may use the snapshot of the commit before,
+   which saves a look into the log (2 to 9 ms); a refusal by its ledger is checked again with the
+   newest snapshot.
 2. The undo of an earlier attempt is part of the same merge, hence of the same version.
-3. A claim is an empty append with its transaction. Its txid, attempt and writer are those that the
-   table holds, so it never moves a state.
+3. A claim is an empty append with its transaction. It repeats the txid, attempt and writer of the
+   table, so it never moves a state.
 4. An error of delta-rs during a commit leaves the outcome open, unless it says that nothing was
-   written; the caller reads the ledger back.
-5. Whoever reads gets a version of the table, and each version is the fold of the batches 1 to the
-   txid of its ledger.
+   written. The caller reads the ledger.
+5. A reader gets one version of the table. Each version is the result of the batches 1 to the txid
+   of its ledger.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from deltalake import DeltaTable
 
 from state_backends.delta.appending import Appender
 from state_backends.delta.durability import DurableLog
-from state_backends.delta.failures import FAILURES, Contended, translated
+from state_backends.delta.failures import FAILURES, translated
 from state_backends.delta.layout import Layout, Location
 from state_backends.delta.merging import Merger, commit_nothing
 from state_backends.delta.reading import DeltaSnapshot, Reader, version_of
@@ -37,8 +38,8 @@ from state_backends.delta.tables import (
     transaction,
 )
 from state_backends.delta.upkeep import Upkeep
-from txtopo.errors import PromiseError, StateUsageError, StoreUnavailable
-from txtopo.state import (
+from txtopo.errors import PromiseError, StateUsageError, StoreContended, StoreUnavailable
+from txtopo.plugins.stores import (
     Claim,
     FrameWrites,
     Ledger,
@@ -64,34 +65,34 @@ class DeltaBackend(StateBackend):
 
     modes: frozenset[StateMode] = frozenset({"table", "log"})
 
-    def __init__(self, place: Location, state: StateTable) -> None:
-        self._location = place
-        self._uri = place.table(state.name)
+    def __init__(self, location: Location, state: StateTable) -> None:
+        self._location = location
+        self._uri = location.table(state.name)
         self._state = state
         self._layout = Layout(state)
-        self._place = f"state {state.name!r} in {self._uri}"
-        self._reader = Reader(place, state.name, self._layout.schema)
+        self._label = f"state {state.name!r} in {self._uri}"
+        self._reader = Reader(location, state.name, self._layout.schema)
         self._writer = (
             Appender(self._layout, self._reader) if state.mode == "log" else Merger(self._layout)
         )
         self._upkeep = Upkeep(
-            self._open, self._reader, self._layout, place.history_txids, self._renewed
+            self._open, self._reader, self._layout, location.history_txids, self._renewed
         )
-        # Tables that nobody uses now; each call takes one of its own, since calls may overlap.
+        # Open tables that are not in use. Each call takes one of its own, since calls may overlap.
         self._idle: list[DeltaTable] = []
         self._known: tuple[int, Ledger | None] = (-1, None)
-        self._log = DurableLog(self._uri, self._place, local=place.local)
+        self._log = DurableLog(self._uri, self._label, local=location.local)
 
     def create(self) -> None:
-        """Make the table, or check the one that is there."""
+        """Make the table, or check the existing one."""
         self._log.check()
         with self._named_errors():
-            create_table(self._location, self._layout, self._place)
+            create_table(self._location, self._layout, self._label)
 
     def claim(self, claim: Claim) -> Ledger:
         """Write a claim into the ledger, as ``StateBackend.claim`` says."""
         self.claimant = claim
-        # A zombie may write all the time, and whoever comes first wins: so what takes long is done
+        # A zombie may write all the time, and the first writer wins. So the slow parts are done
         # before, and a claim tries more often than a commit, always with the same table.
         with self._table(newest=True) as table:
             held = self._ledger(table)
@@ -115,15 +116,15 @@ class DeltaBackend(StateBackend):
         """Open one version of the table."""
         with self._table(newest=True) as table:
             ledger = self._ledger(table)
-            yield DeltaSnapshot(table, self._reader, self._layout, ledger, self._place)
+            yield DeltaSnapshot(table, self._reader, self._layout, ledger, self._label)
 
     @contextmanager
     def snapshot_of(self, txid: int) -> Iterator[Snapshot]:
-        """Open the last version of the table that holds *txid*."""
+        """Open the last version of the table whose ledger holds *txid*."""
         with self._table(newest=True) as newest:
             table = self._at(newest, txid)
             ledger = self._read_ledger(table)
-            yield DeltaSnapshot(table, self._reader, self._layout, ledger, self._place)
+            yield DeltaSnapshot(table, self._reader, self._layout, ledger, self._label)
 
     def stored(self) -> tuple[StateTable, ...] | None:
         """Return the states whose tables are in the folder."""
@@ -132,17 +133,17 @@ class DeltaBackend(StateBackend):
             return stored_states(self._location, self._state.name)
 
     def close(self) -> None:
-        """Forget the tables, and wait for a fold that is under way."""
+        """Drop the open tables, and wait for a fold that is running."""
         self._upkeep.close()
         self._idle.clear()
 
     def _tried(self, once: Callable[[int], Ledger], tries_max: int = _TRIES_MAX) -> Ledger:
-        """Do it once, and again while others write in between."""
+        """Call *once*, and again if another writer came in between."""
         for number in range(tries_max):
-            with suppress(Contended):
+            with suppress(StoreContended):
                 return once(number)
         raise StoreUnavailable(
-            f"{self._place} was changed by others {tries_max} times in a row; nothing was "
+            f"{self._label} was changed by others {tries_max} times in a row; nothing was "
             "written; try again"
         )
 
@@ -155,7 +156,7 @@ class DeltaBackend(StateBackend):
                 table.alter.set_table_properties(properties_of(ledger), raise_if_not_exists=False)
             commit_nothing(table, self._layout, transaction(ledger, self._state.name, held))
             if held is not None and not _described(table, ledger):
-                # The new owner's transaction is there before its name says where to look.
+                # The new owner's transaction is written before the properties name the new owner.
                 self._written(table, held)
                 table.alter.set_table_properties(properties_of(ledger), raise_if_not_exists=False)
             self._written(table, ledger)
@@ -169,7 +170,7 @@ class DeltaBackend(StateBackend):
             except PromiseError as error:
                 if newest:
                     raise
-                raise Contended(f"{self._place} may have changed: {error}") from error
+                raise StoreContended(f"{self._label} may have changed: {error}") from error
             assert held is not None
             if found is Standing.HELD:
                 return held
@@ -207,17 +208,17 @@ class DeltaBackend(StateBackend):
             try:
                 merger.write(attempt.txid, writes, ledger, tombstones=tombstones)
             except Exception as error:
-                raise translated_of_spark(error, self._place) from error
+                raise translated_of_spark(error, self._label) from error
             self._writer.tombstones = self._layout.opaque and writes.deletes
             return self._found(table, attempt)
 
     def _found(self, table: DeltaTable, attempt: TransactionAttempt) -> Ledger:
-        """Read back what Spark wrote: that it skipped a merge looks like a success."""
+        """Read the ledger after a merge by Spark: a skipped merge looks like a success."""
         with self._named_errors(writing=True):
             table.update_incremental()
             ledger = self._ledger(table, writing=True)
             if standing(ledger, attempt, self.claimant) is not Standing.HELD:
-                raise Contended(f"Spark wrote nothing to {self._place}, which holds {ledger}")
+                raise StoreContended(f"Spark wrote nothing to {self._label}, which holds {ledger}")
             self._log.written(table.version())
         assert ledger is not None
         self._upkeep.after(attempt.txid)
@@ -226,11 +227,11 @@ class DeltaBackend(StateBackend):
     def _combined(
         self, table: DeltaTable, held: Ledger, txid: int, writes: Writes, found: Standing
     ) -> Writes:
-        """Return final values in place of partials that no expression of Delta combines."""
+        """Return final values instead of partials that Delta cannot combine."""
         kept = found is Standing.REDO and self._state.kind == "transactional"
         if kept or combines_in_store(self._state):
             return writes
-        read = DeltaSnapshot(table, self._reader, self._layout, held, self._place).rows
+        read = DeltaSnapshot(table, self._reader, self._layout, held, self._label).rows
         return final_values(self._state, txid, writes, read)
 
     def _written(self, table: DeltaTable, ledger: Ledger) -> None:
@@ -253,7 +254,7 @@ class DeltaBackend(StateBackend):
 
     @contextmanager
     def _table(self, *, newest: bool) -> Iterator[DeltaTable]:
-        """Give the table to this call alone, at its newest version or at one read before."""
+        """Give this call a table of its own, at the newest version or at one read before."""
         with self._named_errors():
             self._log.sync()
             if self._idle:
@@ -272,13 +273,13 @@ class DeltaBackend(StateBackend):
 
     @contextmanager
     def _named_errors(self, *, writing: bool = False) -> Iterator[None]:
-        """Turn what delta-rs raises into errors of ours; damage of the log explains the rest."""
+        """Translate exceptions of delta-rs; if the log is damaged, raise that instead."""
         try:
             yield
         except FAILURES as error:
             if not writing:
                 self._log.check()
-            raise translated(error, self._place, uri=self._uri, writing=writing) from error
+            raise translated(error, self._label, uri=self._uri, writing=writing) from error
 
     def _renewed(self, table: DeltaTable) -> None:
         self._idle[:] = [table]
@@ -296,7 +297,7 @@ class DeltaBackend(StateBackend):
             if found is not None:
                 return found
         raise StateUsageError(
-            f"{self._place} cannot be read as of txid {txid}; it holds txid {held} and keeps "
+            f"{self._label} cannot be read as of txid {txid}; it holds txid {held} and keeps "
             f"{kept} before it, as far as delta.logRetentionDuration lets it; expected a later "
             "txid, or a state with more ?history_txids=… in its URL"
         )
@@ -306,7 +307,7 @@ class DeltaBackend(StateBackend):
 
 
 def _described(table: DeltaTable, ledger: Ledger | None) -> bool:
-    """Whether the properties of the table say what the ledger says."""
+    """Return whether the properties of the table agree with the ledger."""
     if ledger is None:
         return False
     properties = table.metadata().configuration

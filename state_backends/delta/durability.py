@@ -1,37 +1,39 @@
-"""Making a version durable on a local disk, which delta-rs leaves to the operating system.
+"""Makes versions of a Delta table durable on a local disk, and finds changed bits in its log.
+
+delta-rs leaves flushing to the operating system.
 
 Rules
 -----
 1. A version is durable only if all before it are: a reader begins with the last checkpoint and
-   takes each entry of the log after it. So the first call makes durable all that is there, whoever
-   wrote it, and each later one what has come since: folds and changes of the table's properties
-   too, which are not waited for when they are made.
-2. Files that hold rows come first, then the log, then the folders that name them, up to the one
-   that the table is in.
-3. A checkpoint counts as well: delta-rs removes old entries of the log after it has written one.
-   It does so before anybody could make the checkpoint durable: a power cut in these milliseconds
-   may need the checkpoint to be made again from a copy of the log.
-4. Who writes believes in nothing that it has read before it is durable: what a predecessor left,
-   and what an error left open.
+   reads each entry of the log after it. So the first call makes everything durable that exists,
+   whoever wrote it. Each later call makes durable what has come since, also folds and changes of
+   the table's properties, which do not wait for the disk themselves.
+2. Data files come first, then the log, then the folders that name them, up to the folder that holds
+   the table.
+3. Checkpoints are made durable as well, since delta-rs removes old entries of the log after it has
+   written one. It removes them before anybody could flush the checkpoint: after a power cut in
+   these milliseconds, the checkpoint may have to be restored from a copy of the log.
+4. A writer relies on nothing that it has read before it is durable, whether a predecessor or a
+   failed call has left it.
 
-What is durable is noted with its checksum: see :mod:`state_backends.delta.durability`.
-
-Checksums of a table's log, since nothing in it tells a bit that changed by itself.
-
-A bit of the name of a removed file brings its rows back beside those that replaced them; a bit of a
-transaction makes another ledger. Both are JSON as before, so delta-rs believes them. Here whoever
-writes notes a CRC-32 of each entry of the log, and of each checkpoint, in a file beside them:
+Checksums
+---------
+Nothing in a Delta log reveals a changed bit. If it is in the name of a removed file, the old rows
+come back beside those that replaced them; if it is in a transaction, the ledger is another one.
+Both are valid JSON, so delta-rs accepts them. So a writer notes a CRC-32 of each entry of the log,
+and of each checkpoint, in a file beside them:
 
     <entry>@<time of its last change, ns> <its CRC-32> <CRC-32 of all that>
 
-* A disk that fails does not change the time. A file with another time was written by somebody, in a
-  copy, in a table made anew or by hand, and is believed, like all that has no note.
-* Only on a local disk: object stores have checksums of their own, and a note would cost a request.
-* It is written after the entry is durable and is not synced. A line that was cut off or changed is
-  no note. What another program wrote has none until the next commit of ours.
-* What cannot be read is left to delta-rs, which says so itself.
-* The newest :data:`KEPT` versions are noted, more than lie between two checkpoints.
-* Other readers pass over the file, as over all names that begin with ``_``.
+* A failing disk does not change the time. A file with another time was written by a program or a
+  person: as a copy, in a new table or by hand. It is accepted, like a file without a note.
+* Notes are kept only on a local disk: object stores have checksums of their own, and a note would
+  cost a request.
+* A note is written after the entry is durable, and is not synced. A line that is cut off or changed
+  is ignored. An entry of another program has no note until our next commit.
+* A file that cannot be read is left to delta-rs, which raises an error itself.
+* The newest :data:`KEPT` versions have notes, more than lie between two checkpoints.
+* Other readers ignore the file, as they ignore all names that begin with ``_``.
 """
 
 from __future__ import annotations
@@ -52,52 +54,52 @@ from txtopo.errors import StoreDamagedError
 
 
 class DurableLog:
-    """The log of a table: what is written is durable and noted, what is read is what was noted.
+    """The log of a table: makes versions durable, notes their checksums, and compares them.
 
     Args:
-        table: Its folder or URL.
-        place: Which state where, for messages.
-        local: Whether it is a folder; elsewhere nothing has to be done.
+        table: The folder or URL of the table.
+        label: The state and its store, for messages.
+        local: Whether it is a local folder. If not, all methods do nothing.
     """
 
-    def __init__(self, table: str, place: str, *, local: bool) -> None:
+    def __init__(self, table: str, label: str, *, local: bool) -> None:
         self._table = table
-        self._checksums = LogChecksums(table, place) if local else None
+        self._checksums = LogChecksums(table, label) if local else None
         # Versions, of which -1 is none: up to which all is durable, and up to which it must be.
         self._durable = self._wanted = -1
         self._lock = threading.RLock()
 
     def check(self, version: int | None = None) -> None:
-        """Compare the log up to *version* with what is noted; all of it without one.
+        """Compare the log up to *version* with the notes; None compares all of it.
 
         Raises:
-            StoreDamagedError: It is not what was written.
+            StoreDamagedError: A file differs from its note.
         """
         if self._checksums is not None:
             with self._lock:
                 self._checksums.check(version)
 
     def begin(self, version: int) -> None:
-        """Note what has no note up to *version*, which is the newest; before a first commit."""
+        """Add missing notes up to *version*, the newest. Called before a first commit."""
         if self._checksums is not None:
             with self._lock:
                 self._checksums.begin(version)
 
     def written(self, version: int) -> None:
-        """Make a version of ours durable; when it fails, :meth:`sync` tries again."""
+        """Make a version that we wrote durable. If that fails, :meth:`sync` tries again."""
         with self._lock:
             self._durable = min(self._durable, version - 1)
             self._wanted = max(self._wanted, version)
             self.sync()
 
     def believed(self, version: int) -> None:
-        """Make durable what was read up to *version*, unless it was read by who never writes."""
+        """Make durable what was read up to *version*. Does nothing for one that never writes."""
         with self._lock:
             if 0 <= self._durable < version:
                 self.written(version)
 
     def sync(self) -> None:
-        """Make durable what is not yet; nobody may believe in it before."""
+        """Make durable what is not yet. Before that, nobody may rely on it."""
         with self._lock:
             if self._durable < self._wanted:
                 if self._checksums is not None:
@@ -109,8 +111,8 @@ class DurableLog:
 def sync_versions(table: str, first: int, last: int) -> None:
     """Sync the log of the versions *first* to *last*, the files that they add, and their folders.
 
-    It comes after the commit, so a power cut may leave a version that lacks its files; but then
-    the commit has not returned, and whoever reads the torn version gets an error.
+    It runs after the commit, so a power cut may leave a version without its files. But then the
+    commit has not returned, and a reader of the torn version gets an error.
     """
     folder = Path(table)
     log = folder / LOG
@@ -129,13 +131,13 @@ def sync_versions(table: str, first: int, last: int) -> None:
 
 
 def sync_made(folders: Iterable[Path]) -> None:
-    """Make folders durable that were just made: each by the one that it is in."""
+    """Make new folders durable, each by a sync of the folder that contains it."""
     for folder in folders:
         _sync(folder.parent)
 
 
 def _version(name: str) -> int:
-    """Return the version that a file of the log is of; -1 if it is of none."""
+    """Return the version of a file of the log; -1 if it has none."""
     number = name.partition(".")[0]
     return int(number) if number.isdecimal() else -1
 
@@ -160,26 +162,26 @@ _NOTE = re.compile(r"(\d{20}\.\S+@\d+) ([0-9a-f]{8})")
 
 
 class LogChecksums:
-    """The notes of one table.
+    """The checksums that are noted for the log of one table.
 
     Args:
-        table: Its folder.
-        place: Which state where, for messages.
+        table: The folder of the table.
+        label: The state and its store, for messages.
     """
 
-    def __init__(self, table: str, place: str) -> None:
+    def __init__(self, table: str, label: str) -> None:
         self._log = Path(table) / LOG
         self._file = self._log / CHECKSUMS
-        self._place = place
+        self._label = label
         self._compared = -1
         self._noted = -1
         self._rewritten = -1
 
     def check(self, version: int | None = None) -> None:
-        """Compare what is noted up to *version* and was not compared yet; anew without one.
+        """Compare files with their notes up to *version*, once each; None compares all again.
 
         Raises:
-            StoreDamagedError: An entry is another one than was written.
+            StoreDamagedError: A file differs from its note.
         """
         if version is not None and version <= self._compared:
             return
@@ -191,7 +193,7 @@ class LogChecksums:
             self._compared = version
 
     def begin(self, version: int) -> None:
-        """Keep the notes of the last versions up to *version*, and add those that are missing."""
+        """Keep the notes of the last versions up to *version*, and add missing ones."""
         last = range(max(0, version - KEPT), version + 1)
         notes = dict(self._sums(last, self._notes()))
         beside = self._file.with_name(f"{CHECKSUMS}.{os.getpid()}")
@@ -203,9 +205,9 @@ class LogChecksums:
         self._noted = self._rewritten = version
 
     def note(self, version: int) -> None:
-        """Note what was written up to *version*, which is durable.
+        """Note the files up to *version*, which are durable.
 
-        A disk that has no room for it is no reason to fail a commit that is there.
+        If the disk has no room for notes, the commit does not fail, since it is done.
         """
         if self._noted < 0 or version - self._rewritten > _REWRITTEN_AFTER:
             self.begin(version)
@@ -225,7 +227,7 @@ class LogChecksums:
                 and _named(path) == name
             ):
                 raise StoreDamagedError(
-                    f"{self._place} is damaged: {path.name} of its log has another checksum than "
+                    f"{self._label} is damaged: {path.name} of its log has another checksum than "
                     "when it was written, and nobody wrote it since; did its disk fail? bring back "
                     f"a copy that is whole; to believe the file nevertheless, remove {self._file}"
                 )
@@ -233,7 +235,7 @@ class LogChecksums:
     def _sums(
         self, versions: Iterable[int], noted: Mapping[str, int] = MappingProxyType({})
     ) -> Iterator[tuple[str, int]]:
-        """Yield (name, checksum) of the files there are; those *noted* are not read."""
+        """Yield (name, checksum) of the files that are not *noted*."""
         for version in versions:
             for kind in ("json", "checkpoint.parquet"):
                 path = self._log / f"{version:020}.{kind}"

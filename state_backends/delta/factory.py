@@ -1,13 +1,13 @@
-"""Opens states in Delta tables; ``open_backend`` is the entry point."""
+"""``open_backend``, the entry point of states in Delta tables."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from state_backends.delta.layout import LOG, Layout, absolute, folder_name, location, reserved
+from state_backends.delta.layout import LOG, Layout, absolute, folder_name, location_of, reserved
 from state_backends.delta.spark_session import check_session, session_conf
 from txtopo.errors import TopologyError
-from txtopo.state import StateTable
+from txtopo.plugins.stores import StateTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ class DeltaFactory:
     """Opens states in Delta tables."""
 
     def anchor(self, url: str) -> tuple[str, object]:
-        """Make the path of a local folder absolute: tasks may run in another one."""
+        """Make the path of a local folder absolute, since tasks may run in another folder."""
         return absolute(url), None
 
     def __call__(self, url: str, table: StateTable) -> DeltaBackend:
@@ -35,17 +35,17 @@ class DeltaFactory:
         _check_names(table)
         from state_backends.delta.backend import DeltaBackend
 
-        return DeltaBackend(location(url), table)
+        return DeltaBackend(location_of(url), table)
 
     def frames_refused(self, url: str, table: StateTable) -> str | None:
-        """Return why a state takes no frames: it does if its URL says ``?writer=spark``."""
-        place = location(url)
-        if not place.frames:
+        """Return why a state takes no frames, or None if its URL has ``?writer=spark``."""
+        location = location_of(url)
+        if not location.frames:
             return (
                 "its URL does not say that Spark writes; a commit by Spark costs 0.5 s and more, "
                 "one from this process some milliseconds; expected 'delta:///folder?writer=spark'"
             )
-        if not place.local:
+        if not location.local:
             return "Spark writes frames to local folders only so far; use a PersistentAggregate"
         if table.mode != "table":
             return "it is in mode 'log'; expected mode='table'"

@@ -11,20 +11,22 @@ from deltalake.exceptions import (
     TableNotFoundError,
 )
 
+from txtopo.disk_errors import meaning_of, number_in
 from txtopo.errors import (
     AuthError,
+    ErrorMeaning,
     LedgerGapError,
     PromiseError,
     SchemaDrift,
+    StoreContended,
     StoreDamagedError,
     StoreUnavailable,
     TxtopoError,
     UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.state.disk_errors import DiskMeaning, meaning_of, number_in
 
-# What readers of JSON and Parquet say of files that were cut off or changed.
+# Messages of readers of JSON and Parquet about files that were cut off or changed.
 _DAMAGED = (
     "whilst parsing",
     "whilst reading",
@@ -37,8 +39,8 @@ _DAMAGED = (
     "data page",
 )
 FAILURES = (DeltaError, OSError, UnicodeError, OverflowError, ValueError)
-"""What delta-rs and pyarrow raise."""
-# Another commit came between the snapshot and this one: delta-rs has written nothing visible.
+"""The exceptions of delta-rs and pyarrow."""
+# Another commit came after the snapshot, so delta-rs has written nothing visible.
 _CONTENDED = (
     "oncurrent",
     "conflict",
@@ -47,85 +49,81 @@ _CONTENDED = (
     "already exists",
     "commit attempts",
 )
-# What follows a message of delta-rs where RUST_BACKTRACE is set.
+# Follows a message of delta-rs if RUST_BACKTRACE is set.
 _BACKTRACE = re.compile(r"\s*\n\s*0: ")
 _VALUES = ("Cast error", "overflow", "Invalid argument error", "too large to store", "Arithmetic")
 
 
-class Contended(StoreUnavailable):
-    """Another commit was in the way; the ledger is read again before the next try."""
-
-
 def translated(
-    error: Exception, place: str, *, uri: str = "", writing: bool = False
+    error: Exception, label: str, *, uri: str = "", writing: bool = False
 ) -> TxtopoError:
-    """Return the error of txtopo that *error* amounts to.
+    """Return the error of txtopo for an error of delta-rs.
 
     Args:
-        error: What delta-rs raised.
-        place: Which state where, for the message.
-        uri: Where the table is.
-        writing: Whether a commit was under way, so that it may be there.
+        error: The exception of delta-rs.
+        label: The state and its store, for the message.
+        uri: The URI of the table.
+        writing: Whether a commit was running, so that it may have been done.
     """
     if isinstance(error, TxtopoError):
         return error
     text = _BACKTRACE.split(str(error).strip())[0].replace("\n", "; ")
-    # A path may hold any word, and a failure of the disk says nothing of a value.
+    # A path may contain any word, and a failure of the disk is not about a value.
     said = "" if isinstance(error, OSError) else text.replace(uri, "")
     if "ffset overflow" in said:
         return ValueRefusedError(
-            f"{place} cannot take a batch: what it is merged with has more than 2 GiB in one "
+            f"{label} cannot take a batch: what it is merged with has more than 2 GiB in one "
             f"column: {text}; nothing of the batch was written; let the spout cut smaller batches, "
             "or write shorter values"
         )
     if isinstance(error, UnicodeError | OverflowError) or any(part in said for part in _VALUES):
         return ValueRefusedError(
-            f"{place} cannot store a value exactly: {text}; nothing of its batch was written"
+            f"{label} cannot store a value exactly: {text}; nothing of its batch was written"
         )
-    lasting = _lasting(error, text, place, uri, writing=writing)
+    lasting = _lasting(error, text, label, uri, writing=writing)
     if lasting is not None:
         return lasting
     if any(part in text for part in _DAMAGED):
         return StoreDamagedError(
-            f"{place} is damaged: {text}; expected the files that were written there once; did its "
+            f"{label} is damaged: {text}; expected the files that were written there once; did its "
             "disk fail? bring back a copy that is whole"
         )
     if writing and any(part in said for part in _CONTENDED):
-        return Contended(f"{place} was changed by another writer: {text}; try again")
+        return StoreContended(f"{label} was changed by another writer: {text}; try again")
     if isinstance(error, TableNotFoundError):
-        return LedgerGapError(f"{place} is gone: {text}; was its folder removed during the run?")
+        return LedgerGapError(f"{label} is gone: {text}; was its folder removed during the run?")
     if writing:
         return UnknownOutcomeError(
-            f"it is not known whether {place} was written: {text}; the ledger tells the rest"
+            f"it is not known whether {label} was written: {text}; the ledger tells the rest"
         )
-    return StoreUnavailable(f"cannot use {place}: {text}; nothing was written")
+    return StoreUnavailable(f"cannot use {label}: {text}; nothing was written")
 
 
 def _lasting(
-    error: Exception, text: str, place: str, uri: str, *, writing: bool
+    error: Exception, text: str, label: str, uri: str, *, writing: bool
 ) -> PromiseError | None:
-    """Return the error for what would fail each time: rights, a disk, a table that is another."""
+    """Return the error for a failure that would come each time, or None."""
     if isinstance(error, SchemaMismatchError):
         return SchemaDrift(
-            f"{place} has other columns than the state declares: {text}; nothing was written; was "
+            f"{label} has other columns than the state declares: {text}; nothing was written; was "
             "the table changed by hand?"
         )
     number = error.errno if isinstance(error, OSError) else None
-    if writing and number is not None and meaning_of(number) is DiskMeaning.LASTS:
-        # One of our own: a version that is written and could not be made durable. It is there, so
-        # the ledger is asked, and it is synced again.
+    if writing and number is not None and meaning_of(number) is ErrorMeaning.LASTS:
+        # Our own sync failed after the version was written. So the ledger is read, and the
+        # version is synced again.
         return None
     if number is None:
         number = number_in(text)
     meaning = meaning_of(number, text.replace(uri, "") if uri else text)
-    if meaning is DiskMeaning.REFUSED or isinstance(error, PermissionError):
+    if meaning is ErrorMeaning.REFUSED or isinstance(error, PermissionError):
         return AuthError(
-            f"{place} may not be used: {text}; nothing was written; check the rights to its folder "
+            f"{label} may not be used: {text}; nothing was written; check the rights to its folder "
             "or bucket, the credentials, and whether its file system is read-only"
         )
-    if meaning is DiskMeaning.LASTS or isinstance(error, DeltaProtocolError):
+    if meaning is ErrorMeaning.LASTS or isinstance(error, DeltaProtocolError):
         return PromiseError(
-            f"{place} cannot be used, now or later: {text}; look at its disk, its folder and the "
+            f"{label} cannot be used, now or later: {text}; look at its disk, its folder and the "
             "features of the table"
         )
     return None

@@ -1,12 +1,8 @@
-"""The columns of a state's Delta table, and the properties that say what it is.
+"""The layout of a state in Delta: columns and properties of its table, its folder, its names.
 
-Where the table of a state is: a folder on a disk or in an object store.
-
-What a state has in a folder of Delta tables, by name: here and nowhere else.
-
-Each state has a folder of its own, in which nothing else may be: whoever vacuums a table removes
-what it does not know, another table as well. So no state lies within the table of another, in
-whichever order they come, and none has the name of a log.
+Each state has a folder of its own with nothing else in it: a VACUUM of a table removes all files
+that the table does not know, also those of another table. So no state lies within the table of
+another, whichever was made first, and none is named like a log.
 """
 
 from __future__ import annotations
@@ -20,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.errors import TopologyError, ValueRefusedError
-from txtopo.state import StateTable, declaration, hidden, limited_sums
+from txtopo.plugins.stores import StateTable, declaration, redacted_url
+from txtopo.state.log_mode import limited_sums
 
 DECLARATION = "txtopo.declaration"
 
@@ -82,7 +79,7 @@ class Layout:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties that the table is made with."""
+        """The properties of a new table."""
         return {
             DECLARATION: declaration(self.state),
             "delta.enableDeletionVectors": "false",  # delta-rs cannot read such a table into Arrow
@@ -99,7 +96,7 @@ class Layout:
 
 
 def reserved(name: str) -> bool:
-    """Whether Delta takes no column of this name, or delta-rs has one of its own."""
+    """Return whether a column may not have this name in Delta or delta-rs."""
     own = name.lower().startswith(("txtopo_", "__delta_rs_"))
     # delta-rs loses control characters between a table and a merge.
     return own or any(sign in _COLUMN_RESERVED or sign < " " for sign in name)
@@ -126,7 +123,7 @@ def check_sizes(state: StateTable, rows: pa.Table) -> None:
 
 
 def without_negative_zero(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
-    """Return the rows with -0.0 in key columns as 0.0: delta-rs tells them apart, users do not."""
+    """Return rows with 0.0 for -0.0 in key columns: for users they are equal, for delta-rs not."""
     for name in names:
         column = rows.column(name)
         if pa.types.is_floating(column.type):
@@ -144,9 +141,9 @@ class Location:
 
     Attributes:
         root: The folder: a path, or a URI that delta-rs opens.
-        options: Storage options for delta-rs, from the query of the URL. Secrets belong into the
-            environment, where delta-rs looks for them too.
-        local: Whether it is a folder of this machine.
+        options: Storage options for delta-rs, from the query of the URL. Put secrets into the
+            environment, where delta-rs finds them too.
+        local: Whether the folder is on this machine.
         history_txids: How many txids back a reader may go; ``?history_txids=`` of the URL.
         frames: Whether Spark may write frames into it; ``?writer=spark`` of the URL.
     """
@@ -158,15 +155,15 @@ class Location:
     frames: bool = False
 
     def table(self, name: str) -> str:
-        """Return where the table of a state is."""
+        """Return the path or URI of the table of a state."""
         return f"{self.root.rstrip('/')}/{names_of(name).folder}"
 
 
-def location(url: str) -> Location:
+def location_of(url: str) -> Location:
     """Read the URL of a state: ``delta:///folder``, ``delta:folder`` or ``s3://bucket/folder``.
 
     Raises:
-        TopologyError: It names no folder.
+        TopologyError: The URL names no folder.
     """
     scheme, _, rest = url.partition(":")
     if scheme.lower() != "delta":
@@ -192,17 +189,17 @@ def location(url: str) -> Location:
 
 
 def absolute(url: str) -> str:
-    """Return the URL with the path of a local folder made absolute: tasks may run elsewhere."""
-    place = location(url)
-    if not place.local:
+    """Return the URL with an absolute path if it is a local folder: tasks may run elsewhere."""
+    location = location_of(url)
+    if not location.local:
         return url
     _, mark, query = url.partition("?")
-    return f"delta://{quote(place.root)}{mark}{query}"
+    return f"delta://{quote(location.root)}{mark}{query}"
 
 
-def _with_options(place: Location, query: str) -> Location:
+def _with_options(location: Location, query: str) -> Location:
     options = dict(parse_qsl(query))
-    text = options.pop("history_txids", str(place.history_txids))
+    text = options.pop("history_txids", str(location.history_txids))
     if not text.isdecimal():
         raise TopologyError(
             f"bad history_txids in the URL of a state; got {text!r}; expected a whole number: how "
@@ -215,12 +212,12 @@ def _with_options(place: Location, query: str) -> Location:
             "committers, or none"
         )
     frames = writer == "spark"
-    return replace(place, options=options, history_txids=int(text), frames=frames)
+    return replace(location, options=options, history_txids=int(text), frames=frames)
 
 
 def _unreadable(url: str) -> TopologyError:
     return TopologyError(
-        f"cannot read the URL of a state in Delta; got {hidden(url)!r}; expected "
+        f"cannot read the URL of a state in Delta; got {redacted_url(url)!r}; expected "
         "'delta:///absolute/folder', 'delta:folder' or e.g. 's3://bucket/folder'"
     )
 
@@ -236,12 +233,12 @@ _PLAIN = frozenset("_0123456789" + ascii_letters)
 
 @dataclass(frozen=True, slots=True)
 class DeltaNames:
-    """What is of one state, below the folder of all states.
+    """The names of one state's files and folders, below the folder of all states.
 
     Attributes:
         folder: The folder of its table.
         log: The folder of its log.
-        checksums: The file of notes.
+        checksums: The file of checksums.
     """
 
     folder: str
@@ -250,19 +247,19 @@ class DeltaNames:
 
 
 def names_of(table: str) -> DeltaNames:
-    """Return the names of what a state has."""
+    """Return the names of a state's files and folders."""
     folder = folder_name(table)
     return DeltaNames(folder, f"{folder}/{LOG}", f"{folder}/{LOG}/{CHECKSUMS}")
 
 
 def folder_name(table: str) -> str:
-    """Return the folder for a table: other signs than letters and digits stand as ``-`` and hex.
+    """Return the folder name for a table: only letters and digits, others as ``-`` and hex.
 
-    delta-rs decodes percent signs in a path, and object stores take few signs as they are.
+    delta-rs decodes percent signs in a path, and object stores keep few characters as they are.
     """
     return "".join(chr(byte) if chr(byte) in _PLAIN else f"-{byte:02x}" for byte in table.encode())
 
 
 def table_name(folder: str) -> str:
-    """Return the table that has a folder."""
+    """Return the table name for a folder name."""
     return unquote(folder.replace("%", "%25").replace("-", "%"))

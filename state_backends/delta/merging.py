@@ -1,9 +1,8 @@
-"""Mode ``table``: one merge a txid, with the undo of an earlier attempt in it.
+"""Mode ``table`` in Delta: one merge a txid, which includes the undo of an earlier attempt.
 
-The expressions of a merge, in delta-rs' SQL: what a row was before a txid, and what it becomes.
-
-``t`` is the stored row, ``s`` the row of the batch. One set of expressions serves the first attempt
-of a txid and every later one: a row tagged with the txid starts from its previous values.
+The expressions of a merge are in delta-rs' SQL. ``t`` is the stored row, ``s`` the row of the
+batch. The same expressions serve every attempt of a txid: a row that has the txid already starts
+from its previous values.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from state_backends.delta.layout import Layout, check_sizes, without_negative_zero
-from txtopo.state import Aggregate, Puts, Standing, Writes, checked_partials
+from txtopo.plugins.stores import Aggregate, Puts, Standing, Writes, checked_partials
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -26,7 +25,7 @@ class Merger:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        # Whether there may be tombstones of earlier txids; only then is the whole table looked at.
+        # Whether there may be tombstones of earlier txids. Only then the whole table is searched.
         self.tombstones = layout.opaque
 
     def write(
@@ -113,7 +112,7 @@ DELETED = "txtopo_deleted"
 """A column of the batch: whether the row deletes its key."""
 
 Combine = Callable[[int, str, str], str]
-"""(position of a value column, what was there, what comes) -> what it becomes."""
+"""(position of a value column, its stored expression, the new one) -> the combined expression."""
 
 _WHOLE = ("byte", "short", "int", "long")
 
@@ -128,13 +127,14 @@ def same_key(layout: Layout) -> str:
 def updated(
     layout: Layout, txid: int, *, merging: bool, combine: Combine | None = None
 ) -> Mapping[str, str]:
-    """Return what each column of a stored row becomes when *txid* writes its key.
+    """Return the expression of each column of a stored row whose key *txid* writes.
 
     Args:
         layout: The columns.
-        txid: The batch.
-        merging: Whether it brings partial aggregates; else final values.
-        combine: How those meet what is stored; by default in delta-rs' SQL.
+        txid: The txid of the batch.
+        merging: Whether the batch has partial aggregates; else final values.
+        combine: Returns the expression that combines stored and new values; by default in delta-rs'
+            SQL.
     """
     combine = combine or _combining(layout)
     values = {
@@ -156,25 +156,25 @@ def updated(
 
 
 def inserted(layout: Layout, txid: int) -> Mapping[str, str]:
-    """Return the columns of a row whose key was not there."""
+    """Return the expression of each column of a row with a new key."""
     columns = {name: given(name) for name in (*layout.keys, *layout.values)}
     flags = {"deleted": "false"} if layout.opaque else {}
     return {**_quoted(columns), "txid": str(txid), **flags}
 
 
 def restored(layout: Layout) -> Mapping[str, str]:
-    """Return the columns of a row as it was before the txid that tags it."""
+    """Return the expression of each column that restores a row to what it was before its txid."""
     values = {name: stored(f"prev_{name}") for name in layout.values}
     return {**_quoted(values), "txid": "t.prev_txid", "deleted": "false"}
 
 
 def stored(name: str) -> str:
-    """Return a column of the stored row."""
+    """Return the expression for a column of the stored row."""
     return f't."{name}"'
 
 
 def given(name: str) -> str:
-    """Return a column of the batch."""
+    """Return the expression for a column of the batch."""
     return f's."{name}"'
 
 
@@ -210,7 +210,7 @@ def _new_value(layout: Layout, position: int, txid: int, combine: Combine | None
 
 
 def combined(aggregate: Aggregate, kind: str, old: str, new: str) -> str:
-    """Return the value after a partial aggregate meets the stored one; NULL is no value."""
+    """Return the expression that combines a stored value with a partial one; NULL is no value."""
     if aggregate.operator != "add":
         sign = "<=" if aggregate.operator == "min" else ">="
         both = f"CASE WHEN {old} {sign} {new} THEN {old} ELSE {new} END"

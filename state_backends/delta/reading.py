@@ -1,15 +1,7 @@
-"""Reading the files of one version of a table, with pyarrow.
+"""Reads versions of a state's Delta table with pyarrow: files, rows, snapshots, earlier txids.
 
-Conditions are tried on rows alone, never on statistics: delta-rs writes those of text as views,
-with which pyarrow cannot compare, and 0.0 is not found in a file whose smallest value is -0.0.
-
-The files of one version of a table, with the txids that they span.
-
-Combining the rows of a log by key, as every reader of it does.
-
-One version of a state's Delta table, read into Arrow.
-
-Earlier versions of a state: which one holds a txid, and when files of older ones may go.
+Filters are applied to rows only, never to statistics: delta-rs writes the statistics of text as
+views, which pyarrow cannot compare, and 0.0 is not found in a file whose smallest value is -0.0.
 """
 
 from __future__ import annotations
@@ -30,7 +22,8 @@ from state_backends.delta.failures import FAILURES, translated
 from state_backends.delta.layout import Layout, Location
 from state_backends.delta.tables import LEDGER, application, notes_of, unpacked
 from txtopo.errors import ValueRefusedError
-from txtopo.state import Aggregate, Key, Ledger, Row, Snapshot, StateTable, is_exact
+from txtopo.plugins.stores import Aggregate, Key, Ledger, Row, Snapshot, StateTable
+from txtopo.state.log_mode import is_exact
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -39,10 +32,10 @@ if TYPE_CHECKING:
 class Reader:
     """Reads the table of a state."""
 
-    def __init__(self, place: Location, state: str, schema: pa.Schema) -> None:
-        self._uri = place.table(state)
-        self._local = place.local
-        self._options = place.options
+    def __init__(self, label: Location, state: str, schema: pa.Schema) -> None:
+        self._uri = label.table(state)
+        self._local = label.local
+        self._options = label.options
         self._schema = schema
 
     def read(
@@ -51,12 +44,12 @@ class Reader:
         condition: Any = None,
         wanted: Callable[[LogFile], bool] = lambda _: True,
     ) -> pa.Table:
-        """Return rows of a version.
+        """Return the rows of a version.
 
         Args:
-            table: At that version.
-            condition: Which rows; all of them without one.
-            wanted: Which files are looked into.
+            table: The table at that version.
+            condition: A filter on rows; None reads all rows.
+            wanted: Returns whether to read a file.
         """
         paths = [file.path for file in files_of(table) if wanted(file)]
         if not paths:
@@ -78,13 +71,13 @@ ANY_TXID = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A file of a table.
+    """A data file of a table in mode ``log``.
 
     Attributes:
-        path: Below the folder of the table.
+        path: Path below the folder of the table.
         first_txid: Smallest txid of its rows; 0 if its writer kept no statistics.
         last_txid: Largest txid of its rows; larger than all if its writer kept no statistics.
-        rows: How many it has; 0 if its writer kept no statistics.
+        rows: Number of rows; 0 if its writer kept no statistics.
     """
 
     path: str
@@ -94,7 +87,7 @@ class LogFile:
 
 
 def files_of(table: DeltaTable) -> list[LogFile]:
-    """Return the files that may have rows, in the order of their last txids."""
+    """Return the data files, in the order of their last txids."""
     columns = statistics(table, "path", "min.txid", "max.txid", "num_records")
     files = [
         LogFile(
@@ -110,7 +103,7 @@ def files_of(table: DeltaTable) -> list[LogFile]:
 
 
 def statistics(table: DeltaTable, *names: str) -> list[list[Any]]:
-    """Return columns of what the log says of each file; None where a writer kept no statistics."""
+    """Return statistics of each file by column; None where a writer kept none."""
     actions = pa.table(table.get_add_actions(flatten=True))
     nothing = [None] * actions.num_rows
     there = set(actions.column_names)
@@ -163,7 +156,7 @@ def combined_rows(state: StateTable, rows: pa.Table) -> pa.Table:
 
 
 def _with_nan(found: pa.Table, name: str, aggregate: Aggregate) -> Any:
-    """Return the combined values; NaN is the largest number, and pyarrow passes over it."""
+    """Return the combined values, with NaN as the largest number; pyarrow ignores NaN."""
     column = found.column(f"{name}_{_function(aggregate)}")
     if f"{name}n_max" not in found.column_names:
         return column
@@ -189,13 +182,13 @@ class DeltaSnapshot(Snapshot):
     """Rows and ledger of one version of the table; later versions do not change it."""
 
     def __init__(
-        self, table: DeltaTable, reader: Reader, layout: Layout, ledger: Ledger | None, place: str
+        self, table: DeltaTable, reader: Reader, layout: Layout, ledger: Ledger | None, label: str
     ) -> None:
         self._table = table
         self._reader = reader
         self._layout = layout
         self._ledger = ledger
-        self._place = place
+        self._label = label
 
     @property
     def ledger(self) -> Ledger | None:
@@ -203,7 +196,7 @@ class DeltaSnapshot(Snapshot):
         return self._ledger
 
     def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
-        """Return the rows of those of *keys* that exist, tombstones too."""
+        """Return the rows of those *keys* that exist, including tombstones."""
         if not keys:
             return {}
         # Each column alone narrows the rows; the keys themselves decide below.
@@ -215,14 +208,14 @@ class DeltaSnapshot(Snapshot):
         return {key: row for key, row in _rows(found, self._layout) if key in wanted}
 
     def items(self) -> Iterator[tuple[Key, Row]]:
-        """Yield every row, tombstones too."""
+        """Yield every row, including tombstones."""
         return _rows(self._read(None), self._layout)
 
     def _read(self, condition: Any) -> pa.Table:
         try:
             found = self._reader.read(self._table, condition)
         except FAILURES as error:
-            raise translated(error, self._place, uri=self._table.table_uri) from error
+            raise translated(error, self._label, uri=self._table.table_uri) from error
         if self._layout.state.mode == "log":
             return combined_rows(self._layout.state, found)
         return found
@@ -257,16 +250,16 @@ def version_of(
     topology: str,
     state: str,
 ) -> DeltaTable | None:
-    """Return the last version that holds *txid*, or None if the log has it no more.
+    """Return the last version whose ledger holds *txid*, or None if the log no longer has it.
 
-    The txid of a version never gets smaller, so it is searched by halving. ``history()`` would not
-    do: it counts back from the version that is newest when it is asked.
+    The txids of versions never decrease, so it is a binary search. ``history()`` cannot be used: it
+    counts back from the version that is newest when it is called.
 
     Args:
         txid: The txid.
         newest: The table at its newest version.
         open_at: Opens another version.
-        topology: Who owns the state.
+        topology: The topology that owns the state.
         state: Name of the state.
     """
     application_id = application(topology, state)
@@ -294,7 +287,7 @@ def version_of(
 
 
 def seconds_since(table: DeltaTable, txid: int) -> int | None:
-    """Return how old *txid* was when the newest commit was made, in seconds, rounded up.
+    """Return the age of *txid* at the newest commit, in seconds, rounded up.
 
     None if the log does not go back so far.
     """
@@ -314,7 +307,7 @@ def _txid(commit: dict[str, Any]) -> int | None:
 
 
 def _commits(table: DeltaTable) -> Iterator[dict[str, Any]]:
-    """Yield the commits from the newest back, a few at first, since each is a file."""
+    """Yield the commits from the newest back, few at first, since each is a file to read."""
     limit, seen = _FIRST_LOOK, 0
     while True:
         commits = table.history(limit)

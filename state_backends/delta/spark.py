@@ -1,22 +1,18 @@
-"""The merge of a batch by Spark: for frames that should not pass the driver.
+"""The merge of a batch by Spark, for frames that should not pass through the driver.
 
 Rules
 -----
-1. The merge carries the same transaction as one of delta-rs does: app id ``<topology>/<state>``,
-   and the version that packs the ledger. Delta's own check for Spark skips it without a word when
-   the table has that version or a later one, and refuses it when a transaction of the app id came
-   in between. So a claim of a later epoch fences it, and the caller reads the ledger back.
-2. The snapshot that Spark merges into may be newer than the one whose ledger was checked: an
-   earlier attempt of the same txid may have come in between, since its version is smaller. So undo
-   is part of every merge, not of a redo alone. The rows that *txid* tagged are read by the merge
-   itself, from its own snapshot: Delta pins what a transaction reads of the table that it writes.
+1. The merge has the same transaction as one of delta-rs: app id ``<topology>/<state>``, and the
+   version that packs the ledger. Delta for Spark skips it silently if the table has that version or
+   a later one, and refuses it if another transaction of the app id came in between. So the claim of
+   a later epoch fences it, and the caller reads the ledger afterwards.
+2. Spark may merge into a newer snapshot than the one whose ledger was checked: an earlier attempt
+   of the same txid may have come in between, since its version is smaller. So each merge includes
+   the undo, not only a redo. The merge itself reads the rows that *txid* wrote, from its own
+   snapshot: Delta pins what a transaction reads of the table that it writes.
 3. The undo comes as rows of the source. Clauses for rows that are not in the source would make
-   Spark write the whole table anew each time.
-4. It runs in a session of its own, so that nothing of the user's is set.
-
-The rows of a frame as they can be merged: exact types, one row a key, no key NULL or NaN.
-
-What an error of Spark's Delta during a merge means: try again, ask the ledger, or stop.
+   Spark rewrite the whole table each time.
+4. The merge runs in a session of its own, so that no setting of the user's applies.
 """
 
 from __future__ import annotations
@@ -26,21 +22,22 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from state_backends.delta.failures import Contended
 from state_backends.delta.layout import Layout
 from state_backends.delta.merging import DELETED, inserted, restored, same_key, updated
 from state_backends.delta.tables import application, noted, packed
+from txtopo.disk_errors import meaning_of
 from txtopo.errors import (
     AuthError,
     ConfigError,
+    ErrorMeaning,
     PromiseError,
     SchemaDrift,
+    StoreContended,
     TxtopoError,
     UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.state import Fields, FrameWrites, Ledger
-from txtopo.state.disk_errors import DiskMeaning, meaning_of
+from txtopo.plugins.stores import Fields, FrameWrites, Ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -66,9 +63,9 @@ class SparkMerger:
         """Commit the rows of *txid* and its transaction in one version, or nothing.
 
         Args:
-            txid: The batch.
-            writes: Its rows.
-            ledger: What the state holds afterwards.
+            txid: The txid of the batch.
+            writes: The rows of the batch.
+            ledger: The ledger after the merge.
             tombstones: Whether there may be tombstones of earlier txids.
         """
         session = self._session(writes.frame.sparkSession, ledger)
@@ -119,7 +116,7 @@ class SparkMerger:
     def _with_undo(
         self, session: SparkSession, rows: DataFrame, txid: int, *, tombstones: bool
     ) -> DataFrame:
-        """Return the rows, and one for each other key that the merge has to take back."""
+        """Return the rows, and one for each other key that the merge has to undo."""
         layout = self._layout
         if not layout.opaque:
             return rows
@@ -135,7 +132,7 @@ class SparkMerger:
 
 
 def _combining(layout: Layout, writes: FrameWrites) -> Callable[[int, str, str], str]:
-    """Return how a value meets the stored one, in Spark's SQL, whose sums raise."""
+    """Return the function that combines values in Spark's SQL, whose sums raise on overflow."""
     types = list(sql_types(layout.state.value).values())
     operators = writes.operators or ()
 
@@ -156,7 +153,7 @@ def _columns(expressions: Mapping[str, str]) -> dict[str, str | Column]:
 
 
 def _spark(expression: str) -> str:
-    """Return an expression of delta-rs in Spark's SQL: names are quoted otherwise."""
+    """Return an expression of delta-rs in Spark's SQL, which quotes names differently."""
     return expression.replace('"', "`")
 
 
@@ -176,19 +173,19 @@ _TYPES = {"long": "bigint", "short": "smallint", "byte": "tinyint", "json": "str
 
 
 def sql_types(fields: Fields) -> dict[str, str]:
-    """Return Spark's name of the type of each field, as ``DataFrame.dtypes`` has it."""
+    """Return Spark's type name of each field, as in ``DataFrame.dtypes``."""
     return {field.name: _TYPES.get(field.type, field.type) for field in fields}
 
 
 def checked_rows(layout: Layout, writes: FrameWrites) -> DataFrame:
     """Return the rows of a frame: key columns, value columns, the flags of a merge.
 
-    What only its rows show, a key that is NULL or stands twice or a sum that does not fit, makes
-    Spark raise when it computes them.
+    A key that is NULL or occurs twice, or a sum that does not fit, makes Spark raise when it
+    computes the rows.
 
     Raises:
         ValueRefusedError: A column has another type; nothing was written.
-        ConfigError: The session lets sums wrap.
+        ConfigError: In this session sums wrap without an error.
     """
     state, frame = layout.state, writes.frame
     if str(frame.sparkSession.conf.get(_ANSI)).lower() != "true":
@@ -284,12 +281,12 @@ _FILE = re.compile(
 _RAISED = re.compile(r"^(\w[\w.]*(?:Error|Exception): [^\n]*)$", re.M)
 
 
-def translated_of_spark(error: Exception, place: str) -> TxtopoError:
-    """Return the error of txtopo that *error* amounts to; the merge may have been written.
+def translated_of_spark(error: Exception, label: str) -> TxtopoError:
+    """Return the error of txtopo for an error of Spark; the merge may have been written.
 
     Args:
-        error: What Spark raised.
-        place: Which state where, for the message.
+        error: The exception of Spark.
+        label: The state and its store, for the message.
     """
     if isinstance(error, TxtopoError):
         return error
@@ -298,7 +295,7 @@ def translated_of_spark(error: Exception, place: str) -> TxtopoError:
     if refused is not None:
         said = " ".join(part for part in refused.groups() if part)
         return ValueRefusedError(
-            f"{place} cannot store a frame exactly; got {said}; expected distinct keys and values "
+            f"{label} cannot store a frame exactly; got {said}; expected distinct keys and values "
             "that fit; nothing of its batch was written"
         )
     users = _USERS.search(text)
@@ -306,51 +303,51 @@ def translated_of_spark(error: Exception, place: str) -> TxtopoError:
         raised = _RAISED.search(text)
         said = " ".join(part for part in users.groups() if part)[:300]
         return ValueRefusedError(
-            f"{place} was given a frame whose plan failed on its rows; got "
+            f"{label} was given a frame whose plan failed on its rows; got "
             f"{raised.group(1)[:300] if raised else said}; mend what commit does with the frame; "
             "nothing of its batch was written"
         )
     first = _first_lines(text)
     if _CONTENDED.search(text):
-        return Contended(f"{place} was changed by another writer: {first}; try again")
-    lasting = _lasting(text, place)
+        return StoreContended(f"{label} was changed by another writer: {first}; try again")
+    lasting = _lasting(text, label)
     if lasting is not None:
         return lasting
     return UnknownOutcomeError(
-        f"it is not known whether {place} was written by Spark: {first}; the ledger tells the rest"
+        f"it is not known whether {label} was written by Spark: {first}; the ledger tells the rest"
     )
 
 
-def _lasting(text: str, place: str) -> PromiseError | None:
-    """Return the error for what would fail each time; other failures may be those of machines."""
+def _lasting(text: str, label: str) -> PromiseError | None:
+    """Return the error for a failure that would come each time, or None."""
     statement = _STATEMENT.search(text)
     if statement is not None:
         name, said, state = statement.groups()
         if state == "42501":
             return AuthError(
-                f"{place} may not be written by Spark: {name} {said}; check its rights"
+                f"{label} may not be written by Spark: {name} {said}; check its rights"
             )
         return SchemaDrift(
-            f"{place} cannot be merged into by Spark: {name} {said[:300]}; was the table changed "
+            f"{label} cannot be merged into by Spark: {name} {said[:300]}; was the table changed "
             "by hand?"
         )
     file = _FILE.search(text)
-    meaning = DiskMeaning.PASSES if file is None else meaning_of(None, file.group())
-    if file is not None and meaning is DiskMeaning.REFUSED:
+    meaning = ErrorMeaning.PASSES if file is None else meaning_of(None, file.group())
+    if file is not None and meaning is ErrorMeaning.REFUSED:
         return AuthError(
-            f"{place} may not be written by Spark: {file.group()[:300]}; check the rights to its "
+            f"{label} may not be written by Spark: {file.group()[:300]}; check the rights to its "
             "folder or bucket on all executors"
         )
-    if file is not None and meaning is DiskMeaning.LASTS:
+    if file is not None and meaning is ErrorMeaning.LASTS:
         return PromiseError(
-            f"{place} cannot be written by Spark, now or later: {file.group()[:300]}; look at its "
+            f"{label} cannot be written by Spark, now or later: {file.group()[:300]}; look at its "
             "disk or bucket"
         )
     return None
 
 
 def _first_lines(text: str) -> str:
-    """Return what failed: the first line of a Java error seen by Python only names the call."""
+    """Return the lines that name the failure: the first line of a Java error names the call."""
     lines = text.strip().split("\n")
     of_call = lines[0].startswith("An error occurred while calling")
     return " ".join(lines[: 2 if of_call else 1])[:300]

@@ -1,4 +1,4 @@
-"""What a Spark session has to have to write Delta tables: two jars and two settings."""
+"""What a Spark session needs to write Delta tables: two jars and two settings."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 def session_conf() -> dict[str, str]:
     """Return the settings of a session that reads and writes Delta tables.
 
-    For a session of your own: ``builder.config(map=session_conf())``, or the same by
-    ``--packages``. On a cluster the executors need the jars too (``spark.jars``).
+    For a session of your own use ``builder.config(map=session_conf())``, or ``--packages``. On a
+    cluster the executors need the jars too (``spark.jars``).
 
     Raises:
-        ConfigError: The jars are not there; the message names the command that fetches them.
+        ConfigError: The jars are missing; the message names the command that fetches them.
     """
     folder = Path(os.environ.get(JARS) or Path(sys.prefix) / "jars")
     jars = [str(path.resolve()) for path in sorted(folder.glob("delta-*.jar"))]
@@ -47,7 +47,7 @@ def check_session(spark: SparkSession) -> None:
     """Check that a session can write Delta tables.
 
     Raises:
-        ConfigError: It cannot; the message says what it lacks.
+        ConfigError: It cannot; the message says what is missing.
     """
     if "connect" in type(spark).__module__:
         raise ConfigError(

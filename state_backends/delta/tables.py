@@ -1,22 +1,18 @@
-"""Making the Delta table of a state, checking one that is there, and listing those of a folder.
+"""Makes and checks the Delta table of a state, lists those of a folder, and keeps their ledgers.
 
-The ledger of a state in Delta: the last transaction of its application id.
+The ledger is the last transaction of an application id, ``<topology>/<state>``. Delta keeps the
+version of the last transaction for each application id, and refuses a commit that was prepared
+before another commit of the same id. The id never contains the epoch, so that a claim fences every
+predecessor. The version packs (epoch, txid, number), which grow in this order. The number of a
+claim is 0; the number of an attempt in the claim's epoch is its own plus one. Delta for Spark skips
+a merge silently if the table has its version or a later one, so the first attempt after a claim
+must have a larger version.
 
-The version of that transaction packs the epoch that may write and the txid. Which attempt of which
-epoch wrote the txid stands in the custom metadata of the same commit. Where the log that has it is
-gone, the writer is unknown and taken as epoch 0: then a restart does not adopt the txid but does it
-again, which is always right. Owner and ensemble stand there too, and in properties of the table for
-the time when that log is gone. While it is there it decides: a write that was prepared under an
-earlier claim, and that Delta let through, is known by the ensemble that it names.
-
-How a ledger fits into the one number that a Delta transaction has for a version.
-
-Delta keeps for each application id the version of its last transaction, and refuses a commit that
-was prepared before another commit of the same id. The id is ``<topology>/<state>``, never with the
-epoch in it, so that a claim fences every predecessor; the version packs (epoch, txid, number),
-which grow in this order. The number of a claim is 0, and that of an attempt in the claim's epoch
-its own plus one: Delta for Spark skips a merge without a word if the table has its version or a
-later one, so the first attempt after a claim has to come after it.
+The attempt and epoch that wrote the txid are in the custom metadata of the same commit. If the log
+that has it is gone, the writer is unknown and taken as epoch 0: then a restart does not adopt the
+txid but redoes it, which is always right. Owner and ensemble are in the metadata too, and in
+properties of the table, for when the log is gone. While the log is there, it decides: the ensemble
+in it identifies a write that was prepared under an earlier claim and that Delta admitted.
 """
 
 from __future__ import annotations
@@ -49,7 +45,13 @@ from state_backends.delta.layout import (
     table_name,
 )
 from txtopo.errors import SchemaDrift, SchemaVersionError, ValueRefusedError
-from txtopo.state import LEDGER_SCHEMA, Ledger, StateTable, declared, listed
+from txtopo.plugins.stores import (
+    LEDGER_SCHEMA,
+    Ledger,
+    StateTable,
+    listed_states,
+    parsed_declaration,
+)
 
 _RETENTION = "delta.setTransactionRetentionDuration"
 
@@ -61,23 +63,23 @@ _DAYS = re.compile(r"interval (\d+) (day|week|month|year)s?", re.I)
 _DAYS_OF = {"day": 1, "week": 7, "month": 30, "year": 365}
 
 
-def create_table(place: Location, layout: Layout, name: str) -> None:
+def create_table(location: Location, layout: Layout, name: str) -> None:
     """Make the table if it is missing.
 
     Args:
-        place: The folder of all states.
+        location: The folder of all states.
         layout: The columns.
-        name: Which state where, for messages.
+        name: The state and its store, for messages.
 
     Raises:
-        SchemaDrift: What is there does not fit the state.
+        SchemaDrift: The existing table does not fit the state.
     """
-    uri, options = place.table(layout.state.name), place.options or None
-    if place.local:
+    uri, options = location.table(layout.state.name), location.options or None
+    if location.local:
         _check_folder(uri, name)
     if not DeltaTable.is_deltatable(uri, options):
-        _check_around(place, name)
-        if place.local:
+        _check_around(location, name)
+        if location.local:
             folder = Path(uri)
             missing = [path for path in (folder, *folder.parents) if not path.exists()]
             folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +103,7 @@ def create_table(place: Location, layout: Layout, name: str) -> None:
 
 
 def _check_folder(uri: str, name: str) -> None:
-    """Refuse a place where something else is, which a table would be mixed with."""
+    """Refuse a path at which other files are, which would be mixed with the table."""
     folder = Path(uri)
     _check_folded(folder, name)
     strangers = [folder.name] if folder.exists() and not folder.is_dir() else []
@@ -117,7 +119,7 @@ def _check_folder(uri: str, name: str) -> None:
 
 
 def _check_folded(folder: Path, name: str) -> None:
-    """Refuse a folder that is another state's, by a link or since upper and lower case are one."""
+    """Refuse a folder of another state: by a link, or because the disk ignores case."""
     alike = [path for path in folder.parent.glob("*") if path.name.lower() == folder.name.lower()]
     if folder in alike and not folder.is_symlink():
         return
@@ -131,14 +133,14 @@ def _check_folded(folder: Path, name: str) -> None:
             )
 
 
-def _check_around(place: Location, name: str) -> None:
-    """Refuse a place within another table, whose VACUUM would remove what is in it."""
-    if place.local:
-        root = Path(place.root)
+def _check_around(location: Location, name: str) -> None:
+    """Refuse a path within another table, whose VACUUM would remove its files."""
+    if location.local:
+        root = Path(location.root)
         folders = [str(path) for path in (root, *root.parents) if any((path / LOG).glob("*.json"))]
     else:
-        is_table = DeltaTable.is_deltatable(place.root, place.options or None)
-        folders = [place.root] if is_table else []
+        is_table = DeltaTable.is_deltatable(location.root, location.options or None)
+        folders = [location.root] if is_table else []
     if folders:
         raise SchemaDrift(
             f"{name} would lie within the Delta table {folders[0]!r}, and a VACUUM of that one "
@@ -148,21 +150,21 @@ def _check_around(place: Location, name: str) -> None:
         )
 
 
-def stored_states(place: Location, own: str) -> tuple[StateTable, ...] | None:
-    """Return the states in a folder; None where folders cannot be listed.
+def stored_states(location: Location, own: str) -> tuple[StateTable, ...] | None:
+    """Return the states in a folder; None if the store cannot list folders.
 
-    A table that cannot be read is a name alone, unless it is *own*.
+    A table that cannot be read is returned by name only, unless it is *own*.
     """
-    if not place.local:
+    if not location.local:
         return None
-    folder = Path(place.root)
+    folder = Path(location.root)
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     tables = {
         table_name(path.name): partial(_described, path)
         for path in paths
         if path.is_dir() and DeltaTable.is_deltatable(str(path))
     }
-    return listed(own, tables)
+    return listed_states(own, tables)
 
 
 def _described(path: Path) -> StateTable | None:
@@ -171,7 +173,7 @@ def _described(path: Path) -> StateTable | None:
         text = DeltaTable(str(path)).metadata().configuration.get(DECLARATION)
     except FAILURES as error:
         raise translated(error, f"state {name!r} in {path}", uri=str(path)) from error
-    return None if text is None else declared(name, text)
+    return None if text is None else parsed_declaration(name, text)
 
 
 def _check(table: DeltaTable, layout: Layout, name: str) -> None:
@@ -268,7 +270,7 @@ def ledger_of(table: DeltaTable, state: str) -> Ledger | None:
 
 
 def properties_of(ledger: Ledger) -> dict[str, str]:
-    """Return what a table's properties say of its ledger."""
+    """Return the ledger as properties of its table."""
     return {
         OWNER: ledger.topology,
         COMPONENT: ledger.component,
@@ -279,13 +281,13 @@ def properties_of(ledger: Ledger) -> dict[str, str]:
 
 
 def transaction(ledger: Ledger, state: str, before: Ledger | None = None) -> CommitProperties:
-    """Return what makes a commit set the ledger, or be refused.
+    """Return the properties of a commit that sets the ledger, or is refused.
 
     Args:
         ledger: The ledger.
         state: Name of the state.
-        before: The ledger that a claim was made on. Its owner's transaction is set too: a write of
-            that one which comes in between is refused, as is the claim where it came first.
+        before: The ledger before a claim. The transaction of its owner is set too: if that owner
+            writes in between, either its write or the claim is refused.
     """
     owners = {ledger.topology} | ({before.topology} if before is not None else set())
     return CommitProperties(
@@ -297,7 +299,7 @@ def transaction(ledger: Ledger, state: str, before: Ledger | None = None) -> Com
 
 
 def noted(ledger: Ledger) -> dict[str, str]:
-    """Return what stands of a ledger in the metadata of a commit."""
+    """Return the part of a ledger that is in the metadata of a commit."""
     return {
         LEDGER: str(packed(ledger)),
         "txtopo.epoch": str(ledger.epoch),
@@ -314,7 +316,7 @@ def noted(ledger: Ledger) -> dict[str, str]:
 
 
 def notes_of(commit: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the metadata of a commit: of delta-rs' beside the rest, of Spark's as a text."""
+    """Return the metadata of a commit: delta-rs has it beside the rest, Spark as a text."""
     text = commit.get("userMetadata")
     if LEDGER in commit or not isinstance(text, str):
         return commit
@@ -326,7 +328,7 @@ def notes_of(commit: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _named(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return owner and ensemble, as properties or the notes of a commit have them."""
+    """Return owner and ensemble, as properties and metadata of commits have them."""
     schema = int(found.get(SCHEMA, 1))
     if schema > LEDGER_SCHEMA:
         raise SchemaVersionError(
@@ -339,7 +341,7 @@ def _named(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _notes(table: DeltaTable, version: int) -> Mapping[str, Any] | None:
-    """Return what the commit that wrote the ledger says of it; None if the log is gone."""
+    """Return the metadata of the commit that wrote the ledger; None if the log is gone."""
     for limit in (1, _LOOKED_BACK_MAX):
         for commit in map(notes_of, table.history(limit)):
             if commit.get(LEDGER) == str(version):
@@ -352,7 +354,7 @@ EPOCH_BITS, TXID_BITS, NUMBER_BITS = 18, 33, 12
 
 
 def application(topology: str, state: str) -> str:
-    """Return the id under which the transactions of a state are kept."""
+    """Return the application id of the transactions of a state."""
     return f"{topology}/{state}"
 
 
@@ -360,7 +362,7 @@ def packed(ledger: Ledger) -> int:
     """Return a ledger as one number: after a claim (epoch, txid, 0), else (epoch, txid, number).
 
     Raises:
-        ValueRefusedError: One of them does not fit; the message says which, and what to do.
+        ValueRefusedError: A number does not fit; the message says which one, and what to do.
     """
     attempts_max = (1 << NUMBER_BITS) - 2
     for name, value, most, remedy in (

@@ -1,13 +1,14 @@
-"""What keeps the cost of a commit the same over the years.
+"""Folds, removal of old files and reopening: so that commits stay as fast as at the beginning.
 
 * A log is folded.
-* Files of data and of the log that no version within reach needs are removed. delta-rs makes a
-  checkpoint every hundred versions, and then removes entries of the log that are older than
-  ``delta.logRetentionDuration``, which is fitted here to the age of the oldest txid within reach:
-  each commit lists the log, 1 to 3 ms for a hundred entries.
-* The table is opened anew: one that made a thousand commits takes ten times as long for the next.
+* Data files and entries of the log are removed if no version within reach needs them. delta-rs
+  makes a checkpoint every hundred versions, and then removes entries of the log that are older than
+  ``delta.logRetentionDuration``. That setting is fitted here to the age of the oldest txid within
+  reach. Each commit lists the log, which takes 1 to 3 ms for a hundred entries.
+* The table is opened again, since one that has made a thousand commits takes ten times as long for
+  the next.
 
-All of it runs beside the commits, on a lane of its own: delta-rs works outside Python's lock.
+All of it runs in a thread of its own beside the commits. delta-rs releases Python's lock.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from state_backends.delta.appending import fold
 from state_backends.delta.layout import RETENTION, Layout
 from state_backends.delta.reading import Reader, files_of, seconds_since
-from txtopo.state import SEGMENTS_OF_A_TIER, BackgroundTask, span_to_fold
+from txtopo.state.log_mode import SEGMENTS_OF_A_TIER, BackgroundTask, span_to_fold
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -33,14 +34,14 @@ _LOG_S_MIN = 20
 
 
 class Upkeep:
-    """Looks after the table of a state while it grows.
+    """Folds and tidies the table of a state, beside the commits.
 
     Args:
         open_table: Opens the table at its newest version.
-        reader: Reads it.
-        layout: Its columns.
-        history_txids: Files that the versions of so many txids need are kept.
-        renewed: Takes a table that was just opened, for the commits to come.
+        reader: The reader of the table.
+        layout: The layout of the table.
+        history_txids: Number of txids whose versions stay readable.
+        renewed: Called with a newly opened table, for the next commits.
     """
 
     def __init__(
@@ -57,20 +58,20 @@ class Upkeep:
         self._layout = layout
         self._history_txids = history_txids
         self._commits = 0
-        self._lane = BackgroundTask(f"the table of state {layout.state.name!r}")
+        self._background = BackgroundTask(f"the table of state {layout.state.name!r}")
 
     def after(self, txid: int) -> None:
-        """Look after a commit of *txid* whether there is something to do."""
+        """Called after a commit of *txid*; starts the work that is due."""
         self._commits += 1
         folds = self._layout.state.mode == "log" and self._commits % SEGMENTS_OF_A_TIER == 0
         if not folds and self._commits % RENEW_COMMITS:
             return
         vacuums = self._commits % VACUUM_COMMITS == 0
-        self._lane.submit(lambda: self._work(txid, folds=folds, vacuums=vacuums))
+        self._background.submit(lambda: self._work(txid, folds=folds, vacuums=vacuums))
 
     def close(self) -> None:
-        """Wait for what is under way."""
-        self._lane.close()
+        """Wait for work that is running."""
+        self._background.close()
 
     def _work(self, txid: int, *, folds: bool, vacuums: bool) -> None:
         if folds:
@@ -94,9 +95,9 @@ class Upkeep:
 
 
 def fit_log(table: DeltaTable, age_s: int) -> None:
-    """Let delta-rs remove entries of the log that are older than twice *age_s*, at the next time.
+    """Let delta-rs remove entries of the log older than twice *age_s*, at its next checkpoint.
 
-    Each change is a commit that others have to make way for, so a small one is not worth it.
+    Each change of that setting is a commit, which other writers meet, so small ones are left out.
     """
     wanted = max(2 * age_s, _LOG_S_MIN)
     text = table.metadata().configuration.get(RETENTION, "")
@@ -107,9 +108,9 @@ def fit_log(table: DeltaTable, age_s: int) -> None:
 
 
 def remove_old_files(table: DeltaTable, age_s: int) -> None:
-    """Remove the files that no version younger than *age_s* needs, but none younger than an hour.
+    """Remove files that no version younger than *age_s* needs, but none younger than an hour.
 
-    A file of a commit that is under way is younger than that, and so it stays.
+    So the files of a commit that is running stay.
     """
     hours = -(-age_s // 3600)
     table.vacuum(max(hours, 1), dry_run=False, enforce_retention_duration=False)

@@ -3,27 +3,26 @@
 Rules
 -----
 1. A writer watches the head, reads what it needs, computes in Python, and sends one ``MULTI``. All
-   writers write the head, so ``EXEC`` is refused if another one came in between, and the reading
+   writers write the head, so ``EXEC`` is refused if another one came in between, and the writer
    starts again.
-2. Redis does not take back what comes before a command that fails inside ``EXEC``. A command of
-   ours fails there only for a key of another type, so every key that is written is read before.
-3. A connection lost at ``EXEC`` leaves the outcome open: ``UnknownOutcomeError``, and the ledger is
-   read back by the caller. A late ``EXEC`` is harmless: it lost its watch with the next write.
-4. What a commit reads are the rows that it writes, in a redo also those of the last attempt, and
-   the tombstones of the last txid. No commit reads the whole hash.
+2. If a command fails inside ``EXEC``, Redis does not undo the commands before it. Our commands fail
+   there only for a key of another type, so every key that is written is read before.
+3. If the connection is lost at ``EXEC``, the outcome is open: the backend raises
+   ``UnknownOutcomeError``, and its caller reads the ledger. A late ``EXEC`` does nothing, since the
+   next write has ended its watch.
+4. A commit reads the rows that it writes, in a redo also those of the last attempt, and the
+   tombstones of the last txid. It never reads the whole hash.
 
-Readings of a state in Redis, which keeps no old versions.
-
-What a state is in Redis: three keys of one slot, and the name of the state in a set.
-
-* ``txtopo:{counts}:rows``: the hash, texts of rows by texts of keys.
-* ``txtopo:{counts}:head``: a string, the ledger and the columns; what a writer watches.
-* ``txtopo:{counts}:touched``: a list, the keys that the last txid wrote; what undoes it.
+Keys
+----
+* ``txtopo:{counts}:rows``: a hash, texts of rows by texts of keys.
+* ``txtopo:{counts}:head``: a string, the ledger and the columns. Writers watch it.
+* ``txtopo:{counts}:touched``: a list, the keys that the last txid wrote, for its undo.
 * ``txtopo:{counts}:deleted``: a set, the keys of the tombstones that the last txid left.
 * ``txtopo:states``: a set, the names of all states.
 
-These names are reserved. What is of another type, or is there before the head, is of somebody else
-and refused when the state is created: a commit would take it for its own.
+These names are reserved. If a key is of another type, or exists before the head, somebody else made
+it, and creating the state is refused: a commit would use it as its own.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from redis.exceptions import RedisError, WatchError
 from state_backends.redis.client import check_lengths, check_promises, client_of
 from state_backends.redis.failures import FAILURES, lost_while_watching, translated
 from txtopo.errors import SchemaDrift, SchemaVersionError, StoreUnavailable
-from txtopo.state import (
+from txtopo.plugins.stores import (
     Claim,
     Key,
     Ledger,
@@ -56,9 +55,9 @@ from txtopo.state import (
     changed_rows,
     claimed,
     declaration,
-    declared,
-    hidden,
-    listed,
+    listed_states,
+    parsed_declaration,
+    redacted_url,
     standing,
     written_keys,
 )
@@ -67,7 +66,7 @@ if TYPE_CHECKING:
     from redis import Redis
     from redis.client import Pipeline
 
-# One coordinator writes, so another writer in between is rare; the runtime tries again as well.
+# Only one coordinator writes, so another writer in between is rare. The runtime tries again too.
 _TRIES_MAX = 5
 
 # Redis takes a million words in a command; so many make a request of some hundred kB.
@@ -80,15 +79,15 @@ class RedisBackend(StateBackend):
     def __init__(self, url: str, table: StateTable) -> None:
         self.table = table
         self._client = client_of(url)
-        self._place = f"state {table.name!r} in {hidden(url)}"
+        self._label = f"state {table.name!r} in {redacted_url(url)}"
         self._names = names_of(table.name)
         self._text = RowText(table)
         self._columns = declaration(table)
 
     def create(self) -> None:
-        """Check the server, the keys and the columns; the first claim makes the keys."""
+        """Check the server, the keys and the columns. The first claim makes the keys."""
         with self._translating():
-            check_promises(self._client, self._place)
+            check_promises(self._client, self._label)
             self._check_keys()
             self._checked(self._head(self._client))
 
@@ -131,9 +130,9 @@ class RedisBackend(StateBackend):
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """Open one consistent reading of the state."""
+        """Open a consistent snapshot of the state."""
         with self._translating():
-            snapshot = RedisSnapshot(self._client, self._names, self._text, self._place)
+            snapshot = RedisSnapshot(self._client, self._names, self._text, self._label)
         yield snapshot
 
     def stored(self) -> tuple[StateTable, ...]:
@@ -147,22 +146,24 @@ class RedisBackend(StateBackend):
                     f"the names of the states in {STATES!r} cannot be read; got {found!r:.200}; "
                     "was it changed by hand, or by another program?"
                 ) from error
-        return listed(self.table.name, {name: partial(self._described, name) for name in names})
+        return listed_states(
+            self.table.name, {name: partial(self._described, name) for name in names}
+        )
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
     def _described(self, name: str) -> StateTable | None:
-        place = self._place if name == self.table.name else f"state {name!r} beside {self._place}"
+        label = self._label if name == self.table.name else f"state {name!r} beside {self._label}"
         try:
-            head = head_of(self._client.get(names_of(name).head), place)  # type: ignore[arg-type]
+            head = head_of(self._client.get(names_of(name).head), label)  # type: ignore[arg-type]
         except FAILURES as error:
-            raise translated(error, place) from error
-        return None if head is None else declared(name, head.columns)
+            raise translated(error, label) from error
+        return None if head is None else parsed_declaration(name, head.columns)
 
     def _write(self, body: Callable[[Pipeline, RedisHead | None], Ledger]) -> Ledger:
-        """Watch the head, and send what *body* queues, until no other writer comes in between."""
+        """Watch the head and execute what *body* queues; try again after another writer."""
         for _ in range(_TRIES_MAX):
             sent = False
             try:
@@ -177,11 +178,11 @@ class RedisBackend(StateBackend):
                 if lost_while_watching(error):
                     lost = error.__context__
                     assert isinstance(lost, RedisError)
-                    raise translated(lost, self._place, during_write=sent) from error
+                    raise translated(lost, self._label, during_write=sent) from error
             except FAILURES as error:
-                raise translated(error, self._place, during_write=sent) from error
+                raise translated(error, self._label, during_write=sent) from error
         raise StoreUnavailable(
-            f"{self._place} was changed by others {_TRIES_MAX} times in a row; nothing was "
+            f"{self._label} was changed by others {_TRIES_MAX} times in a row; nothing was "
             "written; try again"
         )
 
@@ -211,14 +212,14 @@ class RedisBackend(StateBackend):
         # A key of another type is found here, before anything is written.
         found_count: Any = pipe.hlen(names.rows)
         count = int(found_count)
-        head.check_rows(count, self._place)
+        head.check_rows(count, self._label)
         pipe.llen(names.touched)
         changes = {
             named[key]: row
             for key, row in changed_rows(self.table, before, txid, writes, found).items()
         }
         kept = {name: text.row(row) for name, row in changes.items() if row is not None}
-        check_lengths(self._client, [*kept, *kept.values()], self._place)
+        check_lengths(self._client, [*kept, *kept.values()], self._label)
         pipe.multi()
         if self.table.kind == "transactional" and redone:
             return count > 0
@@ -236,7 +237,7 @@ class RedisBackend(StateBackend):
         return count > gone or bool(kept)
 
     def _check_keys(self) -> None:
-        """Refuse keys of somebody else that have a name of this state."""
+        """Refuse foreign keys with a name of this state."""
         wanted = self._names.types()
         with self._client.pipeline(transaction=True) as pipe:
             for name in wanted:
@@ -248,7 +249,7 @@ class RedisBackend(StateBackend):
             alone = found[self._names.head] == "none" and name != STATES and found[name] != "none"
             if theirs or alone:
                 raise SchemaDrift(
-                    f"{self._place} cannot be made: the key {name!r} is there already, a "
+                    f"{self._label} cannot be made: the key {name!r} is there already, a "
                     f"{found[name]}{' without a ledger' if alone and not theirs else ''}; expected "
                     f"a {kind} of the state, or nothing; nothing was written; rename that key, or "
                     "give the state another table",
@@ -257,12 +258,12 @@ class RedisBackend(StateBackend):
 
     def _head(self, client: Redis) -> RedisHead | None:
         text: Any = client.get(self._names.head)
-        return head_of(text, self._place)
+        return head_of(text, self._label)
 
     def _checked(self, head: RedisHead | None) -> RedisHead | None:
         if head is not None and head.columns != self._columns:
             raise SchemaDrift(
-                f"{self._place} was made with another declaration; got {self._columns}; it has "
+                f"{self._label} was made with another declaration; got {self._columns}; it has "
                 f"{head.columns}; give the state a table of its own, or the old columns"
             )
         return head
@@ -272,7 +273,7 @@ class RedisBackend(StateBackend):
         try:
             yield
         except FAILURES as error:
-            raise translated(error, self._place) from error
+            raise translated(error, self._label) from error
 
 
 def _parts(names: Sequence[Any]) -> Iterator[list[Any]]:
@@ -287,71 +288,75 @@ ROWS_AT_ONCE = 10_000
 
 
 class RedisSnapshot(Snapshot):
-    """One reading: the whole hash in one ``HGETALL``, or keys of a state that nobody changes.
+    """A snapshot of a state in Redis, which keeps no old versions.
 
-    A large state that is written while it is read in pieces cannot be read on: an error says so,
-    and the next reading begins anew. ``items()`` first fetches all in one piece.
+    A small state is fetched whole with one ``HGETALL``. Of a large one only the wanted keys are
+    fetched; if it is written meanwhile, the next call raises, and a new snapshot is needed. A call
+    of ``items()`` at the beginning fetches everything at once.
     """
 
-    def __init__(self, client: Redis, names: RedisNames, text: RowText, place: str) -> None:
+    def __init__(self, client: Redis, names: RedisNames, text: RowText, label: str) -> None:
         self._client = client
         self._names = names
         self._text = text
-        self._place = place
+        self._label = label
         self._whole: dict[str, str] | None = None
-        head, count = self._asked("hlen", names.rows)
+        head, count = self._asked(lambda pipe: pipe.hlen(names.rows))
         if count <= ROWS_AT_ONCE:
-            head, self._whole = self._asked("hgetall", names.rows)
+            head, self._whole = self._asked(lambda pipe: pipe.hgetall(names.rows))
             count = len(self._whole)
-        self._head = head_of(head, place)
+        self._head = head_of(head, label)
         if self._head is not None:
-            self._head.check_rows(count, place)
+            self._head.check_rows(count, label)
 
     @property
     def ledger(self) -> Ledger | None:
-        """The ledger of the reading."""
+        """The ledger of the snapshot."""
         return None if self._head is None else self._head.ledger
 
     def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
-        """Return the rows of those of *keys* that exist, tombstones too."""
+        """Return the rows of those *keys* that exist, including tombstones."""
         names = {self._text.key(key): key for key in keys}
         if self._whole is not None:
             texts = [self._whole.get(name) for name in names]
         else:
-            texts = self._fetched("hmget", self._names.rows, list(names)) if names else []
+            wanted = list(names)
+            texts = (
+                self._fetched(lambda pipe: pipe.hmget(self._names.rows, wanted)) if wanted else []
+            )
         found = zip(names.values(), texts, strict=True)
         return {key: self._text.row_of(text) for key, text in found if text is not None}
 
     def items(self) -> Iterator[tuple[Key, Row]]:
-        """Yield every row, tombstones too."""
+        """Yield every row, including tombstones."""
         if self._whole is None:
-            self._whole = self._fetched("hgetall", self._names.rows)
+            self._whole = self._fetched(lambda pipe: pipe.hgetall(self._names.rows))
         for name, text in self._whole.items():
             yield self._text.key_of(name), self._text.row_of(text)
 
-    def _fetched(self, command: str, *arguments: Any) -> Any:
+    def _fetched(self, ask: Callable[[Pipeline], object]) -> Any:
         try:
-            head, answer = self._asked(command, *arguments)
+            head, answer = self._asked(ask)
         except FAILURES as error:
-            raise translated(error, self._place) from error
-        if head_of(head, self._place) != self._head:
+            raise translated(error, self._label) from error
+        if head_of(head, self._label) != self._head:
             raise StoreUnavailable(
-                f"{self._place} was written while it was read; got another ledger than that of the "
+                f"{self._label} was written while it was read; got another ledger than that of the "
                 "opened reading; open a reader anew, and call items() first to have all of it"
             )
         return answer
 
-    def _asked(self, command: str, *arguments: Any) -> tuple[str | None, Any]:
-        """Ask for the head and something else, of one instant."""
+    def _asked(self, ask: Callable[[Pipeline], object]) -> tuple[str | None, Any]:
+        """Read the head and the answer to *ask*, of one instant."""
         with self._client.pipeline(transaction=True) as pipe:
             pipe.get(self._names.head)
-            getattr(pipe, command)(*arguments)
+            ask(pipe)
             head, answer = pipe.execute()
         return head, answer
 
 
 VERSION = 2
-"""2: the ledger has the fields of schema 2; one of version 1 is read as it is."""
+"""Version 2: the ledger has the fields of schema 2. Version 1 is still read."""
 
 STATES = "txtopo:states"
 
@@ -366,7 +371,7 @@ class RedisNames:
     deleted: str
 
     def types(self) -> dict[str, str]:
-        """Return what type each key has, those of all states included."""
+        """Return the type of each key, also of the key that all states share."""
         types = {self.rows: "hash", self.head: "string", self.touched: "list", self.deleted: "set"}
         return {**types, STATES: "set"}
 
@@ -381,13 +386,13 @@ def names_of(state: str) -> RedisNames:
 
 @dataclass(frozen=True, slots=True)
 class RedisHead:
-    """What is written with every change of a state.
+    """The head of a state, which every write changes.
 
     Attributes:
         columns: The declaration of its columns.
         ledger: Its ledger.
-        filled: Whether it had rows then: Redis has no empty hashes, so one that was removed looks
-            like one without rows. None where an older txtopo did not write it.
+        filled: Whether the state had rows. Redis has no empty hashes, so a removed hash looks like
+            one without rows. None if an older txtopo wrote the head.
     """
 
     columns: str
@@ -399,22 +404,22 @@ class RedisHead:
         parts = {"version": VERSION, "columns": self.columns, "ledger": asdict(self.ledger)}
         return json.dumps(parts if self.filled is None else parts | {"filled": self.filled})
 
-    def check_rows(self, count: int, place: str) -> None:
-        """Check that the hash is there, if it was.
+    def check_rows(self, count: int, label: str) -> None:
+        """Check that the hash exists, if the head says so.
 
         Raises:
-            SchemaDrift: It is gone.
+            SchemaDrift: The hash is gone.
         """
         if self.filled and not count:
             raise SchemaDrift(
-                f"{place}: its rows are gone, but its ledger holds txid {self.ledger.txid}; "
+                f"{label}: its rows are gone, but its ledger holds txid {self.ledger.txid}; "
                 "expected both or none; nothing was written; was the key removed by hand? restore "
                 "it, or remove the keys of the state and begin anew"
             )
 
 
-def head_of(text: str | None, place: str) -> RedisHead | None:
-    """Return the head that has this text; None for a state that nobody has claimed."""
+def head_of(text: str | None, label: str) -> RedisHead | None:
+    """Return the head from its text; None for a state that nobody has claimed."""
     if text is None:
         return None
     try:
@@ -425,11 +430,11 @@ def head_of(text: str | None, place: str) -> RedisHead | None:
             head = RedisHead(found["columns"], Ledger.of(found["ledger"]), found.get("filled"))
     except (ValueError, TypeError, KeyError) as error:
         raise SchemaDrift(
-            f"{place} has a ledger that cannot be read; got {text!r:.200}; was it changed by hand?"
+            f"{label} has a ledger that cannot be read; got {text!r:.200}; was it changed by hand?"
         ) from error
     if head is None:
         raise SchemaVersionError(
-            f"{place} was written by a newer txtopo; got version {version}; expected at most "
+            f"{label} was written by a newer txtopo; got version {version}; expected at most "
             f"{VERSION}; upgrade txtopo"
         )
     return head

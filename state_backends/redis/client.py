@@ -1,4 +1,4 @@
-"""A client of one Redis server, and what that server must promise."""
+"""The client of a Redis server, and the checks of what the server must promise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import PromiseError, TopologyError, ValueRefusedError
-from txtopo.state import hidden
+from txtopo.plugins.stores import redacted_url
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # A server that hangs is noticed; a batch of 100,000 keys takes below a second.
 _TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 5.0
-# What CONFIG GET must answer, and what happens otherwise.
+# The required answers of CONFIG GET, and the harm of any other.
 _REQUIRED: Mapping[str, tuple[tuple[str, ...], str]] = {
     "appendonly": (("yes",), "a restart would lose commits"),
     "appendfsync": (("always",), "a crash of its machine would lose the last commits"),
@@ -25,15 +25,15 @@ _REQUIRED: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
 }
 
-# Redis closes the connection of who sends a longer text than this setting says, 512 MiB if it was
-# not changed, and the smallest that it takes is 1 MiB: so shorter texts need no look at it.
+# If a text is longer than this setting, Redis closes the connection. The default is 512 MiB and the
+# minimum 1 MiB, so for shorter texts the setting is not read.
 _LENGTH_SETTING = "proto-max-bulk-len"
 _LENGTH_MIN = 1 << 20
 _CHARACTER_BYTES_MAX = 4
 
 
 def client_of(url: str) -> Redis:
-    """Return a client; it connects when it is first used.
+    """Return a client, which connects when it is first used.
 
     Raises:
         TopologyError: redis-py is not installed, or it cannot read the URL.
@@ -44,7 +44,7 @@ def client_of(url: str) -> Redis:
         from redis.retry import Retry
     except ModuleNotFoundError as error:
         raise TopologyError(
-            f"no client for {hidden(url)!r}; got {error}; install it with pip install "
+            f"no client for {redacted_url(url)!r}; got {error}; install it with pip install "
             "'txtopo[redis]'"
         ) from error
     try:
@@ -61,17 +61,17 @@ def client_of(url: str) -> Redis:
         pool.connection_class(**pool.connection_kwargs)
     except (ValueError, TypeError) as error:
         raise TopologyError(
-            f"cannot read the URL of a state; got {hidden(url)!r}; expected e.g. "
+            f"cannot read the URL of a state; got {redacted_url(url)!r}; expected e.g. "
             f"'redis://:password@host:6379/0'; {type(error).__name__}"
         ) from error
     return client
 
 
-def check_promises(client: Redis, place: str) -> None:
-    """Check that the server keeps what it acknowledges.
+def check_promises(client: Redis, label: str) -> None:
+    """Check that the server does not lose writes that it has acknowledged.
 
     Raises:
-        PromiseError: It does not; change its settings.
+        PromiseError: It may lose them; change its settings.
     """
     found: dict[str, str] = {}
     for name in _REQUIRED:
@@ -80,7 +80,7 @@ def check_promises(client: Redis, place: str) -> None:
     for name, (right, otherwise) in _REQUIRED.items():
         if found.get(name) not in right:
             raise PromiseError(
-                f"{place} cannot keep exactly once: {otherwise}; got {name} {found.get(name)!r}; "
+                f"{label} cannot keep exactly once: {otherwise}; got {name} {found.get(name)!r}; "
                 f"expected {' or '.join(right)}; nothing was written; change redis.conf"
             )
     # One that takes no writes says so itself, and a failover may leave one for a while.
@@ -88,17 +88,17 @@ def check_promises(client: Redis, place: str) -> None:
     writable: Any = client.config_get("replica-read-only")
     if replication.get("role") != "master" and writable.get("replica-read-only") == "no":
         raise PromiseError(
-            f"{place} cannot keep exactly once: the server is a replica, which forgets what is "
+            f"{label} cannot keep exactly once: the server is a replica, which forgets what is "
             f"written to it when it next copies its master; got role {replication.get('role')!r}; "
             "expected 'master'; nothing was written; name the master in the URL"
         )
 
 
-def check_lengths(client: Redis, texts: Iterable[str], place: str) -> None:
-    """Check that the server takes these texts: else it would hang up, again at each try.
+def check_lengths(client: Redis, texts: Iterable[str], label: str) -> None:
+    """Check that the server accepts texts of this length; else it would close the connection.
 
     Raises:
-        ValueRefusedError: One is too long.
+        ValueRefusedError: A text is too long.
     """
     long = [text for text in texts if len(text) * _CHARACTER_BYTES_MAX > _LENGTH_MIN]
     if not long:
@@ -108,7 +108,7 @@ def check_lengths(client: Redis, texts: Iterable[str], place: str) -> None:
     needed = max(len(text.encode()) for text in long)
     if needed > limit:
         raise ValueRefusedError(
-            f"{place} cannot keep a row or key of {needed} bytes; expected at most {limit}, which "
+            f"{label} cannot keep a row or key of {needed} bytes; expected at most {limit}, which "
             f"is {_LENGTH_SETTING}; nothing of its batch was written; write shorter values, or "
             "raise it in redis.conf"
         )

@@ -1,7 +1,4 @@
-"""Opens states in Redis; ``open_backend`` is the entry point.
-
-RedisMap: strings in Redis by key; ``open_map_backend`` is the entry point.
-"""
+"""``open_backend`` and ``open_map_backend``, the entry points of states in Redis; RedisMap."""
 
 from __future__ import annotations
 
@@ -9,7 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from state_backends.redis.client import check_lengths, check_promises, client_of
-from txtopo.state import BackingMap, StateBackend, StateTable, backing_map_factory, hidden
+from txtopo.plugins.stores import (
+    BackingMap,
+    StateBackend,
+    StateTable,
+    backing_map_factory,
+    redacted_url,
+)
 
 
 def open_backend(url: str, table: StateTable) -> StateBackend:
@@ -36,7 +39,7 @@ class RedisMap(BackingMap):
 
     def __init__(self, url: str) -> None:
         self._client = client_of(url)
-        self._place = hidden(url)
+        self._label = redacted_url(url)
         self._checked = False
 
     def multi_get(self, keys: Sequence[str]) -> list[str | None]:
@@ -50,7 +53,7 @@ class RedisMap(BackingMap):
         """Write the values of the keys."""
         texts = {_PREFIX + key: value for key, value in zip(keys, values, strict=True)}
         if texts:
-            self._asked(lambda: check_lengths(self._client, texts.values(), self._place))
+            self._asked(lambda: check_lengths(self._client, texts.values(), self._label))
             self._asked(lambda: self._client.mset(texts))
 
     def close(self) -> None:
@@ -62,11 +65,11 @@ class RedisMap(BackingMap):
 
         try:
             if not self._checked:
-                check_promises(self._client, self._place)
+                check_promises(self._client, self._label)
                 self._checked = True
             return ask()
         except FAILURES as error:
-            raise translated(error, self._place) from error
+            raise translated(error, self._label) from error
 
 
 open_map_backend = backing_map_factory(RedisMap)

@@ -1,7 +1,7 @@
 """What an error of Redis means for a topology: try again, ask the ledger, or stop.
 
-What passes and what is refused is listed here; all else that Redis answers lasts, since it is the
-answer to a command that will be the same the next time.
+This file lists the errors that pass and those that mean missing rights. Any other answer of Redis
+lasts, since the same command would get it again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from txtopo.errors import (
 )
 
 FAILURES = (redis_errors.RedisError, UnicodeDecodeError)
-"""What redis-py raises; the second for a value that is no text."""
+"""The exceptions of redis-py; UnicodeDecodeError if a value is not text."""
 _LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError)
 _REFUSED = (
     redis_errors.AuthenticationError,
@@ -30,8 +30,8 @@ _REFUSED_TEXTS = (
     *("WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "invalid username-password", "ERR AUTH"),
     "certificate verify failed",
 )
-# What passes: memory is short, a disk is full (or fails: Redis says no more than MISCONF), a
-# replica was asked, a script runs, data is loaded, a master is being elected.
+# These pass: memory is short, a disk is full (or fails: Redis only says MISCONF), the server is a
+# replica, a script runs, data is being loaded, a master is being elected.
 _PASSING_TEXTS = (
     *("OOM", "MISCONF", "READONLY", "BUSY", "LOADING", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN"),
     *("CLUSTERDOWN", "NOGOODSLAVE", "ERR max number of clients"),
@@ -47,41 +47,41 @@ _PASSING = (
 
 
 def translated(
-    error: redis_errors.RedisError | UnicodeDecodeError, place: str, *, during_write: bool = False
+    error: redis_errors.RedisError | UnicodeDecodeError, label: str, *, during_write: bool = False
 ) -> TxtopoError:
-    """Return the error of txtopo that *error* amounts to.
+    """Return the error of txtopo for an error of Redis.
 
     Args:
-        error: What redis-py raised.
-        place: Which state where, without a password, for the message.
+        error: The exception of redis-py.
+        label: The state and its store, without a password, for the message.
         during_write: Whether EXEC had been sent.
     """
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, _REFUSED) or any(part in str(error) for part in _REFUSED_TEXTS):
         return AuthError(
-            f"{place} refuses the user of its URL: {text}; nothing was written; check user, "
+            f"{label} refuses the user of its URL: {text}; nothing was written; check user, "
             "password and rights (CONFIG GET is among them)"
         )
     passing = isinstance(error, _PASSING) or str(error).startswith(_PASSING_TEXTS)
     if isinstance(error, _LOST) and not passing and during_write:
         return UnknownOutcomeError(
-            f"the connection was lost while {place} was written: {text}; the ledger tells the rest"
+            f"the connection was lost while {label} was written: {text}; the ledger tells the rest"
         )
     if isinstance(error, _LOST) or passing:
-        return StoreUnavailable(f"cannot use {place}: {text}; nothing was written; try again")
+        return StoreUnavailable(f"cannot use {label}: {text}; nothing was written; try again")
     if isinstance(error, UnicodeDecodeError):
         return SchemaDrift(
-            f"{place} holds a value that is no text: {text}; nothing was written; was it changed "
+            f"{label} holds a value that is no text: {text}; nothing was written; was it changed "
             "by hand, or by another program?"
         )
     if "WRONGTYPE" in str(error):
         return SchemaDrift(
-            f"{place} has a key of another type: {text}; nothing was written; does another "
+            f"{label} has a key of another type: {text}; nothing was written; does another "
             "program use the names that begin with 'txtopo:'?"
         )
-    return PromiseError(f"{place} refuses a command: {text}; nothing was written")
+    return PromiseError(f"{label} refuses a command: {text}; nothing was written")
 
 
 def lost_while_watching(error: redis_errors.WatchError) -> bool:
-    """Return whether redis-py says by a WatchError that it lost the connection."""
+    """Return whether a WatchError means that redis-py lost the connection."""
     return isinstance(error.__context__, _LOST)

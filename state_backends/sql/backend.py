@@ -4,14 +4,13 @@ Rules
 -----
 1. Every write locks the row of the ledger first (``FOR UPDATE``; ``BEGIN IMMEDIATE`` in SQLite) and
    writes it last, so that writers of one state follow each other and each sees the one before.
-2. An error before COMMIT was sent means that nothing was written. A connection lost during COMMIT
-   leaves the outcome open: ``UnknownOutcomeError``, and the ledger is read back by the caller.
-3. Deadlocks, serialization failures and locks are tried again here, the whole transaction, a few
-   times; what is left of them is ``StoreUnavailable``, and of a row that is there already the end
-   of the run.
-4. Tables are made in :meth:`SqlBackend.create` alone.
-
-One consistent reading of a state in a database transaction.
+2. An error before COMMIT was sent means that nothing was written. If the connection is lost during
+   COMMIT, the outcome is open: the backend raises ``UnknownOutcomeError``, and its caller reads the
+   ledger.
+3. After a deadlock, a serialization failure or a lock timeout the whole transaction is tried again
+   here, a few times. If that does not help, it is ``StoreUnavailable``; a row that exists each time
+   ends the run.
+4. Only :meth:`SqlBackend.create` makes tables.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ import sqlalchemy as sa
 
 from state_backends.sql.creation import create_tables, stored_states
 from state_backends.sql.dialect import SqlDialect, ledger_of, ledger_row, ledger_values
-from state_backends.sql.failures import Contended, stuck, translated
-from txtopo.errors import SchemaDrift
-from txtopo.state import (
+from state_backends.sql.failures import stuck, translated
+from txtopo.errors import SchemaDrift, StoreContended
+from txtopo.plugins.stores import (
     Claim,
     Key,
     Ledger,
@@ -41,7 +40,7 @@ from txtopo.state import (
     claimed,
     combines_in_store,
     final_values,
-    hidden,
+    redacted_url,
     standing,
 )
 
@@ -64,12 +63,12 @@ class SqlBackend(StateBackend):
             *(sa.exc.SQLAlchemyError, UnicodeError, OverflowError),
             *dialect.driver_errors,
         )
-        where = hidden(self._engine.url.render_as_string(hide_password=True))
-        self._place = f"state {dialect.state.name!r} in {where}"
+        where = redacted_url(self._engine.url.render_as_string(hide_password=True))
+        self._label = f"state {dialect.state.name!r} in {where}"
 
     def create(self) -> None:
         """Make the tables and the view, or check those that are there."""
-        self._write(lambda connection: create_tables(connection, self._dialect, self._place))
+        self._write(lambda connection: create_tables(connection, self._dialect, self._label))
 
     def claim(self, claim: Claim) -> Ledger:
         """Write a claim into the ledger, as ``StateBackend.claim`` says."""
@@ -108,14 +107,14 @@ class SqlBackend(StateBackend):
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """Open one consistent reading of the state, in a transaction that takes no lock."""
+        """Open a consistent snapshot of the state, in a transaction that takes no lock."""
         with self._connected() as connection:
             connection.execution_options(**self._dialect.read_options())
             try:
                 self._dialect.begin_reading(connection)
             except self._failures as error:
-                raise translated(error, self._place) from error
-            yield SqlSnapshot(connection, self._dialect, self._place)
+                raise translated(error, self._label) from error
+            yield SqlSnapshot(connection, self._dialect, self._label)
 
     def stored(self) -> tuple[StateTable, ...]:
         """Return the states that the database holds."""
@@ -125,7 +124,7 @@ class SqlBackend(StateBackend):
             try:
                 return stored_states(connection, self._dialect)
             except self._failures as error:
-                raise translated(error, self._place) from error
+                raise translated(error, self._label) from error
 
     def close(self) -> None:
         """Close the connections."""
@@ -146,11 +145,11 @@ class SqlBackend(StateBackend):
         self._dialect.apply(connection, txid, self._combined(connection, txid, writes))
 
     def _combined(self, connection: sa.Connection, txid: int, writes: Writes) -> Writes:
-        """Return final values in place of partials that the database cannot combine."""
+        """Return final values instead of partials that the database cannot combine."""
         state = self._dialect.state
         if combines_in_store(state):
             return writes
-        read = SqlSnapshot(connection, self._dialect, self._place).rows
+        read = SqlSnapshot(connection, self._dialect, self._label).rows
         return final_values(state, txid, writes, read)
 
     def _locked_ledger(self, connection: sa.Connection) -> Ledger | None:
@@ -159,7 +158,7 @@ class SqlBackend(StateBackend):
         row = connection.execute(wanted.with_for_update()).first()
         if row is None:
             raise SchemaDrift(
-                f"{self._place} has no row in the ledger; nothing was written; "
+                f"{self._label} has no row in the ledger; nothing was written; "
                 "was it removed by hand, or create() not called?"
             )
         return ledger_of(row)
@@ -173,11 +172,11 @@ class SqlBackend(StateBackend):
         )
 
     def _write(self, body: Callable[[sa.Connection], Result]) -> Result:
-        last: Contended | None = None
+        last: StoreContended | None = None
         for _ in range(_TRIES_MAX):
             try:
                 return self._write_once(body)
-            except Contended as error:
+            except StoreContended as error:
                 last = error
         assert last is not None
         raise stuck(last, _TRIES_MAX) from last
@@ -193,7 +192,7 @@ class SqlBackend(StateBackend):
                     sent = True
                     transaction.commit()
             except self._failures as error:
-                raise translated(error, self._place, during_commit=sent) from error
+                raise translated(error, self._label, during_commit=sent) from error
         return result
 
     @contextmanager
@@ -201,14 +200,14 @@ class SqlBackend(StateBackend):
         try:
             connection = self._engine.connect()
         except self._failures as error:
-            raise translated(error, self._place) from error
+            raise translated(error, self._label) from error
         try:
             yield connection
         finally:
             self._give_back(connection)
 
     def _give_back(self, connection: sa.Connection) -> None:
-        """Close a connection; one that broke is thrown away, since its work is over and told of."""
+        """Close a connection. A broken one is discarded, since its error was raised before."""
         try:
             connection.close()
         except self._failures:
@@ -223,12 +222,12 @@ _ROWS_AT_A_TIME = 10_000
 
 
 class SqlSnapshot(Snapshot):
-    """Rows and ledger of the same instant; lives as long as its transaction."""
+    """Rows and ledger of the same instant, as long as its transaction is open."""
 
-    def __init__(self, connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
+    def __init__(self, connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
         self._connection = connection
         self._dialect = dialect
-        self._place = place
+        self._label = label
         ledger = dialect.ledger
         rows = self._run(ledger_row(ledger, dialect.state.name))
         self._ledger = ledger_of(rows.first())
@@ -239,7 +238,7 @@ class SqlSnapshot(Snapshot):
         return self._ledger
 
     def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
-        """Return the rows of those of *keys* that exist, tombstones too."""
+        """Return the rows of those *keys* that exist, including tombstones."""
         found: dict[Key, Row] = {}
         columns = self._dialect.columns.keys
         left = iter(keys)
@@ -253,7 +252,7 @@ class SqlSnapshot(Snapshot):
         return found
 
     def items(self) -> Iterator[tuple[Key, Row]]:
-        """Yield every row, tombstones too."""
+        """Yield every row, including tombstones."""
         if self._dialect.pages:
             yield from self._pages()
             return
@@ -289,11 +288,11 @@ class SqlSnapshot(Snapshot):
         return key, Row(txid, current, previous, prev_txid, deleted)
 
     def _fetched(self, rows: sa.CursorResult[Any]) -> Iterator[sa.Row[Any]]:
-        """Yield rows; what is read later fails later."""
+        """Yield rows; errors may come while they are read."""
         try:
             yield from rows
         except sa.exc.SQLAlchemyError as error:
-            raise translated(error, self._place) from error
+            raise translated(error, self._label) from error
 
     def _run(
         self, statement: sa.Executable, options: dict[str, Any] | None = None
@@ -301,11 +300,11 @@ class SqlSnapshot(Snapshot):
         try:
             return self._connection.execute(statement, execution_options=options or {})
         except sa.exc.SQLAlchemyError as error:
-            raise translated(error, self._place) from error
+            raise translated(error, self._label) from error
 
 
 def _after(keys: Sequence[sa.Column[Any]], last: tuple[Any, ...]) -> sa.ColumnElement[bool]:
-    """Return the condition that a key comes after *last*, in a form that uses its index."""
+    """Return the condition that a key comes after *last*, in a form that uses the index."""
     found: list[sa.ColumnElement[bool]] = []
     for at, key in enumerate(keys):
         equal = [one == value for one, value in zip(keys[:at], last[:at], strict=True)]

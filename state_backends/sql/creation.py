@@ -1,17 +1,15 @@
-"""Making the tables of a state, and checking those that are there.
+"""Makes the tables of a state, and checks those that exist, also a user's own.
 
-In MariaDB each statement that makes something ends the transaction. So the row of the ledger comes
-first, and what stands beside the table is made as long as no txid has been written.
+In MariaDB each DDL statement ends the transaction. So the row of the ledger is made first, and the
+objects beside the table are made as long as no txid has been written.
 
-A state in a table of the user's own: what the table must be, and what is added to it.
-
-Rules
------
-1. Its rows have no txid: they were there before the first one. A batch that changes such a row
-   keeps 0 as the txid of its previous values, so an undo takes it back to what it was.
-2. The key columns are one unique key, in which different keys are different. Any other unique key
-   must be one that a new row of ours cannot meet.
-3. Columns that are neither key, value nor bookkeeping are the user's; a new row leaves them to
+Rules for a user's own table
+----------------------------
+1. Its rows have no txid, since they were there before the first one. A batch that changes such a
+   row stores 0 as the txid of its previous values, so an undo restores the row.
+2. The key columns are one unique key, under which different keys are different. No other unique key
+   may reject a new row.
+3. Columns that are neither key, value nor bookkeeping are the user's. A new row leaves them to
    their defaults.
 4. Everything is checked before anything is added.
 """
@@ -30,41 +28,47 @@ from state_backends.sql.dialect import SCHEMA_VERSION, CreateView, SqlDialect, l
 from state_backends.sql.name_clashes import check_ledger_name, check_objects, check_other_states
 from state_backends.sql.names import LEDGER
 from txtopo.errors import SchemaDrift
-from txtopo.state import StateTable, declaration, declared, listed, means
+from txtopo.plugins.stores import (
+    StateTable,
+    declaration,
+    listed_states,
+    mean_names,
+    parsed_declaration,
+)
 
 
-def create_tables(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
-    """Make what is missing.
+def create_tables(connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
+    """Make the missing tables and the view, and check the others.
 
     Raises:
-        SchemaDrift: What is there does not fit the state.
+        SchemaDrift: An existing table does not fit the state.
     """
     with dialect.creating(connection):
-        check_ledger_name(connection, dialect, place)
+        check_ledger_name(connection, dialect, label)
         dialect.ledger.create(connection, checkfirst=True)
         _add_ledger_columns(connection, dialect)
         ledger, state = dialect.ledger, dialect.state
         row = connection.execute(sa.select(ledger).where(ledger.c.state == state.name)).first()
         if row is not None:
-            _check_declaration(row, state, place)
+            _check_declaration(row, state, label)
         held = ledger_of(row)
         txid, known = 0 if held is None else held.txid, row is not None
-        check_other_states(connection, dialect, place, known=known)
+        check_other_states(connection, dialect, label, known=known)
         there, missing = True, []
         if state.origin == "made":
-            there = _made(connection, dialect, place, known=known, txid=txid)
+            there = _made(connection, dialect, label, known=known, txid=txid)
         else:
-            missing = check_existing(connection, dialect, place, known=known, txid=txid)
-        check_objects(connection, dialect, place, known=known)
+            missing = check_existing(connection, dialect, label, known=known, txid=txid)
+        check_objects(connection, dialect, label, known=known)
         _register(connection, dialect, known=known)
         add_columns(connection, dialect, missing)
         if not there:
             dialect.columns.table.create(connection)
-        _complete(connection, dialect, place, txid)
+        _complete(connection, dialect, label, txid)
 
 
 def _add_ledger_columns(connection: sa.Connection, dialect: SqlDialect) -> None:
-    """Bring a ledger table of schema 1 up; its rows follow with their next claim."""
+    """Add the columns of schema 2 to a ledger table. Each row is filled by its next claim."""
     there = {column["name"] for column in sa.inspect(connection).get_columns(LEDGER)}
     lacking = [column for column in dialect.ledger.columns if column.name not in there]
     for statement in added_columns(connection, dialect.ledger, lacking):
@@ -72,49 +76,51 @@ def _add_ledger_columns(connection: sa.Connection, dialect: SqlDialect) -> None:
 
 
 def stored_states(connection: sa.Connection, dialect: SqlDialect) -> tuple[StateTable, ...]:
-    """Return the states that the ledger knows."""
+    """Return the states that the ledger lists."""
     if not sa.inspect(connection).has_table(LEDGER):
         return ()
     ledger = dialect.ledger
     rows = connection.execute(sa.select(ledger.c.state, ledger.c.declaration))
     own = dialect.state.name
-    return listed(own, {name: partial(declared, name, text) for name, text in rows})
+    return listed_states(
+        own, {name: partial(parsed_declaration, name, text) for name, text in rows}
+    )
 
 
 def _made(
-    connection: sa.Connection, dialect: SqlDialect, place: str, *, known: bool, txid: int
+    connection: sa.Connection, dialect: SqlDialect, label: str, *, known: bool, txid: int
 ) -> bool:
-    """Return whether the table is there, as this module makes it."""
+    """Return whether the table exists, made by this module."""
     there = sa.inspect(connection).has_table(dialect.state.name)
     if there and not known:
         raise SchemaDrift(
-            f"{place}: a table of this name is there, but {LEDGER} does not know it; expected both "
+            f"{label}: a table of this name is there, but {LEDGER} does not know it; expected both "
             "or none; give the state another table, or say create=False if it is your own"
         )
     if not there and txid:
         raise SchemaDrift(
-            f"{place}: its table is gone, but its ledger holds txid {txid}; "
+            f"{label}: its table is gone, but its ledger holds txid {txid}; "
             "expected both or none; restore the table, or delete its row in the ledger"
         )
     if there:
-        _check_flaw(connection, dialect, place)
-        _check_columns(connection, dialect, place)
+        _check_flaw(connection, dialect, label)
+        _check_columns(connection, dialect, label)
     return there
 
 
-def _complete(connection: sa.Connection, dialect: SqlDialect, place: str, txid: int) -> None:
-    """Make what stands beside the table."""
+def _complete(connection: sa.Connection, dialect: SqlDialect, label: str, txid: int) -> None:
+    """Make the other objects of the state, beside its table."""
     listing = dialect.listing()
     if txid:
         if listing is not None and not sa.inspect(connection).has_table(listing.name):
             raise SchemaDrift(
-                f"{place}: its list of keys, {listing.name!r}, is gone, but its ledger holds txid "
+                f"{label}: its list of keys, {listing.name!r}, is gone, but its ledger holds txid "
                 f"{txid}, which could not be undone; expected both or none; restore it"
             )
         return
     dialect.create(connection)
     name = dialect.names.view
-    view = CreateView(name, dialect.columns, dialect.selected(), means(dialect.state))
+    view = CreateView(name, dialect.columns, dialect.selected(), mean_names(dialect.state))
     if not sa.inspect(connection).has_table(view.name):
         connection.execute(view)
 
@@ -133,27 +139,27 @@ def _register(connection: sa.Connection, dialect: SqlDialect, *, known: bool) ->
         connection.execute(sa.insert(dialect.ledger).values(row))
 
 
-def _check_declaration(row: sa.Row[Any], state: StateTable, place: str) -> None:
+def _check_declaration(row: sa.Row[Any], state: StateTable, label: str) -> None:
     found, wanted = row._mapping["declaration"], declaration(state)
     if found != wanted:
         raise SchemaDrift(
-            f"{place} was made with another declaration; got {wanted}; the store has {found}; "
+            f"{label} was made with another declaration; got {wanted}; the store has {found}; "
             "nothing was written; declare it as before, or give the state another table",
             stored=found,
             declared=wanted,
         )
 
 
-def _check_flaw(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
+def _check_flaw(connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
     flaw = dialect.flaw(connection)
     if flaw is not None:
         raise SchemaDrift(
-            f"{place} cannot be kept in what has its name: {flaw}; expected the table that was "
+            f"{label} cannot be kept in what has its name: {flaw}; expected the table that was "
             "made for it; nothing was written; was it changed by hand? give the state another table"
         )
 
 
-def _check_columns(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
+def _check_columns(connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
     table = dialect.columns.table
     inspector, type_name = sa.inspect(connection), dialect.type_name
     wanted = {column.name: type_name(column.type, connection) for column in table.columns}
@@ -161,7 +167,7 @@ def _check_columns(connection: sa.Connection, dialect: SqlDialect, place: str) -
     key = set(inspector.get_pk_constraint(table.name)["constrained_columns"])
     if found != wanted or key != {column.name for column in table.primary_key}:
         raise SchemaDrift(
-            f"{place} has other columns than the state declares; expected {wanted} with the key "
+            f"{label} has other columns than the state declares; expected {wanted} with the key "
             f"{[column.name for column in table.primary_key]}; the table has {found} with the "
             f"key {sorted(key)}; nothing was written; was it changed by hand?"
         )
@@ -174,35 +180,35 @@ _PARTIAL = re.compile(r"_(where|length)$")
 def add_columns(
     connection: sa.Connection, dialect: SqlDialect, missing: list[sa.Column[Any]]
 ) -> None:
-    """Add the columns for bookkeeping that a user's table lacks."""
+    """Add the bookkeeping columns that a user's table lacks."""
     for statement in added_columns(connection, dialect.columns.table, missing):
         connection.exec_driver_sql(statement)
 
 
 def check_existing(
-    connection: sa.Connection, dialect: SqlDialect, place: str, *, known: bool, txid: int
+    connection: sa.Connection, dialect: SqlDialect, label: str, *, known: bool, txid: int
 ) -> list[sa.Column[Any]]:
     """Check a user's table.
 
     Args:
         connection: In the transaction that makes the state.
-        dialect: Of the state.
-        place: Which state where, for messages.
-        known: Whether the ledger knows it.
-        txid: What the ledger holds.
+        dialect: The dialect of the state.
+        label: The state and its store, for messages.
+        known: Whether the ledger lists the state.
+        txid: The txid in the ledger.
 
     Returns:
-        The columns for bookkeeping that are to be added.
+        The bookkeeping columns to add.
 
     Raises:
         SchemaDrift: The table cannot hold the state; the message says why.
     """
     inspector, name = sa.inspect(connection), dialect.state.name
     if not inspector.has_table(name):
-        raise _refused(place, "there is no such table; expected your own; with create=True one is")
+        raise _refused(label, "there is no such table; expected your own; with create=True one is")
     flaw = dialect.flaw(connection)
     if flaw is not None:
-        raise _refused(place, flaw)
+        raise _refused(label, flaw)
     found = {column["name"]: column for column in inspector.get_columns(name)}
     missing = [column for column in dialect.columns.bookkeeping if column.name not in found]
     flaw = (
@@ -211,10 +217,10 @@ def check_existing(
         or (None if known else _taken(connection, dialect, missing))
     )
     if flaw is not None:
-        raise _refused(place, flaw)
+        raise _refused(label, flaw)
     if missing and (dialect.state.origin == "found" or txid):
         raise SchemaDrift(
-            f"{place} lacks columns for bookkeeping: {', '.join(c.name for c in missing)}; nothing "
+            f"{label} lacks columns for bookkeeping: {', '.join(c.name for c in missing)}; nothing "
             "was written; say add_columns=True, or add them before the first batch: "
             + "; ".join(added_columns(connection, dialect.columns.table, missing)),
             missing=[column.name for column in missing],
@@ -222,8 +228,8 @@ def check_existing(
     return missing
 
 
-def _refused(place: str, flaw: str) -> SchemaDrift:
-    return SchemaDrift(f"{place} cannot be kept in this table: {flaw}; nothing was written")
+def _refused(label: str, flaw: str) -> SchemaDrift:
+    return SchemaDrift(f"{label} cannot be kept in this table: {flaw}; nothing was written")
 
 
 def added_columns(
@@ -238,7 +244,7 @@ def added_columns(
 def _wrong_column(
     connection: sa.Connection, dialect: SqlDialect, found: dict[str, ReflectedColumn]
 ) -> str | None:
-    """Say which column of the table cannot be what the state needs."""
+    """Describe the first column of the table that the state cannot use, or return None."""
     columns = dialect.columns
     for column in columns.table.columns:
         there = found.get(column.name)
@@ -270,7 +276,7 @@ def _wrong_column(
 def _wrong_keys(
     inspector: sa.Inspector, dialect: SqlDialect, found: dict[str, ReflectedColumn]
 ) -> str | None:
-    """Say what is wrong with the unique keys of the table."""
+    """Describe what is wrong with the unique keys of the table, or return None."""
     name = dialect.state.name
     wanted = {column.name for column in dialect.columns.keys}
     unique: list[set[str]] = [set(inspector.get_pk_constraint(name)["constrained_columns"])]
@@ -303,7 +309,7 @@ def _wrong_keys(
 
 
 def _own(found: dict[str, ReflectedColumn], name: str) -> bool:
-    """Whether each new row has a value of its own in this column, or none."""
+    """Return whether new rows never have equal values in this column, except NULL."""
     column = found.get(name)
     if column is None:
         return False
@@ -314,7 +320,7 @@ def _own(found: dict[str, ReflectedColumn], name: str) -> bool:
 
 
 def _generated(column: ReflectedColumn) -> bool:
-    """Whether a new row gets a value in this column by itself."""
+    """Return whether the database gives a new row a value in this column."""
     return any(
         [
             column.get("default") is not None,
@@ -328,7 +334,7 @@ def _generated(column: ReflectedColumn) -> bool:
 def _taken(
     connection: sa.Connection, dialect: SqlDialect, missing: list[sa.Column[Any]]
 ) -> str | None:
-    """Say which bookkeeping is there already, of a ledger that is lost or of somebody else."""
+    """Describe bookkeeping that exists without a ledger: the ledger is lost, or it is foreign."""
     columns = dialect.columns
     marks: list[sa.ColumnElement[bool]] = []
     if columns.txid not in missing:

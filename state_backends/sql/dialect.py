@@ -1,10 +1,12 @@
-"""SqlDialect: what differs between databases. The protocol itself is in ``backend.py``.
+"""SqlDialect: what differs between databases; and the tables that all of them share.
 
-The tables of a state: the rows, the ledger that all states of a database share, and the view.
+The protocol is in ``backend.py``. A state has a table of rows and a view; all states of a database
+share the table of the ledgers.
 """
 
 from __future__ import annotations
 
+import decimal
 import json
 import re
 from abc import ABC, abstractmethod
@@ -21,19 +23,19 @@ from sqlalchemy.types import TypeEngine
 
 from state_backends.sql.names import LEDGER, SqlNames, TakenName
 from txtopo.errors import SchemaVersionError
-from txtopo.state import LEDGER_SCHEMA, Key, Ledger, StateMode, StateTable, Writes
+from txtopo.plugins.stores import LEDGER_SCHEMA, Field, Key, Ledger, StateMode, StateTable, Writes
 
 _COLLATED = re.compile(r" (COLLATE|CHARACTER SET|CHARSET) .*", re.IGNORECASE)
 
 
 class SqlDialect(ABC):
-    """One state in one kind of database.
+    """One state in one kind of database: the parts in which databases differ.
 
     Attributes:
         state: The state.
         columns: Its table.
         ledger: The ledger table.
-        names: The names of what the state has.
+        names: The names of the objects of the state.
     """
 
     state: StateTable
@@ -42,76 +44,75 @@ class SqlDialect(ABC):
     names: SqlNames
 
     modes: frozenset[StateMode] = frozenset({"table"})
-    """Which modes it keeps."""
+    """The modes that it supports."""
 
     pages: bool = False
-    """Whether a long reading has to ask for one page after the other, since its driver cannot do
-    anything else while a result is under way."""
+    """Whether a long read has to be split into pages, since the driver cannot execute another
+    statement while a result is being read."""
 
     fetches: bool = False
-    """Whether a long reading is fetched into memory at once instead, since each page would cost as
-    much as all of it."""
+    """Whether a long read is fetched into memory at once, since a page would cost as much."""
 
     driver_errors: tuple[type[Exception], ...] = ()
-    """What the driver raises where it is used without SQLAlchemy."""
+    """The exceptions of the driver, where it is used without SQLAlchemy."""
 
     @property
     def redone(self) -> bool:
-        """Whether a redo takes back the rows of its txid; a transactional state keeps them."""
+        """Whether a redo undoes the rows of its txid; a transactional state keeps them."""
         return self.columns.opaque
 
     @staticmethod
     @abstractmethod
     def names_of(state: StateTable) -> SqlNames:
-        """Return the names of what a state has in such a database."""
+        """Return the names of the objects of a state in such a database."""
 
     @abstractmethod
     def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[TakenName]:
-        """Return what is in the database that has one of these names, or cannot be beside it."""
+        """Return the objects in the database with these names, or with names that clash."""
 
     def fold(self, connection: sa.Connection) -> Callable[[str], str]:
-        """Return what makes names equal that the database does not tell apart."""
+        """Return the function that folds names that the database does not distinguish."""
         return str
 
     def same_column(self, name: str, other: str) -> bool:
-        """Return whether the database takes two names of columns for one."""
+        """Return whether two names of columns are the same for the database."""
         return name == other
 
     def missing(self) -> bool:
-        """Whether there is no database yet, so that a reading would make an empty one."""
+        """Return whether there is no database yet, so that a read would make an empty one."""
         return False
 
     @abstractmethod
     def engine(self) -> sa.Engine:
-        """Make the engine; its transactions are made ready for writes and for readings."""
+        """Make the engine."""
 
     @abstractmethod
     def prepare(self, connection: sa.Connection) -> None:
-        """Make what a connection needs before its first write; in no transaction of a txid."""
+        """Prepare a connection for its first write, outside the transaction of a txid."""
 
     @abstractmethod
     def create(self, connection: sa.Connection) -> None:
-        """Make what stands beside the table of the state, if it is missing."""
+        """Make the missing objects of the state beside its table."""
 
     @abstractmethod
     def creating(self, connection: sa.Connection) -> AbstractContextManager[None]:
-        """Keep other creators out meanwhile; the transaction may end inside."""
+        """Return a context in which nobody else creates states; the transaction may end in it."""
 
     def listing(self) -> sa.Table | None:
-        """Return the table with the keys of the last txid, without which there is no undo."""
+        """Return the table with the keys of the last txid, which an undo needs, or None."""
         return None
 
     def type_name(self, kind: TypeEngine[Any], connection: sa.Connection) -> str:
-        """Return the name of a column type, without how it is collated."""
+        """Return the name of a column type, without its collation."""
         return _COLLATED.sub("", kind.compile(connection.dialect))
 
     def same_type(self, wanted: str, found: str) -> bool:
-        """Return whether a user's column of the type *found* will do for *wanted*."""
+        """Return whether a user's column of the type *found* can be used for *wanted*."""
         return wanted == found
 
     @abstractmethod
     def flaw(self, connection: sa.Connection) -> str | None:
-        """Say why the table that is there cannot keep the promise, whatever its columns are."""
+        """Return why the existing table cannot be used, whatever its columns are, or None."""
 
     @abstractmethod
     def write_options(self) -> dict[str, Any]:
@@ -119,26 +120,26 @@ class SqlDialect(ABC):
 
     @abstractmethod
     def read_options(self) -> dict[str, Any]:
-        """Return the execution options of one consistent reading."""
+        """Return the execution options of a transaction that reads."""
 
     @abstractmethod
     def begin_reading(self, connection: sa.Connection) -> None:
-        """Make a transaction ready for a reading that may take long."""
+        """Prepare a transaction for a read that may take long."""
 
     @abstractmethod
     def undo(self, connection: sa.Connection, txid: int) -> None:
-        """Take back every row that *txid* wrote."""
+        """Undo every row that *txid* wrote."""
 
     @abstractmethod
     def apply(self, connection: sa.Connection, txid: int, writes: Writes) -> None:
-        """Write the rows of *txid*; none is tagged with it, and no tombstone is left."""
+        """Write the rows of *txid*. Before that, none has this txid, and no tombstone is left."""
 
     def purge(self, connection: sa.Connection) -> None:
         """Delete the tombstones of earlier txids."""
         connection.execute(sa.delete(self.columns.table).where(self.columns.deleted))
 
     def selected(self) -> sa.Select[Any]:
-        """Return what reads the rows: key, value, txid, then what an opaque state keeps."""
+        """Return the query for rows: key, value, txid, then the rest of an opaque row."""
         columns = self.columns
         extra: list[sa.Column[Any]] = []
         if columns.opaque:
@@ -147,24 +148,39 @@ class SqlDialect(ABC):
         return sa.select(*own, *columns.previous, *extra)
 
     def after_commit(self, engine: sa.Engine, txid: int) -> None:  # noqa: B027 - a hook
-        """Look after a commit of *txid*; nothing, unless there is something to tidy."""
+        """Called after a commit of *txid*, to start a fold. The default does nothing."""
 
     def close(self) -> None:  # noqa: B027 - a hook
-        """Wait for what is under way; nothing, unless there is."""
+        """Wait for work beside the commits. The default does nothing."""
 
     def encoded(self, key: Key) -> tuple[Any, ...]:
-        """Return a key as the database has it."""
+        """Return a key as parameters of a query."""
         return key
 
     def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return what the database has as values of these field types."""
+        """Convert values read from the database to Python values of these field types."""
         return tuple(values)
+
+
+def encoded_column(
+    field: Field, column: list[Any], encode: Mapping[str, Callable[[Any], Any]]
+) -> list[Any]:
+    """Return a column as the database has it, by what *encode* has for its type; NULL stays."""
+    change = encode.get(field.type.partition("(")[0])
+    if change is None:
+        return column
+    return [None if value is None else change(value) for value in column]
+
+
+def decimal_text(value: decimal.Decimal) -> str:
+    """Return a decimal as text; -0 and 0 are one key, so zero has no sign."""
+    return format(abs(value) if value.is_zero() else value, "f")
 
 
 def undo_statements(
     columns: StateColumns, txid: int, touched: sa.ColumnElement[bool] | None = None
 ) -> list[sa.Executable]:
-    """Return what takes the rows of *txid* back to what they were before it."""
+    """Return the statements that restore the rows of *txid* to what they were before it."""
     table = columns.table
     tagged = columns.txid == txid
     if touched is not None:
@@ -180,10 +196,10 @@ def undo_statements(
 
 
 SCHEMA_VERSION = LEDGER_SCHEMA
-"""Of a row of the ledger's table: that of the ledger, which grows with the next claim."""
+"""Schema version of a row in the ledger's table; the next claim raises it."""
 
 LEDGER_COLUMNS_2 = ("component", "state_name", "ensemble", "first_txid", "attempts")
-"""What schema 2 added; NULL in rows of schema 1."""
+"""Columns that schema 2 added; NULL in rows of schema 1."""
 
 _NO = sa.false()
 
@@ -234,10 +250,10 @@ class StateColumns:
         return [column for column in self.table.columns if column not in own]
 
     def moved_back(self) -> list[tuple[sa.Column[Any], Any]]:
-        """Return the assignments, in order, that keep what a row was before its txid.
+        """Return the assignments, in order, that copy values and txid to their previous columns.
 
-        A row without a txid was there before the first one: 0, since NULL would mean that there
-        was no row, and an undo would delete it.
+        Empty for a transactional state. A NULL txid is stored as 0: NULL would mean that the row
+        did not exist, and an undo would delete it.
         """
         if not self.opaque:
             return []
@@ -255,9 +271,9 @@ def state_columns(
 
     Args:
         state: The state.
-        type_of: Gives the column type of a field type.
-        key_type_of: The same for key columns, where they need another.
-        options: Of the dialect.
+        type_of: Returns the column type of a field type.
+        key_type_of: The same for key columns, if they need another type.
+        options: Options of the table in SQLAlchemy.
     """
     of_key = key_type_of or type_of
     keys = tuple(
@@ -311,10 +327,10 @@ def ledger_table(
 
 
 def ledger_row(table: sa.Table, state: str) -> sa.Select[Any]:
-    """Return the question for the row of a state.
+    """Return the query for the row of a state.
 
-    For all columns that there are: a table of schema 1 lacks some until ``create()`` adds them, and
-    is read before that.
+    It selects all existing columns: a table of schema 1 lacks some until ``create()`` adds them,
+    and is read before that.
     """
     return sa.select(sa.text("*")).select_from(table).where(table.c.state == state)
 
@@ -369,7 +385,7 @@ def ledger_values(ledger: Ledger) -> dict[str, Any]:
 
 
 class CreateView(ExecutableDDLElement):
-    """The statement that makes the view without bookkeeping."""
+    """The statement that makes the view, which has no bookkeeping."""
 
     inherit_cache = False
 
@@ -385,7 +401,7 @@ class CreateView(ExecutableDDLElement):
 
 
 def _means(values: Sequence[Any], means: Mapping[int, str]) -> list[sa.ColumnElement[Any]]:
-    """Return each mean, of its sum and the count beside it; 1e0 makes the division exact."""
+    """Return each mean as sum divided by count; 1e0 makes it a division of floats."""
     one: sa.ColumnElement[Any] = sa.literal_column("1e0")
     zero: sa.ColumnElement[Any] = sa.literal_column("0")
     return [

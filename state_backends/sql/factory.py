@@ -20,7 +20,7 @@ from state_backends.sql.postgresql import PostgresqlDialect
 from state_backends.sql.postgresql_log import PostgresqlLogDialect
 from state_backends.sql.sqlite import SqliteDialect
 from txtopo.errors import TopologyError
-from txtopo.state import StateTable, hidden
+from txtopo.plugins.stores import StateTable, redacted_url
 
 _Kind = type[MariadbDialect] | type[PostgresqlDialect] | type[SqliteDialect]
 _DIALECTS: dict[str, _Kind] = {
@@ -90,7 +90,7 @@ def _parsed(url: str) -> sa.URL:
         parsed = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError) as error:
         raise TopologyError(
-            f"cannot read the URL of a state; got {hidden(url)!r}; "
+            f"cannot read the URL of a state; got {redacted_url(url)!r}; "
             "expected e.g. 'sqlite:///counts.db' or 'postgresql://user:…@host/database'"
         ) from error
     if parsed.drivername not in _DIALECTS:

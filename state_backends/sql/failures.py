@@ -1,41 +1,36 @@
 """What a database error means for a topology: try again, ask the ledger, or stop.
 
-Nothing of SQLAlchemy or of a driver leaves the backend. The messages of drivers are passed on, the
-URL only without its password.
-
-What each error of a database means: by SQLSTATE, by SQLite's result code, by the driver's words.
+No exception of SQLAlchemy or of a driver leaves the backend. The messages of drivers are passed on,
+URLs without their password.
 
 Rules
 -----
-1. What the server says by a code decides. SQLSTATEs are looked up by their longest beginning that
-   is in :data:`SQLSTATES`, SQLite's codes as they are and then by their last byte; the numbers of
-   MariaDB and MySQL become SQLSTATEs in :mod:`state_backends.sql.failures`.
-2. Words decide only where there is no code: libpq gives none for a connection that was not made.
-3. What nothing decides passes: it is tried again, with a WARNING each time, and loses nothing.
-   Tests compare the tables with what the installed drivers know.
+1. A code decides if there is one. SQLSTATEs are looked up by their longest prefix in
+   :data:`SQLSTATES`, SQLite's codes as they are and then by their last byte. Numbers of MariaDB and
+   MySQL become SQLSTATEs, since the SQLSTATE of their own is mostly HY000, a general error.
+2. Words decide only if there is no code: libpq has none for a connection that was not made.
+3. An error that nothing decides passes: it is tried again, with a WARNING each time, and nothing is
+   lost. Tests compare the tables with the codes that the installed drivers know.
 
-A server that is starting, stopping, failed over (which says read-only too), out of memory,
-connections or room on its disk passes. Rights and passwords do not, though somebody may be changing
-them: to go on trying would look like a run that works, and a start is all it takes afterwards. Nor
-does a disk that fails, or a file system that is read-only.
-
-The numbers of MariaDB's and MySQL's errors, as the SQLSTATEs that other databases have.
-
-Their own SQLSTATEs are mostly the one of a general error, HY000.
+A server that is starting, stopping, failed over (then it says read-only), or out of memory,
+connections or disk space, passes. Missing rights and wrong passwords last, though somebody may be
+changing them: going on would look like a run that works, and afterwards a start is all it takes. A
+failing disk and a read-only file system last as well.
 """
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from enum import Enum
 
 import sqlalchemy.exc as sa_exc
 
 from txtopo.errors import (
     AuthError,
+    ErrorMeaning,
     PromiseError,
     SchemaDrift,
+    StoreContended,
     StoreDamagedError,
     StoreUnavailable,
     TxtopoError,
@@ -43,26 +38,22 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 
-# What no page, index or array has room for.
+# Too large for a page, an index or an array.
 _LIMITS_STATE = "54"
 
 _LIMITS_REMEDY = "; let the spout cut smaller batches, or write shorter keys and values"
 
 
-class Contended(StoreUnavailable):
-    """Another transaction was in the way; the whole transaction may be tried again at once."""
+class Duplicate(StoreContended):
+    """A row with this key exists: made by another writer just now, or by mistake."""
 
 
-class Duplicate(Contended):
-    """A row with this key was there: made by somebody else just now, or it should not be there."""
-
-
-def translated(error: Exception, place: str, *, during_commit: bool = False) -> TxtopoError:
-    """Return the error of txtopo that *error* amounts to.
+def translated(error: Exception, label: str, *, during_commit: bool = False) -> TxtopoError:
+    """Return the error of txtopo for an error of the database.
 
     Args:
-        error: What SQLAlchemy or the driver raised.
-        place: Which state where, for the message.
+        error: The exception of SQLAlchemy or the driver.
+        label: The state and its store, for the message.
         during_commit: Whether COMMIT had been sent.
     """
     cause = error.orig if isinstance(error, sa_exc.DBAPIError) else error
@@ -72,42 +63,42 @@ def translated(error: Exception, place: str, *, during_commit: bool = False) -> 
         vars(cause)["_pgconn"] = None
     text = str(cause).strip().replace("\n", "; ").replace("\t", " ")
     match meaning_of(cause, text):
-        case SqlMeaning.VALUE:
+        case ErrorMeaning.VALUE:
             return ValueRefusedError(
-                f"{place} cannot store a value exactly: {text}; nothing of its batch was written"
+                f"{label} cannot store a value exactly: {text}; nothing of its batch was written"
                 + _LIMITS_REMEDY * state_of(cause).startswith(_LIMITS_STATE)
             )
-        case SqlMeaning.DAMAGED:
-            return damaged(place, text)
-        case SqlMeaning.CONTENDED:
-            return Contended(f"{place} is locked by another transaction: {text}; try again")
-        case SqlMeaning.DUPLICATE:
-            return Duplicate(f"{place} has a row of this key already: {text}; try again")
-        case SqlMeaning.DRIFT:
+        case ErrorMeaning.DAMAGED:
+            return damaged(label, text)
+        case ErrorMeaning.CONTENDED:
+            return StoreContended(f"{label} is locked by another transaction: {text}; try again")
+        case ErrorMeaning.DUPLICATE:
+            return Duplicate(f"{label} has a row of this key already: {text}; try again")
+        case ErrorMeaning.DRIFT:
             return SchemaDrift(
-                f"{place} has other columns than the state declares: {text}; nothing was written; "
+                f"{label} has other columns than the state declares: {text}; nothing was written; "
                 "was the table changed by hand?"
             )
-        case SqlMeaning.REFUSED:
+        case ErrorMeaning.REFUSED:
             return AuthError(
-                f"{place} refuses the user of its URL: {text}; nothing was written; check user, "
+                f"{label} refuses the user of its URL: {text}; nothing was written; check user, "
                 "password, database and rights"
             )
-        case SqlMeaning.READ_ONLY:
+        case ErrorMeaning.READ_ONLY:
             # A primary that lost its place is one again later, or its URL leads to the new one.
             return StoreUnavailable(
-                f"{place} is read-only: {text}; nothing was written; expected a primary; is this a "
+                f"{label} is read-only: {text}; nothing was written; expected a primary; is this a "
                 "replica, or default_transaction_read_only on? look at the host and options of the "
                 "URL"
             )
-        case SqlMeaning.LASTS:
-            return _lasting(text, place, during_commit=during_commit)
-        case SqlMeaning.PASSES:
-            return _passing(text, place, during_commit=during_commit)
+        case ErrorMeaning.LASTS:
+            return _lasting(text, label, during_commit=during_commit)
+        case _:
+            return _passing(text, label, during_commit=during_commit)
 
 
-def stuck(last: Contended, tries: int) -> TxtopoError:
-    """Return the error for what was in the way at each of some tries."""
+def stuck(last: StoreContended, tries: int) -> TxtopoError:
+    """Return the error to raise after *tries* tries that all met another writer."""
     if isinstance(last, Duplicate):
         return PromiseError(
             f"{last}; got the same {tries} times; nothing was written; expected the key to be "
@@ -117,58 +108,35 @@ def stuck(last: Contended, tries: int) -> TxtopoError:
     return StoreUnavailable(f"{last}; gave up after {tries} tries")
 
 
-def _lasting(text: str, place: str, *, during_commit: bool) -> TxtopoError:
+def _lasting(text: str, label: str, *, during_commit: bool) -> TxtopoError:
     written = "the ledger tells at the next start" if during_commit else "nothing was written"
     return PromiseError(
-        f"{place} refuses a statement: {text}; {written}; it would be refused each time"
+        f"{label} refuses a statement: {text}; {written}; it would be refused each time"
     )
 
 
-def _passing(text: str, place: str, *, during_commit: bool) -> TxtopoError:
+def _passing(text: str, label: str, *, during_commit: bool) -> TxtopoError:
     if during_commit:
         return UnknownOutcomeError(
-            f"the connection was lost while {place} was written: {text}; the ledger tells the rest"
+            f"the connection was lost while {label} was written: {text}; the ledger tells the rest"
         )
-    return StoreUnavailable(f"cannot use {place}: {text}; nothing was written")
+    return StoreUnavailable(f"cannot use {label}: {text}; nothing was written")
 
 
-def damaged(place: str, what: str) -> StoreDamagedError:
-    """Return the error that says what is wrong with the contents of a database."""
+def damaged(label: str, what: str) -> StoreDamagedError:
+    """Return the error for damaged contents of a database."""
     return StoreDamagedError(
-        f"{place} is damaged: {what}; nothing was written; expected what was written there once; "
+        f"{label} is damaged: {what}; nothing was written; expected what was written there once; "
         "did its disk fail? bring back a copy that is whole"
     )
 
 
-class SqlMeaning(Enum):
-    """What an error leads to."""
-
-    PASSES = "passes"
-    """Tried again, for as long as it takes."""
-    READ_ONLY = "read-only"
-    """The same; it may be a replica for good, so the message asks."""
-    CONTENDED = "contended"
-    """The whole transaction is tried again at once, a few times; then it passes."""
-    DUPLICATE = "duplicate"
-    """The same, since two who make a row at the same time see it; what stays ends the run."""
-    VALUE = "value"
-    """The database takes no such value."""
-    DRIFT = "drift"
-    """A table or a column is not as it was made."""
-    REFUSED = "refused"
-    """User, password, rights, or a file that may not be written."""
-    DAMAGED = "damaged"
-    """What is stored is not what was written."""
-    LASTS = "lasts"
-    """A statement, a setting or a disk that will fail each time."""
-
-
 _P, _C, _V, _R, _L = (
-    SqlMeaning.PASSES,
-    SqlMeaning.CONTENDED,
-    SqlMeaning.VALUE,
-    SqlMeaning.REFUSED,
-    SqlMeaning.LASTS,
+    ErrorMeaning.PASSES,
+    ErrorMeaning.CONTENDED,
+    ErrorMeaning.VALUE,
+    ErrorMeaning.REFUSED,
+    ErrorMeaning.LASTS,
 )
 
 SQLSTATES = {
@@ -187,10 +155,10 @@ SQLSTATES = {
     "21": _V,  # a row merged twice
     "22": _V,  # data
     "23": _V,  # integrity: NULL, a key of no other table, what a CHECK or an exclusion forbids
-    "23505": SqlMeaning.DUPLICATE,
+    "23505": ErrorMeaning.DUPLICATE,
     "24": _L,  # cursor state
     "25": _L,  # transaction state
-    "25006": SqlMeaning.READ_ONLY,
+    "25006": ErrorMeaning.READ_ONLY,
     "25P02": _P,  # failed transaction
     "25P03": _P,  # idle for too long
     "25P04": _P,  # took too long
@@ -211,10 +179,10 @@ SQLSTATES = {
     "40003": _P,  # completion unknown
     "42": _L,  # a statement that is not understood
     "42501": _R,
-    "42703": SqlMeaning.DRIFT,  # no such column
-    "42804": SqlMeaning.DRIFT,  # another type
-    "42P01": SqlMeaning.DRIFT,  # no such table
-    "42P10": SqlMeaning.DRIFT,  # no such index
+    "42703": ErrorMeaning.DRIFT,  # no such column
+    "42804": ErrorMeaning.DRIFT,  # another type
+    "42P01": ErrorMeaning.DRIFT,  # no such table
+    "42P10": ErrorMeaning.DRIFT,  # no such index
     "44": _V,  # WITH CHECK OPTION
     "53": _P,  # disk full, out of memory, too many connections
     "54": _V,  # what no page or index has room for
@@ -229,8 +197,8 @@ SQLSTATES = {
     "HV": _P,  # foreign data wrapper: another server
     "P0": _L,  # PL/pgSQL, as of a trigger
     "XX": _P,  # internal error
-    "XX001": SqlMeaning.DAMAGED,
-    "XX002": SqlMeaning.DAMAGED,
+    "XX001": ErrorMeaning.DAMAGED,
+    "XX002": ErrorMeaning.DAMAGED,
 }
 """The meaning of SQLSTATEs, by their beginnings."""
 
@@ -248,10 +216,10 @@ SQLITE = {
     "SQLITE_INTERRUPT": _P,
     "SQLITE_IOERR": _L,
     "SQLITE_IOERR_BLOCKED": _P,
-    "SQLITE_IOERR_CORRUPTFS": SqlMeaning.DAMAGED,
-    "SQLITE_IOERR_DATA": SqlMeaning.DAMAGED,
+    "SQLITE_IOERR_CORRUPTFS": ErrorMeaning.DAMAGED,
+    "SQLITE_IOERR_DATA": ErrorMeaning.DAMAGED,
     "SQLITE_IOERR_NOMEM": _P,
-    "SQLITE_CORRUPT": SqlMeaning.DAMAGED,
+    "SQLITE_CORRUPT": ErrorMeaning.DAMAGED,
     "SQLITE_NOTFOUND": _L,
     "SQLITE_FULL": _P,
     # No folder, no right, a folder of this name. Also a process with too many open files, which
@@ -268,18 +236,18 @@ SQLITE = {
     "SQLITE_AUTH": _R,
     "SQLITE_FORMAT": _L,
     "SQLITE_RANGE": _L,
-    "SQLITE_NOTADB": SqlMeaning.DRIFT,
+    "SQLITE_NOTADB": ErrorMeaning.DRIFT,
     "SQLITE_NOTICE": _P,
     "SQLITE_WARNING": _P,
 }
 """The meaning of SQLite's result codes, by their names."""
 
 TEXTS = {
-    "no such table": SqlMeaning.DRIFT,
-    "no such column": SqlMeaning.DRIFT,
-    "has no column named": SqlMeaning.DRIFT,
-    "not a database": SqlMeaning.DRIFT,
-    "is malformed": SqlMeaning.DAMAGED,
+    "no such table": ErrorMeaning.DRIFT,
+    "no such column": ErrorMeaning.DRIFT,
+    "has no column named": ErrorMeaning.DRIFT,
+    "not a database": ErrorMeaning.DRIFT,
+    "is malformed": ErrorMeaning.DAMAGED,
     "cannot store": _V,
     "user-defined function raised exception": _V,
     "integer overflow": _V,
@@ -315,27 +283,27 @@ _CODES = {
 }
 
 
-def meaning_of(cause: BaseException | None, text: str) -> SqlMeaning:
-    """Return what an error of a driver means; one that nothing is known of passes."""
+def meaning_of(cause: BaseException | None, text: str) -> ErrorMeaning:
+    """Return what an error of a driver means; an unknown error passes."""
     state = state_of(cause)
     found = _by_sqlstate(state) if state else _by_sqlite(cause)
-    # What a message says may be a value of the user's, so it does not decide against a code.
-    if found is None or (not state and found is SqlMeaning.LASTS):
+    # A message may quote a value of the user's, so words do not overrule a code.
+    if found is None or (not state and found is ErrorMeaning.LASTS):
         found = next((each for part, each in TEXTS.items() if part in text), found)
     if found is None and cause is not None:
         kinds = (kind.__name__ for kind in type(cause).__mro__)
         found = next((CLASSES[kind] for kind in kinds if kind in CLASSES), None)
-    return found or SqlMeaning.PASSES
+    return found or ErrorMeaning.PASSES
 
 
-def _by_sqlstate(state: str) -> SqlMeaning | None:
+def _by_sqlstate(state: str) -> ErrorMeaning | None:
     for length in (5, 2):
         if state[:length] in SQLSTATES:
             return SQLSTATES[state[:length]]
     return None
 
 
-def _by_sqlite(cause: BaseException | None) -> SqlMeaning | None:
+def _by_sqlite(cause: BaseException | None) -> ErrorMeaning | None:
     code = getattr(cause, "sqlite_errorcode", None)
     if not isinstance(code, int):
         return None
@@ -479,7 +447,7 @@ _FULL = re.compile(r"(?:[Ee]rrcode: |[Gg]ot error )(?:28|122|136|135)\b")
 
 
 def state_of(cause: BaseException | None) -> str:
-    """Return the SQLSTATE of a driver's error, or nothing where there is none."""
+    """Return the SQLSTATE of a driver's error, or an empty text."""
     number = cause.args[0] if cause is not None and cause.args else None
     if isinstance(number, int) and type(cause).__module__.startswith("pymysql"):
         text = str(cause)

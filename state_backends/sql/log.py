@@ -1,32 +1,29 @@
-"""What all databases have in common in mode ``log``: what is appended, read, taken back, refused.
+"""Mode ``log`` in a database: append, read, undo, fold, and the bounds of its sums.
 
 A row is a partial aggregate with its txid, and so is a folded row; the view groups by key. No two
 rows have the same key and txid. A commit appends the rows of its txid and writes the ledger, in one
-transaction; an undo deletes them. The folds, ``log_folding.py``, are beside the commits.
+transaction; an undo deletes them.
 
-Folds of a log in a database, beside the commits: when, and which rows.
-
-Rules
+Folds
 -----
-1. A fold is one transaction of its own that replaces the rows of a span of txids by their
-   combination with the last of them. The span ends before the ledger's txid, so that an undo never
-   needs what was folded, and commits write other rows.
-2. Two folds of the same rows, of a zombie's too, wait for each other; the second finds nothing.
-3. How many rows each txid has is remembered, since counting reads the whole log: in PostgreSQL a
-   million rows took all cores 0.6 s, every sixteen commits. It is counted once, before the first
-   fold. What others did since may be missing; then a fold is larger or smaller, and as right.
+1. A fold is a transaction of its own, beside the commits. It replaces the rows of a span of txids
+   by their combination, which gets the last of these txids. The span ends before the ledger's txid,
+   so an undo never needs folded rows, and commits write other rows.
+2. Two folds of the same rows, even one of a zombie, wait for each other. The second finds nothing.
+3. The number of rows of each txid is remembered, since counting reads the whole log: in PostgreSQL
+   a million rows took all cores 0.6 s, every sixteen commits. It is counted once, before the first
+   fold. If other processes folded since, the number is wrong; then a fold is larger or smaller, but
+   still right.
 
-How the rows are replaced is each database's own: ``postgresql_folding.py``, ``mariadb_folding.py``.
+How rows are replaced differs between databases: ``postgresql_log.py``, ``mariadb_log.py``.
 
-What combines the rows of a key in a log: in the view, for readers, and for folds.
-
-How far the sums of a log may grow in a database: what does not fit is refused by its commit.
-
-A log does not read what it adds to, so the bound of :mod:`txtopo.state.log` is kept: no key's sum
-is further from zero than the sum, over all txids, of the largest value in each. A start takes it
-from the rows by txid, which takes a fraction of what it takes by key; only when it reaches the
-limit of a column are the rows of each key added up: those of floats without their signs, since
-folds and readings add them up in any order, in which a part may be larger than the whole.
+Sums
+----
+A commit refuses a sum that does not fit its column. It uses the bounds of
+:class:`txtopo.state.log_mode.SumBounds`. The first bounds come from the largest values by txid,
+which is much cheaper than adding up by key. When a bound reaches its limit, the rows of each key
+are added up. Floats are added up without their signs, since folds and readers add them in any
+order, in which a part may be larger than the whole.
 """
 
 from __future__ import annotations
@@ -42,49 +39,45 @@ import sqlalchemy as sa
 
 from state_backends.sql.dialect import SqlDialect, StateColumns
 from txtopo.errors import ValueRefusedError
-from txtopo.state import (
+from txtopo.plugins.stores import Aggregate, StateMode, StateTable, Writes, log_rows
+from txtopo.state.log_mode import (
     SEGMENTS_OF_A_TIER,
-    Aggregate,
     BackgroundTask,
-    StateMode,
-    StateTable,
-    Writes,
-    largest,
+    SumBounds,
     limited_sums,
-    log_rows,
     span_to_fold,
 )
 
 
 class LogDialect(SqlDialect):
-    """One state in mode ``log``; comes before the dialect of its database."""
+    """One state in mode ``log``; a mixin that comes before the dialect of its database."""
 
     modes: frozenset[StateMode] = frozenset({"log"})
     folder: LogFolder
-    sums: SumBounds
+    sums: LogSums
 
     @abstractmethod
     def append(self, connection: sa.Connection, txid: int, rows: pa.Table) -> None:
-        """Insert rows, some at least: key, value, txid."""
+        """Insert rows, at least one: key, value, txid."""
 
     @property
     def redone(self) -> bool:
-        """Whether a redo takes back the rows of its txid; a transactional state keeps them."""
+        """Whether a redo undoes the rows of its txid; a transactional state keeps them."""
         return self.state.kind == "opaque"
 
     def listing(self) -> sa.Table | None:
-        """Return none: the txid stands in each row."""
+        """Return None: an undo finds its rows by their txid."""
         return None
 
     def selected(self) -> sa.Select[Any]:
-        """Return what reads one row for each key: its key, its values, and the largest txid."""
+        """Return the query for one row for each key: its key, its values, and the largest txid."""
         columns = self.columns
         values = combined(self.state, columns.values)
         txid = sa.func.max(columns.txid).label("txid")
         return sa.select(*columns.keys, *values, txid).group_by(*columns.keys)
 
     def undo(self, connection: sa.Connection, txid: int) -> None:
-        """Take back the rows of *txid*."""
+        """Delete the rows of *txid*."""
         connection.execute(sa.delete(self.columns.table).where(self.columns.txid == txid))
 
     def purge(self, connection: sa.Connection) -> None:
@@ -99,17 +92,17 @@ class LogDialect(SqlDialect):
             self.sums.check(connection, rows)
 
     def after_commit(self, engine: sa.Engine, txid: int) -> None:
-        """Fold beside the next commits, once there is enough to fold."""
+        """Start a fold beside the next commits, if there is enough to fold."""
         self.folder.after_commit(engine, txid)
 
     def close(self) -> None:
-        """Wait for a fold that is under way."""
+        """Wait for a fold that is running."""
         self.folder.close()
 
 
 @dataclass(frozen=True, slots=True)
 class LogSpan:
-    """Rows of the log that were written, or folded, together."""
+    """Rows of the log that were written or folded together."""
 
     first_txid: int
     last_txid: int
@@ -127,37 +120,37 @@ class LogFolder(ABC):
     def __init__(self, state: StateTable, columns: StateColumns) -> None:
         self._state = state
         self._columns = columns
-        self._lane = BackgroundTask(f"the log of state {state.name!r}")
-        # What commits wrote since the last fold; the lane alone has the rest.
+        self._background = BackgroundTask(f"the log of state {state.name!r}")
+        # The rows of commits since the last fold; only the background thread uses _rows.
         self._written: deque[tuple[int, int]] = deque()
         self._rows: dict[int, int] | None = None
 
     @abstractmethod
     def prepare(self, connection: sa.Connection) -> None:
-        """Make a connection one that writes; no transaction has begun."""
+        """Set a connection up for writes; no transaction has begun."""
 
     @abstractmethod
     def replace(self, connection: sa.Connection, first: int, last: int) -> int:
-        """Replace the rows of the txids *first* to *last*; return how many are left of them."""
+        """Replace the rows of the txids *first* to *last*; return how many are left."""
 
     def begin(self, connection: sa.Connection) -> None:  # noqa: B027 - a hook
-        """Make a transaction one that is beside the commits; nothing, unless there is a way."""
+        """Make a transaction yield to the commits. The default does nothing."""
 
     def wrote(self, txid: int, rows: int) -> None:
-        """Remember how many rows a txid has, whether its commit succeeds or not."""
+        """Remember how many rows a txid has, even if its commit fails."""
         self._written.append((txid, rows))
 
     def after_commit(self, engine: sa.Engine, txid: int) -> None:
-        """Fold beside the next commits, once there is enough to fold."""
+        """Start a fold beside the next commits, if there is enough to fold."""
         if txid % SEGMENTS_OF_A_TIER == 0:
-            self._lane.submit(lambda: self._fold(engine, txid))
+            self._background.submit(lambda: self._fold(engine, txid))
 
     def close(self) -> None:
-        """Wait for a fold that is under way."""
-        self._lane.close()
+        """Wait for a fold that is running."""
+        self._background.close()
 
     def folded(self, connection: sa.Connection, first: int, last: int) -> int:
-        """Fold a span, and return how many rows are left of it."""
+        """Fold a span, and return how many rows are left."""
         with connection.begin():
             self.begin(connection)
             return self.replace(connection, first, last)
@@ -194,7 +187,7 @@ def _spans(rows: dict[int, int]) -> list[LogSpan]:
 
 
 def combined(state: StateTable, values: Iterable[Any]) -> list[sa.Label[Any]]:
-    """Return what combines the rows of a key, for each value column."""
+    """Return the expressions that combine the rows of a key, one for each value column."""
     pairs = zip(state.aggregates, values, strict=True)
     return [_over_rows(aggregate, value).label(value.name) for aggregate, value in pairs]
 
@@ -207,11 +200,8 @@ def _over_rows(aggregate: Aggregate, value: sa.ColumnElement[Any]) -> sa.ColumnE
     return total if isinstance(value.type, sa.Float) else sa.cast(total, value.type)
 
 
-_MARGIN = 0.99  # the bounds are floats, and the limits have up to 38 digits
-
-
-class SumBounds:
-    """Watches the sums of a state.
+class LogSums:
+    """Refuses sums of a state that do not fit their columns.
 
     Args:
         state: The state.
@@ -231,35 +221,28 @@ class SumBounds:
             for field, aggregate in pairs
             if aggregate.operator == "add" and field.type in float_max
         }
-        self._tops: dict[str, float] = self._limits | self.floats
-        self._bounds: dict[str, float] | None = None
+        tops: dict[str, float] = self._limits | self.floats
+        self._names = list(tops)
+        self._bounds = SumBounds(tops)
 
     def check(self, connection: sa.Connection, rows: pa.Table) -> None:
         """Refuse sums that do not fit; the rows are in the table, in this transaction.
 
         Raises:
-            ValueRefusedError: A sum is too large; take the transaction back.
+            ValueRefusedError: A sum is too large; roll the transaction back.
         """
-        if not self._tops:
-            return
-        added = {name: largest(rows.column(name)) for name in self._tops}
-        if self._bounds is None:
-            bounds = self._bounds_by_txid(connection)
-        else:
-            bounds = {name: bound + added[name] for name, bound in self._bounds.items()}
-        if not all(bounds[name] < limit * _MARGIN for name, limit in self._tops.items()):
-            # By so much may a sum be larger once these rows are taken back: by a redo, or since
-            # this transaction fails.
-            exact = self._exact_bounds(connection)
-            bounds = {name: bound + added[name] for name, bound in exact.items()}
-        self._bounds = bounds
+        self._bounds.check(
+            rows,
+            first_bounds=lambda: self._bounds_by_txid(connection),
+            exact_bounds=lambda: self._exact_bounds(connection),
+        )
 
     def summed(self, column: sa.Column[Any]) -> sa.ColumnElement[Any]:
-        """Return what adds up a column, with no limit or an error at it; floats by their size."""
+        """Return the sum of a column, without wrapping or an error; floats without signs."""
         return sa.func.sum(sa.func.abs(column) if column.name in self.floats else column)
 
     def float_bound(self, name: str, high: float) -> float:
-        """Return the bound of a sum of floats, given the largest one of :meth:`summed`."""
+        """Return the bound of a sum of floats, from the largest result of :meth:`summed`."""
         return float(high)
 
     def refused(self, name: str, got: object, limit: object) -> ValueRefusedError:
@@ -273,21 +256,21 @@ class SumBounds:
 
     def _bounds_by_txid(self, connection: sa.Connection) -> dict[str, float]:
         columns = self._columns
-        ends = _ends([columns.table.c[name] for name in self._tops])
+        ends = _ends([columns.table.c[name] for name in self._names])
         rows = connection.execute(sa.select(*ends).group_by(columns.txid)).all()
         return {
             name: sum(_furthest(*row[2 * at : 2 * at + 2]) for row in rows)
-            for at, name in enumerate(self._tops)
+            for at, name in enumerate(self._names)
         }
 
     def _exact_bounds(self, connection: sa.Connection) -> dict[str, float]:
         columns = self._columns
-        sums = [self.summed(columns.table.c[name]).label(name) for name in self._tops]
+        sums = [self.summed(columns.table.c[name]).label(name) for name in self._names]
         grouped = sa.select(*sums).group_by(*columns.keys).subquery()
-        ends = _ends([grouped.c[name] for name in self._tops])
+        ends = _ends([grouped.c[name] for name in self._names])
         row = connection.execute(sa.select(*ends)).one()
         bounds: dict[str, float] = {}
-        for at, name in enumerate(self._tops):
+        for at, name in enumerate(self._names):
             low, high = (row[2 * at + side] or 0 for side in (0, 1))
             if name in self.floats:
                 bounds[name] = self.float_bound(name, high)

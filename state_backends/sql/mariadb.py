@@ -1,28 +1,26 @@
-"""A state in MariaDB 10.6 or later, or MySQL 8.0.19 or later. Only MariaDB is run by the tests.
+"""A state in MariaDB 10.6 or later, or MySQL 8.0.19 or later. The tests run MariaDB only.
 
 How rows are written
 --------------------
 Rows travel as one JSON text in one parameter, which ``INSERT … SELECT … FROM JSON_TABLE … ON
-DUPLICATE KEY UPDATE`` merges. There is no index on txid: each update would have to move its entry.
-Instead ``<table>_touched`` has the keys that the last txid touches, as JSON, written in the same
-transaction; only an undo reads it, and whoever deletes tombstones. LOAD DATA LOCAL is off in most
-servers and is not used.
+DUPLICATE KEY UPDATE`` merges. There is no index on txid, since each update would have to move its
+entry. Instead ``<table>_touched`` has the keys that the last txid writes, as JSON, written in the
+same transaction. Only an undo and the removal of tombstones read it. LOAD DATA LOCAL is not used,
+since most servers turn it off.
 
 Measured with bare statements and PyMySQL, 10 batches of 24,400 keys out of 100,000, loopback, two
 cores shared with other work, medians of a batch: an upsert without bookkeeping or fence,
-executemany 296 to 515 ms; with previous values, executemany 348 to 895 ms, VALUES of our own in
-one statement 298 to 431 ms, JSON_TABLE 297 to 387 ms; rows and the list of keys 285 to 318 ms, with
+executemany 296 to 515 ms; with previous values, executemany 348 to 895 ms, one statement with our
+own VALUES 298 to 431 ms, JSON_TABLE 297 to 387 ms; rows and the list of keys 285 to 318 ms, with
 an index on txid instead 458 to 474 ms, with an index of tombstones instead 326 to 336 ms. This
 backend, at a higher load: 301 to 677 ms where the bare upsert took 421 to 739 ms; a redo of such a
 batch 1.1 to 2.0 s; a batch of 100 keys 8 ms.
 
-What a session has
-------------------
-Strict mode, so that what does not fit is an error; times in UTC; READ COMMITTED for writes, which
-the ledger's row lock puts in order, and a consistent snapshot for readings. What cannot be set in
-a session is checked, and refused where a power cut could lose a commit.
-
-What a session with MariaDB or MySQL must be, and what a server must be that keeps a promise.
+What a session sets
+-------------------
+Strict mode, so that a value that does not fit is an error; times in UTC; READ COMMITTED for writes,
+which the lock on the ledger's row puts in order; a consistent snapshot for readers. Settings that a
+session cannot change are checked. A server that could lose a commit in a power cut is refused.
 """
 
 from __future__ import annotations
@@ -46,13 +44,14 @@ from state_backends.sql.mariadb_rows import (
     decode,
     encode,
     encode_key,
+    is_mariadb,
     key_type,
     limits,
     parameter,
 )
 from state_backends.sql.names import TakenName, mariadb_names
 from txtopo.errors import StoreUnavailable, TopologyError
-from txtopo.state import Fields, Key, Puts, StateTable, Writes, checked_partials
+from txtopo.plugins.stores import Fields, Key, Puts, StateTable, Writes, checked_partials
 
 _CONNECT_TIMEOUT_S = 10
 
@@ -112,7 +111,7 @@ class MariadbDialect(SqlDialect):
     names_of = staticmethod(mariadb_names)
 
     def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[TakenName]:
-        """Return what has one of these names: tables, views and sequences share them."""
+        """Return the objects with these names; tables, views and sequences share names."""
         fold = self.fold(connection)
         wanted = {fold(name) for name in names}
         # The catalogue compares without case, whatever the server does with its tables.
@@ -122,7 +121,7 @@ class MariadbDialect(SqlDialect):
         return [taken for taken in found if fold(taken.name) in wanted]
 
     def fold(self, connection: sa.Connection) -> Callable[[str], str]:
-        """Return what makes names equal that differ in case, if the server does not tell them."""
+        """Return the function that folds names: ``str.lower`` if the server ignores their case."""
         setting = connection.exec_driver_sql("SELECT @@lower_case_table_names").scalar()
         return str.lower if setting else str
 
@@ -131,7 +130,7 @@ class MariadbDialect(SqlDialect):
         return name.lower() == other.lower()
 
     def engine(self) -> sa.Engine:
-        """Make the engine: one connection that writes, and one for a reading beside it."""
+        """Make the engine, for one connection that writes and one that reads beside it."""
         try:
             engine = sa.create_engine(
                 self._url,
@@ -152,7 +151,7 @@ class MariadbDialect(SqlDialect):
         return engine
 
     def prepare(self, connection: sa.Connection) -> None:
-        """Check the server, and make what a session needs to write."""
+        """Check the server, and compile the statements of the session."""
         if "bytes_max" not in connection.info:
             connection.info["bytes_max"] = check_server(connection)
         if connection.info.get("statements_of") is not self:
@@ -165,7 +164,7 @@ class MariadbDialect(SqlDialect):
 
     @contextmanager
     def creating(self, connection: sa.Connection) -> Iterator[None]:
-        """Keep other creators of states in this database out; making a table ends transactions."""
+        """Keep out other creators by a named lock, since making a table ends the transaction."""
         lock = sa.func.concat("txtopo.", sa.func.md5(sa.func.database()))
         got = connection.execute(sa.select(sa.func.get_lock(lock, _CREATION_TIMEOUT_S))).scalar()
         if got != 1:
@@ -184,11 +183,11 @@ class MariadbDialect(SqlDialect):
         return self._touched
 
     def type_name(self, kind: TypeEngine[Any], connection: sa.Connection) -> str:
-        """Return the name of a column type, also without a width for display."""
+        """Return the name of a column type without its display width."""
         return _WIDTH.sub(r"\1", super().type_name(kind, connection))
 
     def same_type(self, wanted: str, found: str) -> bool:
-        """Return whether a user's column will do: text may have a limit, which is an error."""
+        """Return whether a user's column fits. Text may have a limit: a longer text is an error."""
         text = ("VARCHAR", "TEXT", "MEDIUMTEXT", "LONGTEXT")
         if wanted.startswith(text):
             return found.startswith(text)
@@ -201,7 +200,7 @@ class MariadbDialect(SqlDialect):
             self._touched.create(connection, checkfirst=True)
 
     def flaw(self, connection: sa.Connection) -> str | None:
-        """Look for a view, a table without transactions, and keys that are not told apart."""
+        """Return why the table cannot be used: its kind, engine, or collation of keys."""
         name = {"name": self.state.name}
         found = connection.execute(sa.text(_KIND), name).one()
         if found.kind != "BASE TABLE":
@@ -219,20 +218,20 @@ class MariadbDialect(SqlDialect):
         return None
 
     def write_options(self) -> dict[str, Any]:
-        """The session is one for writes."""
+        """Return no options: sessions are set up for writes."""
         return {}
 
     def read_options(self) -> dict[str, Any]:
-        """The reading begins with a statement of its own."""
+        """Return no options: ``begin_reading`` starts the transaction."""
         return {}
 
     def begin_reading(self, connection: sa.Connection) -> None:
-        """Take one instant for ledger and rows."""
+        """Start a transaction with a consistent snapshot: ledger and rows of one instant."""
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
     def undo(self, connection: sa.Connection, txid: int) -> None:
-        """Take back the rows of *txid*, found by the list of its keys."""
+        """Undo the rows of *txid*, which are found by the list of its keys."""
         assert self._touched is not None
         table = self._touched
         wanted = sa.select(table.c.given).where(table.c.txid == txid)
@@ -240,7 +239,7 @@ class MariadbDialect(SqlDialect):
             self._run(connection, connection.info["statements"].undo, text, txid)
 
     def purge(self, connection: sa.Connection) -> None:
-        """Delete the tombstones of the last txid, found by the list of its keys."""
+        """Delete the tombstones of the last txid, which are found by the list of its keys."""
         assert self._touched is not None
         wanted = sa.select(self._touched.c.given).where(self._touched.c.gone)
         for text in connection.execute(wanted).scalars().all():
@@ -263,11 +262,11 @@ class MariadbDialect(SqlDialect):
             self._write(connection, (statements.merge,), list(zip(*columns, strict=True)), txid)
 
     def encoded(self, key: Key) -> tuple[Any, ...]:
-        """Return a key as MariaDB has it."""
+        """Return a key as parameters of a query."""
         return tuple(parameter(*pair) for pair in zip(self.state.key, key, strict=True))
 
     def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return what MariaDB has as values of these field types."""
+        """Convert values read from MariaDB to Python values of these field types."""
         return tuple(decode(field, value) for field, value in zip(fields, values, strict=True))
 
     def _write(
@@ -290,7 +289,7 @@ class MariadbDialect(SqlDialect):
             self._run(connection, statements, text, txid)
 
     def _encoded(self, rows: Sequence[Key]) -> list[tuple[Any, ...]]:
-        """Return rows as they stand in JSON; those of deletions are keys alone."""
+        """Return rows as JSON values; rows of deletions have keys only."""
         columns = [list(column) for column in zip(*rows, strict=True)]
         width = len(self.state.key)
         keys = zip(self.state.key, columns[:width], self._limits, strict=False)
@@ -347,7 +346,7 @@ _CARELESS_METHODS = ("nosync", "littlesync")
 
 
 def session() -> str:
-    """Return the statement with which each session begins, before anything else."""
+    """Return the SET statement that each new session executes first."""
     return (
         f"SET SESSION sql_mode = '{','.join(_MODES)}', time_zone = '+00:00', "
         f"innodb_lock_wait_timeout = {_LOCK_TIMEOUT_S}"
@@ -355,20 +354,20 @@ def session() -> str:
 
 
 def check_server(connection: sa.Connection) -> int:
-    """Check the server, make a session one that writes, and return ``max_allowed_packet``.
+    """Check the server, set the session up for writes, and return ``max_allowed_packet``.
 
     Raises:
         TopologyError: The server is too old, or set up so that it may lose a commit.
     """
-    is_mariadb = bool(getattr(connection.dialect, "is_mariadb", False))
-    name, version = "MariaDB" if is_mariadb else "MySQL", connection.dialect.server_version_info
-    if version is not None and tuple(version) < _OLDEST[is_mariadb]:
+    mariadb = is_mariadb(connection.dialect)
+    name, version = "MariaDB" if mariadb else "MySQL", connection.dialect.server_version_info
+    if version is not None and tuple(version) < _OLDEST[mariadb]:
         raise TopologyError(
             f"{name} {'.'.join(map(str, version))} is too old for a state; expected "
-            f"{'.'.join(map(str, _OLDEST[is_mariadb]))} or later"
+            f"{'.'.join(map(str, _OLDEST[mariadb]))} or later"
         )
     connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-    if is_mariadb:
+    if mariadb:
         connection.exec_driver_sql(
             f"SET SESSION idle_write_transaction_timeout = {_IDLE_TIMEOUT_S}"
         )

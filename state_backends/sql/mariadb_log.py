@@ -1,42 +1,34 @@
-"""A state in MariaDB or MySQL in mode ``log``: the partials of a txid are appended, folded later.
+"""A state in MariaDB or MySQL in mode ``log``: partials are appended and folded later.
 
-The primary key is (txid, key): rows come in its order, so a commit writes at the end of the table,
-a redo deletes there, and the rows of a span lie together. Key columns hold 8 bytes less than in
-mode ``table``, for the txid. Rows travel as JSON, as in mode ``table``, and no list of keys is
-kept. There is no index by key: a reading goes once through the whole log, and so does a question
-for one key.
+The primary key is (txid, key). Rows are stored in its order, so a commit writes at the end of the
+table, a redo deletes there, and the rows of a span lie together. Key columns hold 8 bytes less than
+in mode ``table``, because of the txid. Rows travel as JSON, as in mode ``table``; no list of keys
+is kept. There is no index by key, so each read, even of one key, scans the whole log.
 
-A reader gets its rows by one GROUP BY. It cannot be asked page by page, since each page would add
-up the whole log; so all of it is fetched into memory first, some 250 bytes a key. (A file of it
-would be of pickles, which no store reads.)
+A reader gets its rows by one GROUP BY. It cannot read page by page, since each page would add up
+the whole log; so it fetches everything into memory first, some 250 bytes a key.
 
-The folds, ``mariadb_folding.py``, are beside the commits.
+Folds, beside the rules of ``log.py``
+-------------------------------------
+1. A fold adds each row of its span to the row of its key with the last txid, and makes that row if
+   it is missing. Then it deletes the rows that it has added: two statements in one transaction. If
+   the sum of a part does not fit its column, strict mode makes it an error, and nothing is folded.
+2. Before that it locks the first row of the log until it ends. So folds follow each other, and each
+   reads what the one before it has left. No row is inserted before the first one, since rows are
+   added to those of a later txid. A fold that waits for a first row that is then deleted gets the
+   row that is the first then. Without the lock two folds would both read a row and add it twice, or
+   one would delete what the other had just added.
+3. It is READ COMMITTED, where a lock is on rows and not on the gaps between them. Its rows have
+   txids before the ledger's, so no commit waits for it, and it waits for none.
 
-Folds of a log in MariaDB and MySQL.
-
-Rules, beside those of ``log_folding.py``
------------------------------------------
-1. A fold adds each row of its span to the row of its key with the last txid, which is there or is
-   made, and deletes what it has added: two statements in one transaction. What does not fit its
-   column, as the sum of a part may not, is an error in strict mode, and nothing was folded.
-2. Before that it locks the first row of the log, and holds it until it ends: folds follow each
-   other, and each reads what the one before it has left. Nothing is written before the first row,
-   since rows are added to those of a later txid; and who waits for it while it goes away gets the
-   one that is then the first. Without the lock two folds would both read a row and add it twice,
-   or one would delete what the other had just added.
-3. It is READ COMMITTED, where a lock is one of rows and not of the gaps between them. Its rows are
-   those of txids before the ledger's, so no commit waits for it, and it waits for none.
-
-Why not by ``GROUP BY``: its temporary table has the whole width of the key in each row. For
-160,000 rows that takes as long as adding row by row, 0.8 to 1.2 s; for a million 8 to 12 s instead
-of 2 to 4. Why not in slices: a txid at a time made a fold of 160,000 rows take two to four times as
-long, 10,000 rows at a time five times, and no commit beside it shorter.
+Why not by ``GROUP BY``: its temporary table has the whole width of the key in each row. For 160,000
+rows that takes as long as adding row by row, 0.8 to 1.2 s; for a million 8 to 12 s instead of 2 to
+4. Why not in slices: one txid at a time made a fold of 160,000 rows take two to four times as long,
+10,000 rows at a time five times, and no commit beside it got shorter.
 
 Measured on two cores, 150 commits of 10,000 keys one after the other into 1,000,000: without folds
-a median of 33 to 34 ms and a longest of 53 to 62 ms; with them, which are under way half of the
-time, 38 to 41 ms and 78 to 105 ms: no commit waits for a lock, but for a core and the disk.
-
-The statements of a log in MariaDB and MySQL, made once for each connection.
+a median of 33 to 34 ms and a longest of 53 to 62 ms; with folds, which run half of the time, 38 to
+41 ms and 78 to 105 ms. No commit waits for a lock, only for a core and the disk.
 """
 
 from __future__ import annotations
@@ -47,11 +39,11 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from state_backends.sql.dialect import StateColumns
-from state_backends.sql.log import LogDialect, LogFolder, SumBounds
+from state_backends.sql.log import LogDialect, LogFolder, LogSums
 from state_backends.sql.mariadb import TABLE_OPTIONS, MariadbDialect
 from state_backends.sql.mariadb_rows import StatementParts, column_type, key_type, limits
 from state_backends.sql.names import TABLE_BYTES_MAX
-from txtopo.state import Fields, StateTable
+from txtopo.plugins.stores import Fields, StateTable
 
 _FLOAT_MAX = {"float": 1.79e308, "double": 1.79e308}  # both are kept in a DOUBLE
 
@@ -79,7 +71,7 @@ class MariadbLogDialect(LogDialect, MariadbDialect):
         return LogStatements(self.state, self.columns, dialect)
 
     def create(self, connection: sa.Connection) -> None:
-        """Nothing stands beside the table."""
+        """Do nothing: there are no other objects beside the table."""
 
     def append(self, connection: sa.Connection, txid: int, rows: pa.Table) -> None:
         """Insert rows, in the order of the primary key."""
@@ -88,17 +80,17 @@ class MariadbLogDialect(LogDialect, MariadbDialect):
         self._write(connection, (statement,), list(zip(*columns, strict=True)), txid)
 
 
-class MariadbSums(SumBounds):
-    """Watches sums in MariaDB, where one of floats beyond their range is 0, without a word."""
+class MariadbSums(LogSums):
+    """Refuses sums in MariaDB, where a sum of floats beyond their range silently becomes 0."""
 
     def summed(self, column: sa.Column[float]) -> sa.ColumnElement[float]:
-        """Return a sum that cannot get there."""
+        """Return the sum of a column; floats are scaled so that it cannot overflow."""
         if column.name in self.floats:
             return sa.type_coerce(sa.func.sum(sa.func.abs(column) * _SCALE), column.type)
         return super().summed(column)
 
     def float_bound(self, name: str, high: float) -> float:
-        """Return the bound of a sum of floats; refuse what is beyond their range."""
+        """Return the bound of a sum of floats; refuse a sum beyond their range."""
         bound = high / _SCALE
         if bound > self.floats[name]:
             raise self.refused(name, bound, self.floats[name])
@@ -122,7 +114,7 @@ class MariadbLogFolder(LogFolder):
     Args:
         state: The state.
         columns: Its table.
-        prepare: Makes a connection one that writes, with its statements.
+        prepare: Sets a connection up for writes, with its statements.
     """
 
     def __init__(
@@ -139,7 +131,7 @@ class MariadbLogFolder(LogFolder):
         self._prepare(connection)
 
     def replace(self, connection: sa.Connection, first: int, last: int) -> int:
-        """Replace the rows of the txids *first* to *last*; return how many are left of them."""
+        """Replace the rows of the txids *first* to *last*; return how many are left."""
         statements: LogStatements = connection.info["statements"]
         span = {"first": first, "last": last}
         connection.exec_driver_sql(statements.lock)
@@ -156,7 +148,7 @@ class LogStatements(StatementParts):
     """The statements of a state, as text with parameters for the driver.
 
     Attributes:
-        append: Inserts the rows of a txid, which come as JSON.
+        append: Inserts the rows of a txid, given as JSON.
         lock: Locks the first row of the log.
         add: Combines the rows of a span before its last txid with those of its last.
         remove: Deletes the rows of a span before its last txid.

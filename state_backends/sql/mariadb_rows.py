@@ -1,26 +1,22 @@
-"""The statements that write the rows of a txid in MariaDB and MySQL, made once for each state.
+"""The statements and types that write rows in MariaDB and MySQL.
 
-Rows travel as one JSON text, which ``JSON_TABLE`` reads. MariaDB carries out assignments from left
-to right, each with what the ones before it have changed: ``ON DUPLICATE KEY UPDATE`` therefore
-sets the previous values first, then the values, then txid. Between tables there is no order, so
-what depends on it takes two statements.
-
-What the statements of MariaDB and MySQL that write rows are made of, as text.
-
-How the types of fields are kept in MariaDB and MySQL, and how they travel to it: as JSON.
+Rows travel as one JSON text, which ``JSON_TABLE`` reads. MariaDB executes assignments from left to
+right, each with the results of those before it. So ``ON DUPLICATE KEY UPDATE`` sets the previous
+values first, then the values, then txid. Between tables there is no order, so changes of two tables
+take two statements.
 
 * Text compares by its bytes and without padding: under ``utf8mb4_bin`` 'a' and 'a ' are equal.
 * A key fits an index entry, 3,072 bytes in InnoDB: text of 768 characters if it is the only key
-  column. Columns of text and binary share what the other ones leave.
-* Nothing is clipped: what travels was checked before, since ``JSON_TABLE`` cuts what is too long.
+  column. Columns of text and binary share the space that the others leave.
+* Nothing is clipped: values are checked before they travel, since ``JSON_TABLE`` cuts those that
+  are too long.
 * Timestamps are in UTC. A ``float`` is kept in a DOUBLE, since the server writes a FLOAT with six
-  digits. There is no NaN, no infinity, and -0.0 becomes 0.0: all three are refused.
+  digits. The server has no NaN and no infinity, and turns -0.0 into 0.0; all three are refused.
 """
 
 from __future__ import annotations
 
 import datetime
-import decimal
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -28,14 +24,15 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects.mysql.base import MySQLDialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import TypeCompiler
 from sqlalchemy.types import TypeEngine
 
-from state_backends.sql.dialect import StateColumns
+from state_backends.sql.dialect import StateColumns, decimal_text, encoded_column
 from state_backends.sql.names import TABLE_BYTES_MAX
 from txtopo.errors import ValueRefusedError
-from txtopo.state import Aggregate, Field, Fields, StateTable
+from txtopo.plugins.stores import Aggregate, Field, Fields, StateTable
 
 # A statement of this length is as fast as a longer one, and far below max_allowed_packet, unless
 # somebody has made that one small.
@@ -55,7 +52,7 @@ _SPARE_BYTES = 100_000
 
 
 class StatementParts:
-    """The parts for one state; SQLAlchemy has no ``JSON_TABLE``, and doubles a "%" too often."""
+    """Builds the SQL of one state as text: SQLAlchemy has no ``JSON_TABLE``, and doubles "%"."""
 
     def __init__(self, columns: StateColumns, dialect: sa.Dialect) -> None:
         self._columns = columns
@@ -85,7 +82,7 @@ class StatementParts:
         return f"COALESCE({both}, {old}, {new})"
 
     def _ordered(self, column: sa.Column[Any], text: str) -> str:
-        """Order text by its bytes, as in Python, also in a user's own table."""
+        """Return the expression that orders text by its bytes, as Python does, in every table."""
         if not isinstance(column.type, ExactText):
             return text
         return f"CONVERT({text} USING utf8mb4) COLLATE {collation(self._dialect)}"
@@ -102,9 +99,9 @@ class RowStatements(StatementParts):
 
     Attributes:
         put: Sets final values.
-        merge: Combines partials with what is stored; None for a state without aggregates.
-        delete: Deletes keys in order: tombstones in an opaque state.
-        undo: Takes keys of a txid back, in order.
+        merge: Combines partials with the stored values; None for a state without aggregates.
+        delete: The statements that delete keys, in order. In an opaque state they leave tombstones.
+        undo: The statements that undo the writes of keys by a txid, in order.
         purge: Deletes those keys that are tombstones.
     """
 
@@ -181,7 +178,7 @@ class RowStatements(StatementParts):
 
 
 def chunks(rows: Sequence[Sequence[Any]], bytes_max: int) -> Iterator[str]:
-    """Yield JSON texts that hold all rows, each short enough for a statement.
+    """Yield JSON texts that together hold all rows, each short enough for a statement.
 
     Raises:
         ValueRefusedError: A row that no statement can hold.
@@ -193,8 +190,8 @@ def chunks(rows: Sequence[Sequence[Any]], bytes_max: int) -> Iterator[str]:
 def _portions(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:
     """Yield long rows a few at a time.
 
-    To write gigabytes as one text, only to find it too long, takes longer than the server lets a
-    transaction be idle: it would be ended each time that it is tried.
+    Encoding gigabytes as one text, only to find it too long, takes longer than the server lets a
+    transaction be idle. It would end the transaction each time.
     """
     start = characters = 0
     for end, row in enumerate(rows, 1):
@@ -279,10 +276,15 @@ def _exact(kind: ExactText | ExactName, compiler: TypeCompiler, **_: Any) -> str
     return f"{plain} CHARACTER SET utf8mb4 COLLATE {collation(compiler.dialect)}"
 
 
+def is_mariadb(dialect: sa.Dialect) -> bool:
+    """Return whether the server is known to be MariaDB; else it is MySQL."""
+    assert isinstance(dialect, MySQLDialect)
+    return bool(dialect.is_mariadb)
+
+
 def collation(dialect: sa.Dialect) -> str:
-    """Return the collation that tells all strings apart."""
-    is_mariadb = getattr(dialect, "is_mariadb", True)
-    return "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin"
+    """Return the collation under which different strings are different."""
+    return "utf8mb4_nopad_bin" if is_mariadb(dialect) else "utf8mb4_0900_bin"
 
 
 def column_type(kind: str) -> TypeEngine[Any]:
@@ -294,7 +296,7 @@ def column_type(kind: str) -> TypeEngine[Any]:
 
 
 def key_type(key: Fields) -> Callable[[str], TypeEngine[Any]]:
-    """Return what gives the types of key columns of these fields."""
+    """Return the function that gives the column type of a key field, for keys of these fields."""
     kinds = [field.type.partition("(")[0] for field in key]
     fixed = sum(_BYTES.get(kind, 8) for kind in kinds if kind not in ("string", "binary"))
     varying = sum(kind in ("string", "binary") for kind in kinds)
@@ -309,16 +311,16 @@ def key_type(key: Fields) -> Callable[[str], TypeEngine[Any]]:
 
 
 def limits(key: Fields) -> list[int | None]:
-    """Return the longest text, in characters, or binary, in bytes, that each key column holds."""
+    """Return the maximum length of each key column, in characters or bytes, or None."""
     kinds = [key_type(key)(field.type) for field in key]
     return [kind.length if isinstance(kind, _LIMITED) else None for kind in kinds]
 
 
 def encode_key(field: Field, column: list[Any], limit: int | None) -> list[Any]:
-    """Return a key column as it stands in JSON.
+    """Return a key column as JSON values.
 
     Raises:
-        ValueRefusedError: A key that is too long for an index.
+        ValueRefusedError: A key is too long for an index.
     """
     for value in column:
         if limit is not None and len(value) > limit:
@@ -327,10 +329,10 @@ def encode_key(field: Field, column: list[Any], limit: int | None) -> list[Any]:
 
 
 def encode(field: Field, column: list[Any]) -> list[Any]:
-    """Return a column as it stands in JSON.
+    """Return a column as JSON values.
 
     Raises:
-        ValueRefusedError: A number that MariaDB does not have.
+        ValueRefusedError: MariaDB does not have a number, such as NaN.
     """
     kind = field.type.partition("(")[0]
     if kind in ("float", "double"):
@@ -339,14 +341,11 @@ def encode(field: Field, column: list[Any]) -> list[Any]:
                 not math.isfinite(value) or (value == 0 and math.copysign(1.0, value) < 0)
             ):
                 raise _refused(field, value, "MariaDB has no NaN, no infinity and no -0.0")
-    if kind not in _ENCODE:
-        return column
-    change = _ENCODE[kind]
-    return [None if value is None else change(value) for value in column]
+    return encoded_column(field, column, _ENCODE)
 
 
 def decode(kind: str, value: Any) -> Any:
-    """Return what MariaDB has as a value of a field type."""
+    """Convert a value read from MariaDB to a Python value of a field type."""
     if value is None:
         return None
     if kind == "boolean":
@@ -355,10 +354,10 @@ def decode(kind: str, value: Any) -> Any:
 
 
 def parameter(field: Field, value: Any) -> Any:
-    """Return one part of a key as a parameter of a question.
+    """Return one part of a key as a parameter of a query.
 
     Raises:
-        ValueRefusedError: Text that is none; no such key can be stored.
+        ValueRefusedError: The text has a lone surrogate; no such key can be stored.
     """
     if isinstance(value, str):
         try:
@@ -373,7 +372,7 @@ def parameter(field: Field, value: Any) -> Any:
 def in_json(kind: TypeEngine[Any], dialect: sa.Dialect) -> str:
     """Return the type with which ``JSON_TABLE`` reads what :func:`encode` made.
 
-    It needs a character set: that of the database would turn what it lacks into question marks.
+    It names a character set, since that of the database could replace characters by ``?``.
     """
     if isinstance(kind, mysql.VARBINARY):
         return f"VARCHAR({2 * (kind.length or 0)}) CHARACTER SET ascii"
@@ -383,7 +382,7 @@ def in_json(kind: TypeEngine[Any], dialect: sa.Dialect) -> str:
 
 
 def out_of_json(kind: TypeEngine[Any], text: str) -> str:
-    """Return the expression that makes of *text*, a column of ``JSON_TABLE``, what is stored."""
+    """Return the expression that converts *text*, a column of ``JSON_TABLE``, for its table."""
     return f"UNHEX({text})" if isinstance(kind, mysql.VARBINARY | mysql.LONGBLOB) else text
 
 
@@ -395,10 +394,6 @@ def _refused(field: Field, value: Any, why: str) -> ValueRefusedError:
     )
 
 
-def _from_decimal(value: decimal.Decimal) -> str:
-    return format(abs(value) if value.is_zero() else value, "f")
-
-
 def _from_moment(value: datetime.datetime) -> str:
     return value.replace(tzinfo=None).isoformat(" ", "microseconds")
 
@@ -408,7 +403,7 @@ _LIMITED = ExactName | mysql.VARBINARY
 _ENCODE: dict[str, Callable[[Any], Any]] = {
     "binary": bytes.hex,
     "boolean": int,
-    "decimal": _from_decimal,
+    "decimal": decimal_text,
     "date": datetime.date.isoformat,
     "timestamp": lambda value: _from_moment(value.astimezone(datetime.UTC)),
     "timestamp_ntz": _from_moment,

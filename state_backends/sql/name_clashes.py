@@ -1,12 +1,11 @@
-"""Names that are taken: by another state of the database, or by something of the user's own.
+"""Refuses names that are taken by another state of the database or by a user's own object.
 
-A table that takes the place of a state's bookkeeping is written over, or ends the run with whatever
-the database says; so both are named here, before anything is made. It does not matter which came
-first. What is there already is looked for in the ledger, which knows the other states, and in the
-database itself.
+A table in the place of a state's bookkeeping would be overwritten, or would end the run with some
+error of the database. So both names are reported here, before anything is made, whichever came
+first. Other states are found in the ledger, other objects in the database itself.
 
-A state that the ledger knows goes on without its view: earlier versions made none where something
-else had its name, and nobody writes to it.
+A state that the ledger lists goes on without its view: earlier versions made none if its name was
+taken, and nobody writes to a view.
 """
 
 from __future__ import annotations
@@ -16,40 +15,40 @@ import sqlalchemy as sa
 from state_backends.sql.dialect import SqlDialect
 from state_backends.sql.names import LEDGER, VIEW, SqlNames, TakenName
 from txtopo.errors import SchemaDrift
-from txtopo.state import declared
+from txtopo.plugins.stores import parsed_declaration
 
 # What has a name among those of tables and is none.
 _NO_TABLES = ("index", "sequence", "system table", "type")
 
 
-def check_ledger_name(connection: sa.Connection, dialect: SqlDialect, place: str) -> None:
-    """Check that nothing else has the name of the ledger.
+def check_ledger_name(connection: sa.Connection, dialect: SqlDialect, label: str) -> None:
+    """Check that no other object has the name of the ledger.
 
     Raises:
-        SchemaDrift: Something has.
+        SchemaDrift: Another object has it.
     """
     for taken in dialect.taken(connection, [LEDGER]):
         if taken.kind != "table":
             raise SchemaDrift(
-                f"{place} has no ledger: {LEDGER!r}, the table that all states share, is there as "
+                f"{label} has no ledger: {LEDGER!r}, the table that all states share, is there as "
                 f"{taken}; nothing was written; rename that one",
                 taken=taken.name,
             )
 
 
 def check_other_states(
-    connection: sa.Connection, dialect: SqlDialect, place: str, *, known: bool
+    connection: sa.Connection, dialect: SqlDialect, label: str, *, known: bool
 ) -> None:
-    """Check that no other state of the ledger has a name of this one.
+    """Check that no other state in the ledger uses a name of this one.
 
     Args:
         connection: In the transaction that makes the state.
-        dialect: Of the state.
-        place: Which state where, for messages.
-        known: Whether the ledger knows the state.
+        dialect: The dialect of the state.
+        label: The state and its store, for messages.
+        known: Whether the ledger lists the state.
 
     Raises:
-        SchemaDrift: One has; the message names both states, and what the name is of each.
+        SchemaDrift: One does; the message names both states and each one's use of the name.
     """
     ledger, own = dialect.ledger, dialect.state.name
     fold = dialect.fold(connection)
@@ -64,7 +63,7 @@ def check_other_states(
             if known and VIEW in (our_use, use):
                 continue
             raise SchemaDrift(
-                f"{place} clashes with state {other!r} of the same database: {ours!r} is {our_use} "
+                f"{label} clashes with state {other!r} of the same database: {ours!r} is {our_use} "
                 f"of the one, and {name!r} is {use} of the other; expected names that the database "
                 "tells apart; nothing was written; give the state another table",
                 state=own,
@@ -73,18 +72,19 @@ def check_other_states(
 
 
 def check_objects(
-    connection: sa.Connection, dialect: SqlDialect, place: str, *, known: bool
+    connection: sa.Connection, dialect: SqlDialect, label: str, *, known: bool
 ) -> None:
-    """Check that what has the names of a state is of that state.
+    """Check that no foreign database object has a name that is reserved for the state.
 
     Args:
         connection: In the transaction that makes the state.
-        dialect: Of the state.
-        place: Which state where, for messages.
-        known: Whether the ledger knows the state; what is not known has made nothing yet.
+        dialect: The dialect of the state.
+        label: The state and its store, for messages.
+        known: Whether the ledger lists the state. If not, the state has made nothing yet, so any
+            object with such a name is foreign.
 
     Raises:
-        SchemaDrift: Something has a name that is reserved; rename it, or give the state another.
+        SchemaDrift: An object has a reserved name; rename it, or give the state another table.
     """
     names, fold = dialect.names, dialect.fold(connection)
     uses = {fold(name): (name, use) for name, use in names.reserved().items()}
@@ -94,13 +94,13 @@ def check_objects(
             # What is wrong with a table or a view is said by those who look at its columns.
             if taken.kind in _NO_TABLES:
                 raise SchemaDrift(
-                    f"{place} has no table: {name!r} is there already as {taken}; nothing was "
+                    f"{label} has no table: {name!r} is there already as {taken}; nothing was "
                     "written; rename that one, or give the state another table",
                     taken=taken.name,
                 )
         elif not known or not (use == VIEW or _is_own(connection, dialect, name, taken)):
             raise SchemaDrift(
-                f"{place}: {name!r}, which is to be made beside it, is there already as {taken}; "
+                f"{label}: {name!r}, which is to be made beside it, is there already as {taken}; "
                 f"expected {use} of the state, or nothing; nothing was written; rename that one, "
                 "or give the state another table",
                 taken=taken.name,
@@ -108,7 +108,7 @@ def check_objects(
 
 
 def _is_own(connection: sa.Connection, dialect: SqlDialect, name: str, taken: TakenName) -> bool:
-    """Return whether what has a name of a state that the ledger knows is what the state made."""
+    """Return whether an object with a name of a listed state was made by that state."""
     names, fold = dialect.names, dialect.fold(connection)
     if taken.kind != names.kind(name):
         return False
@@ -123,7 +123,7 @@ def _is_own(connection: sa.Connection, dialect: SqlDialect, name: str, taken: Ta
 
 def _names_of(dialect: SqlDialect, state: str, text: str) -> SqlNames:
     try:
-        return dialect.names_of(declared(state, text))
+        return dialect.names_of(parsed_declaration(state, text))
     except SchemaDrift:
         # Of a newer version, or damaged: that is for those who use it.
         return SqlNames(state, f"{state}_view")

@@ -1,14 +1,15 @@
-"""What a state has in a database, by name: here and nowhere else.
+"""The names of all that a state has in a database.
 
 Rules
 -----
-1. Each database has one function that gives the names of a state. Whoever makes, uses or looks for
-   something takes its name from there.
-2. The names follow from what the ledger keeps of a state, so that those of all other states in the
+1. Each database has one function that returns the names of a state. Code that makes, uses or looks
+   for an object takes its name from there.
+2. The names follow from what the ledger keeps of a state, so the names of all other states in the
    database are known as well.
-3. They are reserved. A clash is refused whichever came first: of two states of a topology when that
-   is built, of anything else before a table is made; see ``name_clashes.py``. What clashes with
-   nothing goes on: ``counts_view`` may be a state as long as there is none called ``counts``.
+3. The names are reserved. A clash is refused whichever came first: between two states of a topology
+   when the topology is built, with anything else before a table is made; see ``name_clashes.py``. A
+   name that clashes with nothing is allowed: a state may be called ``counts_view`` as long as none
+   is called ``counts``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase
 
-from txtopo.state import StateTable
+from txtopo.plugins.stores import StateTable
 
 LEDGER = "txtopo_ledger"
 """The table that all states of a database share."""
@@ -34,7 +35,7 @@ _TO_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 @dataclass(frozen=True, slots=True)
 class SqlNames:
-    """The names of one state; None for what it does not have.
+    """The names of the objects of one state; None for an object that it does not have.
 
     Attributes:
         table: Its table.
@@ -42,8 +43,8 @@ class SqlNames:
         touched: The table with the keys of its last txid.
         by_txid: The index of its rows by txid.
         tombstones: The index of its tombstones.
-        key: The index of its primary key, where that has a name among those of tables. It reserves
-            nothing: PostgreSQL takes another one where it is taken.
+        key: The index of its primary key, if its name is in the namespace of tables. It is not
+            reserved: PostgreSQL picks another name if it is taken.
     """
 
     table: str
@@ -54,7 +55,7 @@ class SqlNames:
     key: str | None = None
 
     def reserved(self) -> dict[str, str]:
-        """Return what it is, by the names that nothing else may have; a table comes first."""
+        """Return the reserved names with their use, such as "the view"; the table comes first."""
         uses = {
             self.table: "the table",
             self.touched: "the list of keys",
@@ -65,7 +66,7 @@ class SqlNames:
         return {name: use for name, use in uses.items() if name is not None}
 
     def kind(self, name: str) -> str:
-        """Return what the database calls something that has one of these names."""
+        """Return the kind of the object with one of these names, as the database calls it."""
         if name == self.view:
             return "view"
         return "table" if name in (self.table, self.touched) else "index"
@@ -73,12 +74,12 @@ class SqlNames:
 
 @dataclass(frozen=True, slots=True)
 class TakenName:
-    """Something that is in a database.
+    """An object in a database.
 
     Attributes:
         name: Its name.
-        kind: What the database calls it.
-        table: The table that an index is of.
+        kind: Its kind, such as "view", as the database calls it.
+        table: The table of an index.
     """
 
     name: str
@@ -110,7 +111,7 @@ def postgresql_names(state: StateTable) -> SqlNames:
 
 
 def mariadb_names(state: StateTable) -> SqlNames:
-    """Return the names of a state in MariaDB and MySQL, where indexes have names within a table."""
+    """Return the names of a state in MariaDB and MySQL, where names of indexes are per table."""
     name = state.name
     if state.kind != "opaque" or state.mode == "log":
         return SqlNames(name, f"{name}_view")
@@ -118,10 +119,10 @@ def mariadb_names(state: StateTable) -> SqlNames:
 
 
 def sqlite_files(database: str) -> list[str]:
-    """Return the files that SQLite keeps beside the file of a database, and removes."""
+    """Return the paths of SQLite's side files, which SQLite makes and removes itself."""
     return [f"{database}{end}" for end in SQLITE_ENDS]
 
 
 def in_small_letters(name: str) -> str:
-    """Return a name as SQLite compares it: capitals beyond ASCII are signs of their own."""
+    """Return a name as SQLite compares it: only ASCII letters are compared without case."""
     return name.translate(_TO_LOWER)

@@ -4,9 +4,9 @@ How rows are written
 --------------------
 Few rows travel as arrays (``unnest``), many by ``COPY`` into a temporary table; then one ``MERGE``.
 There is no index on txid: every update would have to write it, and none could be a heap-only
-update. Instead ``<table>_touched`` has one row with the keys that the last txid touches, written
-in the same transaction; only an undo reads it. Rows are half-filled pages (fillfactor 50), so that
-new versions stay on their page. Keys are sorted, and compared as bytes (collation "C").
+update. Instead ``<table>_touched`` has one row with the keys that the last txid writes, written in
+the same transaction; only an undo reads it. Pages are filled by half (fillfactor 50), so that new
+versions of rows stay on their page. Keys are sorted, and compared as bytes (collation "C").
 
 Measured with bare statements, 20 batches of 24,400 keys out of 100,000, loopback, two cores shared
 with other work, seconds in total: an upsert without bookkeeping or fence 4.3 to 5.6; upsert from
@@ -16,23 +16,19 @@ COPY and MERGE 2.2 to 4.1, with the list of keys 2.8 to 3.7, with an index on tx
 
 What survives a power cut
 -------------------------
-A commit that has returned is on disk: ZooKeeper then says that the txid is done, and nobody brings
-it again. So each connection sets ``synchronous_commit``, which a role, a database, a URL or the
-server may have turned off, and which nobody would miss until the power goes. ``on`` waits for the
-standby too, if there is one in ``synchronous_standby_names``. A connection may not set ``fsync``:
-a server without it is refused. Without ``full_page_writes`` a crash leaves half a page, except on
-a file system that writes pages whole (ZFS), which cannot be seen from here: that is a warning.
-
-The statements that write the rows of a txid in PostgreSQL, compiled once for each state.
+A commit that has returned must be on disk, since ZooKeeper then records the txid as done and nobody
+replays it. So each connection sets ``synchronous_commit``, which a role, a database, a URL or the
+server may have turned off; nobody would notice until the power fails. ``on`` also waits for a
+standby in ``synchronous_standby_names``. A connection may not set ``fsync``, so a server without it
+is refused. Without ``full_page_writes`` a crash leaves half a page, except on a file system that
+writes whole pages (ZFS). A client cannot see that, so it is a warning.
 
 Sizes
 -----
-A message to the server holds less than 1 GiB, and so does a field. Long rows are therefore copied,
-however few they are, and in pieces: each is written as text while the server waits in ``COPY``,
-which its limit on idle transactions leaves alone. A row that is too long by itself is refused by
-name before it is sent; what the server finds too large is refused as a value as well.
-
-How the types of fields are kept in PostgreSQL, and how they travel to it.
+A message to the server holds less than 1 GiB, and so does a field. So long rows are copied even if
+they are few, and in pieces: each piece becomes text while the server waits in ``COPY``, to which
+its limit on idle transactions does not apply. A single row that is too long is refused by name
+before it is sent. A value that the server finds too large is refused as well.
 """
 
 from __future__ import annotations
@@ -62,7 +58,7 @@ from state_backends.sql.dialect import (
 )
 from state_backends.sql.names import STAGE, SqlNames, TakenName, postgresql_names
 from txtopo.errors import TopologyError, ValueRefusedError
-from txtopo.state import Aggregate, Puts, StateTable, Writes, checked_partials
+from txtopo.plugins.stores import Aggregate, Puts, StateTable, Writes, checked_partials
 
 _log = logging.getLogger("txtopo.state")
 
@@ -141,12 +137,12 @@ class PostgresqlDialect(SqlDialect):
     names_of = staticmethod(postgresql_names)
 
     def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[TakenName]:
-        """Return what has one of these names: tables, views, indexes and sequences share them."""
+        """Return the objects with these names; tables, views, indexes and sequences share names."""
         rows = connection.execute(sa.text(_TAKEN), {"names": list(names)})
         return [TakenName(name, _KINDS.get(kind, kind), table) for name, kind, table in rows]
 
     def engine(self) -> sa.Engine:
-        """Make the engine: one connection that writes, and one for a reading beside it."""
+        """Make the engine, for one connection that writes and one that reads beside it."""
         try:
             engine = sa.create_engine(
                 self._url,
@@ -167,7 +163,7 @@ class PostgresqlDialect(SqlDialect):
         return engine
 
     def prepare(self, connection: sa.Connection) -> None:
-        """Make the stage, which lives as long as the connection."""
+        """Make the stage, a temporary table that lives as long as the connection."""
         if connection.info.get("staged"):
             return
         self.check_server(connection)
@@ -176,10 +172,10 @@ class PostgresqlDialect(SqlDialect):
         connection.info["staged"] = True
 
     def check_server(self, connection: sa.Connection) -> None:
-        """Look once a connection at what the server must be, and a session cannot set.
+        """Check the server settings that a session cannot change, once for each connection.
 
         Raises:
-            TopologyError: It has no ``MERGE``, or loses commits when the power goes.
+            TopologyError: The server has no ``MERGE``, or may lose commits in a power cut.
         """
         if "checked" in connection.info:
             return
@@ -216,14 +212,14 @@ class PostgresqlDialect(SqlDialect):
         return self._rows.touched
 
     def same_type(self, wanted: str, found: str) -> bool:
-        """Return whether a user's column will do: text may have a limit, which is an error."""
+        """Return whether a user's column fits. Text may have a limit: a longer text is an error."""
         return wanted == found or (wanted == "TEXT" and found.startswith("VARCHAR"))
 
     def create(self, connection: sa.Connection) -> None:
         """Make the list of touched keys, and an index of tombstones.
 
-        The index is on the flag, not on txid: an index on what every update changes would end
-        heap-only updates.
+        The index is on ``deleted``, not on txid: an index on a column that every update changes
+        would prevent heap-only updates.
         """
         touched = self._rows.touched
         if touched is None:
@@ -237,7 +233,7 @@ class PostgresqlDialect(SqlDialect):
         sa.Index(name, deleted, postgresql_where=deleted).create(connection, checkfirst=True)
 
     def flaw(self, connection: sa.Connection) -> str | None:
-        """Look for another kind of table, one that a crash empties, and keys in a language."""
+        """Return why the table cannot be used: its kind, UNLOGGED, or the collation of its keys."""
         name = {"name": self.state.name}
         kind, logged = connection.execute(sa.text(_KIND), name).one()
         if kind != "r":
@@ -254,19 +250,19 @@ class PostgresqlDialect(SqlDialect):
         return None
 
     def write_options(self) -> dict[str, Any]:
-        """The ledger's row lock puts writers in order; no more isolation is needed."""
+        """Return READ COMMITTED; the lock on the ledger's row puts writers in order."""
         return {"isolation_level": "READ COMMITTED"}
 
     def read_options(self) -> dict[str, Any]:
-        """One instant for ledger and rows."""
+        """Return REPEATABLE READ: ledger and rows of one instant."""
         return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
     def begin_reading(self, connection: sa.Connection) -> None:
-        """Let the user's code think between two reads as long as it likes."""
+        """Turn off the limit on idle transactions: a user may take long between two reads."""
         connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
 
     def undo(self, connection: sa.Connection, txid: int) -> None:
-        """Take back the rows of *txid*, found by the list of its keys."""
+        """Undo the rows of *txid*, which are found by the list of its keys."""
         touched = self._rows.touched
         assert touched is not None
         keys = [sa.func.unnest(touched.c[name]) for name in self.state.key.names]
@@ -276,7 +272,7 @@ class PostgresqlDialect(SqlDialect):
             connection.execute(statement)
 
     def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return what PostgreSQL has as values of these field types."""
+        """Convert values read from PostgreSQL to Python values of these field types."""
         if "float" not in fields:
             return tuple(values)
         pairs = zip(fields, values, strict=True)
@@ -318,16 +314,16 @@ GONE = "in_gone"
 
 
 def given(at: int) -> str:
-    """Return the name of the at-th column, keys then values, of rows on their way in.
+    """Return the name of the at-th incoming column, keys first, then values.
 
-    The user's names will not do: SQLAlchemy changes odd ones in the names of parameters.
+    The user's names cannot be used: SQLAlchemy changes unusual ones in names of parameters.
     """
     return f"in_{at}"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a MERGE does with a row; no values means that it deletes the row.
+    """One WHEN clause of a MERGE; without values it deletes the row.
 
     Attributes:
         when: ``MATCHED`` or ``NOT MATCHED``.
@@ -341,7 +337,7 @@ class Change:
 
 
 class Merge(sa.ClauseElement):
-    """``MERGE``, which SQLAlchemy does not have."""
+    """The statement ``MERGE``, which SQLAlchemy does not have."""
 
     inherit_cache = False
 
@@ -381,10 +377,10 @@ def _action(change: Change, compiler: SQLCompiler) -> str:
 
 
 class RowWriter:
-    """Writes many rows: from arrays or from the stage, which ``COPY`` fills.
+    """Writes the rows of a txid: few from arrays, many from a stage that ``COPY`` fills.
 
     Attributes:
-        stage: The temporary table of a connection that takes the rows.
+        stage: The temporary table of a connection that ``COPY`` fills.
         touched: The table with the keys of the last txid; None for a transactional state.
     """
 
@@ -399,7 +395,7 @@ class RowWriter:
         self._keep = None if self.touched is None else self._keep_pair()
 
     def write(self, connection: sa.Connection, rows: pa.Table, txid: int, *, put: bool) -> None:
-        """Write rows whose columns are keys, values and, for puts, whether the key goes."""
+        """Write rows. The columns are keys, values and, for puts, whether the key is deleted."""
         statements = self._puts if put else self._merges
         assert statements is not None
         copied = rows.num_rows >= COPIED_ROWS_MIN or rows.nbytes >= COPIED_BYTES_MIN
@@ -484,10 +480,10 @@ def copy_rows(connection: sa.Connection, table: str, rows: pa.Table, *, state: s
     """Append rows to a table, by ``COPY``.
 
     Args:
-        connection: In the transaction of the commit.
+        connection: Its transaction is that of the commit.
         table: The table.
         rows: The rows.
-        state: The state that they are of, for messages.
+        state: Name of the state, for messages.
 
     Raises:
         ValueRefusedError: A row is too long.
@@ -522,7 +518,7 @@ def _pieces(rows: pa.Table, state: str) -> Iterator[pa.Table]:
 
 
 def puts_table(state: StateTable, rows: Sequence[tuple[Any, Any]]) -> pa.Table:
-    """Return final values of keys as a table with the columns that a stage has."""
+    """Return final values by key as a table with the columns of the stage."""
     types = [*state.key.arrow_schema().types, *state.value.arrow_schema().types]
     empty = (None,) * len(state.value)
     records = [(*key, *(empty if values is None else values)) for key, values in rows]
@@ -602,7 +598,7 @@ _TYPES: dict[str, TypeEngine[Any]] = {
 
 
 def plain_type(kind: str) -> TypeEngine[Any]:
-    """Return the type for a field type, as parameters have it."""
+    """Return the type of a parameter for a field type."""
     if kind.startswith("decimal"):
         precision, scale = (int(part) for part in kind[8:-1].split(","))
         return sa.Numeric(precision, scale)
@@ -615,12 +611,12 @@ def column_type(kind: str) -> TypeEngine[Any]:
 
 
 def as_float(value: float | None) -> float | None:
-    """Return a 32-bit float as Python has it; it travels with as few digits as tell it apart."""
+    """Return a 32-bit float exactly: the server sends only as many digits as identify it."""
     return None if value is None else float(struct.unpack("f", struct.pack("f", value))[0])
 
 
 def as_csv(table: pa.Table) -> pa.Buffer:
-    """Return a table as ``COPY … (FORMAT csv)`` reads it: NULL is nothing, strings are quoted."""
+    """Return a table as CSV for ``COPY``: NULL is empty, strings are quoted."""
     columns = [_readable(column) for column in table.columns]
     sink = pa.BufferOutputStream()
     pyarrow.csv.write_csv(
@@ -632,7 +628,7 @@ def as_csv(table: pa.Table) -> pa.Buffer:
 
 
 def as_array(column: pa.ChunkedArray) -> str:
-    """Return a column as PostgreSQL writes an array; many times faster than the driver's lists."""
+    """Return a column as the text of a PostgreSQL array, which is much faster than a list."""
     texts = _readable(column).cast(pa.string())
     for special in ("\\", '"'):
         texts = pc.replace_substring(texts, special, "\\" + special)

@@ -1,22 +1,20 @@
-"""A state in PostgreSQL in mode ``log``: the partials of a txid are copied in, and folded later.
+"""A state in PostgreSQL in mode ``log``: partials are copied in and folded later.
 
-There is no primary key, and one index, on txid: for the redo and the folds. A commit is one
-``COPY`` and the ledger; the folds, ``postgresql_folding.py``, are beside the commits.
+There is no primary key, and one index, on txid, for the redo and the folds. A commit is one
+``COPY`` and the ledger.
 
-Folds of a log in PostgreSQL.
-
-Rules, beside those of ``log_folding.py``
------------------------------------------
+Folds, beside the rules of ``log.py``
+-------------------------------------
 1. A fold is one statement that deletes the rows and inserts their combination.
-2. Folds of a table follow each other, by a lock that nobody else takes: a statement that begins
-   beside another one does not see the rows that it makes. Both would make rows of the same key
-   and txid, and the bounds of sums take one of them. (A lock of the table would end autovacuum.)
-3. A fold does not wait for the disk. The log of PostgreSQL is in order: once a later commit is
-   durable the fold is, and until then it may be lost, with nothing lost that was in it. The setting
-   is LOCAL, hence over with the fold: its connection goes back to the pool, and a commit takes it.
+2. Folds of a table follow each other, by an advisory lock of their own. A statement that begins
+   beside another one does not see the rows that it inserts: both would make rows of the same key
+   and txid, whereas the bounds of sums expect one. (A lock of the table would end autovacuum.)
+3. A fold does not wait for the disk. PostgreSQL's log is in order: once a later commit is durable,
+   so is the fold, and if the fold is lost before, its rows are still there. The setting is LOCAL,
+   so it ends with the fold: the connection goes back to the pool, and a commit may take it.
 
-Why not in slices: sixteen, by a hash of the keys, with pauses between them or without, made a fold
-of 160,000 rows take three times as long, and no commit beside it shorter.
+Why not in slices: sixteen, by a hash of the keys, with or without pauses between them, made a fold
+of 160,000 rows take three times as long, and no commit beside it got shorter.
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from state_backends.sql.dialect import StateColumns
-from state_backends.sql.log import LogDialect, LogFolder, SumBounds, combined
+from state_backends.sql.log import LogDialect, LogFolder, LogSums, combined
 from state_backends.sql.postgresql import PostgresqlDialect, column_type, copy_rows
-from txtopo.state import StateTable
+from txtopo.plugins.stores import StateTable
 
 # PostgreSQL refuses a sum beyond the range of a float, where others have infinity: adding up the
 # rows has raised by then.
@@ -43,11 +41,11 @@ class PostgresqlLogDialect(LogDialect, PostgresqlDialect):
     def __init__(self, url: sa.URL, state: StateTable) -> None:
         super().__init__(url, state)
         self.columns = _columns(state)
-        self.sums = SumBounds(state, self.columns, _FLOAT_MAX)
+        self.sums = LogSums(state, self.columns, _FLOAT_MAX)
         self.folder = PostgresqlLogFolder(state, self.columns, self.write_options())
 
     def prepare(self, connection: sa.Connection) -> None:
-        """Make nothing: rows are copied where they stay."""
+        """Check the server. No stage is needed: rows are copied into the table itself."""
         self.check_server(connection)
 
     def create(self, connection: sa.Connection) -> None:
@@ -89,7 +87,7 @@ class PostgresqlLogFolder(LogFolder):
     Args:
         state: The state.
         columns: Its table.
-        options: Execution options of a transaction that writes.
+        options: Execution options of transactions that write.
     """
 
     def __init__(
@@ -99,7 +97,7 @@ class PostgresqlLogFolder(LogFolder):
         self._options = options
 
     def prepare(self, connection: sa.Connection) -> None:
-        """Make it READ COMMITTED."""
+        """Set the execution options of the connection: READ COMMITTED."""
         connection.execution_options(**self._options)
 
     def begin(self, connection: sa.Connection) -> None:
@@ -108,7 +106,7 @@ class PostgresqlLogFolder(LogFolder):
             connection.exec_driver_sql(setting)
 
     def replace(self, connection: sa.Connection, first: int, last: int) -> int:
-        """Replace the rows of the txids *first* to *last*; return how many are left of them."""
+        """Replace the rows of the txids *first* to *last*; return how many are left."""
         connection.execute(_FOLLOW, {"name": self._state.name})
         counting = {"preserve_rowcount": True}
         result = connection.execute(self._statement(first, last), execution_options=counting)

@@ -1,29 +1,22 @@
 """A state in an SQLite file.
 
-WAL mode lets readers read while a batch is written. Tables are STRICT and WITHOUT ROWID: the key is
-the table. Rows are written by a sorted ``executemany`` of one upsert: 0.3 M rows/s, and strings
-with a NUL arrive whole, which ``json_each`` cuts. Rows of a txid are found by an index on it. A
-start looks once through the whole file (``quick_check``): SQLite has checksums in its log alone, so
-a disk that fails is found by what does not fit together; a bit of a value that changed by itself is
-not.
+WAL mode lets readers read while a batch is written. Tables are STRICT and WITHOUT ROWID, so the
+table is the index of the key. A sorted ``executemany`` of one upsert writes the rows: 0.3 M rows/s.
+The driver gets plain tuples, which is several times faster than dicts through SQLAlchemy, and keeps
+strings with a NUL, which ``json_each`` cuts. The rows of a txid are found by an index on it. A
+start reads the whole file once (``quick_check``). SQLite has checksums only in its log, so a
+failing disk is noticed if parts of the file do not fit together, but not if a bit of a value has
+changed.
 
-``synchronous=FULL`` makes a written batch survive a power cut, on macOS with ``fullfsync``: whoever
-is told that a txid is written never brings it again. Where there can be no WAL, SQLite stays in
-another mode, which its answer alone tells. There FULL leaves it to the operating system when the
-journal goes, so a power cut may take a batch back, and locks may be missing that keep a second
-writer out (``?nolock=1``). So the answer is checked.
+``synchronous=FULL`` makes a committed batch survive a power cut, on macOS with ``fullfsync``;
+nobody replays a txid that is reported as written. If WAL is not possible, SQLite stays in another
+mode, and only its answer to the pragma says so. There FULL leaves the deletion of the journal to
+the operating system, so a power cut may undo a batch, and the locks that keep a second writer out
+may be missing (``?nolock=1``). So the answer is checked.
 
-SQLite has no decimals, dates or booleans; ``sqlite_types.py`` says what stands for them.
-
-The statements that write rows of a txid in SQLite, each run with many rows at once.
-
-They are compiled once by SQLAlchemy; the driver then gets plain tuples, which is several times
-faster than dicts through SQLAlchemy.
-
-How the types of fields are kept in SQLite, which has four.
-
-Dates and timestamps are text that sorts as they do, booleans 0 and 1. Decimals are text with all
-digits of their scale; a function of this module adds and compares them, exactly.
+SQLite has four types. Dates and timestamps are text that sorts as they do, booleans are 0 and 1.
+Decimals are text with all digits of their scale; a function of this module adds and compares them
+exactly.
 """
 
 from __future__ import annotations
@@ -40,11 +33,14 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
 from state_backends.sql.dialect import (
     SqlDialect,
     StateColumns,
+    decimal_text,
+    encoded_column,
     ledger_table,
     state_columns,
     undo_statements,
@@ -58,7 +54,16 @@ from state_backends.sql.names import (
     sqlite_names,
 )
 from txtopo.errors import SchemaDrift, TopologyError, ValueRefusedError
-from txtopo.state import Aggregate, Field, Key, Puts, StateTable, Writes, checked_partials, hidden
+from txtopo.plugins.stores import (
+    Aggregate,
+    Field,
+    Key,
+    Puts,
+    StateTable,
+    Writes,
+    checked_partials,
+    redacted_url,
+)
 
 _BUSY_TIMEOUT_S = 5.0
 
@@ -115,13 +120,13 @@ class SqliteDialect(SqlDialect):
     names_of = staticmethod(sqlite_names)
 
     def taken(self, connection: sa.Connection, names: Sequence[str]) -> list[TakenName]:
-        """Return what has one of these names: tables, views and indexes share them."""
+        """Return the objects with these names; tables, views and indexes share names."""
         wanted = sa.text(_TAKEN).bindparams(sa.bindparam("names", expanding=True))
         rows = connection.execute(wanted, {"names": list(names)})
         return [TakenName(row[0], row[1], row[2] if row[1] == "index" else None) for row in rows]
 
     def fold(self, connection: sa.Connection) -> Callable[[str], str]:
-        """Return what makes names equal that differ in the case of ASCII letters."""
+        """Return the function that folds names: SQLite ignores the case of ASCII letters."""
         return in_small_letters
 
     def same_column(self, name: str, other: str) -> bool:
@@ -129,10 +134,11 @@ class SqliteDialect(SqlDialect):
         return in_small_letters(name) == in_small_letters(other)
 
     def _check_files(self, *_: object) -> None:
-        """Refuse a file that stands where SQLite keeps the log of another database.
+        """Refuse a foreign file with the name of one of SQLite's side files.
 
-        It deletes such a file when it opens an empty database, whatever is in it. Beside one that
-        has something the files are SQLite's own, which nobody else may open: see _is_database.
+        SQLite deletes such a file when it opens an empty database, whatever is in it. Beside a
+        database that is not empty the files are SQLite's own, and must not be opened: see
+        _is_database.
         """
         path = Path(self._url.database or "")
         for log in map(Path, () if _has_bytes(path) else sqlite_files(str(path))):
@@ -152,12 +158,12 @@ class SqliteDialect(SqlDialect):
         )
 
     def missing(self) -> bool:
-        """Whether the file is not there; connecting would make it."""
+        """Return whether the file is missing; connecting would make it."""
         path = self._url.database or ""
         return not path.startswith("file:") and not Path(path).exists()
 
     def engine(self) -> sa.Engine:
-        """Make the engine; transactions begin as SQLAlchemy says, not as the driver guesses."""
+        """Make the engine; SQLAlchemy begins the transactions, not the driver."""
         engine = sa.create_engine(
             self._url, connect_args={"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False}
         )
@@ -168,22 +174,22 @@ class SqliteDialect(SqlDialect):
         return engine
 
     def prepare(self, connection: sa.Connection) -> None:
-        """Put the file into WAL mode, which stays; it cannot be done inside a transaction."""
+        """Put the file into WAL mode for good; that cannot be done in a transaction."""
         if not connection.info.get("wal"):
             driver = connection.connection.driver_connection
             assert driver is not None
             (mode,) = driver.execute("PRAGMA journal_mode=WAL").fetchone()
             if mode != "wal":
                 raise TopologyError(
-                    f"SQLite cannot keep a state in {hidden(str(self._url))}; its journal mode is "
-                    f"{mode!r}, so a power cut may lose the last commits; expected 'wal'; use a "
-                    "local disk, and no option of the URL that turns locks off"
+                    f"SQLite cannot keep a state in {redacted_url(str(self._url))}; its journal "
+                    f"mode is {mode!r}, so a power cut may lose the last commits; expected 'wal'; "
+                    "use a local disk, and no option of the URL that turns locks off"
                 )
             connection.info["wal"] = True
             self._check(driver)
 
     def _check(self, driver: sqlite3.Connection) -> None:
-        """Look once a start whether the file is whole, as far as SQLite can tell."""
+        """Check once a start that the file is not damaged, as far as SQLite can tell."""
         if self._checked:
             return
         (found,) = driver.execute("PRAGMA quick_check(1)").fetchone()
@@ -194,14 +200,14 @@ class SqliteDialect(SqlDialect):
 
     @contextmanager
     def creating(self, connection: sa.Connection) -> Iterator[None]:
-        """Nothing: BEGIN IMMEDIATE keeps other creators out."""
+        """Do nothing: BEGIN IMMEDIATE keeps other creators out."""
         yield
 
     def begin_reading(self, connection: sa.Connection) -> None:
-        """Nothing: a reading keeps nobody out in WAL mode."""
+        """Do nothing: in WAL mode a reader keeps nobody out."""
 
     def create(self, connection: sa.Connection) -> None:
-        """Make the index for undo and the one for tombstones."""
+        """Make the index of txids, for undo, and the index of tombstones."""
         if self.columns.opaque:
             txid, deleted = self.columns.txid, self.columns.deleted
             sa.Index(self.names.by_txid, txid).create(connection, checkfirst=True)
@@ -210,7 +216,7 @@ class SqliteDialect(SqlDialect):
             )
 
     def flaw(self, connection: sa.Connection) -> str | None:
-        """Look for another kind of table, one that is not STRICT, keys not compared as bytes."""
+        """Return why the table cannot be used: its kind, not STRICT, or collation of keys."""
         name = (self.state.name,)
         kind, strict = connection.exec_driver_sql(_KIND, name).one()
         if kind != "table":
@@ -229,15 +235,15 @@ class SqliteDialect(SqlDialect):
         return None
 
     def write_options(self) -> dict[str, Any]:
-        """A write takes the lock when it begins, so that it never has to give up half-way."""
+        """Let a write take its lock when it begins, so that it never has to give up half-way."""
         return {_WRITES: True}
 
     def read_options(self) -> dict[str, Any]:
-        """A reading begins with its first statement and sees nothing later."""
+        """Return a deferred transaction: it sees the instant of its first statement."""
         return {}
 
     def undo(self, connection: sa.Connection, txid: int) -> None:
-        """Take back the rows of *txid*, found by the index."""
+        """Undo the rows of *txid*, which are found by the index."""
         for statement in undo_statements(self.columns, txid):
             connection.execute(statement)
 
@@ -258,11 +264,11 @@ class SqliteDialect(SqlDialect):
             self._run(connection, self._merge, list(zip(*columns, strict=True)), txid)
 
     def encoded(self, key: Key) -> tuple[Any, ...]:
-        """Return a key as SQLite has it."""
+        """Return a key as SQLite stores it."""
         return tuple(column[0] for column in self._encoded([[part] for part in key]))
 
     def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return what SQLite has as values of these field types."""
+        """Convert values read from SQLite to Python values of these field types."""
         return tuple(decode(field, value) for field, value in zip(fields, values, strict=True))
 
     def _encoded(self, columns: list[list[Any]]) -> list[list[Any]]:
@@ -287,11 +293,11 @@ def _has_bytes(path: Path) -> bool:
 
 
 def _is_database(path: Path) -> bool:
-    """Whether a file is a database, asked of SQLite alone.
+    """Return whether a file is a database. Only SQLite opens the file.
 
-    Whoever closes a file takes all locks of the process from it, also those of SQLite, and another
-    process then cuts off the index of the log that this one has mapped: SIGBUS. SQLite knows which
-    databases are open and keeps such files open with them.
+    Closing a file releases all locks that the process has on it, also those of SQLite. Then another
+    process may truncate the index of the log that this process has mapped, which is a SIGBUS.
+    SQLite knows which databases are open and keeps such files open.
     """
     if not _has_bytes(path):
         return False
@@ -325,7 +331,7 @@ class RowStatement:
 
     Attributes:
         text: Its SQL, with question marks.
-        order: What each question mark stands for: the number of a column, or None for the txid.
+        order: For each question mark the number of a column, or None for the txid.
     """
 
     text: str
@@ -344,7 +350,7 @@ def put_statement(columns: StateColumns) -> RowStatement:
 
 
 def merge_statement(state: StateTable, columns: StateColumns) -> RowStatement | None:
-    """Return the statement that combines partials with what is stored, if it has aggregates."""
+    """Return the statement that combines partials with stored values; None without aggregates."""
     if not state.aggregates:
         return None
 
@@ -360,7 +366,7 @@ def merge_statement(state: StateTable, columns: StateColumns) -> RowStatement | 
 
 
 def delete_statement(columns: StateColumns) -> RowStatement:
-    """Return the statement that deletes keys: tombstones in an opaque state."""
+    """Return the statement that deletes keys. In an opaque state it leaves tombstones."""
     wanted = [column == sa.bindparam(f"at_{column.name}") for column in columns.keys]
     if not columns.opaque:
         return _compiled(sa.delete(columns.table).where(*wanted), columns)
@@ -414,10 +420,10 @@ def _combined(
 
 def _compiled(statement: sa.ClauseElement, columns: StateColumns) -> RowStatement:
     compiled = statement.compile(dialect=sqlite.dialect())
+    assert isinstance(compiled, SQLCompiler)
     names = [f"at_{column.name}" for column in (*columns.keys, *columns.values)]
     order = [
-        None if name == "at_txid" else names.index(name)
-        for name in getattr(compiled, "positiontup", None) or ()
+        None if name == "at_txid" else names.index(name) for name in compiled.positiontup or ()
     ]
     return RowStatement(str(compiled), tuple(order))
 
@@ -443,23 +449,21 @@ _EXACT = decimal.Context(prec=39, traps=_TRAPS)
 
 
 def column_type(kind: str) -> TypeEngine[Any]:
-    """Return the column type for a field type; the rest is text."""
+    """Return the column type for a field type; text if SQLite has no other."""
     return _TYPES.get(kind, sa.Text())
 
 
 def encode(field: Field, column: list[Any]) -> list[Any]:
-    """Return a column as SQLite has it.
+    """Return a column as SQLite stores it.
 
     Raises:
-        ValueRefusedError: A NaN, which SQLite would turn into NULL, or -0.0, which loses its sign.
+        ValueRefusedError: A value is NaN, which SQLite turns into NULL, or -0.0, which would lose
+            its sign.
     """
     kind = field.type.partition("(")[0]
     if kind in ("float", "double"):
         _check_floats(field, column)
-    if kind not in _ENCODE:
-        return column
-    change = _ENCODE[kind]
-    return [None if value is None else change(value) for value in column]
+    return encoded_column(field, column, _ENCODE)
 
 
 def _check_floats(field: Field, column: list[Any]) -> None:
@@ -475,13 +479,13 @@ def _check_floats(field: Field, column: list[Any]) -> None:
 
 
 def decode(kind: str, value: Any) -> Any:
-    """Return what SQLite has as a value of a field type."""
+    """Convert a value read from SQLite to a Python value of a field type."""
     change = _DECODE.get(kind.partition("(")[0])
     return value if value is None or change is None else change(value)
 
 
 def register_functions(driver: sqlite3.Connection) -> None:
-    """Make the decimal function known to a connection."""
+    """Register the function for decimals on a connection."""
     driver.create_function(COMBINE_DECIMALS, 3, _combine_decimals, deterministic=True)
 
 
@@ -490,17 +494,12 @@ def _combine_decimals(combine: str, left: str | None, right: str | None) -> str 
         return right if left is None else left
     first, second = decimal.Decimal(left), decimal.Decimal(right)
     if combine == "min":
-        return _from_decimal(min(first, second))
+        return decimal_text(min(first, second))
     if combine == "max":
-        return _from_decimal(max(first, second))
+        return decimal_text(max(first, second))
     # An error here makes the statement fail, and with it the whole write. All values of a column
     # have the digits of its scale, and 10**38 is exact in one digit: only quantize counts them.
-    return _from_decimal(_SUM.quantize(_EXACT.add(first, second), first))
-
-
-def _from_decimal(value: decimal.Decimal) -> str:
-    # -0 and 0 are one key.
-    return format(abs(value) if value.is_zero() else value, "f")
+    return decimal_text(_SUM.quantize(_EXACT.add(first, second), first))
 
 
 def _from_moment(value: datetime.datetime) -> str:
@@ -509,7 +508,7 @@ def _from_moment(value: datetime.datetime) -> str:
 
 _ENCODE: dict[str, Callable[[Any], Any]] = {
     "boolean": int,
-    "decimal": _from_decimal,
+    "decimal": decimal_text,
     "date": datetime.date.isoformat,
     "timestamp": lambda value: _from_moment(value.astimezone(datetime.UTC)),
     "timestamp_ntz": _from_moment,

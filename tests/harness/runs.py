@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.harness.polling import LIMIT_S, wait_until
-from txtopo import Config, Topology
+from txtopo import Config, Fields, Topology
 from txtopo.config import Carrier
 from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change, TopologyListener
 from txtopo.runtime.start import TopologyRun, start_topology
-from txtopo.state import Fields, Ledger, State, open_state
+from txtopo.state import Ledger, State, open_state
 from txtopo.state.backend import StateKind
 from txtopo.transactional_state import MemoryEnsemble
 

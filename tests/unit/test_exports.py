@@ -16,6 +16,7 @@ PACKAGES = [
     "txtopo.bolts",
     "txtopo.builders",
     "txtopo.operations",
+    "txtopo.plugins.stores",
     "txtopo.spouts",
     "txtopo.state",
     "txtopo.topology",
@@ -60,3 +61,27 @@ def test_the_names_of_the_first_example_are_there() -> None:
     )
 
     assert set(names.split()) <= set(importlib.import_module("txtopo").__all__)
+
+
+def test_the_face_of_states_is_what_users_need() -> None:
+    names = (
+        "Aggregate Count CountDistinct First FrameStateHandle FrameTransaction Last Ledger Max "
+        "Mean Min OwnAggregate State StateHandle StateKind StateMode StateReader StateTransaction "
+        "Sum TopN open_state register_backend"
+    )
+
+    assert set(importlib.import_module("txtopo.state").__all__) == set(names.split())
+
+
+def test_the_face_of_stores_is_what_their_authors_need() -> None:
+    names = (
+        "Aggregate AnchoredFactory BackendFactory BackingMap Claim ComparesAndPuts Contents Field "
+        "Fields FrameBackend FrameFactory FrameWrites Key LEDGER_SCHEMA Ledger MapFactory Merges "
+        "NamingFactory OpaqueMap Owner Puts Row RowBackend RowText Snapshot Standing StateBackend "
+        "StateKind StateMode StateTable TransactionAttempt TransactionalMap Values Writes "
+        "backing_map_factory changed_rows checked_partials claimed combines_in_store declaration "
+        "final_values listed_states log_rows mean_names parsed_declaration redacted_url "
+        "register_backend standing written_keys"
+    )
+
+    assert set(importlib.import_module("txtopo.plugins.stores").__all__) == set(names.split())

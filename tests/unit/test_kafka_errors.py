@@ -9,21 +9,22 @@ import pytest
 
 from txtopo.errors import (
     AuthError,
+    ErrorMeaning,
     InfrastructureError,
     PromiseError,
     TxtopoError,
     ValueRefusedError,
 )
 from txtopo.kafka_connection import Connection
-from txtopo.kafka_errors import MEANINGS, KafkaMeaning, meaning_of
+from txtopo.kafka_errors import MEANINGS, meaning_of
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
-EXPECTED: dict[KafkaMeaning, type[TxtopoError]] = {
-    KafkaMeaning.PASSES: InfrastructureError,
-    KafkaMeaning.FENCED: InfrastructureError,
-    KafkaMeaning.REFUSED: AuthError,
-    KafkaMeaning.RECORD: ValueRefusedError,
-    KafkaMeaning.LASTS: PromiseError,
+EXPECTED: dict[ErrorMeaning, type[TxtopoError]] = {
+    ErrorMeaning.PASSES: InfrastructureError,
+    ErrorMeaning.FENCED: InfrastructureError,
+    ErrorMeaning.REFUSED: AuthError,
+    ErrorMeaning.VALUE: ValueRefusedError,
+    ErrorMeaning.LASTS: PromiseError,
 }
 CODES = {
     name: code for name, code in vars(confluent_kafka.KafkaError).items() if isinstance(code, int)
@@ -48,19 +49,19 @@ def test_an_error_becomes_what_the_table_says(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "meaning"),
     [
-        ("MSG_SIZE_TOO_LARGE", KafkaMeaning.RECORD),
-        ("INVALID_RECORD", KafkaMeaning.RECORD),
-        ("TOPIC_AUTHORIZATION_FAILED", KafkaMeaning.REFUSED),
-        ("_ALL_BROKERS_DOWN", KafkaMeaning.PASSES),
-        ("NOT_ENOUGH_REPLICAS", KafkaMeaning.PASSES),
-        ("KAFKA_STORAGE_ERROR", KafkaMeaning.PASSES),
-        ("_INVALID_ARG", KafkaMeaning.LASTS),
-        ("UNSUPPORTED_VERSION", KafkaMeaning.LASTS),
-        ("PRODUCER_FENCED", KafkaMeaning.FENCED),
-        ("A_CODE_OF_NEXT_YEAR", KafkaMeaning.PASSES),
+        ("MSG_SIZE_TOO_LARGE", ErrorMeaning.VALUE),
+        ("INVALID_RECORD", ErrorMeaning.VALUE),
+        ("TOPIC_AUTHORIZATION_FAILED", ErrorMeaning.REFUSED),
+        ("_ALL_BROKERS_DOWN", ErrorMeaning.PASSES),
+        ("NOT_ENOUGH_REPLICAS", ErrorMeaning.PASSES),
+        ("KAFKA_STORAGE_ERROR", ErrorMeaning.PASSES),
+        ("_INVALID_ARG", ErrorMeaning.LASTS),
+        ("UNSUPPORTED_VERSION", ErrorMeaning.LASTS),
+        ("PRODUCER_FENCED", ErrorMeaning.FENCED),
+        ("A_CODE_OF_NEXT_YEAR", ErrorMeaning.PASSES),
     ],
 )
-def test_what_is_known_to_pass_or_to_last_is_sorted_so(name: str, meaning: KafkaMeaning) -> None:
+def test_what_is_known_to_pass_or_to_last_is_sorted_so(name: str, meaning: ErrorMeaning) -> None:
     assert meaning_of(name) is meaning
 
 

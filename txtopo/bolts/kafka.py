@@ -50,6 +50,7 @@ from txtopo.context import TaskContext
 from txtopo.errors import (
     ConfigError,
     CorruptNodeError,
+    ErrorMeaning,
     InfrastructureError,
     SchemaDrift,
     SchemaVersionError,
@@ -59,7 +60,7 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard, Setting, require_client
-from txtopo.kafka_errors import KafkaMeaning, may_pass, meaning_of
+from txtopo.kafka_errors import may_pass, meaning_of
 from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
 from txtopo.state.registry import State
@@ -388,7 +389,7 @@ class PublishedRecords(StateBackend):
 
     def _fault(self, error: KafkaError, *, unknown: bool = False) -> Exception:
         doing = "write the records"
-        if meaning_of(error.name()) is KafkaMeaning.FENCED:
+        if meaning_of(error.name()) is ErrorMeaning.FENCED:
             # By a successor, whose epoch the ledger has; or by a zombie that will read ours in it.
             return StoreUnavailable(
                 f"somebody else has taken over transactional id 'txtopo.{self._topic}'; nothing "

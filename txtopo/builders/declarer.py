@@ -20,7 +20,7 @@ from txtopo.groupings import (
     PartialKeyGrouping,
     ShuffleGrouping,
 )
-from txtopo.state.registry import State, hidden
+from txtopo.state.registry import State, redacted_url
 from txtopo.topology.component import Component, Role, Subscription, check_id
 from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
 
@@ -135,7 +135,7 @@ class BoltDeclarer(InputDeclarer):
         if not isinstance(state, State):
             raise TopologyError(
                 f"state {name!r} of bolt {self._id!r} is of the wrong type; got "
-                f"{hidden(repr(state))}; expected what open_state(url) returns",
+                f"{redacted_url(repr(state))}; expected what open_state(url) returns",
                 component=self._id,
                 state=name,
             )

@@ -22,8 +22,8 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
 from txtopo.metadata import Json
 from txtopo.state.backend import StateBackend, Writes
+from txtopo.state.commit import claim_state, commit_resolved
 from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner, same_owner
-from txtopo.state.plug_in import claim_state, commit_resolved
 from txtopo.topology.component import Role
 from txtopo.transactional_state.journal import Journal, JournalContents
 from txtopo.transactional_state.nodes import (

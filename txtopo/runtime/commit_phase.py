@@ -32,8 +32,8 @@ from txtopo.stages.partials import merge_partials
 from txtopo.stages.pickling import loads
 from txtopo.stages.tasks import no_such_state, opener_of
 from txtopo.state.backend import Merges, Puts, StateBackend, Writes
+from txtopo.state.commit import commit_resolved
 from txtopo.state.frames import FrameStateHandle, FrameWrites
-from txtopo.state.plug_in import commit_resolved
 
 if TYPE_CHECKING:
     from txtopo.runtime.carrier import FrameCarrier

@@ -50,8 +50,8 @@ from txtopo.runtime.start import check_config, check_states
 from txtopo.stages.outcome import judge
 from txtopo.stages.program import Program, Run, compile_program
 from txtopo.state.backend import StateBackend
+from txtopo.state.commit import claim_state
 from txtopo.state.ledger import Claim, Ledger, Owner, same_owner
-from txtopo.state.plug_in import claim_state
 from txtopo.topology.component import Role
 from txtopo.topology.graph import Graph
 

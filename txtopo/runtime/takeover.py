@@ -20,8 +20,8 @@ from txtopo.coordinator import Coordinator, CoordinatorSettings
 from txtopo.errors import FencedError, PromiseError, StoreAheadOfCoordinator
 from txtopo.runtime.run_context import StateName, close_backends, open_states
 from txtopo.state.backend import StateBackend
+from txtopo.state.commit import claim_state
 from txtopo.state.ledger import Claim, Ledger, Owner, adopts
-from txtopo.state.plug_in import claim_state
 from txtopo.topology.component import Role
 from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.nodes import metadata_from_json

@@ -21,7 +21,6 @@ import math
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -31,6 +30,7 @@ from txtopo.context import TaskContext
 from txtopo.errors import (
     AuthError,
     ConfigError,
+    ErrorMeaning,
     FailedException,
     FieldsError,
     InfrastructureError,
@@ -310,22 +310,22 @@ class QueueSpout(Spout):
             return error
         about = f"spout {self._id!r} queue {self._queue!r}; got {error!r:.200}"
         match meaning_of(error):
-            case RabbitMeaning.REFUSED:
+            case ErrorMeaning.REFUSED:
                 return AuthError(
                     f"RabbitMQ refuses {about}; look at user, password and vhost of the url, and "
                     "at the user's permissions"
                 )
-            case RabbitMeaning.GONE:
+            case ErrorMeaning.GONE:
                 return SourceDataLost(
                     f"spout {self._id!r} found no queue {self._queue!r}; got {error!r:.200}; "
                     "expected one that exists; declare it first"
                 )
-            case RabbitMeaning.LASTS:
+            case ErrorMeaning.LASTS:
                 return PromiseError(
                     f"RabbitMQ cannot serve {about}; expected a server of AMQP 0.9.1 that knows "
                     "what was asked; look at the url"
                 )
-            case RabbitMeaning.PASSES:
+            case _:
                 return InfrastructureError(
                     f"spout {self._id!r} has no connection to RabbitMQ for queue {self._queue!r}; "
                     f"got {error!r:.200}; what it had open comes again; it connects again by "
@@ -333,38 +333,25 @@ class QueueSpout(Spout):
                 )
 
 
-class RabbitMeaning(Enum):
-    """What an error leads to."""
-
-    PASSES = "passes"
-    """The connection or the server is away: tried again, for as long as it takes."""
-    REFUSED = "refused"
-    """User, password, vhost or rights are not good enough; tried a few times."""
-    GONE = "gone"
-    """There is no such queue; tried a few times, since somebody may be making it anew."""
-    LASTS = "lasts"
-    """The server does not understand what is asked; tried a few times."""
-
-
 CODES = {
-    311: RabbitMeaning.LASTS,  # content too large
-    312: RabbitMeaning.PASSES,  # no route
-    313: RabbitMeaning.PASSES,  # no consumers
-    320: RabbitMeaning.PASSES,  # connection forced: the server stops, or an operator closed it
-    402: RabbitMeaning.REFUSED,  # invalid path: no such vhost
-    403: RabbitMeaning.REFUSED,  # access refused
-    404: RabbitMeaning.GONE,  # not found
-    405: RabbitMeaning.PASSES,  # resource locked: another connection has the queue for itself
-    406: RabbitMeaning.PASSES,  # precondition failed: a message was not acked in time
-    501: RabbitMeaning.PASSES,  # frame error
-    502: RabbitMeaning.LASTS,  # syntax error
-    503: RabbitMeaning.LASTS,  # command invalid
-    504: RabbitMeaning.PASSES,  # channel error
-    505: RabbitMeaning.PASSES,  # unexpected frame
-    506: RabbitMeaning.PASSES,  # resource error
-    530: RabbitMeaning.REFUSED,  # not allowed: no such vhost, or none for this user
-    540: RabbitMeaning.LASTS,  # not implemented
-    541: RabbitMeaning.PASSES,  # internal error
+    311: ErrorMeaning.LASTS,  # content too large
+    312: ErrorMeaning.PASSES,  # no route
+    313: ErrorMeaning.PASSES,  # no consumers
+    320: ErrorMeaning.PASSES,  # connection forced: the server stops, or an operator closed it
+    402: ErrorMeaning.REFUSED,  # invalid path: no such vhost
+    403: ErrorMeaning.REFUSED,  # access refused
+    404: ErrorMeaning.GONE,  # not found
+    405: ErrorMeaning.PASSES,  # resource locked: another connection has the queue for itself
+    406: ErrorMeaning.PASSES,  # precondition failed: a message was not acked in time
+    501: ErrorMeaning.PASSES,  # frame error
+    502: ErrorMeaning.LASTS,  # syntax error
+    503: ErrorMeaning.LASTS,  # command invalid
+    504: ErrorMeaning.PASSES,  # channel error
+    505: ErrorMeaning.PASSES,  # unexpected frame
+    506: ErrorMeaning.PASSES,  # resource error
+    530: ErrorMeaning.REFUSED,  # not allowed: no such vhost, or none for this user
+    540: ErrorMeaning.LASTS,  # not implemented
+    541: ErrorMeaning.PASSES,  # internal error
 }
 """What the server says when it closes a channel or a connection."""
 
@@ -373,21 +360,21 @@ CODES = {
 _PASSING_TEXTS = ("is down", "inaccessible", "stopped by supervisor", "limit")
 
 CLASSES = {
-    "AuthenticationError": RabbitMeaning.REFUSED,
-    "BodyTooLongError": RabbitMeaning.LASTS,
-    "DuplicateConsumerTag": RabbitMeaning.LASTS,
-    "DuplicateGetOkCallback": RabbitMeaning.LASTS,
-    "IncompatibleProtocolError": RabbitMeaning.LASTS,
-    "InvalidChannelNumber": RabbitMeaning.LASTS,
-    "InvalidFieldTypeException": RabbitMeaning.LASTS,
-    "MethodNotImplemented": RabbitMeaning.LASTS,
-    "ProtocolVersionMismatch": RabbitMeaning.LASTS,
-    "ReentrancyError": RabbitMeaning.LASTS,
-    "ShortStringTooLong": RabbitMeaning.LASTS,
-    "UnsupportedAMQPFieldException": RabbitMeaning.LASTS,
+    "AuthenticationError": ErrorMeaning.REFUSED,
+    "BodyTooLongError": ErrorMeaning.LASTS,
+    "DuplicateConsumerTag": ErrorMeaning.LASTS,
+    "DuplicateGetOkCallback": ErrorMeaning.LASTS,
+    "IncompatibleProtocolError": ErrorMeaning.LASTS,
+    "InvalidChannelNumber": ErrorMeaning.LASTS,
+    "InvalidFieldTypeException": ErrorMeaning.LASTS,
+    "MethodNotImplemented": ErrorMeaning.LASTS,
+    "ProtocolVersionMismatch": ErrorMeaning.LASTS,
+    "ReentrancyError": ErrorMeaning.LASTS,
+    "ShortStringTooLong": ErrorMeaning.LASTS,
+    "UnsupportedAMQPFieldException": ErrorMeaning.LASTS,
     # Where the server did not say it, pika guesses so of lost connections too.
-    "ProbableAccessDeniedError": RabbitMeaning.PASSES,
-    "ProbableAuthenticationError": RabbitMeaning.PASSES,
+    "ProbableAccessDeniedError": ErrorMeaning.PASSES,
+    "ProbableAuthenticationError": ErrorMeaning.PASSES,
 } | dict.fromkeys(
     (
         *("AMQPChannelError", "AMQPConnectionError", "AMQPError", "AMQPHeartbeatTimeout"),
@@ -398,23 +385,23 @@ CLASSES = {
         *("NoFreeChannels", "ProtocolSyntaxError", "StreamLostError", "UnexpectedFrameError"),
         "UnroutableError",
     ),
-    RabbitMeaning.PASSES,
+    ErrorMeaning.PASSES,
 )
 """What each exception of pika means that has no code of the server's."""
 
 
-def meaning_of(error: Exception) -> RabbitMeaning:
+def meaning_of(error: Exception) -> ErrorMeaning:
     """Return what an exception of pika, or of the network, means."""
     from pika import exceptions
 
     if isinstance(error, ssl.SSLCertVerificationError):
-        return RabbitMeaning.REFUSED
+        return ErrorMeaning.REFUSED
     if isinstance(error, exceptions.ChannelClosed | exceptions.ConnectionClosed):
-        meaning = CODES.get(error.reply_code, RabbitMeaning.PASSES)
+        meaning = CODES.get(error.reply_code, ErrorMeaning.PASSES)
         passing = any(part in error.reply_text for part in _PASSING_TEXTS)
-        return RabbitMeaning.PASSES if passing else meaning
+        return ErrorMeaning.PASSES if passing else meaning
     probable = exceptions.ProbableAuthenticationError, exceptions.ProbableAccessDeniedError
     # A server that refuses says so before it hangs up.
     if isinstance(error, probable) and "ClosedByBroker" in str(error):
-        return RabbitMeaning.REFUSED
-    return CLASSES.get(type(error).__name__, RabbitMeaning.PASSES)
+        return ErrorMeaning.REFUSED
+    return CLASSES.get(type(error).__name__, ErrorMeaning.PASSES)

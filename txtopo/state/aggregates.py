@@ -1,16 +1,12 @@
-"""Count, Sum, Min, Max, Mean: how partial results of a batch meet each other and a stored value.
+"""Aggregates: Count, Sum, Min, Max and Mean, and OwnAggregate, the base of a user's own.
 
-An aggregate is combined three times: rows to a partial in the worker, partials of the workers in
-the driver, and the partial of a txid with the stored value in the store. NULL inputs are passed
-over, as in SQL; a group whose inputs are all NULL has the value NULL (``Count``: 0).
+An aggregate is combined three times: rows to a partial result in the worker, partial results of the
+workers in the driver, and the partial result of a txid with the stored value in the store. NULL
+inputs are ignored, as in SQL; a group whose inputs are all NULL has the value NULL (``Count``: 0).
 
-All of these combine where the values are stored, by an operator of SQL. Those that do not are in
-``own_aggregate.py``, ``first_last.py``, ``top_n.py`` and ``count_distinct.py``.
-
-Aggregates that combine in Python: in the workers, in the driver, and with the stored value.
-
-A store has no operator for them, so it reads the stored values of the keys of a batch inside its
-transaction and writes what :func:`txtopo.state.row_backend.final_values` makes of them.
+Count, Sum, Min, Max and Mean combine in the store, by an operator of SQL. An ``OwnAggregate``, like
+those in ``python_aggregates.py``, combines in Python: the store reads the stored values of the keys
+of a batch inside its transaction, and :func:`txtopo.state.row_backend.final_values` combines them.
 """
 
 from __future__ import annotations
@@ -39,8 +35,8 @@ class Aggregate(ABC):
 
     Attributes:
         field: The input field; ``None`` stands for the row itself (``Count`` only).
-        operator: How a store makes one of a partial and the stored value, and the workers of two
-            partials; None if only :meth:`combine_values` knows, in Python.
+        operator: The SQL operator that combines two partial results, or one with the stored value;
+            None if only :meth:`combine_values` can, in Python.
     """
 
     field: str | None = None
@@ -48,7 +44,7 @@ class Aggregate(ABC):
 
     @property
     def takes_back(self) -> bool:
-        """Whether a row can be taken back when the others are not known any more."""
+        """Whether a row can be retracted without access to the other rows."""
         return self.operator == "add"
 
     @property
@@ -75,11 +71,11 @@ class Aggregate(ABC):
         return Field(name, self.value_type(inputs))
 
     def columns(self, name: str) -> dict[str, Aggregate]:
-        """Return what is stored for it, by column: itself, unless it is made of several."""
+        """Return the aggregates of its stored columns by name: itself, unless it has several."""
         return {name: self}
 
     def shown(self, value: Any) -> Any:
-        """Return what a reader sees of a stored value."""
+        """Return the value that a reader sees for a stored value."""
         return value
 
     def combine_values(self, left: Any, right: Any) -> Any:
@@ -112,8 +108,8 @@ def selected(inputs: Fields, name: str) -> Field:
 
 
 def _sum(left: Any, right: Any) -> Any:
-    # Python would round decimals to the 28 digits of its context; whether the sum fits its column
-    # is the door's question.
+    # Python would round decimals to the 28 digits of its context. Columns checks whether the sum
+    # fits.
     return _DECIMALS.add(left, right) if isinstance(left, decimal.Decimal) else left + right
 
 
@@ -214,14 +210,14 @@ class Mean(Aggregate):
 class PythonAggregate(Aggregate):
     """How one value column is computed in Python.
 
-    On its way from the workers to the driver a partial result may have more columns than the one
-    that is stored; that one comes first.
+    Between workers and driver a partial result may have more columns than the stored one, which
+    comes first.
     """
 
     operator: ClassVar[Operator | None] = None
 
     def partial_fields(self, name: str, inputs: Fields) -> list[Field]:
-        """Return the columns of a partial result; names do not matter, but for the first."""
+        """Return the columns of a partial result; only the name of the first one matters."""
         return [self.value_field(name, inputs)]
 
     @abstractmethod
@@ -229,7 +225,7 @@ class PythonAggregate(Aggregate):
         """Return the partial result of rows of one key; a row has the values of ``inputs``."""
 
     def without(self, partial: tuple[Any, ...], rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Return a partial result that takes rows back; asked only where it can."""
+        """Return *partial* without some rows; called only if ``takes_back`` is true."""
         raise NotImplementedError(f"{type(self).__name__} takes no rows back")
 
     @abstractmethod
@@ -238,31 +234,36 @@ class PythonAggregate(Aggregate):
 
     @abstractmethod
     def combine_values(self, left: Any, right: Any) -> Any:
-        """Return the stored value *left* with the first column of a partial result *right*."""
+        """Combine the stored value *left* with the first column of a partial result, *right*."""
 
 
 class OwnAggregate(PythonAggregate):
     """An aggregate of your own: ``zero``, ``add`` and ``combine``, and the type of its value.
 
-    One that has ``remove(value, *items)``, too, can be kept over rows that take earlier ones back
-    (``PersistentAggregate(…, retracted=field)``): it returns *value* without that row. The row may
-    have been added in an earlier batch, so a value must be able to owe something, as -1 owes one.
+    Define :meth:`remove` as well if rows retract earlier ones
+    (``PersistentAggregate(…, retracted=field)``). The retracted row may have been added in an
+    earlier batch, so a partial value must be able to be negative, such as a count of -1.
 
-    Delivery: exactly once, as with every aggregate; a batch that is replayed otherwise is undone
-    first. Derive a class, and give its instance to a ``PersistentAggregate``.
+    Delivery: exactly once, as with every aggregate; the batch of an earlier attempt is undone
+    first. Derive a class, and give an instance of it to a ``PersistentAggregate``.
 
-    Who calls it: the tasks that emit rows call :meth:`zero` and :meth:`add`, the tasks, the driver
-    and the commit :meth:`combine`; in one thread each, any number of times, also for attempts that
-    are abandoned. It is pickled with the topology. A value may be changed in place.
-    ``None`` stands for no value, so that ``combine`` never gets it; ``zero`` must be a new value.
-    What is not promised: an order. Rows and partial results meet in any order that the groupings
-    leave, so ``combine`` must give the same whatever was combined first.
-    What stores keep of it is the name of its module and class, and its fields: never a pickle.
-    Whoever reads the state needs neither, and sees the value as it is stored. A changed class of
-    the same name goes on with the values that are stored.
+    Who calls it, and where: the tasks that emit rows call :meth:`zero` and :meth:`add`; the tasks,
+    the driver and the commit call :meth:`combine`. Each uses one thread.
+
+    How often: any number of times, also for attempts that are abandoned.
+
+    What must be picklable: the aggregate, which is pickled with the topology.
+
+    What is durable: the value. Stores keep the name of module and class and the input fields, never
+    a pickle. A reader of the state does not need the class, and sees the value as it is stored. A
+    changed class of the same name continues with the stored values.
+
+    Not guaranteed: an order. Rows and partial results are combined in any order, so ``combine``
+    must be associative and commutative. ``None`` stands for no value, and ``combine`` never gets
+    it. A value may be changed in place, so ``zero`` must return a new one each time.
 
     Args:
-        fields: Names of the input fields, whose values :meth:`add` gets in this order.
+        fields: Names of the input fields; :meth:`add` gets their values in this order.
 
     Attributes:
         type: The type of the stored value, such as ``"long"`` or ``"json"``.
@@ -293,17 +294,17 @@ class OwnAggregate(PythonAggregate):
 
     @property
     def takes_back(self) -> bool:
-        """Whether the class has ``remove``."""
-        return callable(getattr(self, "remove", None))
+        """Whether the class defines ``remove``."""
+        return type(self).remove is not OwnAggregate.remove
 
     @property
     def name(self) -> str:
-        """What a store keeps of it, beside its fields."""
+        """The name under which a store knows it: module and class."""
         return f"{type(self).__module__}:{type(self).__qualname__}"
 
     @abstractmethod
     def zero(self) -> Any:
-        """Return the value of no rows, a new one each time."""
+        """Return the value of zero rows, a new one each time."""
 
     @abstractmethod
     def add(self, value: Any, *items: Any) -> Any:
@@ -311,16 +312,20 @@ class OwnAggregate(PythonAggregate):
 
     @abstractmethod
     def combine(self, left: Any, right: Any) -> Any:
-        """Return the value of the rows of both."""
+        """Return the value of all rows of both values."""
+
+    def remove(self, value: Any, *items: Any) -> Any:
+        """Return *value* without one row; optional, see the class."""
+        raise NotImplementedError(f"{type(self).__name__} has no remove")
 
     def value_type(self, inputs: Fields) -> str:
-        """Return the type of the class, if it is one and the input fields are there."""
+        """Return :attr:`type`, after a check that it is a type and that the input fields exist."""
         inputs.select(self.fields)
         (field,) = Fields.of([Field("value", self.type)])
         return field.type
 
     def folded(self, rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Add the rows to nothing."""
+        """Add the rows to :meth:`zero`."""
         value = self.zero()
         for row in rows:
             value = self.add(value, *row)
@@ -330,7 +335,7 @@ class OwnAggregate(PythonAggregate):
         """Remove the rows, one by one."""
         (value,) = partial
         for row in rows:
-            value = getattr(self, "remove")(value, *row)  # noqa: B009 - a method of some only
+            value = self.remove(value, *row)
         return (value,)
 
     def merged(self, partials: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -364,7 +369,7 @@ class OwnAggregate(PythonAggregate):
 
 @dataclass(frozen=True, slots=True)
 class NamedAggregate(PythonAggregate):
-    """An aggregate that a store knows by name: a user's own, which is never imported to read it.
+    """A user's own aggregate as a store knows it: by name. It is not imported to read the state.
 
     Attributes:
         name: Module and class.
@@ -375,19 +380,19 @@ class NamedAggregate(PythonAggregate):
     fields: tuple[str, ...] = ()
 
     def value_type(self, inputs: Fields) -> str:
-        """Raise: nobody but the class itself knows."""
+        """Raise ``FieldsError``: only the user's class can do it, and it is not imported."""
         raise self._unknown()
 
     def folded(self, rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Raise: nobody but the class itself knows."""
+        """Raise ``FieldsError``: only the user's class can do it, and it is not imported."""
         raise self._unknown()
 
     def merged(self, partials: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Raise: nobody but the class itself knows."""
+        """Raise ``FieldsError``: only the user's class can do it, and it is not imported."""
         raise self._unknown()
 
     def combine_values(self, left: Any, right: Any) -> Any:
-        """Raise: nobody but the class itself knows."""
+        """Raise ``FieldsError``: only the user's class can do it, and it is not imported."""
         raise self._unknown()
 
     def _unknown(self) -> FieldsError:

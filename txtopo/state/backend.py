@@ -1,18 +1,19 @@
-"""StateBackend: what an atomic store supplies so that a state in it is exactly once.
+"""The contract of a state backend: what a store must do so that its state is exactly once.
 
 Rules
 -----
 1. A write happens in one store transaction that reads the ledger, asks
    :func:`txtopo.state.ledger.standing`, and writes ledger and rows together or not at all.
-2. *Undo before redo.* For an opaque state and :attr:`Standing.REDO`, every row tagged with the txid
-   goes back to what it was before that txid (away, if it did not exist) before anything is applied.
-3. A transactional state in :attr:`Standing.REDO` keeps its rows and takes the new writer into its
-   ledger: the same txid always brings the same batch.
-4. Only the first write of a key in a txid moves its value to ``previous``; a commit brings one
+2. *Undo before redo.* In an opaque state and :attr:`Standing.REDO`, every row tagged with the txid
+   is restored to what it was before that txid, or removed if it did not exist, before anything is
+   applied.
+3. A transactional state in :attr:`Standing.REDO` keeps its rows, and its ledger names the new
+   writer: the same txid always brings the same batch.
+4. Only the first write of a key in a txid moves its value to ``previous``. A commit brings one
    final write per key, so a backend never sees a second one.
-5. A delete leaves a tombstone (hidden from readers) so that it can be undone; tombstones of earlier
-   txids are gone with the next commit.
-6. No table is made or changed inside :meth:`StateBackend.commit`.
+5. A delete leaves a tombstone, which readers do not see, so that it can be undone. The next commit
+   removes the tombstones of earlier txids.
+6. :meth:`StateBackend.commit` makes and changes no table.
 """
 
 from __future__ import annotations
@@ -35,29 +36,31 @@ if TYPE_CHECKING:
 
 StateKind = Literal["opaque", "transactional"]
 StateMode = Literal["table", "log"]
-"""``"table"``: a row for each key. ``"log"``: the partials of each txid are appended, and folded
-later; who reads combines them. For aggregates only."""
+"""``"table"`` keeps a row for each key. ``"log"`` appends the partial aggregates of each txid and
+folds them later; readers combine them. It is for aggregates only."""
 TableOrigin = Literal["made", "found", "extended"]
-"""``"made"``: the backend makes the table. ``"found"``: it is a user's own and has the bookkeeping
-columns. ``"extended"``: it is a user's own, and those that it lacks are added."""
+"""``"made"``: the backend makes the table. ``"found"``: the table is a user's own and has the
+bookkeeping columns. ``"extended"``: it is a user's own, and the backend adds the bookkeeping
+columns that it lacks."""
 BOOKKEEPING = ("txid", "prev_txid", "deleted")
-"""Columns beside the user's; ``prev_`` before a name is kept as well."""
+"""Columns that a state adds to the user's. Names that begin with ``prev_`` are reserved as well."""
 Key = tuple[Any, ...]
-"""One value per key field, always a tuple, also for one field."""
+"""One value per key field. It is a tuple even for one field."""
 Values = tuple[Any, ...]
-"""One value per value field, always a tuple, also for one field."""
+"""One value per value field. It is a tuple even for one field."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateTable:
-    """What a state looks like.
+    """The schema of a state.
 
     Attributes:
         name: Name of its table.
         kind: ``"opaque"`` or ``"transactional"``.
-        key: The key columns, one at the least.
-        value: The value columns, one at the least.
-        aggregates: For a state of a ``PersistentAggregate``: how each value column combines.
+        key: The key columns, at least one.
+        value: The value columns, at least one.
+        aggregates: The aggregate of each value column, if a ``PersistentAggregate`` writes the
+            state; else empty.
         mode: ``"table"`` or ``"log"``.
         origin: Where its table comes from: ``"made"``, ``"found"`` or ``"extended"``.
     """
@@ -118,18 +121,18 @@ class StateTable:
 
 @dataclass(frozen=True, slots=True)
 class Puts:
-    """Final values of keys; ``None`` deletes the key. May be empty."""
+    """Final values by key. ``None`` deletes the key. May be empty."""
 
     rows: Mapping[Key, Values | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Merges:
-    """Partial aggregates to be combined with what is stored. May be empty.
+    """Partial aggregates, to be combined with the stored values. May be empty.
 
-    Where :func:`txtopo.state.combines_in_store` says so a store may combine them itself, by the
-    ``operator`` of each aggregate. Otherwise :func:`txtopo.state.row_backend` turns them into
-    final values, given what the store holds for their keys.
+    If :func:`~txtopo.state.row_backend.combines_in_store` is true, a store may combine them itself,
+    by the ``operator`` of each aggregate. Otherwise it calls
+    :func:`~txtopo.state.row_backend.final_values`, which turns them into final values.
 
     Attributes:
         partials: The key columns, then the value columns; keys are distinct.
@@ -142,7 +145,11 @@ Writes = Puts | Merges
 
 
 class Snapshot(ABC):
-    """One consistent reading of a state: rows and ledger of the same instant."""
+    """A consistent view of a state: rows and ledger of the same instant.
+
+    Who calls it: a reader, or a committer that reads the state; one thread at a time, inside the
+    ``with`` block of :meth:`StateBackend.snapshot`.
+    """
 
     @property
     @abstractmethod
@@ -151,15 +158,15 @@ class Snapshot(ABC):
 
     @abstractmethod
     def rows(self, keys: Sequence[Key]) -> dict[Key, Row]:
-        """Return the rows of those of *keys* that exist, tombstones too; *keys* may be empty."""
+        """Return the rows of those *keys* that exist, including tombstones; may be empty."""
 
     @abstractmethod
     def items(self) -> Iterator[tuple[Key, Row]]:
-        """Yield every row, tombstones too, in no promised order."""
+        """Yield every row, including tombstones, in no particular order."""
 
 
 def _unmarked(step: str) -> None:
-    """Mark nothing."""
+    """Do nothing."""
 
 
 class StateBackend(ABC):
@@ -168,27 +175,41 @@ class StateBackend(ABC):
     Delivery: exactly once, also after the loss of driver, store or connection, and fenced against
     a deposed coordinator.
 
-    Who calls it: the driver, from any thread. Calls may overlap: a commit that took too long is
-    given up and tried again while the first call is still under way, and readings go on meanwhile.
-    It does not matter which of two commits gets through first: the ledger, read and written in the
-    same store transaction, refuses the one that has no right any more. Where committers run in
-    Spark tasks, each task also opens a backend of its own and calls :meth:`snapshot`, nothing else.
+    Who calls it, in which process: the driver. If committers run in Spark tasks, each task opens a
+    backend of its own and calls :meth:`snapshot` and :meth:`close` only. Readers outside a topology
+    call :meth:`stored`, :meth:`snapshot` and :meth:`close`.
+
+    How often: :meth:`create` and :meth:`claim` once for each coordinator that becomes leader,
+    :meth:`commit` once for each attempt of a txid, :meth:`snapshot` once for each committer and
+    attempt that reads, and once after each claim.
+
+    In which thread: any. Calls may overlap. A commit that took too long is given up and tried again
+    while the first call is still under way, and snapshots stay open meanwhile. Either commit may
+    get through first: the ledger, read and written in the same store transaction, refuses the one
+    that may not write any more.
+
+    What must be picklable: the factory, which travels to Spark tasks. A backend need not be.
+
     What must be durable: whatever :meth:`claim` and :meth:`commit` wrote, when they return.
-    Not guaranteed: that :meth:`close` is called (the process may be killed).
+
+    Not guaranteed: that :meth:`close` is called, since the process may be killed; that a call is
+    made after one that failed; that only one process has opened the state.
+
+    How to prove it: subclass ``txtopo.testing.conformance.StateBackendSuite``.
     """
 
     modes: frozenset[StateMode] = frozenset({"table"})
-    """Which modes it keeps the promise in; a state of another mode is refused when it is opened."""
+    """The modes that the store supports. A state of another mode is refused when it is opened."""
 
     existing_tables: bool = False
-    """Whether a state may live in a table that a user made, with rows from before the first txid;
-    ``create()`` then checks it. Where it may not, such a state is refused when it is opened."""
+    """Whether a state may live in a table that a user made, with rows from before the first txid.
+    :meth:`create` then checks the table. If False, such a state is refused when it is opened."""
 
     shared_by_processes: bool = True
     """Whether other processes that open the same URL see the same state."""
 
     point: Callable[[str], None] = staticmethod(_unmarked)
-    """Marks a step of a commit for whoever crashes processes on purpose; does nothing by default.
+    """Marks a step of a commit, for tests that crash processes there. Does nothing by default.
 
     The runtime sets it after opening, and marks ``begin.before`` and ``write.after`` around
     :meth:`commit`. :meth:`commit` calls it with ``begin.after`` and ``rows.before`` once the ledger
@@ -197,12 +218,12 @@ class StateBackend(ABC):
     """
 
     claimant: Claim | None = None
-    """The claim that this object writes under. :meth:`claim` sets it, before it writes;
-    :meth:`commit` hands it to :func:`txtopo.state.ledger.standing`."""
+    """The claim under which this object writes. :meth:`claim` sets it before it writes, and
+    :meth:`commit` passes it to :func:`txtopo.state.ledger.standing`."""
 
     @abstractmethod
     def create(self) -> None:
-        """Make the tables that are missing and check those that are there.
+        """Make the tables that are missing and check those that exist.
 
         Raises:
             SchemaDrift: A table has other columns than the state declares.
@@ -211,16 +232,16 @@ class StateBackend(ABC):
 
     @abstractmethod
     def claim(self, claim: Claim) -> Ledger:
-        """Write owner, epoch and ensemble into the ledger, as ``ledger.claimed`` says.
+        """Write owner, epoch and ensemble into the ledger, as ``ledger.claimed`` computes it.
 
-        The ledger is read and written in one store transaction. Every field of it is kept, also
-        those that the backend has no use for: after the claim it is read back and compared.
+        Read and write the ledger in one store transaction. Store every field of it, also those that
+        the backend has no use for: the runtime reads the ledger back after a claim and compares.
 
         Returns:
-            The ledger as it stands now.
+            The ledger after the claim.
 
         Raises:
-            PromiseError: As :func:`txtopo.state.ledger.claimed` says; nothing was written.
+            PromiseError: Raised by :func:`txtopo.state.ledger.claimed`; nothing was written.
             StoreUnavailable: Try again later.
         """
 
@@ -229,10 +250,10 @@ class StateBackend(ABC):
         """Apply the writes of an attempt and set the ledger, in one store transaction.
 
         Returns:
-            The ledger as it stands now.
+            The ledger after the commit.
 
         Raises:
-            PromiseError: As :func:`txtopo.state.ledger.standing` says; nothing was written.
+            PromiseError: Raised by :func:`txtopo.state.ledger.standing`; nothing was written.
             ValueRefusedError: A value cannot be stored exactly; nothing was written.
             StoreUnavailable: Nothing was written; try again.
             UnknownOutcomeError: The connection was lost during the write; read the ledger.
@@ -240,10 +261,10 @@ class StateBackend(ABC):
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """Open one consistent reading of the state."""
+        """Open a consistent snapshot of the state. It must not delay commits."""
 
     def snapshot_of(self, txid: int) -> AbstractContextManager[Snapshot]:
-        """Open the reading that anyone had after the last version of *txid*, if the store keeps it.
+        """Open the state as it was after *txid*, in its last version, if the store keeps history.
 
         Raises:
             StateUsageError: The store keeps no history, or none of that age.
@@ -256,14 +277,14 @@ class StateBackend(ABC):
     def stored(self) -> tuple[StateTable, ...] | None:
         """Return the states that the store holds, or None if it does not know their columns.
 
-        With it anyone may read a state without knowing how it was declared.
+        A reader uses it to read a state without its declaration.
         """
         return None
 
     @abstractmethod
     def close(self) -> None:
-        """Release connections; calling it twice is harmless."""
+        """Release connections. A second call does nothing."""
 
 
 BackendFactory = Callable[[str, StateTable], StateBackend]
-"""Opens a backend: (URL, table) -> backend. Entry points of ``txtopo.state_backends`` are these."""
+"""A function (URL, table) -> backend. Entry points of ``txtopo.state_backends`` name one."""

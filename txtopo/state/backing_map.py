@@ -1,17 +1,16 @@
-"""BackingMap: the two methods of a plain key-value store.
+"""BackingMap: a key-value store of two methods, and the documents that a state keeps in it.
 
-Exactly once is not its concern: :class:`~txtopo.state.map_backend.OpaqueMap` and
-:class:`~txtopo.state.map_backend.TransactionalMap` keep beside each value what made it, and
-decide from that what a replay has to take back.
+A map does not care about exactly once. :class:`~txtopo.state.map_backend.OpaqueMap` and
+:class:`~txtopo.state.map_backend.TransactionalMap` store with each value the attempt that wrote it,
+and decide from that what a replay has to undo.
 
-What a state keeps in a backing map: one head, its rows, and two lists of keys in chunks.
+A state keeps these documents in a map. Their names are JSON lists, so that no table name and no key
+can be mistaken for another:
 
-Names are JSON lists, so that no name of a table and no key can be taken for another:
-
-* ``["counts","head"]``: the ledger, the columns, and what a commit is about to write.
-* ``["counts","touched",0]`` …: the keys that the last txid touches; what undoes it.
-* ``["counts","keys",0]`` …: every key that was ever written, since a map cannot list them.
-* ``["counts","row","[\"a\"]"]``: who wrote a row, and the row; null for one that is gone.
+* ``["counts","head"]``: the ledger, the columns, and the attempt that began to write last.
+* ``["counts","touched",0]`` …: the keys that its txid writes, with what undoes each write.
+* ``["counts","keys",0]`` …: every key that was ever written, since a map cannot list its keys.
+* ``["counts","row","[\"a\"]"]``: a row and the attempt that wrote it; null for a removed row.
 * ``["states"]``: the names of the states that the map holds.
 """
 
@@ -29,6 +28,7 @@ from txtopo.errors import (
     PlugInError,
     SchemaDrift,
     SchemaVersionError,
+    StoreContended,
     StoreUnavailable,
     TxtopoError,
 )
@@ -37,26 +37,36 @@ from txtopo.state.row_text import dumped
 
 
 class BackingMap(ABC):
-    """A key-value table in an outside store: texts by text.
+    """A key-value table in an outside store, of text by text.
 
     Keys and values are JSON text in ASCII without control characters, so a plug-in stores strings
-    and nothing else. Keys differ in case, and may be some thousand characters long.
+    and nothing else. Keys are case-sensitive and may be some thousand characters long.
 
-    Who calls it: the driver, from any thread, one call at a time for a commit; readings go on
-    meanwhile. Where committers run in Spark tasks, each task opens a map of its own and reads.
-    What must be durable: what :meth:`multi_put` wrote, when it returns.
-    What to raise: ``ConnectionError`` or ``TimeoutError`` for what may pass, and the batch is tried
-    again. Anything else ends the run. A write that has failed may be there, but must not arrive
-    later, when its replay is written.
-    Not guaranteed: that :meth:`close` is called (the process may be killed).
-    Proof: subclass ``txtopo.testing.conformance.BackingMapSuite``.
+    Delivery: exactly once under one live coordinator. A map of two methods does not fence off a
+    deposed coordinator. If two owners of one table, or two ensembles, claim it at the same instant,
+    both may be admitted; one that claims later is refused. A map that can compare and write in one
+    step may have a third method, see :class:`ComparesAndPuts`, and then fences.
 
-    What a map of two methods cannot promise: a deposed coordinator is not kept out, and of two
-    owners of one table, or two ensembles, that claim at the same instant both may be let in. One
-    that claims later is refused.
+    Who calls it, in which process: the driver. If committers run in Spark tasks, each task opens a
+    map of its own and only reads.
 
-    A map that can compare and write in one step may have a third method, see
-    :class:`ComparesAndPuts`; then a deposed coordinator is kept out.
+    How often: a commit reads each of its keys once and writes it once; besides, it reads and writes
+    a few documents of the state. Each call has at most 10,000 keys.
+
+    In which thread: any. The calls of one commit follow each other; other threads may read
+    meanwhile.
+
+    What must be picklable: the function or class that opens it, which travels to Spark tasks.
+
+    What must be durable: whatever :meth:`multi_put` wrote, when it returns.
+
+    What to raise: ``ConnectionError`` or ``TimeoutError`` for a failure that may pass; the batch is
+    tried again. Any other exception ends the run. A write that failed may have been done, but must
+    not take effect later, when its replay has been written.
+
+    Not guaranteed: that :meth:`close` is called, since the process may be killed.
+
+    How to prove it: subclass ``txtopo.testing.conformance.BackingMapSuite``.
     """
 
     @abstractmethod
@@ -75,36 +85,36 @@ class BackingMap(ABC):
         """Write the values of the keys.
 
         The write of one key is atomic, and durable once this returns. The keys need not be written
-        together, nor in order: a batch that dies half-way is taken back and written again.
+        together, nor in order: a batch that dies half-way is undone and written again.
 
         Args:
-            keys: Distinct, at most 10,000; may be empty. Nobody gives a key twice; the last value
-                wins, or it is refused with a ``ValueError`` before anything is written.
+            keys: Distinct, at most 10,000; may be empty. If a key is there twice all the same, the
+                last value wins, or a ``ValueError`` is raised before anything is written.
             values: One per key.
         """
 
     def close(self) -> None:  # noqa: B027 - most maps have nothing to release
-        """Release what is open; nothing, unless a plug-in needs to. Twice is harmless."""
+        """Release connections. A second call does nothing. The default does nothing."""
 
 
 @runtime_checkable
 class ComparesAndPuts(Protocol):
-    """A backing map with the optional third method, which makes the fence.
+    """A backing map with the optional third method, which fences.
 
-    Every key is then written by it, in a call each, so that a write based on an old reading is
-    refused: a deposed coordinator changes nothing. That costs one question to the store a key.
+    Every key is then written by this method, one call for each, so that a write based on stale data
+    is refused and a deposed coordinator changes nothing. It costs one round trip for each key.
     """
 
     def compare_and_put(self, key: str, expected: str | None, value: str) -> bool:
-        """Write the value of *key* if it still is *expected*, in one atomic step.
+        """Write the value of *key* if its value still is *expected*, in one atomic step.
 
         Args:
             key: The key.
-            expected: What was read; ``None`` if there was nothing.
-            value: What to write.
+            expected: The value that was read; ``None`` if there was none.
+            value: The new value.
 
         Returns:
-            Whether it was written, durably.
+            True if the value was written, durably; False if the store holds another value.
         """
         ...
 
@@ -114,29 +124,25 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 VERSION = 2
-"""2: the ledger has the fields of schema 2; one of version 1 is read as it is."""
+"""Version 2: the ledger has the fields of schema 2. Version 1 is still read."""
 
 STATES = dumped(["states"])
 
-# What a plug-in is promised: a request of some hundred kB.
+# The limit that plug-ins are promised; such a request has some hundred kB.
 KEYS_PER_CALL = 10_000
 
 # A new key rewrites the last chunk of the list of keys, so a chunk is short.
 KEYS_PER_CHUNK = 1_000
 
 
-class Overtaken(StoreUnavailable):
-    """Another writer came in between; the ledger says which of the two has the right."""
-
-
 @dataclass(frozen=True, slots=True)
-class Head:
-    """What a state holds, and what is being written to it.
+class MapHead:
+    """The head document of a state.
 
     Attributes:
         columns: The declaration of its columns.
         ledger: Its ledger; None before the first claim.
-        opened: The attempt that began to write last, whether it came to its end or not.
+        opened: The attempt that began to write last, whether it finished or not.
         touched_chunks: How many chunks list the keys that the txid of *opened* touches.
         keys: How many keys were ever written.
     """
@@ -156,16 +162,16 @@ class Head:
 
 
 class MapDocuments:
-    """The documents of one state, as one commit or one reading finds them."""
+    """Reads and writes the documents of one state, for one commit or one snapshot."""
 
     def __init__(self, backing_map: BackingMap, state: str) -> None:
         self._map = backing_map
         self._state = state
         self._compares = backing_map if isinstance(backing_map, ComparesAndPuts) else None
-        # What was read, to compare with; empty if the map does not compare.
+        # The texts that were read, to compare with; empty if the map does not compare.
         self._seen: dict[str, str | None] = {}
 
-    def head(self) -> Head | None:
+    def head(self) -> MapHead | None:
         """Read the head; None for a state that nobody has claimed."""
         (text,) = self._read([self._name("head")])
         return None if text is None else self._parsed(text, self._head_of)
@@ -176,7 +182,7 @@ class MapDocuments:
         return [] if text is None else self._parsed(text, list)
 
     def rows(self, keys: Sequence[str]) -> dict[str, Any]:
-        """Read the rows of those of *keys* that were ever written; None for one that is gone."""
+        """Read the rows of those *keys* that were ever written; None for a removed row."""
         texts = self._read([self._name("row", key) for key in keys])
         return {
             key: self._parsed(text, lambda document: document[2])
@@ -184,22 +190,22 @@ class MapDocuments:
             if text is not None
         }
 
-    def touched(self, head: Head) -> dict[str, Any]:
-        """Read the keys that the last txid touches, each with what was noted of it."""
+    def touched(self, head: MapHead) -> dict[str, Any]:
+        """Read the keys that the txid opened last writes, each with the note that undoes it."""
         touched: dict[str, Any] = {}
         for text in self._read([self._name("touched", n) for n in range(head.touched_chunks)]):
             touched.update(self._parsed(text, lambda document: document[2]))
         return touched
 
-    def keys(self, head: Head) -> Iterator[list[str]]:
-        """Yield every key that was ever written, as many at a time as one call may ask for."""
-        # The last chunk may have more keys, of an attempt that died before the head said so: those
-        # have no rows, and the next new key is written in their place.
+    def keys(self, head: MapHead) -> Iterator[list[str]]:
+        """Yield every key that was ever written, in lists that fit one call to the map."""
+        # The last chunk may have more keys than the head says, from an attempt that died before it
+        # wrote the head. These keys have no rows, and the next new key takes their place.
         chunks = [self._name("keys", n) for n in range(-(-head.keys // KEYS_PER_CHUNK))]
         for names in parts(chunks, max(1, KEYS_PER_CALL // KEYS_PER_CHUNK)):
             yield [key for text in self._read(names) for key in self._parsed(text, list)]
 
-    def write_head(self, head: Head) -> None:
+    def write_head(self, head: MapHead) -> None:
         """Write the head."""
         self._write({self._name("head"): head.text()})
 
@@ -208,17 +214,17 @@ class MapDocuments:
         self._write({STATES: dumped(states)})
 
     def write_rows(self, rows: Mapping[str, Any], attempt: TransactionAttempt) -> None:
-        """Write rows by key, with the attempt, so that no two attempts write the same text."""
+        """Write rows by key. Each text names the attempt, so no two attempts write the same."""
         mark = [attempt.epoch, attempt.attempt]
         self._write({self._name("row", key): dumped([*mark, row]) for key, row in rows.items()})
 
     def write_lists(
-        self, head: Head, first: int, noted: Mapping[str, Any], new: Sequence[str]
+        self, head: MapHead, first: int, noted: Mapping[str, Any], new: Sequence[str]
     ) -> int:
-        """Write the lists of keys: those touched from chunk *first* on, and those that are new.
+        """Write the lists of keys: the touched ones from chunk *first* on, and the new ones.
 
         Returns:
-            How many chunks list the keys that are touched now.
+            The number of chunks that list the touched keys now.
         """
         assert head.opened is not None
         mark = [head.opened.epoch, head.opened.attempt]
@@ -272,7 +278,7 @@ class MapDocuments:
             self._seen[name] = text
 
     def _read_before_writing(self, names: Sequence[str]) -> None:
-        """Read what will be compared, and see that it is not of a successor already."""
+        """Read the texts to compare with, and check that no successor wrote them already."""
         if not names:
             return
         self._read(names)
@@ -314,7 +320,7 @@ class MapDocuments:
                 state=self._state,
             ) from error
 
-    def _head_of(self, found: dict[str, Any]) -> Head:
+    def _head_of(self, found: dict[str, Any]) -> MapHead:
         version = found.pop("version")
         if version > VERSION:
             raise SchemaVersionError(
@@ -323,7 +329,7 @@ class MapDocuments:
                 state=self._state,
             )
         ledger, opened = found.pop("ledger"), found.pop("opened")
-        return Head(
+        return MapHead(
             **found,
             ledger=None if ledger is None else Ledger.of(ledger),
             opened=None if opened is None else TransactionAttempt(*opened),
@@ -332,8 +338,8 @@ class MapDocuments:
     def _name(self, *parts: str | int) -> str:
         return dumped([self._state, *parts])
 
-    def _overtaken(self) -> Overtaken:
-        return Overtaken(
+    def _overtaken(self) -> StoreContended:
+        return StoreContended(
             f"another writer changed state {self._state!r} meanwhile; try again", state=self._state
         )
 

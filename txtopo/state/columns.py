@@ -1,14 +1,13 @@
-"""The door of a state: which keys and values its columns take, in the form that users give them.
+"""Columns: converts and checks the keys and values that users give, before a store gets them.
 
-A user gives a plain value for one field, a tuple or list for several; values of several fields may
-also be a dict by name, and one ``json`` field takes all of them as its value. Inside, keys and
-values are always tuples of exact Python types; a ``json`` value is its text. What a store could not
-give back exactly is refused here, with the names of the state and the field.
+A user gives a plain value for one field, and a tuple or list for several. Values of several fields
+may also be a dict by name; a single ``json`` field takes any of these as its value. Internally keys
+and values are always tuples of exact Python types. A value that a store could not return exactly is
+refused here, with the names of the state and the field.
 
-Values of a column of type ``json``: what they may be, and the one text that each has.
-
-A column keeps the text, in every store alike: ASCII, one line, names sorted, no blanks. A value
-comes back as the very same Python value, so whatever JSON would change on the way is refused.
+A value of type ``json`` is kept as its text, the same in every store: ASCII, on one line, names
+sorted, without spaces. It comes back as an equal Python value, so a value that JSON would change is
+refused.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
 
 
 class _NotExact(Exception):
-    """A value is of the right type, but its column cannot hold it."""
+    """The value is of the right type, but its column cannot hold it exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +46,16 @@ class Columns:
     fields: Fields
 
     def pack(self, given: Any) -> tuple[Any, ...]:
-        """Return what the user gave as a tuple of exact values.
+        """Return a key or value that a user gave as a tuple of exact values.
 
         Raises:
-            StateUsageError: Wrong number of values, or a value of a wrong type; mend the bolt.
+            StateUsageError: The number of values or a type is wrong; mend the bolt.
             ValueRefusedError: NULL or NaN in a key, or a value that does not fit its column.
         """
         return self.exact(self._split(given))
 
     def exact(self, parts: Sequence[Any]) -> tuple[Any, ...]:
-        """Return one value for each field as exact values; raises as :meth:`pack` does."""
+        """Return one exact value for each field; raises as :meth:`pack` does."""
         return tuple(
             self._exact(field, part) for field, part in zip(self.fields, parts, strict=True)
         )
@@ -73,7 +72,7 @@ class Columns:
         return dict(zip(self.fields.names, opened, strict=True))
 
     def opened(self, packed: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return values as Python has them: the value of each ``json`` text instead of the text."""
+        """Return values with each ``json`` text replaced by its value."""
         if not any(field.type == "json" for field in self.fields):
             return packed
         return tuple(
@@ -245,15 +244,15 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fal
 
 
 class NotExactlyJson(Exception):
-    """JSON would give the value back as another one."""
+    """JSON would return another value."""
 
 
 def json_text(value: Any) -> str:
     """Return the text of a value.
 
     Raises:
-        TypeError: It is no dict, list, str, int, float, bool or None, or holds something else.
-        NotExactlyJson: It is of such types, but JSON cannot hold it.
+        TypeError: It is not made of dict, list, str, int, float, bool and None.
+        NotExactlyJson: It is of these types, but JSON cannot hold it exactly.
     """
     try:
         _check(value)
@@ -266,7 +265,7 @@ def json_value(text: str) -> Any:
     """Return the value that has this text.
 
     Raises:
-        SchemaDrift: It has no value; somebody else wrote it.
+        SchemaDrift: The text is not JSON; txtopo did not write it.
     """
     try:
         return json.loads(text)

@@ -1,7 +1,7 @@
-"""What a store keeps of a state's columns, so that anyone can read it later: JSON, never a pickle.
+"""The declaration of a state as JSON: stores keep it, so that anyone can read the state later.
 
-Stores compare the text with that of the state as it is declared now, so a declaration that has not
-changed must give the same text as before.
+It is never a pickle. Stores compare the text with that of the state as it is declared now, so an
+unchanged declaration must give the same text in every version.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def declaration(state: StateTable) -> str:
     return json.dumps(text)
 
 
-def declared(name: str, text: str) -> StateTable:
+def parsed_declaration(name: str, text: str) -> StateTable:
     """Return the state that a declaration describes.
 
     Raises:
-        SchemaDrift: The text is none that txtopo wrote.
+        SchemaDrift: txtopo did not write the text.
     """
     try:
         found = json.loads(text)
@@ -71,17 +71,19 @@ def declared(name: str, text: str) -> StateTable:
         ) from error
 
 
-def listed(
+def listed_states(
     own: str, states: Mapping[str, Callable[[], StateTable | None]]
 ) -> tuple[StateTable, ...]:
     """Return the states of a store, each as its own bookkeeping describes it.
 
-    What is damaged of one state must not keep others from being read. So it is an error only for
-    who opened that state, or found no other; for everybody else the state is a name alone.
+    One damaged state must not keep the others from being read. So its error is raised only if it is
+    the state that was opened, or the only one; otherwise the state is returned with default
+    columns.
 
     Args:
-        own: The state that was opened.
-        states: What describes each state; None for one that is not made yet.
+        own: The name of the state that was opened.
+        states: By name, a function that reads the declaration; it returns None if the state is not
+            made yet.
 
     Raises:
         TxtopoError: The bookkeeping of *own* cannot be read.
@@ -100,7 +102,7 @@ def listed(
 
 
 def _written(aggregate: Aggregate) -> list[Any]:
-    """Return its name, its field, and its parameters if it has any."""
+    """Return the name of an aggregate, its field, and its parameters if it has any."""
     if isinstance(aggregate, OwnAggregate | NamedAggregate):
         return [aggregate.name, aggregate.field, {"fields": list(aggregate.fields)}]
     names = [part.name for part in dataclasses.fields(aggregate) if part.name != "field"]
@@ -115,5 +117,5 @@ def _read(name: str, field: str | None, parameters: dict[str, Any] | None = None
     }
     if name in _AGGREGATES:
         return _AGGREGATES[name](field, **given)
-    # A user's own, or of a newer version: never imported, its values are read as they are stored.
+    # A user's own, or one of a newer txtopo. It is not imported; its values are read as stored.
     return NamedAggregate(field, name, given.get("fields", ()))

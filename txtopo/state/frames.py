@@ -1,8 +1,8 @@
-"""Frames: writes that stay in Spark on their way to a state, and backends that take them.
+"""Frames: writes of a txid as a DataFrame that Spark writes to the store, not the driver.
 
-A batch of many rows should not pass the driver. A store that Spark itself writes to can take them
-as a DataFrame, as long as it keeps the promise of :mod:`txtopo.state.backend`: ledger, undo and
-rows in one store transaction.
+A batch of many rows should not pass through the driver. A store to which Spark can write takes it
+as a DataFrame, if it still keeps the rules of :mod:`txtopo.state.backend`: ledger, undo and rows in
+one store transaction.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 OPERATORS: tuple[Operator, ...] = ("add", "min", "max")
 DELETED = "deleted"
-"""A column of a frame of final values: whether the row deletes its key. May be missing."""
+"""An optional column of a frame of final values: whether the row deletes its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class FrameWrites:
     """The writes of a txid as a DataFrame.
 
     Attributes:
-        frame: Key columns and value columns, by name; others are passed over, but for ``deleted``
+        frame: Key columns and value columns, by name. Other columns are ignored, except ``deleted``
             in a frame of final values.
-        operators: How each value column meets the stored one, and rows of one key each other; None
-            if the rows are final values, whose keys must be distinct.
+        operators: The operator that combines each value column with the stored one, and rows of one
+            key with each other. None if the rows are final values; then keys must be distinct.
     """
 
     frame: DataFrame
@@ -51,36 +51,36 @@ class FrameWrites:
 class FrameBackend(Protocol):
     """A :class:`~txtopo.state.backend.StateBackend` that can take frames as well.
 
-    Who calls it: the driver, as ``commit``, and instead of it for a txid whose writes are a frame.
-    ``commit`` may be called for another attempt of the same txid, so both must fence, undo and redo
-    each other's. Its factory says so: see :class:`FrameFactory`.
+    Who calls it: the driver, instead of ``commit`` for a txid whose writes are a frame. Another
+    attempt of the txid may call ``commit``, so each must fence, undo and redo what the other wrote.
+    The factory of such a backend is a :class:`FrameFactory`.
     """
 
     def apply_frame(self, attempt: TransactionAttempt, writes: FrameWrites) -> Ledger:
         """Apply the rows of an attempt and set the ledger, in one store transaction.
 
         Returns:
-            The ledger as it stands now.
+            The ledger after the commit.
 
         Raises:
-            Everything that ``StateBackend.commit`` raises, and means by it.
+            TxtopoError: As ``StateBackend.commit``.
         """
         ...
 
 
 @runtime_checkable
 class FrameFactory(Protocol):
-    """A factory of backends (see ``BackendFactory``) of which some take frames."""
+    """A factory of backends (see ``BackendFactory``), some of which take frames."""
 
     def frames_refused(self, url: str, table: StateTable) -> str | None:
-        """Return why the state of this URL takes no frames, or None if it does. Opens nothing."""
+        """Return why the state of this URL takes no frames, or None if it does."""
         ...
 
     def session_conf(self) -> Mapping[str, str]:
-        """Return what a Spark session has to be built with to write frames.
+        """Return the settings that a Spark session needs to write frames.
 
         Raises:
-            ConfigError: Something is not installed; the message says how to get it.
+            ConfigError: A package or jar is not installed; the message says how to get it.
         """
         ...
 
@@ -88,17 +88,17 @@ class FrameFactory(Protocol):
         """Check that a session can write frames.
 
         Raises:
-            ConfigError: It cannot; the message says what it lacks.
+            ConfigError: It cannot; the message says what is missing.
         """
         ...
 
 
 class FrameStateHandle:
-    """A state in the hands of a DataFrame committer; ``context.state(name)`` gives it.
+    """A state as a DataFrame committer uses it; ``context.state(name)`` returns it.
 
     Args:
         name: The name that ``with_state`` gave it, for messages.
-        table: What the state looks like; None where nothing can be written.
+        table: The schema of the state; None if nothing can be written.
         open: Whether the commit phase has begun.
     """
 
@@ -111,7 +111,7 @@ class FrameStateHandle:
 
     @property
     def writes(self) -> FrameWrites | None:
-        """What the transaction wrote, once it has ended well; None if it wrote nothing."""
+        """The writes of the transaction, once it has ended without an error; None before."""
         return self._writes
 
     def transaction(self, attempt: TransactionAttempt) -> FrameTransaction:
@@ -136,11 +136,11 @@ class FrameStateHandle:
 
 
 class FrameTransaction:
-    """What one attempt writes to a state: one frame.
+    """The write of one attempt to a state: one frame.
 
-    Delivery: what is given here is in the state exactly once, together with everything else of its
-    txid: undo of an earlier attempt, rows and ledger are one store transaction, which the framework
-    makes when ``commit`` has returned.
+    Delivery: the rows of the frame are in the state exactly once, together with everything else of
+    their txid. Undo of an earlier attempt, rows and ledger are one store transaction, which the
+    framework makes after ``commit`` has returned.
     """
 
     def __init__(
@@ -153,14 +153,14 @@ class FrameTransaction:
         self._entered = False
 
     def put(self, frame: DataFrame) -> None:
-        """Set the values of keys: one row for each; a column ``deleted`` may say which go away.
+        """Set the values of keys, one row for each. A column ``deleted`` may mark keys to delete.
 
-        A key that is NULL or NaN or stands twice fails the batch, and nothing is written.
+        A key that is NULL or NaN or occurs twice fails the batch, and nothing is written.
         """
         self._take(FrameWrites(frame))
 
     def merge(self, frame: DataFrame, operators: Mapping[str, Operator]) -> None:
-        """Combine values with those that are stored, and the rows of one key with each other.
+        """Combine values with the stored ones, and rows of one key with each other.
 
         Args:
             frame: Key columns and value columns.

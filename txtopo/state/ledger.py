@@ -1,39 +1,39 @@
 """The ledger: which (epoch, txid, attempt) a state holds, whose it is, and which epoch may write.
 
 Every write to a state happens in one store transaction that reads the ledger, asks
-:func:`standing` what the attempt may do, and writes the ledger together with the data. That one
-rule gives the fence (a deposed coordinator changes nothing), the order (no gap, no step back) and
-the redo (an attempt that comes after another of the same txid).
+:func:`standing` what the attempt may do, and writes the ledger together with the data. That rule
+gives the fence (a deposed coordinator changes nothing), the order (no gap, no step back) and the
+redo (a later attempt of the same txid replaces an earlier one).
 
 Two coordinators that know nothing of each other
 ------------------------------------------------
-An attempt is known by (epoch, txid, attempt), and each of these is counted from 1 or 0. So whoever
-counts for himself comes to the same numbers, and would take another's writes for his own. Hence
-the ledger also names
+An attempt is identified by (epoch, txid, attempt), and each of these counts from 1 or 0. Two
+coordinators that count independently arrive at the same numbers, and each would take the other's
+writes for its own. Hence the ledger also names
 
-1. its *owner*: topology, component and name of the state. One table may be reached by two URLs
-   (another host name, a parameter more, a symbolic link), which no comparison of texts finds. The
-   second state is refused by the ledger itself. The first claim decides;
-2. the *ensemble* that the epochs come from: a token that is drawn once for the nodes of a topology
-   and kept in ZooKeeper beside the epoch. Another token means that another ZooKeeper counts. It is
+1. its *owner*: topology, component and name of the state. Two URLs may lead to one table (another
+   host name, an additional parameter, a symbolic link), and no comparison of texts finds that. The
+   ledger refuses the second state. The first claim decides.
+2. the *ensemble* of its epochs: a token that is drawn once for the nodes of a topology and kept in
+   ZooKeeper beside the epoch. Another token means that another ZooKeeper counts. Its claim is
    refused, unless the state holds no txid yet: then nothing can be lost, the claim takes the state
    over, and the earlier claimant is refused from then on.
 
-A commit is checked against both, since a claim of before may have been taken over meanwhile. To
-take a state over on purpose, a claim names what it replaces; what else the ledger names by then is
-refused.
+A commit is checked against both, since another claim may have taken the state over meanwhile. A
+claim that takes a state over on purpose names the ledger that it replaces. If the ledger has
+another owner or ensemble by then, the claim is refused.
 
-Ledgers of schema 1 have neither, nor the members of a group. They gain all of it with their next
-claim; until then an empty text stands for what is not known, and is nobody's.
+Ledgers of schema 1 have no owner, ensemble or members of a group. Their next claim adds them. Until
+then an empty text stands for an unknown owner or ensemble, and matches any.
 
-Adoption: where a new coordinator goes on, given what stores and ZooKeeper hold.
-
+Adoption
+--------
 A crash between the write of the stores and the advance in ZooKeeper leaves a txid that the stores
-hold and ZooKeeper does not know as committed. It is taken over as it is only if every ledger holds
-it from one attempt and the stored metadata is of that attempt: the cut of another attempt may end
-elsewhere, and going on from there would count twice. Otherwise it is undone and redone.
-
-Every ledger is read after it was claimed, so that the predecessor cannot write any more.
+hold but ZooKeeper does not know as committed. A new coordinator adopts it, see :func:`adopts`, only
+if every ledger holds it from one attempt and the stored metadata is of that attempt: the batch of
+another attempt may end elsewhere, and continuing from there would count twice. Otherwise the txid
+is undone and redone. Every ledger is read after its claim, so that the predecessor cannot write any
+more.
 """
 
 from __future__ import annotations
@@ -56,11 +56,12 @@ from txtopo.errors import (
 )
 
 LEDGER_SCHEMA = 2
-"""1: topology, epoch, txid, writer_epoch, attempt. 2: all fields of :class:`Ledger`."""
+"""Schema 2 has all fields of :class:`Ledger`; schema 1 had topology, epoch, txid, writer_epoch and
+attempt."""
 
 RELEASED = ""
-"""What a ledger names as its topology when an operator has released the state: whoever comes next
-may claim it. A topology's id is never empty."""
+"""The topology in the ledger of a state that an operator has released. Anyone may claim it next.
+The id of a topology is never empty."""
 
 
 class Standing(Enum):
@@ -69,18 +70,18 @@ class Standing(Enum):
     APPLY = "apply"
     """The state holds txid - 1: apply the writes."""
     REDO = "redo"
-    """The state holds this txid from an earlier attempt: undo that (opaque) or keep it
+    """The state holds this txid from an earlier attempt: undo it (opaque) or keep it
     (transactional), then set the ledger to this attempt."""
     HELD = "held"
-    """The state holds this very attempt already: change nothing."""
+    """The state already holds this attempt: change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose state it is.
+    """The owner of a state.
 
     Attributes:
-        topology: Id of the topology; :data:`RELEASED` for nobody's any more.
+        topology: Id of the topology; :data:`RELEASED` if the state was released.
         component: Id of the committer; empty if it is not known (schema 1).
         state: Name in ``with_state``; empty if it is not known (schema 1).
     """
@@ -97,13 +98,13 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What a state holds, and who may write to it.
+    """Which txid a state holds, and who may write to it.
 
-    A store keeps every field, as plain values, also those that it does not know: see
+    A store keeps every field as a plain value, also fields that later versions add: see
     ``dataclasses.asdict`` and :meth:`of`.
 
     Attributes:
-        topology: Id of the topology that owns the state; :data:`RELEASED` for none any more.
+        topology: Id of the topology that owns the state; :data:`RELEASED` if it was released.
         epoch: The epoch that may write; within an ensemble it only grows.
         txid: The last txid that the state holds; 0 for none.
         writer_epoch: Epoch of the attempt that wrote *txid*; 0 for none.
@@ -111,10 +112,10 @@ class Ledger:
         component: Id of the component that owns the state; empty if it is not known.
         state: Name of the state there; empty if it is not known.
         ensemble: Token of the ensemble that the epochs come from; empty if it is not known.
-        first_txid: First txid of the group that was written last; 0 for none. For now a group is
+        first_txid: First txid of the group that was written last; 0 for none. For now a group has
             one txid.
-        attempts: Numbers of the attempts of the group's members, from *first_txid* to *txid*.
-        schema: Which of these fields are meant, see :data:`LEDGER_SCHEMA`.
+        attempts: Attempt numbers of the txids of the group, from *first_txid* to *txid*.
+        schema: Which of these fields are set, see :data:`LEDGER_SCHEMA`.
     """
 
     topology: str
@@ -130,16 +131,16 @@ class Ledger:
     schema: int = 1
 
     def __post_init__(self) -> None:
-        # JSON has lists alone.
+        # JSON has lists, but no tuples.
         object.__setattr__(self, "attempts", tuple(self.attempts))
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Ledger:
-        """Return the ledger of which a store kept these fields; a missing one has its default.
+        """Return the ledger with these fields, as a store kept them; a missing one has its default.
 
         Raises:
             SchemaVersionError: A newer txtopo wrote them; upgrade this one.
-            TypeError: They are not those of a ledger.
+            TypeError: They are not fields of a ledger.
         """
         schema = fields.get("schema", 1)
         if isinstance(schema, int) and schema > LEDGER_SCHEMA:
@@ -157,11 +158,11 @@ class Ledger:
 
     @property
     def owner(self) -> Owner:
-        """Whose state it is."""
+        """The owner of the state."""
         return Owner(self.topology, self.component, self.state)
 
     def written_by(self, attempt: TransactionAttempt) -> Ledger:
-        """Return the ledger after the write of *attempt*, a group of one."""
+        """Return the ledger after the write of *attempt*, a group of one txid."""
         return replace(
             self,
             txid=attempt.txid,
@@ -174,15 +175,15 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who asks for a state, and in which epoch.
+    """The claim of a coordinator to write to a state.
 
     Attributes:
-        owner: Whose state it is to be; of :data:`RELEASED` to give it up.
-        epoch: The epoch that is to write.
+        owner: The owner that the state shall have; one with :data:`RELEASED` gives the state up.
+        epoch: The epoch that shall write.
         ensemble: Token of the ensemble that the epoch comes from.
-        replaces: The ledger, as it was read, of an owner or ensemble from which the state is taken
-            over on purpose. What it says of the two is compared, and what it says was written last:
-            a writer that goes on meanwhile is not undone by who comes next.
+        replaces: To take the state over from another owner or ensemble on purpose: its ledger, as
+            it was read. The claim is refused if owner, ensemble or last write differ by then, so
+            that no write of a coordinator that still runs is undone.
     """
 
     owner: Owner
@@ -191,26 +192,26 @@ class Claim:
     replaces: Ledger | None = None
 
     def takes_from(self, ledger: Ledger) -> bool:
-        """Whether the claim is meant to replace the owner and the ensemble of this ledger."""
+        """Return whether the claim replaces owner and ensemble of this ledger on purpose."""
         meant = self.replaces
         if meant is None or (meant.owner, meant.ensemble) != (ledger.owner, ledger.ensemble):
             return False
-        # Within an ensemble the epoch fences whoever wrote, and what it wrote is read afterwards.
+        # Within an ensemble the epoch fences the writer, and its last write is read after the
+        # claim.
         return self.ensemble == ledger.ensemble or meant.writer == ledger.writer
 
 
 def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
-    """Return the ledger after a claim; the txid and who wrote it are left unchanged.
+    """Return the ledger after a claim. Its txid and the writer of that txid stay the same.
 
-    Claiming it for :data:`RELEASED` gives it up; whoever does that has claimed it for its owner
-    before.
+    A claim for :data:`RELEASED` gives the state up. It follows a claim for the owner.
 
     Raises:
-        ForeignStateError: The state belongs to another topology, or to another state of this one;
-            give this one a table of its own.
+        ForeignStateError: The table belongs to another topology, or to another state of this one;
+            give this state a table of its own.
         ForeignEnsembleError: Its epochs come from another ZooKeeper; a person decides which of the
             two is right.
-        FencedError: A later epoch has claimed it; this coordinator must stop.
+        FencedError: A later epoch has claimed the state; this coordinator must stop.
     """
     owner = claim.owner
     mine = Ledger(
@@ -227,8 +228,8 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
         _check_owner(ledger, owner)
         if ledger.txid:
             check_ensemble(ledger, claim.ensemble)
-    # The numbers of another ensemble say nothing here, nor do those of a state that was released
-    # before it held anything.
+    # Epochs of another ensemble cannot be compared, nor those of a state that was released before
+    # it held a txid.
     anew = ledger.topology == RELEASED and not ledger.txid
     if _may_be_one(ledger.ensemble, claim.ensemble) and not anew:
         _check_epoch(ledger, claim.epoch)
@@ -237,7 +238,7 @@ def claimed(ledger: Ledger | None, claim: Claim) -> Ledger:
         txid=ledger.txid,
         writer_epoch=ledger.writer_epoch,
         attempt=ledger.attempt,
-        # Those of schema 1 are groups of one.
+        # In schema 1 every group is one txid.
         first_txid=ledger.first_txid or ledger.txid,
         attempts=ledger.attempts or ((ledger.attempt,) if ledger.txid else ()),
     )
@@ -250,9 +251,9 @@ def standing(
 
     Args:
         ledger: The ledger, or None if there is none.
-        attempt: Who asks.
-        claim: The claim under which it writes. A reading may do without: what it leads to is
-            checked once more by the write.
+        attempt: The attempt.
+        claim: The claim under which it writes. A reader may omit it, since the write that follows
+            is checked again.
 
     Raises:
         FencedError: Another epoch may write, or a later attempt of the same txid has written.
@@ -293,14 +294,14 @@ def standing(
 
 
 def same_owner(ledger: Ledger, owner: Owner) -> bool:
-    """Whether a ledger belongs to an owner, or to nobody who is known."""
+    """Return whether a ledger belongs to an owner, or to none that is known."""
     if ledger.topology != owner.topology:
         return ledger.topology == RELEASED
     return not ledger.component or ledger.owner == owner
 
 
 def _check_holder(ledger: Ledger, attempt: TransactionAttempt, claim: Claim | None) -> None:
-    """Check that nobody else has claimed the state; another ensemble first, as it counts anew."""
+    """Check that nobody else has claimed the state; the ensemble first, as epochs depend on it."""
     if claim is not None and ledger.topology != RELEASED:
         if ledger.topology != claim.owner.topology:
             raise _foreign(ledger, claim.owner)
@@ -322,10 +323,10 @@ def _may_be_one(ensemble: str, other: str) -> bool:
 
 
 def check_ensemble(ledger: Ledger, ensemble: str) -> None:
-    """Check that the epochs of a ledger come from this ensemble, as far as both are known.
+    """Check that the epochs of a ledger come from this ensemble, if both are known.
 
     Raises:
-        ForeignEnsembleError: They come from another one.
+        ForeignEnsembleError: They come from another ensemble.
     """
     if _may_be_one(ledger.ensemble, ensemble):
         return
@@ -383,12 +384,12 @@ def _unclaimed(ledger: Ledger | None, attempt: TransactionAttempt) -> LedgerGapE
 
 
 def adopts(ledgers: Mapping[str, Ledger], current: int, stored: TransactionAttempt | None) -> bool:
-    """Decide whether *current* is committed already and need not be done again.
+    """Decide whether *current* is committed already, so that it need not be done again.
 
     Args:
-        ledgers: The claimed ledgers by the name of their state; may be empty.
+        ledgers: The ledgers by name of their state, read after their claim; may be empty.
         current: The lowest txid that ZooKeeper does not know as committed.
-        stored: The attempt of the metadata that ZooKeeper has for *current*, if any.
+        stored: The attempt of the metadata that ZooKeeper holds for *current*, if any.
 
     Raises:
         StoreBehindCoordinator: A store lacks txids that were committed.
@@ -412,8 +413,8 @@ def _check(name: str, ledger: Ledger, current: int, stored: TransactionAttempt |
             ledger_txid=ledger.txid,
             committed_txid=current - 1,
         )
-    # Metadata is durable before the commit of its txid starts, so a txid that a store holds and
-    # ZooKeeper has no metadata for was written under another history.
+    # Metadata is durable before the commit of its txid starts. So if a store holds a txid for which
+    # ZooKeeper has no metadata, it was written under another history.
     if ledger.txid > current or (ledger.txid == current and stored is None):
         raise StoreAheadOfCoordinator(
             f"state {name!r} holds txid {ledger.txid}, but ZooKeeper knows txid {current - 1} as "

@@ -1,28 +1,24 @@
-"""MapBackend: the protocol of a state, over a store that writes one key at a time.
+"""OpaqueMap and TransactionalMap: the protocol of a state over a backing map.
+
+:func:`backing_map_factory` makes a state backend of a plug-in that opens a backing map.
 
 Rules
 -----
-1. A commit writes in this order: the lists of keys, the head that says which attempt begins, the
-   rows, the head with the new ledger. Each is durable before the next.
-2. Whatever a commit will write is listed before, so the next attempt of the txid can take it back
-   wherever this one died. The list of a txid grows with its attempts and is never written anew, for
-   the first attempt's rows may still be there when the third begins. The next txid writes over it,
-   which begins only when no coordinator will redo this one.
-3. A replay writes every key that the list has, also one that it only takes back.
-4. A committed txid that is undone and redone loses its writer in the ledger first: a coordinator
-   that finds half of it must not take it over as it is.
-5. Commits of one object follow each other: one that was given up may still be under way.
+1. A commit writes in this order: the lists of keys, the head that names the attempt that begins,
+   the rows, the head with the new ledger. Each is durable before the next.
+2. A commit lists every key before it writes its row, so the next attempt of the txid can undo the
+   write, wherever this one died. The list of a txid grows with its attempts and is not rewritten,
+   since rows of the first attempt may still be there when the third begins. The next txid
+   overwrites the list. It begins only when no coordinator will redo this one.
+3. A replay writes every key of the list, also one that it only undoes.
+4. If a committed txid is undone and redone, its writer is first removed from the ledger: a
+   coordinator that finds half of it must not adopt it.
+5. Commits through one object follow each other, since one that was given up may still be running.
 
-A row's text names the attempt that wrote it, and so does the head. With ``compare_and_put`` each
-write compares with what was read, so a deposed coordinator, whose reading is from before the claim,
-writes nothing more that its successor does not know of: the list said so before the head did, and
-the head comes before the rows.
-
-OpaqueMap: an opaque state over a backing map.
-
-TransactionalMap: a transactional state over a backing map.
-
-backing_map_factory: makes a state backend of whatever opens a backing map.
+The text of a row names the attempt that wrote it, and so does the head. With ``compare_and_put``
+each write compares with the text that was read. So a deposed coordinator, which read before the
+claim, can only write rows that its successor knows of: their keys are listed before the head is
+written, and the head is written before the rows.
 """
 
 from __future__ import annotations
@@ -40,30 +36,31 @@ from txtopo.errors import (
     FencedError,
     SchemaDrift,
     StaleBatchError,
+    StoreContended,
     StoreUnavailable,
     TopologyError,
     UnknownOutcomeError,
 )
 from txtopo.state.backend import Key, Snapshot, StateBackend, StateTable, Writes
-from txtopo.state.backing_map import BackingMap, Head, MapDocuments, Overtaken
-from txtopo.state.declaration import declaration, declared, listed
+from txtopo.state.backing_map import BackingMap, MapDocuments, MapHead
+from txtopo.state.declaration import declaration, listed_states, parsed_declaration
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
 from txtopo.state.row_backend import changed_rows, written_keys
 from txtopo.state.row_text import PAIR, RowText
 from txtopo.state.values import Row
 
-# Longer than a store takes for a batch; the runtime tries again, and has limits of its own.
+# Longer than a store takes for a batch. The runtime tries again, and has limits of its own.
 _WAIT_S = 60.0
 
 _TRIES_MAX = 3
 
 
 class MapBackend(StateBackend):
-    """What :class:`OpaqueMap` and :class:`TransactionalMap` have in common.
+    """The protocol that :class:`OpaqueMap` and :class:`TransactionalMap` share.
 
     Args:
         backing_map: The store; it is closed with this object.
-        table: What the state looks like.
+        table: The schema of the state.
     """
 
     def __init__(self, backing_map: BackingMap, table: StateTable) -> None:
@@ -74,28 +71,28 @@ class MapBackend(StateBackend):
 
     @abstractmethod
     def noted(self, row: Row | None) -> Any:
-        """Return what the list of touched keys notes of a row as it was before the txid."""
+        """Return the note that undoes a write, given the row as it was before the txid."""
 
     @abstractmethod
     def before(self, row: Row | None, note: Any) -> Row | None:
-        """Return a row as it was before the txid that wrote it, with what was noted of it."""
+        """Return a row as it was before the txid that wrote it, from the row and its note."""
 
     def create(self) -> None:
-        """Check the columns; nothing has to be made, and the first claim writes them."""
+        """Check the columns. The first claim writes them, so nothing has to be made."""
         self._checked(self._documents().head())
 
     def claim(self, claim: Claim) -> Ledger:
         """Write a claim into the ledger, as ``StateBackend.claim`` says.
 
-        Without ``compare_and_put`` the reading and the writing are two steps: of two owners, or two
-        ensembles, that claim at the same instant both may be let in.
+        Without ``compare_and_put`` reading and writing are two steps. If two owners, or two
+        ensembles, claim at the same instant, both may be admitted.
         """
         self.claimant = claim
         with self._alone():
             for _ in range(_TRIES_MAX):
                 try:
                     return self._claimed(self._documents(), claim)
-                except Overtaken as error:
+                except StoreContended as error:
                     last = error
         raise last
 
@@ -104,12 +101,12 @@ class MapBackend(StateBackend):
         with self._alone():
             try:
                 return self._committed(self._documents(), attempt, writes)
-            except Overtaken:
+            except StoreContended:
                 self._standing(self._documents().head(), attempt)
                 raise
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """Open a reading of the state, as of the ledger that is read first."""
+        """Open a snapshot of the state, as of the ledger that is read first."""
         return nullcontext(_MapSnapshot(self, self._documents()))
 
     def stored(self) -> tuple[StateTable, ...]:
@@ -117,10 +114,10 @@ class MapBackend(StateBackend):
 
         def described(name: str) -> StateTable | None:
             head = self._documents(name).head()
-            return None if head is None else declared(name, head.columns)
+            return None if head is None else parsed_declaration(name, head.columns)
 
         names = self._documents().states()
-        return listed(self.table.name, {name: partial(described, name) for name in names})
+        return listed_states(self.table.name, {name: partial(described, name) for name in names})
 
     def close(self) -> None:
         """Close the map."""
@@ -129,7 +126,7 @@ class MapBackend(StateBackend):
     def rows_as_of(
         self, txid: int, found: Mapping[str, Any], touched: Mapping[str, Any]
     ) -> dict[Key, Row]:
-        """Return those of the rows found that were there after *txid*."""
+        """Return those rows of *found* that existed after *txid*, as they were then."""
         rows: dict[Key, Row] = {}
         for key, plain in found.items():
             row = None if plain is None else self._text.row_from(plain)
@@ -144,7 +141,7 @@ class MapBackend(StateBackend):
         return self._text.key(key)
 
     def _claimed(self, documents: MapDocuments, claim: Claim) -> Ledger:
-        head = self._checked(documents.head()) or Head(declaration(self.table))
+        head = self._checked(documents.head()) or MapHead(declaration(self.table))
         ledger = claimed(head.ledger, claim)
         states = documents.states()
         if self.table.name not in states:
@@ -171,7 +168,7 @@ class MapBackend(StateBackend):
         self.point("write.before")
         try:
             documents.write_head(replace(head, ledger=ledger))
-        except Overtaken:
+        except StoreContended:
             raise
         except StoreUnavailable as error:
             raise UnknownOutcomeError(
@@ -180,8 +177,8 @@ class MapBackend(StateBackend):
         return ledger
 
     def _write_rows(
-        self, documents: MapDocuments, head: Head, attempt: TransactionAttempt, writes: Writes
-    ) -> Head:
+        self, documents: MapDocuments, head: MapHead, attempt: TransactionAttempt, writes: Writes
+    ) -> MapHead:
         txid = attempt.txid
         again = head.opened is not None and head.opened.txid == txid
         touched = documents.touched(head) if again else {}
@@ -216,7 +213,7 @@ class MapBackend(StateBackend):
         documents.write_rows(plain, attempt)
         return head
 
-    def _standing(self, head: Head | None, attempt: TransactionAttempt) -> Standing:
+    def _standing(self, head: MapHead | None, attempt: TransactionAttempt) -> Standing:
         found = standing(head.ledger if head is not None else None, attempt, self.claimant)
         opened = head.opened if head is not None else None
         if opened is not None and opened.txid == attempt.txid and attempt < opened:
@@ -238,7 +235,7 @@ class MapBackend(StateBackend):
                     attempt=attempt,
                 )
 
-    def _checked(self, head: Head | None) -> Head | None:
+    def _checked(self, head: MapHead | None) -> MapHead | None:
         if head is not None and head.columns != declaration(self.table):
             raise SchemaDrift(
                 f"state {self.table.name!r} was made with another declaration; got "
@@ -265,8 +262,8 @@ class MapBackend(StateBackend):
             self._writing.release()
 
 
-def _opened(head: Head, ledger: Ledger) -> TransactionAttempt | None:
-    """Return who began to write last, as a claim leaves it: older than all of another ensemble."""
+def _opened(head: MapHead, ledger: Ledger) -> TransactionAttempt | None:
+    """Return the attempt that began to write last; after a change of ensemble it is the oldest."""
     before, opened = head.ledger, head.opened
     if opened is None or before is None or before.ensemble in ("", ledger.ensemble):
         return opened
@@ -297,29 +294,29 @@ class _MapSnapshot(Snapshot):
 
     def _rows(self, keys: Sequence[str]) -> dict[Key, Row]:
         found = self._backend.rows_as_of(self._txid, self._documents.rows(keys), self._touched)
-        # The map removes nothing: a tombstone of an earlier txid is as good as gone.
+        # A map cannot remove keys, so tombstones of earlier txids are left out here.
         return {k: row for k, row in found.items() if not row.deleted or row.txid == self._txid}
 
 
 class OpaqueMap(MapBackend):
-    """A state whose batches may be cut anew, in a store that only gets and puts.
+    """An opaque state in a store that only gets and puts.
 
-    Each row keeps what it was before its txid. The keys that a txid touches are listed before the
-    rows are written, so a replay takes back what an earlier attempt left, wherever it died.
+    Each row keeps its value from before its txid. The keys of a txid are listed before its rows are
+    written, so a replay undoes the writes of an earlier attempt, wherever it died.
 
-    Delivery: exactly once under one live coordinator. Without ``compare_and_put`` a deposed one
-    that still writes cannot be kept out, and would mix its rows with its successor's; with it, such
-    a write is refused. A reader sees the state as of the ledger, also after a crash in the
-    middle; but one that reads *while* a batch is written, or redone, may see half of that batch.
+    Delivery: exactly once under one live coordinator. Without ``compare_and_put`` a deposed
+    coordinator that still writes would mix its rows with those of its successor; with it, such a
+    write is refused. A reader sees the state as of the ledger, also after a crash in the middle of
+    a commit. But a reader that reads *while* a batch is written, or redone, may see half of it.
 
-    Cost: a commit reads each of its rows once, and writes it once, with its key once more in a
-    list; besides, it reads up to three and writes four documents. A key is never removed from the
-    map: what is deleted keeps a short text, and its name in a list. ``items()`` reads that list,
-    and asks for all its rows. With ``compare_and_put`` each key costs a call of its own.
+    Cost: a commit reads each of its rows once and writes it once, and writes its key once more in a
+    list; besides, it reads up to three documents and writes four. Keys are never removed from the
+    map: a deleted one keeps a short text, and its name in a list. ``items()`` reads that list and
+    all its rows. With ``compare_and_put`` each key costs a call of its own.
     """
 
     def noted(self, row: Row | None) -> Any:
-        """Return nothing: the row itself keeps what was before."""
+        """Return None: the row itself keeps its previous value."""
         return None
 
     def before(self, row: Row | None, note: Any) -> Row | None:
@@ -328,12 +325,12 @@ class OpaqueMap(MapBackend):
 
 
 class TransactionalMap(MapBackend):
-    """A state whose batches are the same in each attempt, in a store that only gets and puts.
+    """A transactional state in a store that only gets and puts.
 
-    A row keeps its value and its txid. What the rows of a txid were before is noted once, in the
-    list of the keys that the txid touches, and forgotten with the next txid. Storm leaves a row
-    alone that has the txid already, and needs no such note; but then an update that reads one key
-    and writes another would start from values that the attempt that died has left behind.
+    A row keeps its value and its txid. The list of the keys of a txid also keeps the rows from
+    before it, until the next txid. Storm skips a row that has the txid already, and needs no such
+    list. But then an update that reads one key and writes another would start from values that a
+    failed attempt has left behind.
 
     Delivery and cost: as :class:`~txtopo.state.map_backend.OpaqueMap`, with one value less a row.
     """
@@ -343,7 +340,7 @@ class TransactionalMap(MapBackend):
         return None if row is None else self._text.plain(row)
 
     def before(self, row: Row | None, note: Any) -> Row | None:
-        """Return the row that was noted."""
+        """Return the row from the note."""
         return None if note is None else self._text.row_from(note)
 
 
@@ -363,7 +360,7 @@ class MapFactory:
         """Open a state: an :class:`OpaqueMap` or a :class:`TransactionalMap`.
 
         Raises:
-            TopologyError: What was opened is no backing map; mend the plug-in.
+            TopologyError: The plug-in did not open a backing map; mend it.
         """
         backing_map: object = self.open_map(url)
         if not isinstance(backing_map, BackingMap):
@@ -388,9 +385,9 @@ def backing_map_factory(
 ) -> MapFactory:
     """Return a factory of state backends over the backing maps that *open_map* opens.
 
-    It is what an entry point of ``txtopo.state_backends`` names, and what ``register_backend``
-    takes. Two methods give exactly once under one live coordinator, but no fence, and a reader may
-    see half a batch; see :class:`OpaqueMap`.
+    Name the factory in an entry point of ``txtopo.state_backends``, or pass it to
+    ``register_backend``. A map of two methods gives exactly once under one live coordinator, but no
+    fence, and a reader may see half a batch; see :class:`OpaqueMap`.
 
     Args:
         open_map: URL -> map; often the class itself. It travels to Spark tasks with each state, so

@@ -1,14 +1,4 @@
-"""First and Last: the value that came first, or last, by an order that the rows say themselves.
-
-After a shuffle the rows of a batch have no order, so a field has to give it. Between batches the
-txid decides: ``First`` keeps what an earlier txid brought, ``Last`` takes what a later one brings,
-whatever the order field says. Of equal places the smaller (``First``) or larger (``Last``) value is
-taken, so that the number of tasks changes no result.
-
-TopN: the largest values of a field, with labels that say whose they are.
-
-CountDistinct: about how many different values there were, in a sketch of two kilobytes.
-"""
+"""First, Last, TopN and CountDistinct: aggregates that combine in Python, not in the store."""
 
 from __future__ import annotations
 
@@ -34,11 +24,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _AtAnEnd(PythonAggregate):
+    """First or last value, by an order field.
+
+    After a shuffle the rows of a batch have no order, so a field has to give it. Between batches
+    the txid decides: ``First`` keeps the value of an earlier txid and ``Last`` takes that of a
+    later one, whatever the order field says. Among rows that are equal in the order field the
+    smaller (``First``) or larger (``Last``) value counts, so that the number of tasks changes no
+    result.
+    """
+
     order: str | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The field, and that of the order."""
+        """The field and the order field."""
         return tuple(name for name in (self.field, self.order) if name is not None)
 
     def value_type(self, inputs: Fields) -> str:
@@ -54,13 +53,13 @@ class _AtAnEnd(PythonAggregate):
         return self._input(inputs).type
 
     def partial_fields(self, name: str, inputs: Fields) -> list[Field]:
-        """Return the value, and its place in the batch."""
+        """Return the columns of the value and of the order field."""
         assert self.order is not None
         place = selected(inputs, self.order)
         return [self.value_field(name, inputs), Field(f"{name} place", place.type)]
 
     def folded(self, rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Return the first or last row; a row without value or place is passed over."""
+        """Return the first or last row; rows in which value or order field is NULL are ignored."""
         known = [row for row in rows if row[0] is not None and row[1] is not None]
         return self._end(known) if known else (None, None)
 
@@ -111,14 +110,14 @@ _TYPES = frozenset({"byte", "short", "int", "long", "float", "double", "string"}
 class TopN(PythonAggregate):
     """The *n* largest values of *field*, largest first; a ``json`` list.
 
-    A value counts as often as it stands in the input. With *labels* each entry is a list: the
+    A value is kept as often as it occurs in the input. With *labels* each entry is a list: the
     value, then the labels of its row. Among equal values the labels decide, so that the number of
-    tasks changes no result. It is not the most frequent values: count these by key, and take the
-    largest counts in the query.
+    tasks changes no result. These are not the most frequent values: for those, count by key and
+    take the largest counts in the query.
 
     Attributes:
-        n: How many are kept; 1 to 10,000, since each write of a key carries all of them.
-        labels: Names of fields that say whose value it is.
+        n: Number of values to keep; 1 to 10,000, since each write of a key carries all of them.
+        labels: Names of fields that identify the row of a value.
 
     Example:
         >>> TopN("delay", 3, labels=("flight",)).default_name
@@ -151,7 +150,7 @@ class TopN(PythonAggregate):
         return "json"
 
     def folded(self, rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Return the largest of the rows; NULL is passed over.
+        """Return the largest values of the rows; NULL is ignored.
 
         Raises:
             ValueRefusedError: A value is NaN or infinite, which JSON does not hold.
@@ -166,11 +165,11 @@ class TopN(PythonAggregate):
         return (self._largest([list(row) if self.labels else row[0] for row in known]),)
 
     def merged(self, partials: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Return the largest of all."""
+        """Return the largest values of all partial results."""
         return (self._largest([entry for (value,) in partials for entry in value]),)
 
     def combine_values(self, left: Any, right: Any) -> Any:
-        """Return the largest of what is stored and what the batch brings."""
+        """Return the largest values of the stored ones and those of the batch."""
         return self._largest([*(left or ()), *right])
 
     def _largest(self, entries: list[Any]) -> list[Any]:
@@ -181,18 +180,18 @@ class TopN(PythonAggregate):
 
 @dataclass(frozen=True, slots=True)
 class CountDistinct(PythonAggregate):
-    """About how many different values *field* had; NULL is no value. Readers see a ``long``.
+    """Estimated number of distinct values of *field*, without NULL. Readers see a ``long``.
 
     The standard error is 1.04 / sqrt(2 ** *precision*): 1.6 % with 12, so that 95 of 100 counts are
-    within 3.3 % and 997 of 1000 within 5 %; up to a few hundred values the count is exact but for
-    rare collisions. The number of tasks and the order of rows change nothing.
+    within 3.3 % and 997 of 1000 within 5 %. Up to a few hundred values the count is exact except
+    for rare collisions. The number of tasks and the order of rows change nothing.
 
-    The column holds the sketch, an HLL of Apache DataSketches, which takes at most about
-    2 ** *precision* / 2 bytes for a key and less for a few values; anyone with that library reads
-    it, in any language. Needs ``pip install 'txtopo[sketches]'``.
+    The column holds a sketch, an HLL of Apache DataSketches. It takes at most about
+    2 ** *precision* / 2 bytes for a key and less for a few values. That library reads it in any of
+    its languages. Needs ``pip install 'txtopo[sketches]'``.
 
     Attributes:
-        precision: 4 to 21.
+        precision: 4 to 21; the sketch has 2 ** *precision* registers.
     """
 
     precision: int = 12
@@ -213,7 +212,7 @@ class CountDistinct(PythonAggregate):
         """Return ``binary``.
 
         Raises:
-            TopologyError: The library is not installed.
+            TopologyError: datasketches is not installed.
         """
         self._input(inputs)
         _library()
@@ -228,19 +227,19 @@ class CountDistinct(PythonAggregate):
         return (sketch.serialize_compact(),)
 
     def merged(self, partials: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Return the sketch of all."""
+        """Return the union of the sketches."""
         return (self._united([sketch for (sketch,) in partials]),)
 
     def combine_values(self, left: Any, right: Any) -> Any:
-        """Return the sketch of what is stored and what the batch brings."""
+        """Return the union of the stored sketch and that of the batch."""
         return right if left is None else self._united([left, right])
 
     def shown(self, value: Any) -> Any:
         """Return the estimate."""
         if value is None:
             return None
-        # Twice: a sketch that was never united estimates by the order in which values came, which
-        # the number of tasks changes.
+        # A union of the sketch with itself: the estimate of a sketch that was never united depends
+        # on the order of values, which depends on the number of tasks.
         return round(self._union([value, value]).get_estimate())
 
     def _united(self, sketches: Sequence[bytes]) -> bytes:
@@ -262,14 +261,14 @@ class CountDistinct(PythonAggregate):
 
 
 def _hashable(value: Any) -> int | float | str:
-    """Return what the library takes, equal for equal values of one column."""
+    """Return a value that the library takes, equal for equal values of one column."""
     if isinstance(value, float):
         return value + 0.0
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, int):
         return value
-    # The library passes over an empty text, which is a value like any other.
+    # The library ignores an empty text, which is a value like any other.
     if isinstance(value, str):
         return f"={value}"
     if isinstance(value, bytes):

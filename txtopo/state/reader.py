@@ -1,6 +1,6 @@
-"""StateReader: what anyone may read of a state, in or out of a topology.
+"""StateReader: reads a state, in or outside a topology, in the form that users see.
 
-What readers see of stored values: a mean for its sum and count, a number for a sketch.
+Users see a mean where its sum and count are stored, and a number where a sketch is stored.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from txtopo.state.ledger import Ledger
 
 
 class StateReader:
-    """One consistent reading of a state: the fold of the batches 1 to ``ledger.txid``.
+    """Reads a consistent snapshot of a state: the result of the batches 1 to ``ledger.txid``.
 
-    It is a context manager; everything read in one ``with`` block is of the same instant. It takes
+    It is a context manager. Everything read in one ``with`` block is of the same instant. It takes
     no lock and never delays a topology.
 
     Example:
@@ -45,7 +45,7 @@ class StateReader:
 
     @property
     def ledger(self) -> Ledger | None:
-        """What the state holds (``txid``, ``attempt``) and which ``epoch`` may write; or None."""
+        """The ledger: the last txid, its attempt, the epoch that may write; None if unclaimed."""
         return self._opened().ledger
 
     @property
@@ -57,7 +57,7 @@ class StateReader:
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of *key*: plain for one value field, else a dict by field name.
 
-        A mean and a count of distinct values are shown as numbers, not as what is stored.
+        A mean and a count of distinct values are returned as numbers, not as they are stored.
         """
         snapshot = self._opened()
         packed = Columns(self._table.name, "key", self._table.key).pack(key)
@@ -66,7 +66,7 @@ class StateReader:
         return default if values is None else ReaderView(self._table).value(values)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Yield every key with its value, in no promised order."""
+        """Yield every key with its value, in no particular order."""
         snapshot = self._opened()
         keys, shown = Columns(self._table.name, "key", self._table.key), ReaderView(self._table)
         for key, row in snapshot.items():
@@ -126,7 +126,7 @@ _DIVISION = decimal.Context(prec=38)
 
 
 class ReaderView:
-    """The values of a state in the form in which users read them.
+    """Turns stored values of a state into what users see.
 
     Args:
         table: The state.
@@ -135,7 +135,7 @@ class ReaderView:
     def __init__(self, table: StateTable) -> None:
         self._columns = Columns(table.name, "value", table.value)
         self._aggregates = table.aggregates
-        self._means = means(table)
+        self._means = mean_names(table)
         taken = {at + 1 for at in self._means}
         self._names = {
             at: self._means.get(at, name)
@@ -144,7 +144,7 @@ class ReaderView:
         }
 
     def value(self, packed: Values) -> Any:
-        """Return values: plain if there is one, else a dict by name."""
+        """Return what a user sees of stored values: one plain value, or a dict by name."""
         if not self._aggregates:
             return self._columns.named(packed)
         opened = self._columns.opened(packed)
@@ -157,8 +157,8 @@ class ReaderView:
         return self._aggregates[at].shown(opened[at])
 
 
-def means(table: StateTable) -> dict[int, str]:
-    """Return the names of the means by the position of their sum; the count comes next."""
+def mean_names(table: StateTable) -> dict[int, str]:
+    """Return the name of each mean by the position of its sum; its count is the next column."""
     names = table.value.names
     return {
         at: names[at].removesuffix("_sum")

@@ -1,8 +1,8 @@
-"""open_state: names a state and finds its backend by URL scheme, through entry points.
+"""open_state: declares a state, and finds, loads and opens the plug-in of its URL scheme.
 
-A backend is a plug-in: a distribution declares it in the entry point group
-``txtopo.state_backends``, or a program calls :func:`register_backend`. The part of the scheme
-before ``+`` counts, so ``postgresql`` also answers for ``postgresql+psycopg``.
+A distribution declares a plug-in in the entry point group ``txtopo.state_backends``, or a program
+calls :func:`register_backend`. Only the part of the scheme before ``+`` counts, so ``postgresql``
+is also found for ``postgresql+psycopg``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote
 
 from txtopo.config import unusable_sign
-from txtopo.errors import TopologyError
+from txtopo.errors import StoreUnavailable, TopologyError, TxtopoError
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.backend import (
     BackendFactory,
@@ -28,7 +28,6 @@ from txtopo.state.backend import (
     TableOrigin,
 )
 from txtopo.state.frames import FrameFactory
-from txtopo.state.plug_in import check_factory, loaded, opened
 from txtopo.state.reader import StateReader
 from txtopo.tuples import Fields
 
@@ -41,41 +40,59 @@ _PASSWORD = re.compile(
     r"((?<=//)[^:@/]*:).*(?=@)"
     # Somebody forgot the slashes.
     r"|(?<=:)((?!//)[^:@?]*:).*(?=@)"
-    # Of the query: passwords of drivers, and the credentials of object stores.
+    # In the query: passwords of drivers, and the credentials of object stores.
     r"|((?<=[?&])[^=&]*(?:pass|pwd|secret|token|key|credential|signature|sas)[^=&]*=)[^&]*",
     re.I | re.S,
 )
 _DEFAULT_KEY = Fields("key string")
 _DEFAULT_VALUE = Fields("value long")
-# What register_backend was told. It belongs to the program, as installed entry points do, and not
-# to a topology or a run.
+# The plug-ins of register_backend. Like installed entry points they belong to the program, not to a
+# topology or a run.
 _registered: dict[str, BackendFactory] = {}
 
 
 @runtime_checkable
 class AnchoredFactory(Protocol):
-    """A factory whose stores live in this process, as long as a :class:`State` holds them."""
+    """A factory that rewrites the URL of a state when it is declared; optional.
+
+    A URL may depend on this process: a relative path, or a store in memory.
+    """
 
     def anchor(self, url: str) -> tuple[str, object]:
-        """Return the URL that names the store for good, and what keeps it alive."""
+        """Return a URL that means the same elsewhere, and an object that :class:`State` keeps.
+
+        A store in memory lives as long as that object; return None if nothing has to be kept.
+        """
         ...
 
 
 @runtime_checkable
+class SharingFactory(Protocol):
+    """A factory that says whether processes share its stores; optional, by default they do.
+
+    Attributes:
+        shared_by_processes: Whether other processes that open the same URL see the same state.
+    """
+
+    shared_by_processes: bool
+
+
+@runtime_checkable
 class NamingFactory(Protocol):
-    """A factory whose states take more names in their store than that of their table."""
+    """A factory whose states use more names in their store than that of their table; optional."""
 
     def names_taken(self, url: str, table: StateTable) -> Mapping[str, str]:
-        """Return the names that a state takes, and what each is of it, e.g. "the view".
+        """Return the names that a state uses, each with its use, e.g. "the view".
 
-        A name is as the store tells names apart. Two states of one store that share one clash.
+        Names that the store does not distinguish are returned in one spelling. Two states of one
+        store that use the same name clash.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class State:
-    """A state as a topology declares it; made by :func:`open_state`. Nothing is opened yet.
+    """A state as a topology declares it. :func:`open_state` makes it; it connects to nothing.
 
     Attributes:
         url: Where the store is.
@@ -83,9 +100,10 @@ class State:
         table: Name of its table; None until the topology gives one.
         key: The key columns.
         value: The value columns.
-        aggregates: How each value column combines; for ``PersistentAggregate``.
+        aggregates: The aggregate of each value column, if a ``PersistentAggregate`` writes it.
         mode: ``"table"`` or ``"log"``.
-        origin: Where its table comes from: ``"made"``, ``"found"`` or ``"extended"``.
+        origin: Whether the backend makes the table (``"made"``), a user made it (``"found"``), or a
+            user made it and the backend adds columns (``"extended"``).
     """
 
     url: str
@@ -102,30 +120,31 @@ class State:
     @property
     def shared_by_processes(self) -> bool:
         """Whether other processes, such as Spark's, that open this state see the same one."""
-        return bool(getattr(self._opener(), "shared_by_processes", True))
+        factory = self._opener()
+        return factory.shared_by_processes if isinstance(factory, SharingFactory) else True
 
     def frames_refused(self) -> str | None:
-        """Return why the backend takes no DataFrames, or None if it does. Opens nothing."""
+        """Return why the backend takes no DataFrames, or None if it does; connects to nothing."""
         factory = self._opener()
         if not isinstance(factory, FrameFactory):
             return (
-                f"{hidden(self.url)} is no store that Spark writes to; use a state in Delta "
+                f"{redacted_url(self.url)} is no store that Spark writes to; use a state in Delta "
                 "('delta:///folder?writer=spark'), or a BatchBolt or PersistentAggregate as the "
                 "committer"
             )
         return factory.frames_refused(self.url, self.layout("state"))
 
     def frame_factory(self) -> FrameFactory:
-        """Return the factory of a state that takes frames, which knows what Spark needs for it."""
+        """Return the factory, of a state that takes frames."""
         factory = self._opener()
         assert isinstance(factory, FrameFactory)
         return factory
 
     @property
     def location(self) -> str:
-        """Where the store is, in one spelling: states of one location are in one store.
+        """The URL of the store in one spelling: states with equal locations are in one store.
 
-        The driver's name is left out; a URL without a host names a file, whose path is resolved.
+        It names no driver. If the URL has no host, it names a file, and its path is resolved.
         """
         scheme, _, rest = self.url.partition(":")
         name = {"mariadb": "mysql"}.get(_scheme_name(scheme), _scheme_name(scheme))
@@ -135,10 +154,10 @@ class State:
         return f"{name}:///{os.path.realpath(path)}{mark}{query}"
 
     def names_taken(self, table: str | None = None) -> Mapping[str, str]:
-        """Return the names that the state takes in its store, and what each is of it.
+        """Return the names that the state uses in its store, each with its use.
 
         Args:
-            table: Stands in for a table name that is missing.
+            table: The table name, if the state has none.
         """
         factory, layout = self._opener(), self.layout(table)
         if isinstance(factory, NamingFactory):
@@ -155,14 +174,14 @@ class State:
         """Return this state with these columns.
 
         Raises:
-            TopologyError: The columns cannot make a table; rename the one that is named.
+            TopologyError: A column cannot be in a table; rename it.
         """
         state = replace(self, key=key, value=value, aggregates=tuple(aggregates))
         state.layout("state")
         return state
 
     def layout(self, table: str | None = None) -> StateTable:
-        """Return what the table looks like; *table* stands in for a name that is missing."""
+        """Return the schema of the table; *table* is its name if the state has none."""
         name = self.table if self.table is not None else table
         if name is None:
             raise TopologyError(
@@ -176,9 +195,9 @@ class State:
         """Open the backend; the caller closes it.
 
         Args:
-            table: Stands in for a table name that is missing.
+            table: The table name, if the state has none.
         """
-        return self._opened(self.layout(table))
+        return self._open_table(self.layout(table))
 
     def reader(self, txid: int | None = None) -> StateReader:
         """Return a reader of one snapshot, to be used in a ``with`` statement.
@@ -187,20 +206,20 @@ class State:
             txid: Reads the state as it was after this txid, where the store keeps history (Delta,
                 as far back as its ``history_txids``); without it, as it is now.
 
-        It learns the columns from the store where the store knows them, so it reads every state,
-        also those that a ``PersistentAggregate`` made. The table may be left out when the store
-        holds one state.
+        The reader takes the columns from the store if the store knows them, so it reads every
+        state, also one that a ``PersistentAggregate`` made. The table name may be left out when the
+        store holds a single state.
         """
-        return StateReader(self.table, self.layout("state"), self._opened, txid)
+        return StateReader(self.table, self.layout("state"), self._open_table, txid)
 
-    def _opened(self, table: StateTable) -> StateBackend:
-        return opened(self._opener(), self.url, table, hidden(self.url))
+    def _open_table(self, table: StateTable) -> StateBackend:
+        return _opened(self._opener(), self.url, table, redacted_url(self.url))
 
     def _opener(self) -> BackendFactory:
         return self._factory or _find_factory(self.url)
 
     def __repr__(self) -> str:
-        return f"State({hidden(self.url)!r}, {self.kind}, table={self.table!r})"
+        return f"State({redacted_url(self.url)!r}, {self.kind}, table={self.table!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         names = ("url", "kind", "table", "key", "value", "aggregates", "mode", "origin", "_factory")
@@ -222,10 +241,11 @@ def open_state(
     create: bool = True,
     add_columns: bool = False,
 ) -> State:
-    """Name a state in a store: ``sqlite:///counts.db``, ``postgresql://…``, ``memory:``.
+    """Declare a state in a store: ``sqlite:///counts.db``, ``postgresql://…``, ``memory:``.
 
-    Delivery: exactly once with every backend. ``"opaque"`` is right with every spout;
-    ``"transactional"`` keeps one value less a row, and a topology with an opaque spout refuses it.
+    Delivery: exactly once with every backend. ``"opaque"`` works with every spout.
+    ``"transactional"`` stores one value less in each row; a topology with an opaque spout refuses
+    it.
 
     Args:
         url: Where the store is.
@@ -234,12 +254,13 @@ def open_state(
         key: The key columns.
         value: The value columns.
         mode: ``"log"`` appends the partial aggregates of each txid instead of updating a row for
-            each key, and folds them later. It is for a ``PersistentAggregate`` whose aggregates
-            combine in SQL, in stores where updating is dear; readers combine the rows.
-        create: False: *table* is your own and has the columns for bookkeeping (an error lists
-            those that it lacks). Its rows were there before the first txid: batches change them,
-            an undo takes them back to what they were. Its other columns are left alone.
-        add_columns: The same, and the columns for bookkeeping are added to it.
+            each key, and folds them later; readers combine the rows. Use it for a
+            ``PersistentAggregate`` whose aggregates combine in SQL, in a store where updates are
+            expensive.
+        create: If False, *table* is your own and has the bookkeeping columns (an error lists those
+            that it lacks). Batches change its rows, and an undo restores them, also to what they
+            were before the first txid. Its other columns are left alone.
+        add_columns: If True, *table* is your own and the bookkeeping columns are added to it.
 
     Raises:
         TopologyError: The URL, its scheme, the kind or the mode is unknown; the message
@@ -264,23 +285,23 @@ def open_state(
 
 
 def register_backend(scheme: str, factory: BackendFactory) -> None:
-    """Make a state backend known in this process, under a URL scheme.
+    """Register a state backend in this process, under a URL scheme.
 
     An installed plug-in needs no call: it declares an entry point in ``txtopo.state_backends``.
 
     Args:
-        scheme: What stands before the colon of its URLs.
+        scheme: The part of its URLs before the colon.
         factory: ``(url, table) -> StateBackend``. It travels to Spark tasks with each state, so it
             is a class or function of a module, or one that cloudpickle can carry.
     """
     if not _SCHEME.fullmatch(f"{scheme}:") or "+" in scheme:
         raise TopologyError(f"bad URL scheme; got {scheme!r}; expected letters, digits, '-', '_'")
-    check_factory(scheme, factory)
+    _check_factory(scheme, factory)
     _registered[scheme.lower()] = factory
 
 
-def hidden(url: str) -> str:
-    """Return the URL without its password, nor what its query has of credentials."""
+def redacted_url(url: str) -> str:
+    """Return the URL with ``***`` in place of its password and the credentials in its query."""
     return _PASSWORD.sub(lambda found: f"{found[1] or found[2] or found[3]}***", url)
 
 
@@ -288,13 +309,13 @@ def _find_factory(url: str) -> BackendFactory:
     match = _SCHEME.match(url) if isinstance(url, str) else None
     if match is None:
         raise TopologyError(
-            f"cannot read the URL of a state; got {hidden(str(url))!r}; "
+            f"cannot read the URL of a state; got {redacted_url(str(url))!r}; "
             "expected e.g. 'sqlite:///counts.db'"
         )
     if unusable_sign(unquote(url)) is not None:
         raise TopologyError(
-            f"no store can be opened by this URL; got {hidden(url)!r}; expected one with neither "
-            "NUL nor half of a sign (a surrogate) in it"
+            f"no store can be opened by this URL; got {redacted_url(url)!r}; expected one with "
+            "neither NUL nor half of a sign (a surrogate) in it"
         )
     scheme = _scheme_name(match.group(1))
     return _registered[scheme] if scheme in _registered else _installed(scheme)
@@ -302,9 +323,9 @@ def _find_factory(url: str) -> BackendFactory:
 
 @cache
 def _installed(scheme: str) -> BackendFactory:
-    """Return what an installed plug-in declares.
+    """Return the factory of an installed plug-in.
 
-    That reads the metadata of every distribution (9 ms), so it is kept; a plug-in that is missing
+    That reads the metadata of every distribution (9 ms), so the result is cached. A missing plug-in
     is looked for again the next time, since it may have been installed meanwhile.
     """
     points: dict[str, EntryPoint] = {p.name: p for p in entry_points(group=ENTRY_POINTS)}
@@ -315,10 +336,98 @@ def _installed(scheme: str) -> BackendFactory:
             "install the plug-in that brings it, or call register_backend",
             scheme=scheme,
         )
-    return loaded(points[scheme])
+    return _loaded(points[scheme])
 
 
 def _scheme_name(scheme: str) -> str:
-    """Return what a backend is found by: the scheme in lower case without its driver."""
+    """Return the name that finds a backend: the scheme in lower case, without its driver."""
     name = scheme.partition("+")[0].lower()
     return {"postgres": "postgresql"}.get(name, name)
+
+
+def _loaded(point: EntryPoint) -> BackendFactory:
+    """Return the factory that an installed distribution declares.
+
+    Raises:
+        TopologyError: It cannot be imported, or is no factory; reinstall or mend the distribution.
+    """
+    try:
+        factory: BackendFactory = point.load()
+    except Exception as error:
+        raise TopologyError(
+            f"the state plug-in {point.name!r} cannot be loaded from {point.value!r}; got "
+            f"{type(error).__name__}: {error}; install its distribution again, or mend it",
+            scheme=point.name,
+        ) from error
+    _check_factory(point.name, factory)
+    return factory
+
+
+def _check_factory(scheme: str, factory: object) -> None:
+    """Check that a factory can be called; raise ``TopologyError`` if not."""
+    if not callable(factory):
+        raise TopologyError(
+            f"the state plug-in {scheme!r} is no factory; got {factory!r:.100}; expected a class "
+            "or function: (url, table) -> StateBackend",
+            scheme=scheme,
+        )
+
+
+def _opened(factory: BackendFactory, url: str, table: StateTable, shown: str) -> StateBackend:
+    """Open a backend.
+
+    Args:
+        factory: The factory of the plug-in.
+        url: The URL of the store.
+        table: The schema of the state.
+        shown: The URL without its password, for messages.
+
+    Raises:
+        TopologyError: The plug-in raised or returned no backend; mend it.
+        StoreUnavailable: The plug-in could not connect; try again.
+    """
+    try:
+        backend: object = factory(url, table)
+    except TxtopoError:
+        raise
+    except Exception as error:  # noqa: BLE001 - raised again as an error of txtopo
+        text = f"{type(error).__name__}: {str(error).replace(url, shown)}"
+        # Where it repeats the URL, its traceback would show the password.
+        cause = None if url in str(error) else error
+        if isinstance(error, ConnectionError | TimeoutError):
+            raise StoreUnavailable(
+                f"cannot open state {table.name!r} in {shown}: {text}; nothing was written"
+            ) from cause
+        raise TopologyError(
+            f"the plug-in of state {table.name!r} in {shown} cannot be opened; got {text}; "
+            "expected a StateBackend; look at what makes it",
+            state=table.name,
+        ) from cause
+    if not isinstance(backend, StateBackend):
+        raise TopologyError(
+            f"the plug-in of state {table.name!r} in {shown} made no backend; got "
+            f"{type(backend).__name__}; expected an object derived from StateBackend; "
+            f"{_lacking(backend)}",
+            state=table.name,
+        )
+    if table.mode not in backend.modes:
+        raise TopologyError(
+            f"{shown} keeps no state in mode {table.mode!r}; got that for state {table.name!r}; "
+            f"expected mode={' or '.join(repr(mode) for mode in sorted(backend.modes))}",
+            state=table.name,
+        )
+    if table.origin != "made" and not backend.existing_tables:
+        raise TopologyError(
+            f"{shown} keeps no state in a table of your own; got create=False or add_columns=True "
+            f"for state {table.name!r}; expected create=True; a database keeps one so",
+            state=table.name,
+        )
+    return backend
+
+
+def _lacking(backend: object) -> str:
+    names = sorted(StateBackend.__abstractmethods__)
+    lacks = [name for name in names if not callable(getattr(backend, name, None))]
+    if lacks:
+        return f"it lacks {', '.join(lacks)}"
+    return "it has the methods but is not derived from it"

@@ -1,15 +1,12 @@
-"""RowBackend: the whole protocol of a state, over two primitives that a plug-in supplies.
+"""RowBackend: a state in a store that is read whole and replaced, and how writes become rows.
 
-The rules of :mod:`txtopo.state.backend` are worked out here in Python, so that a plug-in for a
-store that can replace a document atomically has two methods and no protocol. It reads all rows for
-each commit; a store for many keys implements :class:`StateBackend` and does the work in place.
+:class:`RowBackend` follows the rules of :mod:`txtopo.state.backend` in Python, so that a plug-in
+for a store that can replace a document atomically has two methods and no protocol. It reads all
+rows for each commit. A store for many keys implements :class:`StateBackend` instead.
 
-What a batch leaves in the keys that it touches: the one place where values meet in Python.
-
-A store that cannot combine an aggregate itself calls :func:`final_values` inside its transaction,
-with what it holds for the keys of the batch, and writes the result as it writes any final values.
-
-The door for partial aggregates: what a backend checks before it merges them.
+The functions are for every backend. :func:`checked_partials` checks partial aggregates before they
+are merged. A store that cannot combine an aggregate itself calls :func:`final_values` inside its
+transaction, and writes the result as it writes any final values.
 """
 
 from __future__ import annotations
@@ -41,18 +38,18 @@ from txtopo.tuples import Fields
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A lost compare-and-set means that another writer came in between; the next reading says whether
-# it may write. More than a few in a row means two writers that do not mind the fence.
+# A lost compare-and-set means that another writer came in between. The next try reads the ledger
+# again and is refused if it may not write. More than a few losses in a row should not happen.
 _TRIES_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a store holds at one instant.
+    """The contents of a state at one instant.
 
     Attributes:
         ledger: The ledger, or None if nobody has claimed the state.
-        rows: Every row by key. It must not change afterwards.
+        rows: Every row by key. The mapping must not change afterwards.
     """
 
     ledger: Ledger | None = None
@@ -62,11 +59,24 @@ class Contents:
 class RowBackend(StateBackend):
     """A state in a store that can be read whole and replaced by compare-and-set.
 
-    Delivery: exactly once and fenced, if :meth:`replace` is atomic and durable as it says.
-    Who calls it: as :class:`~txtopo.state.backend.StateBackend` says, so calls of :meth:`load` and
-    :meth:`replace` may overlap: :meth:`replace` compares and writes in one step. ``ledger`` and
-    rows are plain dataclasses of plain values; ``dataclasses.asdict`` turns them into JSON, and
-    ``Ledger.of`` makes a ledger of what was stored. Keep every field: later versions add some.
+    Delivery: exactly once and fenced, if :meth:`replace` is atomic and durable.
+
+    Who calls it: the methods of this class, in the processes and threads that
+    :class:`~txtopo.state.backend.StateBackend` names. Calls may overlap, hence :meth:`replace`
+    compares and writes in one step.
+
+    How often: a claim and a commit call :meth:`load` and :meth:`replace` once each, and a few times
+    if another writer comes in between. A snapshot calls :meth:`load` once.
+
+    What must be durable: whatever :meth:`replace` wrote, when it returns True.
+
+    Not guaranteed: that :meth:`close` is called, since the process may be killed.
+
+    How to store it: ledger and rows are dataclasses of plain values. ``dataclasses.asdict`` turns
+    the ledger into JSON, and ``Ledger.of`` reads it back; ``RowText`` does so for keys and rows.
+    Store every field of the ledger, since later versions add some.
+
+    How to prove it: subclass ``txtopo.testing.conformance.StateBackendSuite``.
     """
 
     def __init__(self, table: StateTable) -> None:
@@ -74,7 +84,7 @@ class RowBackend(StateBackend):
 
     @abstractmethod
     def load(self) -> Contents:
-        """Read the ledger and all rows as of one instant; ``Contents()`` for a new store."""
+        """Read the ledger and all rows of one instant; return ``Contents()`` for a new store."""
 
     @abstractmethod
     def replace(
@@ -88,14 +98,14 @@ class RowBackend(StateBackend):
             changes: The rows to set; None removes the row. May be empty.
 
         Returns:
-            Whether it was written, durably; False if the store holds another ledger by now.
+            True if all was written, durably; False if the store holds another ledger by now.
         """
 
     def create(self) -> None:
-        """Make what is missing; nothing, unless a plug-in needs to."""
+        """Make what the store needs. The default does nothing."""
 
     def close(self) -> None:
-        """Release what is open; nothing, unless a plug-in needs to."""
+        """Release connections. The default does nothing."""
 
     def claim(self, claim: Claim) -> Ledger:
         """Write a claim into the ledger, as ``StateBackend.claim`` says."""
@@ -126,7 +136,7 @@ class RowBackend(StateBackend):
         raise self._contended()
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """Open one consistent reading of the state."""
+        """Open a consistent snapshot of the state; it holds all rows in memory."""
         return nullcontext(_LoadedSnapshot(self.load()))
 
     def _replaced(
@@ -167,7 +177,17 @@ class _LoadedSnapshot(Snapshot):
 def changed_rows(
     table: StateTable, rows: Mapping[Key, Row], txid: int, writes: Writes, found: Standing
 ) -> dict[Key, Row | None]:
-    """Return the rows that a commit of *txid* changes: undo, clean-up, then the writes."""
+    """Return the rows that a commit of *txid* changes, None for a row to remove.
+
+    Undo comes first, then the removal of old tombstones, then the writes.
+
+    Args:
+        table: The state.
+        rows: The stored rows by key: at least those that the commit undoes or writes.
+        txid: The txid of the commit.
+        writes: What the commit writes.
+        found: What :func:`~txtopo.state.ledger.standing` returned.
+    """
     if table.kind == "transactional":
         if found is Standing.REDO:
             return {}
@@ -189,7 +209,7 @@ def changed_rows(
 
 
 def written_keys(table: StateTable, writes: Writes) -> list[Key]:
-    """Return the keys that a commit writes, whatever else it has to undo."""
+    """Return the keys that a commit writes, without those that it only undoes."""
     if isinstance(writes, Puts):
         return list(writes.rows)
     columns = checked_partials(table, writes.partials).columns[: len(table.key)]
@@ -197,26 +217,26 @@ def written_keys(table: StateTable, writes: Writes) -> list[Key]:
 
 
 ReadRows = Callable[[Sequence[Key]], Mapping[Key, Row]]
-"""Returns the rows of those keys that exist, tombstones too, as the transaction sees them."""
+"""Returns the rows of those keys that exist, including tombstones, as the transaction sees them."""
 
 
 def combines_in_store(table: StateTable) -> bool:
-    """Return whether each aggregate of a state has an operator, such as ``add``."""
+    """Return whether a store can combine the aggregates of a state: each has an ``operator``."""
     return all(aggregate.operator is not None for aggregate in table.aggregates)
 
 
 def final_values(table: StateTable, txid: int, writes: Writes, read: ReadRows) -> Puts:
-    """Return the final values of the keys that a batch touches.
+    """Return the final values of the keys that a batch writes.
 
-    It does not matter whether an earlier attempt of *txid* has been undone already: a row of an
-    opaque state that *txid* wrote counts as what it was before. A transactional state that holds
-    *txid* keeps its rows, and must not come here.
+    Call it before or after the undo of an earlier attempt of *txid*: in an opaque state a row that
+    *txid* wrote counts as what it was before. Do not call it for a transactional state that holds
+    *txid*, which keeps its rows.
 
     Args:
         table: The state.
-        txid: Of the batch.
-        writes: What the batch brings; final values are returned as they are.
-        read: Reads what is stored, in the transaction that will write.
+        txid: The txid of the batch.
+        writes: The writes of the batch; final values are returned as they are.
+        read: Reads stored rows, in the transaction that will write.
 
     Raises:
         ValueRefusedError: A value cannot be stored exactly; nothing may be written.
@@ -254,7 +274,7 @@ def checked_partials(table: StateTable, partials: pa.Table) -> pa.Table:
     """Return the partials with the columns of the state, in its order and types, sorted by key.
 
     Raises:
-        ValueRefusedError: A key is NULL or NaN or stands twice, or a value does not fit its column.
+        ValueRefusedError: A key is NULL or NaN or occurs twice, or a value does not fit its column.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -288,11 +308,11 @@ def checked_partials(table: StateTable, partials: pa.Table) -> pa.Table:
 
 
 def log_rows(table: StateTable, txid: int, writes: Writes) -> pa.Table:
-    """Return what a txid appends to a state in mode ``log``: its partials, and the txid.
+    """Return the rows that a txid appends to a state in mode ``log``: its partials and its txid.
 
     Raises:
         StateUsageError: The writes are final values; use a ``PersistentAggregate``.
-        ValueRefusedError: As :func:`checked_partials` says.
+        ValueRefusedError: Raised by :func:`checked_partials`.
     """
     import pyarrow as pa
 
@@ -310,7 +330,7 @@ def log_rows(table: StateTable, txid: int, writes: Writes) -> pa.Table:
 
 
 def _check_distinct(table: StateTable, partials: pa.Table) -> None:
-    """Refuse a key that stands twice: some stores would keep the last one, some move previous."""
+    """Refuse a key that occurs twice: stores would differ in what they make of it."""
     import pyarrow.compute as pc
 
     keys = [partials.column(name) for name in table.key.names]

@@ -1,9 +1,9 @@
 """RowText: keys and rows of a state as JSON text, exact for every declared type.
 
 The text is ASCII, on one line and free of control characters, so that any store that keeps strings
-keeps it: what is not ASCII, also NUL and lone surrogates, is escaped. Equal keys have equal texts,
-and keys that differ have texts that differ. So two surrogates that make a pair are refused: JSON
-takes them for the sign that they stand for in UTF-16.
+keeps it: other characters are escaped, also NUL and lone surrogates. Equal keys have equal texts,
+and different keys have different texts. So two surrogates that make a pair are refused: JSON reads
+them as one character.
 
 ========================  =============================================================
 type                      JSON
@@ -14,11 +14,11 @@ float, double             a number that Python reads back exactly; ``"NaN"``, ``
 decimal                   text, all digits
 binary                    text, Base64
 date, timestamp           text, ISO 8601; a ``timestamp`` in UTC
-json                      text that is JSON itself
+json                      text, which is itself JSON
 ========================  =============================================================
 
-A row is a list: txid, current values; in an opaque state also previous txid and previous values
-(``null`` if there was no row); ``true`` at the end marks a tombstone.
+A row is a list of txid and current values. In an opaque state the previous txid and the previous
+values follow (``null`` if there was no row), and ``true`` at the end marks a tombstone.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from txtopo.tuples import Fields
 # Made once: json.dumps would make one for each text.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-"""Two surrogates in a row, which JSON takes for one sign."""
+"""Two surrogates in a row, which JSON reads as one character."""
 Convert = Callable[[Any], Any]
 _DAMAGED = (ValueError, TypeError, KeyError, AttributeError, decimal.DecimalException)
 
 
 class RowText:
-    """The texts of one state; a store keeps them, and gives them back as they were.
+    """Converts keys and rows of one state to JSON text and back.
 
     Example:
         >>> table = StateTable("prices", "opaque", Fields("id long"), Fields("price decimal(9,2)"))
@@ -66,7 +66,7 @@ class RowText:
         """Return the text of a key.
 
         Raises:
-            ValueRefusedError: It has NULL or NaN, or a value of another type.
+            ValueRefusedError: The key has NULL or NaN, or a value of another type.
         """
         if any(part is None or part != part for part in key):
             self._refuse("key", key, "a key is never NULL or NaN")
@@ -98,7 +98,7 @@ class RowText:
             raise self._damaged(text) from error
 
     def plain(self, row: Row) -> list[Any]:
-        """Return a row as a list that JSON knows, for a text that holds more than the row."""
+        """Return a row as a list for JSON, for a text that holds more than the row."""
         parts: list[Any] = [row.txid, self._written("value", self._values, row.current)]
         if self.table.kind == "opaque":
             previous = row.previous
@@ -109,7 +109,7 @@ class RowText:
         return [*parts, True] if row.deleted else parts
 
     def row_from(self, plain: list[Any]) -> Row:
-        """Return the row of a list that :meth:`plain` made."""
+        """Return the row from a list that :meth:`plain` made."""
         txid, current = plain[:2]
         if self.table.kind == "transactional":
             return Row(txid, _read(self._values, current))
@@ -151,7 +151,7 @@ class RowText:
 
 
 def dumped(plain: Any) -> str:
-    """Return JSON text: ASCII, one line, no blanks."""
+    """Return JSON text: ASCII, on one line, without spaces."""
     return _ENCODER.encode(plain)
 
 
@@ -219,7 +219,7 @@ def _read_whole(plain: Any) -> int:
 
 _WHOLE: tuple[Convert, Convert] = (_exactly(int), _read_whole)
 _FLOAT: tuple[Convert, Convert] = (_write_float, float)
-# How a value of each type is written and read.
+# By type, the functions that write and read a value.
 _CONVERTS: dict[str, tuple[Convert, Convert]] = {
     "string": (_write_text, _exactly(str)),
     "binary": (_write_binary, base64.b64decode),

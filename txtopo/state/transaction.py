@@ -1,9 +1,9 @@
 """StateTransaction: how a committer reads and changes a state within its txid.
 
-It never writes to the store. It reads the state as of txid - 1 through a snapshot, keeps what the
-bolt puts in an overlay (so that reads see own writes), and ends with a write set. The runtime
-applies the write sets of all tasks together with undo and ledger, in one store transaction. Hence
-it works alike in the driver and in Spark tasks.
+A transaction never writes to the store. It reads the state as of txid - 1 through a snapshot, keeps
+the bolt's writes in an overlay, so that reads see them, and ends with a write set. The runtime
+applies the write sets of all tasks together with undo and ledger, in one store transaction. So it
+works in the driver as in Spark tasks.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from txtopo.state.values import Row
 
 
 class StateHandle:
-    """A state in the hands of one task, for one commit phase; ``context.state(name)`` gives it.
+    """A state as one task uses it in a commit phase; ``context.state(name)`` returns it.
 
     Args:
         name: The name that ``with_state`` gave it, for messages.
-        table: What the state looks like.
-        open_snapshot: Opens one reading; called once, when the transaction begins.
+        table: The schema of the state.
+        open_snapshot: Opens a snapshot; called once, when the transaction begins.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class StateHandle:
 
     @property
     def writes(self) -> Puts | None:
-        """What the transaction wrote, once it has ended well; None if there was none."""
+        """The writes of the transaction, once it has ended without an error; None before."""
         return self._writes
 
     def transaction(self, attempt: TransactionAttempt) -> StateTransaction:
@@ -53,7 +53,7 @@ class StateHandle:
         Use it in a ``with`` statement. An exception in its body discards the writes.
 
         Raises:
-            StateUsageError: The attempt had its transaction already; do all of it in one. Or the
+            StateUsageError: The attempt had its transaction already; do everything in one. Or the
                 state is in mode ``"log"``, which is for a ``PersistentAggregate``.
         """
         if self.table.mode == "log":
@@ -101,13 +101,13 @@ class OneTransaction:
 
 
 class StateTransaction:
-    """Reads and changes of one attempt. Keys and values are plain for one field, tuples for more.
+    """Reads and writes of one attempt. Keys and values are plain for one field, tuples for more.
 
-    Delivery: what is put here is in the state exactly once, together with everything else of its
-    txid. In a replay an opaque state shows what it held before the txid, so the body does the same
-    again. A transactional state that holds the txid already shows what it holds *after* it, and
-    discards the body's writes: ``update`` returns the same as the first time, ``get`` and ``items``
-    do not. So do not emit or compare what they return; with ``kind="opaque"`` you may.
+    Delivery: each write is in the state exactly once, together with everything else of its txid. In
+    a replay an opaque state shows what it held before the txid, so the body does the same again. A
+    transactional state that holds the txid already shows what it holds *after* it, and discards the
+    body's writes: ``update`` returns the same as the first time, ``get`` and ``items`` do not. So
+    do not emit or compare what they return, unless the state is opaque.
     """
 
     def __init__(
@@ -133,9 +133,9 @@ class StateTransaction:
         return default if values is None else self._values.named(values)
 
     def get_all(self, keys: Iterable[Any]) -> list[Any]:
-        """Return the values of many keys, None where there is none; one question to the store.
+        """Return the values of many keys, None where there is none, in one read of the store.
 
-        Later calls of ``get`` and ``update`` for these keys ask the store no more.
+        Later calls of ``get`` and ``update`` for these keys do not read the store.
         """
         packed = [self._keys.pack(key) for key in keys]
         self._load([key for key in packed if key not in self._stored])
@@ -158,12 +158,12 @@ class StateTransaction:
         return self._values.named(after)
 
     def delete(self, key: Any) -> None:
-        """Remove *key*; harmless if it is not there."""
+        """Remove *key*, if it is there."""
         self._opened()
         self._write(self._keys.pack(key), None)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Yield every key with its value, with the transaction's own writes, in no order."""
+        """Yield every key and value, with the transaction's own writes, in no particular order."""
         overlay = dict(self._overlay)
         for key, row in self._opened().items():
             values = None if key in overlay else self._base(row)

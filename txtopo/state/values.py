@@ -1,9 +1,12 @@
-"""Values that carry the txid which made them: the rules of exactly once, pure.
+"""Row: values with the txid that wrote them, and what a replay makes of them. Pure.
 
-* transactional ``(current, txid)``: stored txid == T leaves the value; else apply and set T.
-* opaque ``(current, txid, previous, previous_txid)``: stored txid == T applies to *previous*; else
-  previous := current first. ``previous_txid`` None means that the row did not exist before the
-  txid; a previous value of None is a NULL like any other.
+A batch of txid T meets a stored row:
+
+* transactional ``(current, txid)``: if the stored txid is T, the value stays. Otherwise the batch
+  is applied to it and T is stored.
+* opaque ``(current, txid, previous, previous_txid)``: if the stored txid is T, the batch is applied
+  to *previous*. Otherwise *current* becomes *previous* first. If ``previous_txid`` is None, the row
+  did not exist before the txid.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from txtopo.errors import StaleBatchError
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A stored row with what made it.
+    """A stored row with the txid that wrote it.
 
     A transactional row has no previous value; its ``previous`` and ``previous_txid`` are None.
 
@@ -25,7 +28,7 @@ class Row:
         current: Values after *txid*; meaningless in a tombstone.
         previous: Values before *txid*, or None if the row did not exist.
         previous_txid: The txid that wrote *previous*, or None if the row did not exist.
-        deleted: Whether *txid* deleted the row: a tombstone, which readers do not see.
+        deleted: Whether *txid* deleted the row. Such a row is a tombstone; readers do not see it.
     """
 
     txid: int
@@ -35,11 +38,11 @@ class Row:
     deleted: bool = False
 
     def visible(self) -> tuple[Any, ...] | None:
-        """Return what a reader sees, or None for no row."""
+        """Return the values that a reader sees, or None if it sees no row."""
         return None if self.deleted else self.current
 
     def before(self, txid: int) -> tuple[Any, ...] | None:
-        """Return what an opaque batch of *txid* must start from, or None for no row.
+        """Return the values from which an opaque batch of *txid* must start, or None for no row.
 
         Raises:
             StaleBatchError: A later batch has written the row; stop.
@@ -58,8 +61,8 @@ class Row:
     def undone(self, txid: int) -> Row | None:
         """Return the row as it was before *txid* wrote it, or None if it did not exist.
 
-        A row restored in this way has lost its own previous value, which nobody needs again: a
-        txid before *txid* is never undone.
+        The restored row has no previous value of its own. None is needed, because a txid before
+        *txid* is never undone.
         """
         if self.txid != txid:
             return self
@@ -70,7 +73,7 @@ class Row:
     def after(self, txid: int, values: tuple[Any, ...] | None) -> Row:
         """Return the opaque row after the final write of *txid*; None deletes it.
 
-        The row must not be tagged with *txid* already: undo first.
+        The row must not have this txid already: undo it first.
         """
         if self.deleted:
             return first_row(txid, values)

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from json_store import whole_file
-from txtopo.state import (
+from txtopo.plugins.stores import (
     Contents,
     Key,
     Ledger,
@@ -23,7 +23,7 @@ from txtopo.state import (
     RowText,
     StateTable,
     declaration,
-    declared,
+    parsed_declaration,
 )
 
 
@@ -66,4 +66,4 @@ class StateFile(RowBackend):
         files = sorted(self.folder.glob("*.json"))
         names = [unquote(file.stem, errors="surrogatepass") for file in files]
         columns = [json.loads(file.read_text())["columns"] for file in files]
-        return tuple(map(declared, names, columns))
+        return tuple(map(parsed_declaration, names, columns))

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from json_store import whole_file
-from txtopo.state import BackingMap, backing_map_factory
+from txtopo.plugins.stores import BackingMap, backing_map_factory
 
 
 class TextFolder(BackingMap):

@@ -12,21 +12,19 @@ from tests.faults.bad_inputs.evidence import KEPT
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import keeping
 from tests.harness.runs import Storage, run_to_end
+from txtopo import TransactionAttempt
 from txtopo.errors import PlugInError, StoreUnavailable, TopologyError
-from txtopo.state import (
+from txtopo.plugins.stores import (
     BackendFactory,
     Claim,
     Contents,
     Key,
-    Ledger,
     Row,
     RowBackend,
     StateTable,
-    TransactionAttempt,
     Writes,
-    open_state,
-    register_backend,
 )
+from txtopo.state import Ledger, open_state, register_backend
 
 
 class Notebook(RowBackend):

@@ -20,8 +20,9 @@ from tests.harness.polling import LIMIT_S
 from tests.harness.processes import Child
 from tests.harness.servers.postgresql import PostgresServer
 from tests.harness.servers.zookeeper import ZooKeeperProcess
+from txtopo import Fields
 from txtopo.errors import InfrastructureError
-from txtopo.state import Count, Fields, Ledger, State, StateMode, open_state
+from txtopo.state import Count, Ledger, State, StateMode, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(900)]

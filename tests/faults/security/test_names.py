@@ -23,8 +23,9 @@ from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.errors import ConfigError, TopologyError, ValueRefusedError
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.state import Field, State, open_state
+from txtopo.state import State, open_state
 from txtopo.testing.conformance.driver import StateDriver
+from txtopo.tuples import Field
 
 STORES = [
     "memory",

@@ -33,16 +33,10 @@ from tests.unit.spouts.files import FORMATS, spout
 from tests.unit.state.backing_maps import STORES, open_map
 from txtopo import Config, Fields, PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.errors import CorruptNodeError, TxtopoError
+from txtopo.plugins.stores import backing_map_factory
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.state import (
-    Count,
-    CountDistinct,
-    TopN,
-    backing_map_factory,
-    open_state,
-    register_backend,
-)
+from txtopo.state import Count, CountDistinct, TopN, open_state, register_backend
 
 ROOT = Path(__file__).parents[3]
 ROWS = [["a", 1], ["b", 2], ["a", 3]]

@@ -34,9 +34,10 @@ from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.unit.builders.bolts import builder
 from txtopo import Config, Topology
 from txtopo.errors import AuthError, InfrastructureError, StoreUnavailable, TopologyError
+from txtopo.plugins.stores import redacted_url
 from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
 from txtopo.runtime.start import start_topology
-from txtopo.state import hidden, open_state, register_backend
+from txtopo.state import open_state, register_backend
 from txtopo.testing.conformance.driver import StateDriver
 
 WRONG = "not-the-word-of-the-tests"
@@ -217,8 +218,8 @@ def test_postgresql_without_the_right_tls_is_refused(
     ],
 )
 def test_what_is_hidden_of_a_url(url: str) -> None:
-    assert "WORD" not in hidden(url)
-    assert hidden(url).startswith(url.partition(":")[0])
+    assert "WORD" not in redacted_url(url)
+    assert redacted_url(url).startswith(url.partition(":")[0])
 
 
 @pytest.mark.parametrize(
@@ -226,7 +227,7 @@ def test_what_is_hidden_of_a_url(url: str) -> None:
     ["sqlite:////srv/a.db", "delta:///srv/a@b", "memory:", "redis://host:1/0?db=1", "sqlite://"],
 )
 def test_a_url_without_secrets_is_shown_as_it_is(url: str) -> None:
-    assert hidden(url) == url
+    assert redacted_url(url) == url
 
 
 def test_a_url_in_place_of_a_state_is_not_repeated(ear: Ear) -> None:

@@ -16,7 +16,7 @@ from state_backends.sql.backend import SqlBackend
 from state_backends.sql.dialect import SqlDialect
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StoreUnavailable, UnknownOutcomeError
-from txtopo.state import Claim
+from txtopo.plugins.stores import Claim
 from txtopo.state.backend import Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.ledger import Ledger
 from txtopo.state.row_backend import Contents

@@ -21,8 +21,9 @@ from txtopo import (
 )
 from txtopo.builders import Topology
 from txtopo.errors import StoreUnavailable, TopologyError
+from txtopo.plugins.stores import Writes
 from txtopo.spouts import OpaqueMemoryTransactionalSpout, Outage, Recut
-from txtopo.state import Ledger, State, Writes, open_state, register_backend
+from txtopo.state import Ledger, State, open_state, register_backend
 
 OFFSETS = Fields("offset long")
 BATCHES = Fields("batch long, times long")

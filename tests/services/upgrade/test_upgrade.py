@@ -11,8 +11,9 @@ from tests.harness.runs import Changes
 from tests.services.upgrade.stored import KINDS, LEFT_AT, TODAY, restored, store_name, versions
 from tests.services.upgrade.stores import DeltaStore, RedisStore, SqliteStore, Store
 from tests.unit.runtime.loop_world import BATCHES, expected, running, stored, topology_of
+from txtopo.plugins.stores import LEDGER_SCHEMA
 from txtopo.runtime.progress import BatchCommitted, Leading
-from txtopo.state import LEDGER_SCHEMA, StateKind, open_state
+from txtopo.state import StateKind, open_state
 
 pytestmark = pytest.mark.integration
 

@@ -24,9 +24,9 @@ from txtopo.errors import (
     StoreUnavailable,
     TopologyError,
 )
+from txtopo.plugins.stores import Claim
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
-from txtopo.state import Claim
 from txtopo.state.backend import Puts, StateBackend
 from txtopo.testing.conformance.driver import claim_of, whole_ledger
 from txtopo.transactional_state import MemoryEnsemble

@@ -18,7 +18,8 @@ from tests.unit.operations.places import (
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import OperationUnfinished, PoisonBatchError, StateUsageError
 from txtopo.operations import Plan, quarantine, show, verify
-from txtopo.state import Puts, StateKind
+from txtopo.plugins.stores import Puts
+from txtopo.state import StateKind
 
 LEFT = ALL - 4 - 5
 

@@ -18,7 +18,7 @@ from txtopo.errors import (
     StateUsageError,
 )
 from txtopo.operations import Access, forget, quarantine, rebuild, repair_node, rewind, show, verify
-from txtopo.state import Puts
+from txtopo.plugins.stores import Puts
 from txtopo.testing.conformance.driver import claim_of
 from txtopo.transactional_state import Journal, MemoryTransactionalState
 from txtopo.transactional_state.nodes import CURRENT

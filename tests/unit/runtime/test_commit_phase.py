@@ -9,6 +9,7 @@ from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import RunLostError
 from txtopo.metadata import BatchMetadata
+from txtopo.plugins.stores import StateBackend
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.commit_phase import CommitPhase
@@ -18,7 +19,7 @@ from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.stages.outcome import judge
 from txtopo.stages.program import Run, compile_program
-from txtopo.state import State, StateBackend
+from txtopo.state import State
 from txtopo.testing.conformance.driver import claim_of
 from txtopo.transactional_state.memory import MemoryTransactionalState
 

@@ -22,7 +22,7 @@ from txtopo.runtime.streaming import StreamRun
 from txtopo.spouts import StreamSpout
 from txtopo.state import Count, Ledger, StateKind, open_state
 from txtopo.state.backend import Puts, StateBackend
-from txtopo.state.plug_in import claim_state, commit_resolved
+from txtopo.state.commit import claim_state, commit_resolved
 
 pytestmark = pytest.mark.integration
 KINDS: tuple[StateKind, ...] = ("opaque", "transactional")

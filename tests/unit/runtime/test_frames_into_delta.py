@@ -9,10 +9,11 @@ import pytest
 
 from tests.unit.runtime.test_frames import counted, failure, ran
 from tests.unit.topology.frame_parts import AddWords, By, Doubled, spout
+from txtopo import Fields
 from txtopo.bolts import Committer, DataFrameBolt, PersistentAggregate
 from txtopo.builders import TransactionalTopologyBuilder
 from txtopo.errors import FailedException, StateUsageError
-from txtopo.state import Count, Fields, Max, Mean, State, open_state
+from txtopo.state import Count, Max, Mean, State, open_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

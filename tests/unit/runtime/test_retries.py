@@ -20,9 +20,10 @@ from tests.unit.runtime.loop_world import (
 from tests.unit.runtime.test_outages import FlakyBackend, flaky
 from txtopo import FailedException
 from txtopo.errors import AuthError, FencedError, PoisonBatchError, StoreUnavailable
+from txtopo.plugins.stores import StateTable
 from txtopo.retries import CAUSE_CHARACTERS_MAX, one_line
 from txtopo.runtime.progress import BatchCommitted, Change
-from txtopo.state import State, StateTable, open_state, register_backend
+from txtopo.state import State, open_state, register_backend
 from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.tuples import Tuple

@@ -6,7 +6,8 @@ import ssl
 
 import pytest
 
-from txtopo.spouts.rabbitmq import CLASSES, CODES, RabbitMeaning, meaning_of
+from txtopo.errors import ErrorMeaning
+from txtopo.spouts.rabbitmq import CLASSES, CODES, meaning_of
 
 exceptions = pytest.importorskip("pika.exceptions")
 spec = pytest.importorskip("pika.spec")
@@ -32,29 +33,29 @@ def test_what_the_server_says_is_sorted_by_its_code(code: int) -> None:
 @pytest.mark.parametrize(
     ("error", "meaning"),
     [
-        (exceptions.ChannelClosedByBroker(403, "ACCESS_REFUSED"), RabbitMeaning.REFUSED),
-        (exceptions.ChannelClosedByBroker(404, "NOT_FOUND - no queue 'q'"), RabbitMeaning.GONE),
+        (exceptions.ChannelClosedByBroker(403, "ACCESS_REFUSED"), ErrorMeaning.REFUSED),
+        (exceptions.ChannelClosedByBroker(404, "NOT_FOUND - no queue 'q'"), ErrorMeaning.GONE),
         (
             exceptions.ChannelClosedByBroker(404, "home node 'b' of queue is down or inaccessible"),
-            RabbitMeaning.PASSES,
+            ErrorMeaning.PASSES,
         ),
-        (exceptions.ConnectionClosedByBroker(530, "vhost 'a' not found"), RabbitMeaning.REFUSED),
-        (exceptions.ConnectionClosedByBroker(530, "vhost 'a' is down"), RabbitMeaning.PASSES),
-        (exceptions.ConnectionClosedByBroker(530, "connection limit (1)"), RabbitMeaning.PASSES),
-        (exceptions.ConnectionClosedByBroker(320, "shutdown"), RabbitMeaning.PASSES),
-        (exceptions.ProbableAuthenticationError("lost"), RabbitMeaning.PASSES),
+        (exceptions.ConnectionClosedByBroker(530, "vhost 'a' not found"), ErrorMeaning.REFUSED),
+        (exceptions.ConnectionClosedByBroker(530, "vhost 'a' is down"), ErrorMeaning.PASSES),
+        (exceptions.ConnectionClosedByBroker(530, "connection limit (1)"), ErrorMeaning.PASSES),
+        (exceptions.ConnectionClosedByBroker(320, "shutdown"), ErrorMeaning.PASSES),
+        (exceptions.ProbableAuthenticationError("lost"), ErrorMeaning.PASSES),
         (
             exceptions.ProbableAuthenticationError("ConnectionClosedByBroker: 403"),
-            RabbitMeaning.REFUSED,
+            ErrorMeaning.REFUSED,
         ),
-        (exceptions.AuthenticationError("PLAIN"), RabbitMeaning.REFUSED),
-        (exceptions.IncompatibleProtocolError(), RabbitMeaning.LASTS),
-        (exceptions.StreamLostError("reset"), RabbitMeaning.PASSES),
-        (ConnectionRefusedError(111, "no"), RabbitMeaning.PASSES),
-        (ssl.SSLCertVerificationError(1, "self-signed"), RabbitMeaning.REFUSED),
+        (exceptions.AuthenticationError("PLAIN"), ErrorMeaning.REFUSED),
+        (exceptions.IncompatibleProtocolError(), ErrorMeaning.LASTS),
+        (exceptions.StreamLostError("reset"), ErrorMeaning.PASSES),
+        (ConnectionRefusedError(111, "no"), ErrorMeaning.PASSES),
+        (ssl.SSLCertVerificationError(1, "self-signed"), ErrorMeaning.REFUSED),
     ],
 )
 def test_what_is_known_to_pass_or_to_last_is_sorted_so(
-    error: Exception, meaning: RabbitMeaning
+    error: Exception, meaning: ErrorMeaning
 ) -> None:
     assert meaning_of(error) is meaning

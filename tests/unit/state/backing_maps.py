@@ -6,7 +6,7 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 
-from txtopo.state import BackingMap
+from txtopo.plugins.stores import BackingMap
 
 # What was put, by URL: a store outlives the maps that were opened on it.
 STORES: defaultdict[str, dict[str, str]] = defaultdict(dict)

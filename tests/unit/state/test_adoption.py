@@ -6,7 +6,8 @@ import pytest
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StoreAheadOfCoordinator, StoreBehindCoordinator
-from txtopo.state import Ledger, adopts
+from txtopo.state import Ledger
+from txtopo.state.ledger import adopts
 
 STORED = TransactionAttempt(5, 1, 2)
 

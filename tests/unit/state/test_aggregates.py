@@ -13,6 +13,7 @@ import pytest
 from tests.unit.stages.test_python_partials import Longest, Rows
 from txtopo import Fields, PersistentAggregate, Stream
 from txtopo.errors import FieldsError, TopologyError
+from txtopo.plugins.stores import StateTable, declaration, parsed_declaration
 from txtopo.state import (
     Aggregate,
     Count,
@@ -23,11 +24,8 @@ from txtopo.state import (
     Mean,
     Min,
     State,
-    StateTable,
     Sum,
     TopN,
-    declaration,
-    declared,
     open_state,
 )
 from txtopo.testing.conformance.driver import StateDriver
@@ -49,7 +47,7 @@ def declared_with(state: State, *aggregates: Aggregate) -> State:
 def test_a_declaration_gives_each_ready_made_aggregate_back() -> None:
     state = declared_with(open_state("memory:", table="t"), *READY_MADE).layout()
 
-    assert declared("t", declaration(state)) == state
+    assert parsed_declaration("t", declaration(state)) == state
 
 
 def test_the_declaration_of_plain_aggregates_is_what_it_always_was() -> None:
@@ -67,7 +65,7 @@ def test_an_aggregate_of_ones_own_is_read_without_its_class() -> None:
     driver = StateDriver(state)
     driver.merge(1, [("a", 3, '{"rows":3,"words":["7"]}')])
 
-    found = declared("t", foreign)
+    found = parsed_declaration("t", foreign)
     assert declaration(found) == foreign
     with state.reader() as reader:
         assert reader.get("a") == {"a0": 3, "a1": {"rows": 3, "words": ["7"]}}

@@ -12,18 +12,10 @@ import pytest
 
 from tests.harness.chance import times
 from tests.unit.state.backing_maps import ComparingMap, DictMap, MortalComparingMap, MortalMap
+from txtopo import Fields, TransactionAttempt
 from txtopo.errors import InfrastructureError
-from txtopo.state import (
-    Fields,
-    Ledger,
-    OpaqueMap,
-    StateHandle,
-    StateKind,
-    StateTable,
-    StateTransaction,
-    TransactionalMap,
-    TransactionAttempt,
-)
+from txtopo.plugins.stores import OpaqueMap, StateTable, TransactionalMap
+from txtopo.state import Ledger, StateHandle, StateKind, StateTransaction
 from txtopo.testing.conformance.driver import claim_of, whole_ledger
 
 KEYS = "abcdef"

@@ -11,8 +11,10 @@ import pytest
 
 from tests.harness.chance import times
 from tests.unit.state.backing_maps import ComparingMap, MortalComparingMap, MortalMap
+from txtopo import Fields, TransactionAttempt
 from txtopo.errors import FencedError, InfrastructureError
-from txtopo.state import Fields, Ledger, OpaqueMap, Puts, StateTable, TransactionAttempt
+from txtopo.plugins.stores import OpaqueMap, Puts, StateTable
+from txtopo.state import Ledger
 from txtopo.testing.conformance.driver import claim_of, whole_ledger
 
 TABLE = StateTable("counts", "opaque", Fields("key string"), Fields("value long"))

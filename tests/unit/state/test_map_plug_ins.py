@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.state.backing_maps import ComparingMap, DictMap, MortalMap
+from txtopo import Fields, TransactionAttempt
 from txtopo.errors import (
     ForeignStateError,
     PlugInError,
@@ -20,19 +21,16 @@ from txtopo.errors import (
     TxtopoError,
     UnknownOutcomeError,
 )
-from txtopo.state import (
+from txtopo.plugins.stores import (
     BackingMap,
-    Fields,
     OpaqueMap,
     Puts,
     StateBackend,
     StateTable,
-    TransactionAttempt,
     backing_map_factory,
-    commit_resolved,
-    open_state,
-    register_backend,
 )
+from txtopo.state import open_state, register_backend
+from txtopo.state.commit import commit_resolved
 from txtopo.testing.conformance.driver import claim_of, whole_ledger
 
 TABLE = StateTable("counts", "opaque", Fields("key string"), Fields("value long"))

@@ -8,17 +8,10 @@ from typing import Any
 
 import pytest
 
+from txtopo import Fields
 from txtopo.errors import StateUsageError, TopologyError
-from txtopo.state import (
-    Count,
-    Fields,
-    State,
-    StateBackend,
-    StateTable,
-    hidden,
-    open_state,
-    register_backend,
-)
+from txtopo.plugins.stores import StateBackend, StateTable, redacted_url
+from txtopo.state import Count, State, open_state, register_backend
 
 
 def never_opened(url: str, table: StateTable) -> StateBackend:
@@ -97,7 +90,7 @@ def test_a_password_is_hidden_but_kept() -> None:
     ],
 )
 def test_only_the_password_of_a_url_is_hidden(url: str, shown: str) -> None:
-    assert hidden(url) == shown
+    assert redacted_url(url) == shown
 
 
 def test_a_program_brings_its_own_backend() -> None:

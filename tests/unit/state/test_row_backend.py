@@ -9,18 +9,11 @@ from collections.abc import Mapping
 
 import pytest
 
+from txtopo import Fields
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StoreUnavailable
-from txtopo.state import (
-    Contents,
-    Fields,
-    Key,
-    Ledger,
-    Puts,
-    Row,
-    RowBackend,
-    StateTable,
-)
+from txtopo.plugins.stores import Contents, Key, Puts, Row, RowBackend, StateTable
+from txtopo.state import Ledger
 
 
 class LosesEachRace(RowBackend):

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.harness.chance import examples
+from txtopo import Fields
 from txtopo.errors import SchemaDrift, ValueRefusedError
-from txtopo.state import Fields, Row, RowText, StateTable
+from txtopo.plugins.stores import Row, RowText, StateTable
 from txtopo.testing.conformance.rules import exactly
 
 TYPES: dict[str, st.SearchStrategy[Any]] = {

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
+from txtopo import Fields
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
     FencedError,
@@ -14,7 +15,8 @@ from txtopo.errors import (
     StaleBatchError,
     StateUsageError,
 )
-from txtopo.state import Count, Fields, Puts, Snapshot, State, StateHandle, StateTable, open_state
+from txtopo.plugins.stores import Puts, Snapshot, StateTable
+from txtopo.state import Count, State, StateHandle, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 ATTEMPT = TransactionAttempt(2, 0, 1)

@@ -1,4 +1,4 @@
-"""What a store on a server does when its connection goes, at the moments that matter."""
+"""What a store on a server does when it loses its connection, at the moments that matter."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ import sqlalchemy as sa
 
 from tests.harness.servers.mariadb import MariaServer
 from tests.harness.servers.postgresql import PostgresServer
+from tests.harness.servers.redis import RedisServer
 from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.unit.state_backends.patience import Patient
 from txtopo.errors import AuthError, FencedError, StoreUnavailable, UnknownOutcomeError
-from txtopo.state import Puts, State, open_state
+from txtopo.plugins.stores import Puts
+from txtopo.state import State, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 Server = MariaServer | PostgresServer
 LIMIT_S = 60.0
 
 
-class ConnectionSuite(Patient):
-    """To be subclassed, with fixtures ``server``, ``url`` and ``state``.
+class LostConnectionSuite:
+    """To be subclassed, with a fixture ``server`` that has a port, and ``url``: an empty store.
 
     Attributes:
-        commit_marker: What the client sends with COMMIT, and with nothing else.
-        lock_settings: By name in its module, what makes waits for locks short.
+        commit_marker: What the client sends with the commit, and with nothing else.
     """
 
     commit_marker: bytes
-    lock_settings: ClassVar[Mapping[str, object]]
 
     @pytest.fixture
-    def proxy(self, server: Server) -> Iterator[TcpProxy]:
+    def proxy(self, server: Server | RedisServer) -> Iterator[TcpProxy]:
         with TcpProxy(server.port) as proxy:
             yield proxy
 
     @pytest.fixture
     def distant(self, url: str, proxy: TcpProxy) -> StateDriver:
+        """A state that holds txid 1, behind the proxy."""
         parsed = sa.make_url(url).set(port=proxy.port)
         state = open_state(parsed.render_as_string(hide_password=False), table="counts")
         store = StateDriver(state)
@@ -55,13 +56,15 @@ class ConnectionSuite(Patient):
         assert distant.contents() == {"a": 2}
 
     @pytest.mark.row(36)
+    @pytest.mark.parametrize("landed", [True, False])
     def test_without_the_ledger_the_outcome_is_unknown(
-        self, distant: StateDriver, proxy: TcpProxy
+        self, distant: StateDriver, proxy: TcpProxy, landed: bool
     ) -> None:
-        proxy.lose(self.commit_marker, landed=True)
+        proxy.lose(self.commit_marker, landed=landed)
 
         with pytest.raises(UnknownOutcomeError):
             distant.backend.commit(distant.attempt(2), Puts({("a",): (2,)}))
+        assert distant.contents() == {"a": 2 if landed else 1}
 
     @pytest.mark.row(37)
     def test_a_commit_that_was_lost_is_tried_again(
@@ -73,6 +76,29 @@ class ConnectionSuite(Patient):
             distant.puts(2, {"a": 2})
         assert distant.contents() == {"a": 1}
         assert distant.puts(2, {"a": 2}, attempt=1).txid == 2
+
+    @pytest.mark.row(28)
+    def test_a_store_that_is_down_is_unavailable(
+        self, distant: StateDriver, proxy: TcpProxy
+    ) -> None:
+        proxy.cut()
+
+        with pytest.raises(StoreUnavailable):
+            distant.puts(2, {"a": 2})
+        with pytest.raises(StoreUnavailable), distant.backend.snapshot():
+            pass
+        proxy.mend()
+        assert distant.puts(2, {"a": 2}).txid == 2
+
+
+class ConnectionSuite(LostConnectionSuite, Patient):
+    """The same for databases, and their locks; with a fixture ``state`` in ``url``.
+
+    Attributes:
+        lock_settings: By name in its module, what makes waits for locks short.
+    """
+
+    lock_settings: ClassVar[Mapping[str, object]]
 
     @pytest.mark.row(53)
     def test_a_write_that_is_late_on_its_way_is_refused_after_a_claim(
@@ -121,17 +147,6 @@ class ConnectionSuite(Patient):
 
         with pytest.raises(StoreUnavailable), distant.state.reader():
             pass
-
-    @pytest.mark.row(28)
-    def test_a_store_that_is_down_is_unavailable(
-        self, distant: StateDriver, proxy: TcpProxy
-    ) -> None:
-        proxy.cut()
-
-        with pytest.raises(StoreUnavailable):
-            distant.puts(2, {"a": 2})
-        proxy.mend()
-        assert distant.puts(2, {"a": 2}).txid == 2
 
     @pytest.mark.row(30)
     def test_a_lock_that_stays_is_an_unavailable_store(

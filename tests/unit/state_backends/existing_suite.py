@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 import pytest
 import sqlalchemy as sa
 
+from txtopo import Fields
 from txtopo.errors import PromiseError, SchemaDrift
-from txtopo.state import Count, Fields, Min, State, open_state
+from txtopo.state import Count, Min, State, open_state
 from txtopo.testing.conformance.driver import StateDriver, adding
 
 NAME, BALANCE = Fields("name string"), Fields("balance long")

@@ -24,18 +24,10 @@ from tests.unit.state_backends.logs import (
     folding,
 )
 from tests.unit.state_backends.patience import Patient
-from txtopo.state import (
-    SEGMENTS_OF_A_TIER,
-    Count,
-    Fields,
-    Max,
-    Mean,
-    Min,
-    Puts,
-    State,
-    Sum,
-    open_state,
-)
+from txtopo import Fields
+from txtopo.plugins.stores import Puts
+from txtopo.state import Count, Max, Mean, Min, State, Sum, open_state
+from txtopo.state.log_mode import SEGMENTS_OF_A_TIER
 from txtopo.testing.conformance.driver import StateDriver, partials, whole_ledger
 
 
@@ -95,7 +87,7 @@ class LogSuite(Patient):
         for txid in range(1, txids + 1):
             if txid == txids:
                 # While one fold is under way none begins; the last one finds all there is.
-                fold_under_way(folder_of(store)._lane)
+                fold_under_way(folder_of(store)._background)
             store.merge(txid, [("a", 1), (f"k{txid}", 1)])
         store.close()
 
@@ -237,7 +229,7 @@ class LogSuite(Patient):
         for txid in range(1, SEGMENTS_OF_A_TIER * 3 + 1):
             store.merge(txid, [("a", 1), (f"k{txid}", 1)])
             if txid % SEGMENTS_OF_A_TIER == 0:
-                fold_under_way(folder._lane)
+                fold_under_way(folder._background)
 
         assert len(counts) == 1
         assert len(counts[0]) == SEGMENTS_OF_A_TIER

@@ -13,8 +13,8 @@ from txtopo.errors import StoreUnavailable, ValueRefusedError
 from txtopo.testing.conformance.driver import StateDriver
 
 
-class LogSumsSuite:
-    """To be subclassed, with a fixture ``url``: an empty database, or schema, of the test's own."""
+class SumsSuite:
+    """To be subclassed, with a fixture ``url``: an empty store of the test's own."""
 
     def test_sums_are_watched_over_folds_and_restarts(self, url: str) -> None:
         state = summed(url, "long")
@@ -25,10 +25,10 @@ class LogSumsSuite:
         store.merge(3, [("a", half - 1)])
 
         again = StateDriver(state, epoch=2)
-        with pytest.raises(ValueRefusedError, match="a sum of state 'log'"):
+        with pytest.raises(ValueRefusedError):
             again.merge(4, [("a", 1)])
         again.merge(4, [("b", -half)])
-        with pytest.raises(ValueRefusedError, match="a sum of state 'log'"):
+        with pytest.raises(ValueRefusedError):
             again.merge(5, [("b", -1)])
         assert again.contents() == {"a": 2**63 - 1, "b": -(2**63)}
 
@@ -39,14 +39,14 @@ class LogSumsSuite:
         store.merge(1, [("a", 2**63 - 1)])
         store.merge(2, [("a", -(2**62))])
         store.merge(2, [("b", 1)], attempt=1)
-        with pytest.raises(ValueRefusedError, match="a sum of state 'log'"):
+        with pytest.raises(ValueRefusedError):
             store.merge(3, [("a", 1)])
 
         store.backend.point = lost
         with pytest.raises(StoreUnavailable):
             store.merge(3, [("a", -(2**62))])
         store.backend.point = lambda step: None
-        with pytest.raises(ValueRefusedError, match="a sum of state 'log'"):
+        with pytest.raises(ValueRefusedError):
             store.merge(3, [("a", 1)])
         assert store.contents() == {"a": 2**63 - 1, "b": 1}
 
@@ -57,10 +57,14 @@ class LogSumsSuite:
         store.merge(1, [("a", end), ("b", least), ("c", end)])
 
         for key, amount in (("a", "0.01"), ("b", "-0.01")):
-            with pytest.raises(ValueRefusedError, match="a sum of state 'log'"):
+            with pytest.raises(ValueRefusedError):
                 store.merge(2, [(key, Decimal(amount))])
         store.merge(2, [("c", Decimal("-0.01"))])
         assert store.contents() == {"a": end, "b": least, "c": Decimal("9" * 36 + ".98")}
+
+
+class LogSumsSuite(SumsSuite):
+    """The same for databases: ``url`` is an empty one, or a schema, of the test's own."""
 
     def test_a_part_whose_sum_does_not_fit_is_not_folded(self, url: str) -> None:
         """The sum of all does."""
@@ -82,7 +86,7 @@ class LogSumsSuite:
         StateDriver(state).merge(1, [("a", 2**61), ("b", 2**61)])
 
         with monkeypatch.context() as patch:
-            patch.setattr("state_backends.sql.log.SumBounds._exact_bounds", None)
+            patch.setattr("state_backends.sql.log.LogSums._exact_bounds", None)
             StateDriver(state, epoch=2).merge(2, [("a", 2**61)])
         with pytest.raises(ValueRefusedError, match="a sum of state 'log'"):
             StateDriver(state, epoch=3).merge(3, [("a", 2**62)])

@@ -10,7 +10,9 @@ import sqlalchemy as sa
 
 from state_backends.sql.backend import SqlBackend
 from state_backends.sql.log import LogDialect, LogFolder
-from txtopo.state import BackgroundTask, Count, Fields, State, Sum, open_state
+from txtopo import Fields
+from txtopo.state import Count, State, Sum, open_state
+from txtopo.state.log_mode import BackgroundTask
 from txtopo.testing.conformance.driver import StateDriver
 
 KEY = Fields("key string")

@@ -6,8 +6,9 @@ import pytest
 import sqlalchemy as sa
 
 from state_backends.sql.dialect import LEDGER_COLUMNS_2
+from txtopo import Fields
 from txtopo.errors import SchemaDrift, SchemaVersionError, StateUsageError
-from txtopo.state import Count, Fields, Ledger, State, Sum, open_state
+from txtopo.state import Count, Ledger, State, Sum, open_state
 from txtopo.testing.conformance.driver import StateDriver, whole_ledger
 
 

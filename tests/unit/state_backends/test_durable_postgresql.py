@@ -13,8 +13,10 @@ import sqlalchemy as sa
 
 from tests.harness.servers.postgresql import PostgresServer
 from tests.unit.state_backends.logs import counted
+from tests.unit.state_backends.watching import statements_said, work
 from txtopo.errors import TopologyError
-from txtopo.state import SEGMENTS_OF_A_TIER, State, open_state
+from txtopo.state import open_state
+from txtopo.state.log_mode import SEGMENTS_OF_A_TIER
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.service("postgresql")
@@ -61,15 +63,6 @@ def changed(url: str, *statements: str) -> Iterator[None]:
             connection.exec_driver_sql("ALTER SYSTEM RESET ALL")
             connection.exec_driver_sql("SELECT pg_reload_conf()")
         engine.dispose()
-
-
-def work(state: State) -> None:
-    """Make tables, claim, write, write anew, in two epochs."""
-    for epoch in (1, 2):
-        store = StateDriver(state, epoch=epoch)
-        store.puts(epoch, {"a": 1, "b": None})
-        store.puts(epoch, {"a": 2}, attempt=1)
-        store.close()
 
 
 def test_each_session_that_commits_waits_for_the_disk(url: str, at_commit: list[Commit]) -> None:
@@ -170,15 +163,7 @@ def test_ledger_and_rows_of_a_reading_are_of_one_instant(url: str) -> None:
 def test_a_write_locks_the_ledger_before_anything_else(url: str) -> None:
     """Two coordinators that read it beside each other would both take their turn."""
     store = StateDriver(open_state(url, table="counts"))
-    said: list[str] = []
-
-    def listen(connection: sa.Connection, cursor: object, statement: str, *_: object) -> None:
-        said.append(statement)
-
-    sa.event.listen(sa.Engine, "before_cursor_execute", listen)
-    try:
+    with statements_said() as said:
         store.puts(1, {"a": 1})
-    finally:
-        sa.event.remove(sa.Engine, "before_cursor_execute", listen)
 
     assert said[0].endswith("FOR UPDATE")

@@ -10,7 +10,8 @@ import pytest
 
 from tests.harness.servers.redis import RedisServer
 from txtopo.errors import FencedError, PromiseError
-from txtopo.state import Puts, State, open_state
+from txtopo.plugins.stores import Puts
+from txtopo.state import State, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.service("redis")

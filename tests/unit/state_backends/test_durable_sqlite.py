@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from tests.unit.state_backends.watching import statements_said, work
 from txtopo.errors import TopologyError
 from txtopo.state import State, open_state
 from txtopo.testing.conformance.driver import StateDriver
@@ -42,11 +43,7 @@ def test_each_connection_that_commits_waits_for_the_disk(
     state: State, at_commit: list[Settings]
 ) -> None:
     """Those that make the tables, that claim, that write and that write anew."""
-    for epoch in (1, 2):
-        store = StateDriver(state, epoch=epoch)
-        store.puts(epoch, {"a": 1, "b": None})
-        store.puts(epoch, {"a": 2}, attempt=1)
-        store.close()
+    work(state)
 
     assert len(at_commit) == 8
     assert [each for each in at_commit if each["synchronous"] != FULL] == []
@@ -59,16 +56,8 @@ def test_a_write_takes_the_lock_before_it_reads_the_ledger(
 ) -> None:
     """Else two coordinators read it, and the second has to give up, or is lucky."""
     store = StateDriver(state)
-    said: list[str] = []
-
-    def listen(connection: sa.Connection, cursor: object, statement: str, *_: object) -> None:
-        said.append(statement)
-
-    sa.event.listen(sa.Engine, "before_cursor_execute", listen)
-    try:
+    with statements_said() as said:
         store.puts(1, {"a": 1})
-    finally:
-        sa.event.remove(sa.Engine, "before_cursor_execute", listen)
 
     assert said[0] == "BEGIN IMMEDIATE"
 

@@ -15,13 +15,14 @@ from tests.harness.servers.tcp_proxy import TcpProxy
 from tests.unit.state_backends.connection_suite import ConnectionSuite
 from tests.unit.state_backends.patience import MARIADB_PATIENCE
 from tests.unit.state_backends.schema_suite import SchemaSuite
+from txtopo import Fields
 from txtopo.errors import (
     AuthError,
     StoreUnavailable,
     TopologyError,
     ValueRefusedError,
 )
-from txtopo.state import Count, Fields, Min, State, open_state
+from txtopo.state import Count, Min, State, open_state
 from txtopo.testing.conformance import MillionKeysSuite, StateBackendSuite
 from txtopo.testing.conformance.driver import StateDriver, claim_of
 

@@ -15,8 +15,9 @@ from tests.unit.state_backends.log_suite import LogSuite
 from tests.unit.state_backends.log_sums_suite import LogSumsSuite
 from tests.unit.state_backends.logs import KEY, asked, counted, fold
 from tests.unit.state_backends.patience import MARIADB_PATIENCE
+from txtopo import Fields
 from txtopo.errors import StoreUnavailable, ValueRefusedError
-from txtopo.state import Count, Fields, State, open_state
+from txtopo.state import Count, State, open_state
 from txtopo.testing.conformance import AggregateStateSuite
 from txtopo.testing.conformance.driver import StateDriver
 

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.harness.servers.mariadb import MariaServer
+from txtopo import Fields
 from txtopo.errors import (
     PromiseError,
     SchemaDrift,
@@ -16,7 +17,7 @@ from txtopo.errors import (
     TopologyError,
     ValueRefusedError,
 )
-from txtopo.state import Fields, State, open_state
+from txtopo.state import State, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.service("mariadb")

@@ -27,8 +27,9 @@ from state_backends.sql.names import (
     sqlite_names,
 )
 from tests.harness.servers.mariadb import MariaServer
+from txtopo import Fields
 from txtopo.errors import SchemaDrift, TopologyError
-from txtopo.state import Count, Fields, State, StateKind, StateMode, open_state
+from txtopo.state import Count, State, StateKind, StateMode, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 _numbers = itertools.count()

@@ -12,7 +12,8 @@ from deltalake import DeltaTable
 
 from state_backends.delta.layout import DECLARATION
 from txtopo.errors import StateUsageError, TxtopoError
-from txtopo.state import BackingMap, backing_map_factory, open_state, register_backend
+from txtopo.plugins.stores import BackingMap, backing_map_factory
+from txtopo.state import open_state, register_backend
 from txtopo.testing.conformance.driver import StateDriver
 
 

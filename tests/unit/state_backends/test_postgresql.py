@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import ClassVar
 
 import pytest
@@ -24,25 +23,11 @@ from txtopo.testing.conformance import MillionKeysSuite, StateBackendSuite
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.service("postgresql")
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def database(postgresql: PostgresServer) -> Iterator[sa.Engine]:
-    """One database for all tests: making one takes a tenth of a second."""
-    engine = sa.create_engine(postgresql.create_database(f"states{next(_numbers)}"))
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture
-def url(database: sa.Engine) -> str:
-    """A schema of the test's own, which the URL makes the place for its tables."""
-    name = f"test{next(_numbers)}"
-    with database.begin() as connection:
-        connection.execute(sa.text(f"CREATE SCHEMA {name}"))
-    place = database.url.update_query_dict({"options": f"-csearch_path={name}"})
-    return place.render_as_string(hide_password=False)
+def url(postgresql_schema: str) -> str:
+    return postgresql_schema
 
 
 @pytest.fixture

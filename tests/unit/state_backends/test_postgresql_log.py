@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-
 import pytest
 import sqlalchemy as sa
 
-from tests.harness.servers.postgresql import PostgresServer
 from tests.unit.state_backends.log_suite import LogSuite
 from tests.unit.state_backends.log_sums_suite import LogSumsSuite
 from tests.unit.state_backends.logs import summed
@@ -19,24 +15,11 @@ from txtopo.testing.conformance import AggregateStateSuite
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.service("postgresql")
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def database(postgresql: PostgresServer) -> Iterator[sa.Engine]:
-    engine = sa.create_engine(postgresql.create_database("logs"))
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture
-def url(database: sa.Engine) -> str:
-    """A schema of the test's own, which the URL makes the place for its tables."""
-    name = f"test{next(_numbers)}"
-    with database.begin() as connection:
-        connection.execute(sa.text(f"CREATE SCHEMA {name}"))
-    place = database.url.update_query_dict({"options": f"-csearch_path={name}"})
-    return place.render_as_string(hide_password=False)
+def url(postgresql_schema: str) -> str:
+    return postgresql_schema
 
 
 class TestLog(AggregateStateSuite):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.harness.servers.redis import RedisServer
 from tests.harness.servers.tcp_proxy import TcpProxy
+from tests.unit.state_backends.connection_suite import LostConnectionSuite
+from txtopo import Fields
 from txtopo.errors import (
     AuthError,
     FencedError,
@@ -20,32 +21,17 @@ from txtopo.errors import (
     StoreUnavailable,
     TopologyError,
     TxtopoError,
-    UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.state import Fields, Puts, State, open_state
+from txtopo.state import State, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.service("redis")
-EXEC = b"$4\r\nEXEC\r\n"
 
 
 @pytest.fixture
 def state(redis_server: RedisServer) -> State:
     return open_state(redis_server.empty(), table="counts")
-
-
-@pytest.fixture
-def proxy(redis_server: RedisServer) -> Iterator[TcpProxy]:
-    with TcpProxy(redis_server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def distant(state: State, redis_server: RedisServer, proxy: TcpProxy) -> StateDriver:
-    store = StateDriver(open_state(redis_server.url(port=proxy.port), table="counts"))
-    store.puts(1, {"a": 1})
-    return store
 
 
 def raw(state: State) -> Any:
@@ -54,56 +40,27 @@ def raw(state: State) -> Any:
     return Redis.from_url(state.url, decode_responses=True)
 
 
-@pytest.mark.row(36)
-def test_an_exec_that_landed_is_found_in_the_ledger(distant: StateDriver, proxy: TcpProxy) -> None:
-    proxy.lose(EXEC, landed=True)
+class TestConnection(LostConnectionSuite):
+    commit_marker = b"$4\r\nEXEC\r\n"
 
-    assert distant.puts(2, {"a": 2}).txid == 2
-    assert distant.contents() == {"a": 2}
+    @pytest.fixture
+    def server(self, redis_server: RedisServer) -> RedisServer:
+        return redis_server
 
+    @pytest.fixture
+    def url(self, redis_server: RedisServer) -> str:
+        return redis_server.empty()
 
-@pytest.mark.parametrize("landed", [True, False])
-def test_a_connection_lost_at_exec_leaves_the_outcome_open(
-    distant: StateDriver, proxy: TcpProxy, landed: bool
-) -> None:
-    proxy.lose(EXEC, landed=landed)
+    @pytest.mark.parametrize("command", [b"WATCH", b"HMGET", b"SMEMBERS"])
+    def test_a_connection_lost_before_the_commit_writes_nothing(
+        self, distant: StateDriver, proxy: TcpProxy, command: bytes
+    ) -> None:
+        proxy.lose(command, landed=True)
 
-    with pytest.raises(UnknownOutcomeError):
-        distant.backend.commit(distant.attempt(2), Puts({("a",): (2,)}))
-    assert distant.contents() == {"a": 2 if landed else 1}
-
-
-@pytest.mark.row(37)
-def test_an_exec_that_was_lost_is_tried_again(distant: StateDriver, proxy: TcpProxy) -> None:
-    proxy.lose(EXEC, landed=False)
-
-    with pytest.raises(StoreUnavailable, match="try again"):
-        distant.puts(2, {"a": 2})
-    assert distant.puts(2, {"a": 3}, attempt=1).txid == 2
-    assert distant.contents() == {"a": 3}
-
-
-@pytest.mark.parametrize("command", [b"WATCH", b"HMGET", b"SMEMBERS"])
-def test_a_connection_lost_before_exec_writes_nothing(
-    distant: StateDriver, proxy: TcpProxy, command: bytes
-) -> None:
-    proxy.lose(command, landed=True)
-
-    with pytest.raises(StoreUnavailable, match="nothing was written"):
-        distant.puts(2, {"a": 2})
-    assert distant.contents() == {"a": 1}
-    assert distant.puts(2, {"a": 2}).txid == 2
-
-
-def test_a_server_that_is_away_is_unavailable(distant: StateDriver, proxy: TcpProxy) -> None:
-    proxy.cut()
-
-    with pytest.raises(StoreUnavailable):
-        distant.puts(2, {"a": 2})
-    with pytest.raises(StoreUnavailable), distant.backend.snapshot():
-        pass
-    proxy.mend()
-    assert distant.puts(2, {"a": 2}).txid == 2
+        with pytest.raises(StoreUnavailable, match="nothing was written"):
+            distant.puts(2, {"a": 2})
+        assert distant.contents() == {"a": 1}
+        assert distant.puts(2, {"a": 2}).txid == 2
 
 
 def test_a_writer_in_between_is_seen(state: State, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,9 @@ from state_backends.sql import mariadb_rows
 from state_backends.sql import postgresql as postgresql_rows
 from state_backends.sql.failures import translated as translated_by_sql
 from state_backends.sql.postgresql import as_csv
+from txtopo import Fields
 from txtopo.errors import ValueRefusedError
-from txtopo.state import Fields, Max, State, open_state
+from txtopo.state import Max, State, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 LONG = {f"key {n:03}": str(n) * 20_000 for n in range(60)}

@@ -15,9 +15,7 @@ from state_backends.sql.failures import (
     SQLITE,
     SQLSTATES,
     TEXTS,
-    Contended,
     Duplicate,
-    SqlMeaning,
     meaning_of,
     state_of,
     stuck,
@@ -25,9 +23,11 @@ from state_backends.sql.failures import (
 )
 from txtopo.errors import (
     AuthError,
+    ErrorMeaning,
     InfrastructureError,
     PromiseError,
     SchemaDrift,
+    StoreContended,
     StoreDamagedError,
     StoreUnavailable,
     TxtopoError,
@@ -40,16 +40,16 @@ from txtopo.testing.conformance.driver import StateDriver
 psycopg_errors = pytest.importorskip("psycopg.errors")
 pymysql = pytest.importorskip("pymysql")
 
-KINDS: dict[SqlMeaning, type[TxtopoError]] = {
-    SqlMeaning.PASSES: StoreUnavailable,
-    SqlMeaning.READ_ONLY: StoreUnavailable,
-    SqlMeaning.CONTENDED: Contended,
-    SqlMeaning.DUPLICATE: Duplicate,
-    SqlMeaning.VALUE: ValueRefusedError,
-    SqlMeaning.DRIFT: SchemaDrift,
-    SqlMeaning.REFUSED: AuthError,
-    SqlMeaning.DAMAGED: StoreDamagedError,
-    SqlMeaning.LASTS: PromiseError,
+KINDS: dict[ErrorMeaning, type[TxtopoError]] = {
+    ErrorMeaning.PASSES: StoreUnavailable,
+    ErrorMeaning.READ_ONLY: StoreUnavailable,
+    ErrorMeaning.CONTENDED: StoreContended,
+    ErrorMeaning.DUPLICATE: Duplicate,
+    ErrorMeaning.VALUE: ValueRefusedError,
+    ErrorMeaning.DRIFT: SchemaDrift,
+    ErrorMeaning.REFUSED: AuthError,
+    ErrorMeaning.DAMAGED: StoreDamagedError,
+    ErrorMeaning.LASTS: PromiseError,
 }
 STATES = sorted(each for each in psycopg_errors._sqlcodes if len(each) == 5 and each[0] != "_")
 
@@ -88,8 +88,8 @@ def test_an_sqlstate_becomes_what_the_table_says(state: str) -> None:
         ("53300", StoreUnavailable),  # too many connections
         ("08006", StoreUnavailable),
         ("XX000", StoreUnavailable),
-        ("40001", Contended),
-        ("40P01", Contended),
+        ("40001", StoreContended),
+        ("40P01", StoreContended),
         ("23505", Duplicate),
         ("42501", AuthError),
         ("28P01", AuthError),
@@ -135,7 +135,7 @@ def test_words_decide_where_there_is_no_code(text: str) -> None:
     error = sa.exc.OperationalError("SELECT", None, RuntimeError(f"so: {text} here"))
 
     assert type(translated(error, "state 's'")) is KINDS[TEXTS[text]]
-    assert meaning_of(Said("08006"), text) is SqlMeaning.PASSES
+    assert meaning_of(Said("08006"), text) is ErrorMeaning.PASSES
 
 
 @pytest.mark.parametrize("number", sorted(_STATES))
@@ -189,7 +189,7 @@ def test_an_error_that_nothing_is_known_of_passes_and_leaves_a_commit_open() -> 
 def test_a_row_that_stays_in_the_way_ends_the_run_and_a_lock_does_not() -> None:
     """Who makes a row at the same time is seen at the next try; bookkeeping by hand is not."""
     assert type(stuck(Duplicate("a row of this key"), 3)) is PromiseError
-    assert type(stuck(Contended("locked"), 3)) is StoreUnavailable
+    assert type(stuck(StoreContended("locked"), 3)) is StoreUnavailable
 
 
 @pytest.mark.parametrize("spoil", ["missing", "folder"])

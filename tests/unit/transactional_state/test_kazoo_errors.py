@@ -10,13 +10,12 @@ from kazoo import exceptions
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
-from txtopo.errors import AuthError, CoordinatorUnavailable, PromiseError
+from txtopo.errors import AuthError, CoordinatorUnavailable, ErrorMeaning, PromiseError
 from txtopo.transactional_state.zookeeper.access import ZooKeeperAccess
 from txtopo.transactional_state.zookeeper.election import Election
 from txtopo.transactional_state.zookeeper.session import (
     MEANINGS,
     OutcomeUnknown,
-    ZooKeeperMeaning,
     ZooKeeperSession,
     meaning_of,
 )
@@ -48,11 +47,11 @@ def session() -> ZooKeeperSession:
 def test_an_error_becomes_what_the_table_says(session: ZooKeeperSession, name: str) -> None:
     error = KINDS[name]()
     expected = {
-        ZooKeeperMeaning.ANSWER: KINDS[name],
-        ZooKeeperMeaning.LOST: OutcomeUnknown,
-        ZooKeeperMeaning.EXPIRED: CoordinatorUnavailable,
-        ZooKeeperMeaning.REFUSED: AuthError,
-        ZooKeeperMeaning.LASTS: PromiseError,
+        ErrorMeaning.ANSWER: KINDS[name],
+        ErrorMeaning.PASSES: OutcomeUnknown,
+        ErrorMeaning.EXPIRED: CoordinatorUnavailable,
+        ErrorMeaning.REFUSED: AuthError,
+        ErrorMeaning.LASTS: PromiseError,
     }
 
     assert type(session.named("/path", error)) is expected[MEANINGS[name]]
@@ -61,23 +60,21 @@ def test_an_error_becomes_what_the_table_says(session: ZooKeeperSession, name: s
 @pytest.mark.parametrize(
     ("name", "meaning"),
     [
-        ("OperationTimeoutError", ZooKeeperMeaning.LOST),
-        ("ThrottledOpError", ZooKeeperMeaning.LOST),
-        ("NotReadOnlyCallError", ZooKeeperMeaning.LOST),
-        ("NoAuthError", ZooKeeperMeaning.REFUSED),
-        ("QuotaExceededError", ZooKeeperMeaning.LASTS),
+        ("OperationTimeoutError", ErrorMeaning.PASSES),
+        ("ThrottledOpError", ErrorMeaning.PASSES),
+        ("NotReadOnlyCallError", ErrorMeaning.PASSES),
+        ("NoAuthError", ErrorMeaning.REFUSED),
+        ("QuotaExceededError", ErrorMeaning.LASTS),
     ],
 )
-def test_what_is_known_to_pass_or_to_last_is_sorted_so(
-    name: str, meaning: ZooKeeperMeaning
-) -> None:
+def test_what_is_known_to_pass_or_to_last_is_sorted_so(name: str, meaning: ErrorMeaning) -> None:
     assert meaning_of(KINDS[name]()) is meaning
 
 
 def test_a_class_of_next_year_is_taken_for_a_lost_answer() -> None:
     new = type("NewError", (exceptions.ZookeeperError,), {})
 
-    assert meaning_of(new()) is ZooKeeperMeaning.LOST
+    assert meaning_of(new()) is ErrorMeaning.PASSES
 
 
 class Lossy(ZooKeeperSession):

@@ -25,10 +25,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
+from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, SourceDataLost
 from txtopo.metadata import Json
 from txtopo.spouts.spout import LastBatch, TransactionalCoordinator
-from txtopo.state.disk_errors import failure
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

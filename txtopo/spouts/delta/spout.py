@@ -16,6 +16,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
+from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, EmitError, SourceDataLost
 from txtopo.metadata import Json
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
@@ -31,7 +32,6 @@ from txtopo.spouts.delta.log import (
 )
 from txtopo.spouts.spout import TransactionalEmitter, TransactionalSpout
 from txtopo.spouts.values import Bad, damaged, first_bad, fitted_column
-from txtopo.state.disk_errors import failure
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, PromiseError
 from txtopo.metadata import Json
 from txtopo.spouts.files.reading import end_of_rows, parquet_rows
@@ -38,7 +39,6 @@ from txtopo.spouts.files.source import (
     to_json,
 )
 from txtopo.spouts.spout import LastBatch, TransactionalCoordinator
-from txtopo.state.disk_errors import failure
 
 METADATA_VERSION = 1
 

@@ -13,12 +13,12 @@ from typing import IO, TYPE_CHECKING
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
+from txtopo.disk_errors import failure
 from txtopo.errors import EmitError, TxtopoError
 from txtopo.metadata import Json
 from txtopo.spouts.files.source import FileFormat, FileRange, FileSource, SourceFile, from_json
 from txtopo.spouts.spout import TransactionalEmitter
 from txtopo.spouts.values import Bad, damaged, first_bad, fitted, objects
-from txtopo.state.disk_errors import failure
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:

@@ -14,19 +14,19 @@ from typing import ClassVar
 
 import pytest
 
+from txtopo.attempt import TransactionAttempt
 from txtopo.errors import InfrastructureError
-from txtopo.state import (
+from txtopo.plugins.stores import (
     BackingMap,
     ComparesAndPuts,
-    Fields,
     OpaqueMap,
     Puts,
-    StateKind,
     StateTable,
     TransactionalMap,
-    TransactionAttempt,
 )
+from txtopo.state import StateKind
 from txtopo.testing.conformance.driver import claim_of
+from txtopo.tuples import Fields
 
 
 class TextsSuite:
@@ -213,7 +213,7 @@ class ComparingSuite:
 
 
 class BackingMapSuite(TextsSuite, CrashSuite, ComparingSuite):
-    """Proves that a :class:`txtopo.state.BackingMap` keeps its contract.
+    """Proves that a :class:`txtopo.plugins.stores.BackingMap` keeps its contract.
 
     The subclass needs a fixture ``open_map``: a function without arguments. Each call opens the
     store of the test once more; the store is empty when the test begins.

@@ -24,7 +24,6 @@ from txtopo.state import (
     Aggregate,
     Count,
     CountDistinct,
-    Fields,
     First,
     Last,
     Max,
@@ -47,6 +46,7 @@ from txtopo.testing.conformance.driver import (
 )
 from txtopo.testing.conformance.rules import Rule, exactly, proves
 from txtopo.testing.conformance.value_suites import LARGEST, VALUES
+from txtopo.tuples import Fields
 
 NINES = 10**38 - 1
 

@@ -15,31 +15,23 @@ import pytest
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StoreUnavailable
+from txtopo.plugins.stores import LEDGER_SCHEMA, Claim, Key, Merges, Owner, Puts, Row, StateBackend
 from txtopo.state import (
-    LEDGER_SCHEMA,
-    RELEASED,
     Aggregate,
-    Claim,
-    Columns,
     Count,
-    Fields,
-    Key,
     Ledger,
-    Merges,
-    Owner,
-    Puts,
-    Row,
     State,
-    StateBackend,
     StateHandle,
     StateKind,
     StateMode,
     StateTransaction,
-    commit_resolved,
     open_state,
 )
-from txtopo.state.plug_in import claim_state
+from txtopo.state.columns import Columns
+from txtopo.state.commit import claim_state, commit_resolved
+from txtopo.state.ledger import RELEASED
 from txtopo.testing.conformance.rules import REFUSABLE
+from txtopo.tuples import Fields
 
 Result = TypeVar("Result")
 

@@ -19,6 +19,7 @@ from functools import partial
 
 import pytest
 
+from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
     FencedError,
     ForeignEnsembleError,
@@ -29,17 +30,9 @@ from txtopo.errors import (
     StoreUnavailable,
     UnknownOutcomeError,
 )
-from txtopo.state import (
-    RELEASED,
-    Claim,
-    Ledger,
-    Owner,
-    Snapshot,
-    State,
-    StateBackend,
-    TransactionAttempt,
-    Writes,
-)
+from txtopo.plugins.stores import Claim, Owner, Snapshot, StateBackend, Writes
+from txtopo.state import Ledger, State
+from txtopo.state.ledger import RELEASED
 from txtopo.testing.conformance.driver import (
     Drive,
     StateDriver,

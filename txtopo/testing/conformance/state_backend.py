@@ -59,7 +59,7 @@ class StateBackendSuite(
     PythonCombiningSuite,
     PythonHistorySuite,
 ):
-    """Proves that a :class:`~txtopo.state.StateBackend` keeps every promise of its interface.
+    """Proves that a :class:`~txtopo.plugins.stores.StateBackend` keeps its promises.
 
     Subclass it in the tests of a plug-in, in any distribution, and run ``pytest``. The subclass or
     its module needs one fixture ``url``: an empty store for each test. The scheme of the URL has to

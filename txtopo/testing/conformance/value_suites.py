@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from txtopo.errors import StateUsageError, ValueRefusedError
-from txtopo.state import Count, Fields, Max, State, StateTransaction
+from txtopo.state import Count, Max, State, StateTransaction
 from txtopo.testing.conformance.driver import (
     Drive,
     StateDriver,
@@ -30,6 +30,7 @@ from txtopo.testing.conformance.driver import (
     stored_rows,
 )
 from txtopo.testing.conformance.rules import REFUSABLE, Refusable, Rule, exactly, proves
+from txtopo.tuples import Fields
 
 LARGEST = 2**63 - 1
 

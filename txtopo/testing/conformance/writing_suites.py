@@ -15,8 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from txtopo.attempt import TransactionAttempt
 from txtopo.errors import FencedError, StaleBatchError
-from txtopo.state import State, StateTransaction, TransactionAttempt
+from txtopo.state import State, StateTransaction
 from txtopo.testing.conformance.driver import (
     Drive,
     StoreFixtures,

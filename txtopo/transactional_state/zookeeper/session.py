@@ -32,7 +32,6 @@ import logging
 import math
 import uuid
 from collections.abc import Callable
-from enum import Enum
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -47,7 +46,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 
-from txtopo.errors import AuthError, ConfigError, CoordinatorUnavailable, PromiseError
+from txtopo.errors import AuthError, ConfigError, CoordinatorUnavailable, ErrorMeaning, PromiseError
 from txtopo.retries import warn_of_retry
 from txtopo.transactional_state.nodes import INNER_NODE
 from txtopo.transactional_state.zookeeper.access import ZooKeeperAccess
@@ -223,28 +222,28 @@ class ZooKeeperSession:
     def named(self, path: str, error: Exception) -> Exception:
         """Return the error to raise for an error of kazoo; see :data:`MEANINGS`."""
         match meaning_of(error):
-            case ZooKeeperMeaning.ANSWER:
+            case ErrorMeaning.ANSWER:
                 return error
-            case ZooKeeperMeaning.REFUSED:
+            case ErrorMeaning.REFUSED:
                 return self.refused(path)
-            case ZooKeeperMeaning.EXPIRED:
+            case ErrorMeaning.EXPIRED:
                 return CoordinatorUnavailable(
                     f"the session with zookeeper at {self._hosts} expired; whoever led must "
                     "contend again",
                     hosts=self._hosts,
                 )
-            case ZooKeeperMeaning.LOST:
-                return OutcomeUnknown(
-                    f"zookeeper at {self._hosts} did not answer about {path}; the connection was "
-                    f"lost, or the server is too busy: {type(error).__name__}",
-                    hosts=self._hosts,
-                )
-            case ZooKeeperMeaning.LASTS:
+            case ErrorMeaning.LASTS:
                 return PromiseError(
                     f"zookeeper at {self._hosts} refuses a request about {path}; got "
                     f"{type(error).__name__}: {error}; expected a server of 3.5 or later with room "
                     "below the node's quota",
                     path=path,
+                )
+            case _:
+                return OutcomeUnknown(
+                    f"zookeeper at {self._hosts} did not answer about {path}; the connection was "
+                    f"lost, or the server is too busy: {type(error).__name__}",
+                    hosts=self._hosts,
                 )
 
     def _check_alive(self) -> None:
@@ -339,73 +338,57 @@ class _Logins:
         return dropped and self._lost < LOSSES_MAX
 
 
-class ZooKeeperMeaning(Enum):
-    """What an error of kazoo means for a request."""
-
-    ANSWER = "answer"
-    """An answer about a node, for the caller to handle."""
-    LOST = "lost"
-    """No answer: the request may have been done or not. It is tried again."""
-    EXPIRED = "expired"
-    """The session is over. A leader has to contend again."""
-    REFUSED = "refused"
-    """The credentials do not suffice. Somebody may mend the ACL, but a run that tried until then
-    would look as if it worked; it has to be started again."""
-    LASTS = "lasts"
-    """The server refuses the request, and always will."""
-
-
 MEANINGS = {
-    "BadVersionError": ZooKeeperMeaning.ANSWER,
-    "NoChildrenForEphemeralsError": ZooKeeperMeaning.ANSWER,
-    "NoNodeError": ZooKeeperMeaning.ANSWER,
-    "NoWatcherError": ZooKeeperMeaning.ANSWER,
-    "NodeExistsError": ZooKeeperMeaning.ANSWER,
-    "NotEmptyError": ZooKeeperMeaning.ANSWER,
-    "RolledBackError": ZooKeeperMeaning.ANSWER,
-    "RuntimeInconsistency": ZooKeeperMeaning.ANSWER,
-    "CancelledError": ZooKeeperMeaning.LOST,
-    "ConnectionClosedError": ZooKeeperMeaning.LOST,
-    "ConnectionDropped": ZooKeeperMeaning.LOST,
-    "ConnectionLoss": ZooKeeperMeaning.LOST,
-    "DataInconsistency": ZooKeeperMeaning.LOST,
-    "KazooException": ZooKeeperMeaning.LOST,
-    "KazooTimeoutError": ZooKeeperMeaning.LOST,
-    "LockTimeout": ZooKeeperMeaning.LOST,
-    "NewConfigNoQuorumError": ZooKeeperMeaning.LOST,
-    "NotReadOnlyCallError": ZooKeeperMeaning.LOST,  # the server has lost its quorum
-    "OperationTimeoutError": ZooKeeperMeaning.LOST,
-    "ReconfigInProcessError": ZooKeeperMeaning.LOST,
-    "RequestTimeoutError": ZooKeeperMeaning.LOST,
-    "SessionMovedError": ZooKeeperMeaning.LOST,
-    "SystemZookeeperError": ZooKeeperMeaning.LOST,
-    "ThrottledOpError": ZooKeeperMeaning.LOST,
-    "WriterNotClosedException": ZooKeeperMeaning.LOST,
-    "ZookeeperError": ZooKeeperMeaning.LOST,
-    "ZookeeperStoppedError": ZooKeeperMeaning.LOST,
-    "SessionExpiredError": ZooKeeperMeaning.EXPIRED,
-    "UnknownSessionError": ZooKeeperMeaning.EXPIRED,
-    "AuthFailedError": ZooKeeperMeaning.REFUSED,
-    "InvalidACLError": ZooKeeperMeaning.REFUSED,
-    "NoAuthError": ZooKeeperMeaning.REFUSED,
-    "SASLException": ZooKeeperMeaning.REFUSED,
-    "SessionClosedRequireSaslError": ZooKeeperMeaning.REFUSED,
-    "APIError": ZooKeeperMeaning.LASTS,
-    "BadArgumentsError": ZooKeeperMeaning.LASTS,
-    "ConfigurationError": ZooKeeperMeaning.LASTS,
-    "EphemeralOnLocalSessionError": ZooKeeperMeaning.LASTS,
-    "InvalidCallbackError": ZooKeeperMeaning.LASTS,
-    "MarshallingError": ZooKeeperMeaning.LASTS,
-    "QuotaExceededError": ZooKeeperMeaning.LASTS,
-    "ReconfigDisabledError": ZooKeeperMeaning.LASTS,
-    "UnimplementedError": ZooKeeperMeaning.LASTS,
+    "BadVersionError": ErrorMeaning.ANSWER,
+    "NoChildrenForEphemeralsError": ErrorMeaning.ANSWER,
+    "NoNodeError": ErrorMeaning.ANSWER,
+    "NoWatcherError": ErrorMeaning.ANSWER,
+    "NodeExistsError": ErrorMeaning.ANSWER,
+    "NotEmptyError": ErrorMeaning.ANSWER,
+    "RolledBackError": ErrorMeaning.ANSWER,
+    "RuntimeInconsistency": ErrorMeaning.ANSWER,
+    "CancelledError": ErrorMeaning.PASSES,
+    "ConnectionClosedError": ErrorMeaning.PASSES,
+    "ConnectionDropped": ErrorMeaning.PASSES,
+    "ConnectionLoss": ErrorMeaning.PASSES,
+    "DataInconsistency": ErrorMeaning.PASSES,
+    "KazooException": ErrorMeaning.PASSES,
+    "KazooTimeoutError": ErrorMeaning.PASSES,
+    "LockTimeout": ErrorMeaning.PASSES,
+    "NewConfigNoQuorumError": ErrorMeaning.PASSES,
+    "NotReadOnlyCallError": ErrorMeaning.PASSES,  # the server has lost its quorum, and only reads
+    "OperationTimeoutError": ErrorMeaning.PASSES,
+    "ReconfigInProcessError": ErrorMeaning.PASSES,
+    "RequestTimeoutError": ErrorMeaning.PASSES,
+    "SessionMovedError": ErrorMeaning.PASSES,
+    "SystemZookeeperError": ErrorMeaning.PASSES,
+    "ThrottledOpError": ErrorMeaning.PASSES,
+    "WriterNotClosedException": ErrorMeaning.PASSES,
+    "ZookeeperError": ErrorMeaning.PASSES,
+    "ZookeeperStoppedError": ErrorMeaning.PASSES,
+    "SessionExpiredError": ErrorMeaning.EXPIRED,
+    "UnknownSessionError": ErrorMeaning.EXPIRED,
+    "AuthFailedError": ErrorMeaning.REFUSED,
+    "InvalidACLError": ErrorMeaning.REFUSED,
+    "NoAuthError": ErrorMeaning.REFUSED,
+    "SASLException": ErrorMeaning.REFUSED,
+    "SessionClosedRequireSaslError": ErrorMeaning.REFUSED,
+    "APIError": ErrorMeaning.LASTS,
+    "BadArgumentsError": ErrorMeaning.LASTS,
+    "ConfigurationError": ErrorMeaning.LASTS,
+    "EphemeralOnLocalSessionError": ErrorMeaning.LASTS,
+    "InvalidCallbackError": ErrorMeaning.LASTS,
+    "MarshallingError": ErrorMeaning.LASTS,
+    "QuotaExceededError": ErrorMeaning.LASTS,
+    "ReconfigDisabledError": ErrorMeaning.LASTS,
+    "UnimplementedError": ErrorMeaning.LASTS,
 }
 """The meaning of each error, by the name of its class."""
 
 
-def meaning_of(error: BaseException) -> ZooKeeperMeaning:
+def meaning_of(error: BaseException) -> ErrorMeaning:
     """Return the meaning of an error: of its class, or else of the nearest base class."""
     for kind in type(error).__mro__:
         if kind.__name__ in MEANINGS:
             return MEANINGS[kind.__name__]
-    return ZooKeeperMeaning.LOST
+    return ErrorMeaning.PASSES

@@ -8,21 +8,20 @@ import pyarrow as pa
 
 from state_backends.delta.backend import DeltaBackend
 from state_backends.delta.factory import DeltaFactory
-from state_backends.delta.layout import location
+from state_backends.delta.layout import location_of
 from state_backends.delta.spark import sql_types
+from txtopo import TransactionAttempt
 from txtopo.errors import ValueRefusedError
-from txtopo.runtime.session import active_session
-from txtopo.state import (
+from txtopo.plugins.stores import (
     FrameWrites,
-    Ledger,
     Merges,
     StateBackend,
     StateTable,
-    TransactionAttempt,
     Writes,
     combines_in_store,
-    register_backend,
 )
+from txtopo.runtime.session import active_session
+from txtopo.state import Ledger, register_backend
 
 SCHEME = "delta-by-spark"
 
@@ -92,7 +91,7 @@ class _Factory(DeltaFactory):
     def __call__(self, url: str, table: StateTable) -> Any:
         url = f"delta:{url.partition(':')[2]}"
         super().__call__(url, table)  # for what it refuses
-        backend: StateBackend = self._kind(location(url), table)
+        backend: StateBackend = self._kind(location_of(url), table)
         return backend
 
     def __reduce__(self) -> Any:

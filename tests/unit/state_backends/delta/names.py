@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from txtopo import Fields
 from txtopo.errors import TopologyError
-from txtopo.state import Count, Fields, open_state
+from txtopo.state import Count, open_state
 from txtopo.testing.conformance.driver import Drive, StoreFixtures
 
 

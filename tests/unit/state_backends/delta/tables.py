@@ -8,7 +8,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from state_backends.delta.backend import DeltaBackend
-from txtopo.state import Count, Fields
+from txtopo import Fields
+from txtopo.state import Count
 from txtopo.testing.conformance.driver import StateDriver
 
 COUNTED = (Fields("key string"), Fields("n long"), (Count(),))

@@ -12,8 +12,10 @@ from state_backends.delta.tables import application, packed
 from tests.unit.state_backends.delta.by_spark import SCHEME, framed, register
 from tests.unit.state_backends.delta.names import DeltaNames
 from tests.unit.state_backends.delta.tables import table_of
+from txtopo import Fields, TransactionAttempt
 from txtopo.errors import FencedError, PromiseError, ValueRefusedError
-from txtopo.state import Count, Fields, FrameWrites, Ledger, State, TransactionAttempt, open_state
+from txtopo.plugins.stores import FrameWrites
+from txtopo.state import Count, Ledger, State, open_state
 from txtopo.testing.conformance import StateBackendSuite
 from txtopo.testing.conformance.combining_suites import HistorySuite
 from txtopo.testing.conformance.driver import (

@@ -12,13 +12,14 @@ from deltalake.exceptions import (
     TableNotFoundError,
 )
 
-from state_backends.delta.failures import Contended, translated
+from state_backends.delta.failures import translated
 from state_backends.delta.spark import translated_of_spark
 from txtopo.errors import (
     AuthError,
     LedgerGapError,
     PromiseError,
     SchemaDrift,
+    StoreContended,
     StoreDamagedError,
     StoreUnavailable,
     TxtopoError,
@@ -42,7 +43,7 @@ ROWS: list[tuple[Exception, type[TxtopoError], type[TxtopoError]]] = [
     (SchemaMismatchError("other columns"), SchemaDrift, SchemaDrift),
     (DeltaProtocolError("reader version 9"), PromiseError, PromiseError),
     (TableNotFoundError("no log files"), LedgerGapError, LedgerGapError),
-    (CommitFailedError("a concurrent transaction"), StoreUnavailable, Contended),
+    (CommitFailedError("a concurrent transaction"), StoreUnavailable, StoreContended),
     (DeltaError("Invalid JSON in log"), StoreDamagedError, StoreDamagedError),
     (DeltaError("Cast error: 9"), ValueRefusedError, ValueRefusedError),
     (DeltaError("of next year"), StoreUnavailable, UnknownOutcomeError),

@@ -11,17 +11,12 @@ from state_backends.delta.backend import DeltaBackend
 from state_backends.delta.layout import Layout
 from state_backends.delta.reading import files_of
 from tests.unit.state_backends.delta.tables import log_of, table_of
-from tests.unit.state_backends.logs import fold_under_way
+from tests.unit.state_backends.log_sums_suite import SumsSuite
+from tests.unit.state_backends.logs import fold_under_way, summed
+from txtopo import Fields
 from txtopo.errors import ValueRefusedError
-from txtopo.state import (
-    SEGMENTS_OF_A_TIER,
-    Count,
-    Fields,
-    State,
-    Sum,
-    open_state,
-    span_to_fold,
-)
+from txtopo.state import Count, State, Sum, open_state
+from txtopo.state.log_mode import SEGMENTS_OF_A_TIER, span_to_fold
 from txtopo.testing.conformance.driver import StateDriver, whole_ledger
 
 pytestmark = pytest.mark.integration
@@ -34,7 +29,7 @@ def test_a_log_is_folded_while_commits_go_on(log: State) -> None:
     for txid in range(1, txids + 1):
         if txid == txids:
             # While one fold is under way none begins; the last one finds all there is.
-            fold_under_way(store.backend._upkeep._lane)
+            fold_under_way(store.backend._upkeep._background)
         store.merge(txid, [("a", 1), (f"k{txid}", 1)])
     store.close()
 
@@ -76,20 +71,8 @@ def test_a_fold_of_a_zombie_changes_no_answer(log: State) -> None:
     assert successor.contents() == {"a": 7, "b": 1}
 
 
-def test_sums_of_a_log_are_watched_over_folds_and_restarts(url: str) -> None:
-    state = open_state(url, table="sums", mode="log")
-    state = state.with_columns(Fields("key string"), Fields("total long"), (Sum("x"),))
-    store = StateDriver(state)
-    half = 2**62
-    store.merge(1, [("a", half)])
-    store.merge(2, [("b", -half)])  # the bound is reached; the sums are not
-    store.merge(3, [("a", half - 1)])
-
-    again = StateDriver(state, epoch=2)
-    with pytest.raises(ValueRefusedError):
-        again.merge(4, [("a", 1)])
-    again.merge(4, [("b", -half)])
-    assert again.contents() == {"a": 2**63 - 1, "b": -(2**63)}
+class TestSums(SumsSuite):
+    pass
 
 
 def test_a_log_is_read_by_who_knows_no_more_than_its_name(url: str) -> None:
@@ -144,8 +127,7 @@ def test_files_without_statistics_are_read_all_the_same(log: State, lost: str) -
 
 
 def test_a_redo_is_checked_against_rows_and_not_files(url: str) -> None:
-    state = open_state(url, table="sums", mode="log")
-    state = state.with_columns(Fields("key string"), Fields("total long"), (Sum("x"),))
+    state = summed(url, "long")
     store = StateDriver(state)
     store.merge(1, [("a", 2**62)])
     store.merge(2, [("a", 1)])
@@ -154,19 +136,6 @@ def test_a_redo_is_checked_against_rows_and_not_files(url: str) -> None:
     with pytest.raises(ValueRefusedError):
         StateDriver(state, epoch=1).merge(2, [("a", 2**62)], attempt=1)
     assert store.contents() == {"a": 2**62 + 1}
-
-
-def test_a_sum_is_watched_after_what_made_it_smaller_is_taken_back(url: str) -> None:
-    state = open_state(url, table="sums", mode="log")
-    state = state.with_columns(Fields("key string"), Fields("total long"), (Sum("x"),))
-    store = StateDriver(state)
-    store.merge(1, [("a", 2**63 - 1)])
-    store.merge(2, [("a", -(2**62))])
-    store.merge(2, [("b", 1)], attempt=1)
-
-    with pytest.raises(ValueRefusedError):
-        store.merge(3, [("a", 1)])
-    assert store.contents() == {"a": 2**63 - 1, "b": 1}
 
 
 def test_columns_may_have_the_names_that_others_make(url: str) -> None:

@@ -13,10 +13,7 @@ from state_backends.delta.reading import seconds_since, version_of
 from state_backends.delta.upkeep import fit_log, remove_old_files
 from tests.unit.state_backends.delta.tables import COUNTED, log_of, seen, table_of
 from txtopo.errors import StateUsageError, StoreDamagedError, TopologyError
-from txtopo.state import (
-    State,
-    open_state,
-)
+from txtopo.state import State, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.integration

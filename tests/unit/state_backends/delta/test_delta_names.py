@@ -9,8 +9,9 @@ import pytest
 
 from state_backends.delta import tables
 from state_backends.delta.layout import LOG, names_of
+from txtopo import Fields
 from txtopo.errors import SchemaDrift, TopologyError
-from txtopo.state import Count, Fields, State, StateMode, open_state
+from txtopo.state import Count, State, StateMode, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
 pytestmark = pytest.mark.integration

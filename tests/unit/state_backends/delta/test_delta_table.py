@@ -12,18 +12,21 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from state_backends.delta import durability
-from state_backends.delta.failures import Contended, translated
+from state_backends.delta.failures import translated
 from state_backends.delta.tables import ledger_of, packed, unpacked
 from tests.unit.state_backends.delta.tables import COUNTED, log_of, seen, table_of
+from txtopo import Fields, TransactionAttempt
 from txtopo.errors import (
     FencedError,
     ForeignStateError,
     SchemaDrift,
+    StoreContended,
     TopologyError,
     UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.state import Fields, Ledger, State, TransactionAttempt, claimed, open_state
+from txtopo.plugins.stores import claimed
+from txtopo.state import Ledger, State, open_state
 from txtopo.testing.conformance.driver import StateDriver, claim_of, partials, whole_ledger
 
 pytestmark = pytest.mark.integration
@@ -233,7 +236,7 @@ def test_versions_grow_with_every_claim_and_attempt() -> None:
     ("error", "kind"),
     [
         (DeltaError("Cast error: Can't cast value 9 to type Int64"), ValueRefusedError),
-        (DeltaError("Commit failed: a concurrent transaction deleted data"), Contended),
+        (DeltaError("Commit failed: a concurrent transaction deleted data"), StoreContended),
         (DeltaError("Generic error at /overflow/conflict: lost"), UnknownOutcomeError),
         (OSError(5, "overflow of a conflict that already exists"), UnknownOutcomeError),
     ],

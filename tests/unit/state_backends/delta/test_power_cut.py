@@ -15,8 +15,9 @@ from state_backends.delta.backend import DeltaBackend
 from state_backends.delta.layout import Layout
 from tests.harness.servers.forgetful_disk import ForgetfulDisk
 from tests.unit.state_backends.delta.tables import log_of, table_of
+from txtopo import Fields
 from txtopo.errors import FencedError, UnknownOutcomeError
-from txtopo.state import Count, Fields, State, StateMode, open_state
+from txtopo.state import Count, State, StateMode, open_state
 from txtopo.testing.conformance.driver import StateDriver, partials
 
 pytestmark = pytest.mark.integration

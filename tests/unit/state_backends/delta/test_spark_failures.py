@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from state_backends.delta.failures import Contended
 from state_backends.delta.spark import translated_of_spark
-from txtopo.errors import UnknownOutcomeError, ValueRefusedError
+from txtopo.errors import StoreContended, UnknownOutcomeError, ValueRefusedError
 
 JAVA = "An error occurred while calling o172.execute.\n: "
 WORKER = (
@@ -39,7 +38,7 @@ WORKER = (
         ),
         ("x: [ARITHMETIC_OVERFLOW] long overflow SQLSTATE: 22003", ValueRefusedError, "exactly"),
         ("x: txtopo refuses: a key of state s is NULL", ValueRefusedError, "is NULL"),
-        ("io.delta.exceptions.ConcurrentAppendException: other", Contended, "another writer"),
+        ("io.delta.exceptions.ConcurrentAppendException: other", StoreContended, "another writer"),
         (
             "java.io.IOException: no space left",
             UnknownOutcomeError,

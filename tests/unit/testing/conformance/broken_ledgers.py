@@ -10,7 +10,8 @@ from dataclasses import replace
 from tests.unit.testing.conformance.broken_store import BrokenStore, Changes, Rows
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import FencedError, LedgerGapError, StaleBatchError
-from txtopo.state import Claim, Key, Ledger, Puts, Row, Snapshot, Standing, Writes, standing
+from txtopo.plugins.stores import Claim, Key, Puts, Row, Snapshot, Standing, Writes, standing
+from txtopo.state import Ledger
 from txtopo.testing.conformance.driver import claim_of
 
 

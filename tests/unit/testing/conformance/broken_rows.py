@@ -10,18 +10,17 @@ from state_backends.memory import MemoryStore
 from tests.unit.testing.conformance.broken_store import BrokenStore, Changes, Rows
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ValueRefusedError
-from txtopo.state import (
+from txtopo.plugins.stores import (
     Key,
-    Ledger,
     Merges,
     Row,
     Standing,
     StateTable,
-    Sum,
     Writes,
     combines_in_store,
     final_values,
 )
+from txtopo.state import Ledger, Sum
 
 
 class DoesNotUndo(BrokenStore):

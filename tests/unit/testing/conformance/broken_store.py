@@ -7,15 +7,8 @@ from typing import ClassVar
 
 from state_backends.memory import MemoryBackend, MemoryStore
 from txtopo.attempt import TransactionAttempt
-from txtopo.state import (
-    Key,
-    Ledger,
-    Row,
-    Standing,
-    StateTable,
-    Writes,
-    standing,
-)
+from txtopo.plugins.stores import Key, Row, Standing, StateTable, Writes, standing
+from txtopo.state import Ledger
 from txtopo.state.row_backend import changed_rows
 
 Rows = Mapping[Key, Row]

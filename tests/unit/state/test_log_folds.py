@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from txtopo.state import SEGMENTS_OF_A_TIER, span_to_fold
+from txtopo.state.log_mode import SEGMENTS_OF_A_TIER, span_to_fold
 
 
 @dataclass(frozen=True)

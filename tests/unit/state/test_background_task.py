@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from txtopo.state import BackgroundTask
+from txtopo.state.log_mode import BackgroundTask
 
 
 def test_what_fails_is_logged_whatever_it_is(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,8 @@ import itertools
 import pytest
 
 from tests.unit.state.backing_maps import open_comparing_map, open_map
-from txtopo.state import backing_map_factory, register_backend
+from txtopo.plugins.stores import backing_map_factory
+from txtopo.state import register_backend
 from txtopo.testing.conformance import StateBackendSuite
 
 pytestmark = pytest.mark.integration

@@ -6,19 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
+from txtopo import Fields
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import FencedError, StoreUnavailable, UnknownOutcomeError
-from txtopo.state import (
-    Contents,
-    Fields,
-    Key,
-    Ledger,
-    Puts,
-    Row,
-    RowBackend,
-    StateTable,
-    commit_resolved,
-)
+from txtopo.plugins.stores import Contents, Key, Puts, Row, RowBackend, StateTable
+from txtopo.state import Ledger
+from txtopo.state.commit import commit_resolved
 from txtopo.testing.conformance.driver import whole_ledger
 
 TABLE = StateTable("counts", "opaque", Fields("key string"), Fields("value long"))

@@ -1,0 +1,102 @@
+"""What authors of stores import: the contract of a state backend, and what helps to keep it.
+
+There are three ways to write a store, the shortest first:
+
+* :class:`BackingMap`: get and put texts by key. :func:`backing_map_factory` makes a state of it.
+* :class:`RowBackend`: read all rows, and replace some by compare-and-set.
+* :class:`StateBackend`: the whole contract, for a store with transactions and many keys.
+
+A distribution declares its factory in the entry point group ``txtopo.state_backends``, or a program
+calls :func:`register_backend`. :mod:`txtopo.testing.conformance` has the suites that prove a store
+right: ``StateBackendSuite`` for all three, ``BackingMapSuite`` for the map itself.
+"""
+
+from __future__ import annotations
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.state.aggregates import Aggregate
+from txtopo.state.backend import (
+    BackendFactory,
+    Key,
+    Merges,
+    Puts,
+    Snapshot,
+    StateBackend,
+    StateKind,
+    StateMode,
+    StateTable,
+    Values,
+    Writes,
+)
+from txtopo.state.backing_map import BackingMap, ComparesAndPuts
+from txtopo.state.declaration import declaration, listed_states, parsed_declaration
+from txtopo.state.frames import FrameBackend, FrameFactory, FrameWrites
+from txtopo.state.ledger import LEDGER_SCHEMA, Claim, Ledger, Owner, Standing, claimed, standing
+from txtopo.state.map_backend import MapFactory, OpaqueMap, TransactionalMap, backing_map_factory
+from txtopo.state.reader import mean_names
+from txtopo.state.registry import AnchoredFactory, NamingFactory, redacted_url, register_backend
+from txtopo.state.row_backend import (
+    Contents,
+    RowBackend,
+    changed_rows,
+    checked_partials,
+    combines_in_store,
+    final_values,
+    log_rows,
+    written_keys,
+)
+from txtopo.state.row_text import RowText
+from txtopo.state.values import Row
+from txtopo.tuples import Field, Fields
+
+__all__ = [
+    "Aggregate",
+    "AnchoredFactory",
+    "BackendFactory",
+    "BackingMap",
+    "Claim",
+    "ComparesAndPuts",
+    "Contents",
+    "Field",
+    "Fields",
+    "FrameBackend",
+    "FrameFactory",
+    "FrameWrites",
+    "Key",
+    "LEDGER_SCHEMA",
+    "Ledger",
+    "MapFactory",
+    "Merges",
+    "NamingFactory",
+    "OpaqueMap",
+    "Owner",
+    "Puts",
+    "Row",
+    "RowBackend",
+    "RowText",
+    "Snapshot",
+    "Standing",
+    "StateBackend",
+    "StateKind",
+    "StateMode",
+    "StateTable",
+    "TransactionAttempt",
+    "TransactionalMap",
+    "Values",
+    "Writes",
+    "backing_map_factory",
+    "changed_rows",
+    "checked_partials",
+    "claimed",
+    "combines_in_store",
+    "declaration",
+    "final_values",
+    "listed_states",
+    "log_rows",
+    "mean_names",
+    "parsed_declaration",
+    "redacted_url",
+    "register_backend",
+    "standing",
+    "written_keys",
+]

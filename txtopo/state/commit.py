@@ -1,0 +1,157 @@
+"""Claims and commits through a backend: answers are checked, lost answers resolved by the ledger.
+
+A backend may be somebody else's code, so what it answers is checked here. An error names the
+backend and its mistake.
+
+If the answer to a commit is lost, the ledger in the store says whether it landed. If the ledger
+cannot be read either, the batch fails like any other whose store is away: it is replayed after a
+pause, under a new attempt, and the commit of that attempt reads the ledger in its own store
+transaction. It finds txid - 1 and applies its writes, or it finds its txid from the lost attempt
+and undoes that first. So the outcome is decided then, no effect of the txid counts twice, and no
+later txid is committed earlier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.errors import (
+    ForeignEnsembleError,
+    ForeignStateError,
+    InfrastructureError,
+    PlugInError,
+    StoreUnavailable,
+    UnknownOutcomeError,
+)
+from txtopo.state.backend import StateBackend, Writes
+from txtopo.state.frames import FrameBackend, FrameWrites
+from txtopo.state.ledger import Claim, Ledger, Standing, check_ensemble, claimed, standing
+
+
+def claim_state(backend: StateBackend, claim: Claim, name: str) -> Ledger:
+    """Claim a state, and check that its store keeps the whole ledger.
+
+    Args:
+        backend: The state.
+        claim: The claim.
+        name: Name of the state, for messages.
+
+    Returns:
+        The ledger as the store holds it.
+
+    Raises:
+        PromiseError: Raised by :func:`txtopo.state.ledger.claimed`; the message names the state.
+        PlugInError: The store holds another ledger than it returned; mend the plug-in.
+        StoreUnavailable: Try again later.
+    """
+    try:
+        answer = checked_ledger(backend, backend.claim(claim), epoch=claim.epoch)
+        with backend.snapshot() as snapshot:
+            kept = snapshot.ledger
+        if kept != answer:
+            # A later claim may have replaced this one meanwhile.
+            claimed(kept, claim)
+            if kept is not None:
+                check_ensemble(kept, claim.ensemble)
+            raise _forgets(backend, answer, kept)
+    except (ForeignStateError, ForeignEnsembleError) as error:
+        raise type(error)(f"state {name!r} cannot be claimed: {error}", **error.facts) from error
+    return answer
+
+
+def _forgets(backend: StateBackend, written: Ledger, kept: Ledger | None) -> PlugInError:
+    lost = [
+        each.name
+        for each in fields(Ledger)
+        if kept is None or getattr(kept, each.name) != getattr(written, each.name)
+    ]
+    return PlugInError(
+        f"{type(backend).__name__} does not keep the whole ledger; wrote {written}; read back "
+        f"{kept}; different are {', '.join(lost)}; expected every field as it was written: store "
+        "dataclasses.asdict(ledger), all of it, and read it with Ledger.of(fields)",
+        fields=tuple(lost),
+    )
+
+
+def checked_ledger(
+    backend: StateBackend, answer: object, *, epoch: int, written: TransactionAttempt | None = None
+) -> Ledger:
+    """Return the answer of ``claim`` or ``commit``, if it is the expected ledger.
+
+    Args:
+        backend: The backend that answered.
+        answer: Its answer.
+        epoch: The epoch that may write now.
+        written: The attempt that was committed; None for a claim.
+
+    Raises:
+        PlugInError: The answer is something else, so it is not known what was written.
+    """
+    asked = "claim" if written is None else "commit"
+    holds = isinstance(answer, Ledger) and written in (None, answer.writer)
+    if isinstance(answer, Ledger) and answer.epoch == epoch and holds:
+        return answer
+    held = "" if written is None else f" that holds {written}"
+    raise PlugInError(
+        f"{asked} of {type(backend).__name__} returned {answer!r:.200}; expected the Ledger of "
+        f"epoch {epoch}{held}, as it stands after the write; mend the plug-in, and look at what "
+        "the store holds",
+        answer=answer,
+    )
+
+
+def commit_resolved(
+    backend: StateBackend, attempt: TransactionAttempt, writes: Writes | FrameWrites
+) -> Ledger:
+    """Commit. If the connection is lost during the write, decide from the ledger.
+
+    Returns:
+        The ledger that holds *attempt*.
+
+    Raises:
+        StoreUnavailable: The write has not landed; try again.
+        FencedError: A later epoch or attempt has taken over; stop.
+        PlugInError: The backend returned no ledger; stop.
+        UnknownOutcomeError: The ledger could not be read either; try again with a new attempt,
+            whose commit reads the ledger.
+    """
+    backend.point("begin.before")
+    try:
+        if isinstance(writes, FrameWrites):
+            assert isinstance(backend, FrameBackend), "checked when the topology was built"
+            answer = backend.apply_frame(attempt, writes)
+        else:
+            answer = backend.commit(attempt, writes)
+    except UnknownOutcomeError as lost:
+        held = _read_back(backend, attempt, lost)
+    else:
+        held = checked_ledger(backend, answer, epoch=attempt.epoch, written=attempt)
+    backend.point("write.after")
+    return held
+
+
+def _read_back(
+    backend: StateBackend, attempt: TransactionAttempt, lost: UnknownOutcomeError
+) -> Ledger:
+    backend.point("read-back.before")
+    try:
+        with backend.snapshot() as snapshot:
+            ledger = snapshot.ledger
+    except InfrastructureError as error:
+        raise UnknownOutcomeError(
+            f"the outcome of attempt {attempt} is unknown: {lost}; "
+            f"the ledger cannot be read either: {error}",
+            attempt=attempt,
+        ) from lost
+    backend.point("read-back.after")
+    if standing(ledger, attempt, backend.claimant) is Standing.HELD:
+        assert ledger is not None
+        return ledger
+    # The lost write may still land after this reading. That is harmless: the next write waits for
+    # its row lock, finds the txid held by this attempt, and undoes it like any other redo.
+    raise StoreUnavailable(
+        f"the write of attempt {attempt} was lost on the way: {lost}; the state holds {ledger}; "
+        "try again",
+        attempt=attempt,
+    ) from lost
