@@ -20,9 +20,8 @@ import pyarrow as pa
 from benchmarks.data import zipf_words
 from benchmarks.delta_session import delta_session
 from benchmarks.report import machine
-from txtopo.attempt import TransactionAttempt
-from txtopo.errors import ConfigError
-from txtopo.state import Count, Fields, Merges, StateMode, open_state
+from txtopo import ConfigError, Count, Fields, TransactionAttempt, open_state
+from txtopo.state import Merges, StateMode
 from txtopo.testing.conformance.driver import claim_of
 
 if TYPE_CHECKING:

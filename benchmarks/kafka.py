@@ -24,11 +24,19 @@ from benchmarks.store import TABLE, create, fresh_database, plain, upsert
 from benchmarks.workloads import WORDS, Workload
 from tests.harness.servers.kafka import KafkaBroker
 from tests.harness.servers.postgresql import PostgresServer
-from txtopo import Config, PersistentAggregate, Topology, TransactionalTopologyBuilder
-from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
-from txtopo.runtime.session import open_session
+from txtopo import (
+    BatchCommitted,
+    Change,
+    Config,
+    Count,
+    PersistentAggregate,
+    Topology,
+    TopologyListener,
+    TransactionalTopologyBuilder,
+    open_session,
+    open_state,
+)
 from txtopo.spouts import KafkaTransactionalSpout
-from txtopo.state import Count, open_state
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

@@ -21,26 +21,26 @@ from pyspark.sql import SparkSession
 
 from txtopo import (
     ArrowBolt,
-    Config,
-    Fields,
-    PersistentAggregate,
-    TransactionalTopologyBuilder,
-    TransactionAttempt,
-)
-from txtopo.builders import Topology
-from txtopo.collector import ArrowOutputCollector
-from txtopo.context import TaskContext
-from txtopo.runtime.progress import (
+    ArrowOutputCollector,
     BatchCommitted,
     Change,
+    Config,
+    Fields,
     Leading,
+    PersistentAggregate,
     ProcessingStarted,
+    ProgressBar,
+    Sum,
+    TaskContext,
+    Topology,
     TopologyListener,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+    open_session,
+    open_state,
 )
-from txtopo.runtime.session import open_session
 from txtopo.spouts import FilesTransactionalSpout
-from txtopo.state import StateKind, StateMode, Sum, open_state
-from txtopo.ui.progress_bar import ProgressBar
+from txtopo.state import StateKind, StateMode
 
 PARTITIONS = 8
 # About 100 batches of 3,500 flights.

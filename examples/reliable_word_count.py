@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING
 
 from txtopo import (
     BasicBolt,
+    BatchOutputCollector,
     Bolt,
+    Change,
     Config,
     FailedException,
     Fields,
     OutputCollector,
+    Progressed,
     TaskContext,
     TopologyBuilder,
     TopologyListener,
     Tuple,
 )
-from txtopo.collector import BatchOutputCollector
-from txtopo.runtime import Change, Progressed
 from txtopo.spouts import MemorySpout
 
 if TYPE_CHECKING:

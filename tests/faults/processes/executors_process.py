@@ -30,13 +30,13 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.config import Carrier
 from txtopo.context import TaskContext
 from txtopo.metadata import Json
-from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change, TopologyListener
-from txtopo.spouts import (
+from txtopo.plugins.spouts import (
     LastBatch,
     OpaquePartitionedTransactionalEmitter,
     OpaquePartitionedTransactionalSpout,
     PartitionedCoordinator,
 )
+from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change, TopologyListener
 from txtopo.state import open_state
 
 PARTITIONS = 4

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.unit.runtime.loop_world import LIMIT_S, Changes, expected, memory_state, running, stored
 from tests.unit.runtime.ranges import ranges
+from txtopo.plugins.spouts import LastBatch
 from txtopo.runtime.progress import BatchCommitted, Change
-from txtopo.spouts import LastBatch
 from txtopo.transactional_state.memory import MemoryEnsemble
 
 # In the module, since a spout is pickled, and a function of a module goes by its name.

@@ -1,0 +1,1 @@
+"""What authors of plug-ins import: stores and spouts."""
