@@ -60,20 +60,164 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+Column = npt.NDArray[np.uint64]
+
+NONE: Column = np.empty(0, dtype=np.uint64)
+
+Rows = npt.NDArray[np.int64]
+
+NONE.setflags(write=False)
+
+Places = Rows
+"""Where entries lie; good until the next ``put`` or ``rotate``."""
+
 ACKER_BUCKETS = 3
+
+SPOUT_BUCKETS = 2
 
 _BEGUN = np.uint8(1)
 
 _FAILED = np.uint8(2)
 
-NONE: Column = np.empty(0, dtype=np.uint64)
+# The states of a place; from _FIRST_BUCKET on it holds an entry of that bucket.
+_FREE = 0
+
+_GONE = 1
+
+_FIRST_BUCKET = 2
+
+# Longer tables are fuller of free places, and fuller ones longer to search.
+_FULL_SHARE = 0.6
+
+_PLACES_MIN = 64
+
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+_SHIFT = np.uint64(32)
 
 
-class Ended(NamedTuple):
-    """Trees that have ended; each is named once."""
+class PendingTrees:
+    """All pending trees of a topology. Used on one thread.
 
-    completed: Column = NONE
-    failed: Column = NONE
+    Args:
+        owners: How many spout tasks there are.
+        ackers: How many ackers.
+        ended: Called with trees that were completed and trees that failed.
+    """
+
+    def __init__(
+        self, owners: int, ackers: int, ended: Callable[[EndedTrees, EndedTrees], None]
+    ) -> None:
+        self._pending = RotatingMap(
+            SPOUT_BUCKETS, {"owner": np.int32, "message": object, "started_s": np.float64}
+        )
+        self._ackers = [Acker() for _ in range(ackers)]
+        self._ended = ended
+        self.by_owner: npt.NDArray[np.int64] = np.zeros(owners, dtype=np.int64)
+        """How many trees of each owner are pending."""
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the trees take, without the message ids themselves."""
+        return self._pending.nbytes + sum(acker.nbytes for acker in self._ackers)
+
+    def begin(self, owner: int, begun: Xors, messages: Sequence[Any], now_s: float) -> None:
+        """Begin trees of an owner."""
+        places = self._pending.put(begun.roots)
+        self._column("owner")[places] = owner
+        # Message ids may be tuples, which numpy would else take for rows.
+        self._column("message")[places] = np.fromiter(messages, object, len(messages))
+        self._column("started_s")[places] = now_s
+        self.by_owner[owner] += len(places)
+        for acker, (roots, values) in self._shared(*begun):
+            self._end(acker.init(Xors(roots, values)))
+
+    def ack(self, acked: Xors) -> None:
+        """Take note of acks, one XOR per root."""
+        for acker, (roots, values) in self._shared(*acked):
+            self._end(acker.ack(Xors(roots, values)))
+
+    def fail(self, roots: Column) -> None:
+        """Take note of failed trees."""
+        for acker, (failed,) in self._shared(roots):
+            self._end(acker.fail(failed))
+
+    def renew(self, roots: Column) -> None:
+        """Give trees that are still pending a new timeout."""
+        for acker, (renewed,) in self._shared(roots):
+            acker.reset(renewed)
+        wanted = np.unique(roots)
+        self._pending.put(wanted[self._pending.find(wanted) >= 0])
+
+    def rotate(self) -> EndedTrees:
+        """Go on by one timeout; return the trees whose time is up."""
+        for acker in self._ackers:
+            acker.rotate()
+        return self._take(self._pending.rotate())
+
+    def forget(self, owner: int) -> int:
+        """Forget the trees of an owner that is lost; return how many there were."""
+        roots = np.array(list(self._pending), dtype=np.uint64)
+        places = self._pending.find(roots)
+        return len(self._take(places[self._column("owner")[places] == owner]))
+
+    def lose_acker(self, acker: int) -> None:
+        """Put an acker that knows nothing in place of one."""
+        self._ackers[acker] = Acker()
+
+    def _end(self, ended: Ended) -> None:
+        if len(ended.completed) or len(ended.failed):
+            taken = []
+            for roots in ended:
+                places = self._pending.find(roots)
+                taken.append(self._take(places[places >= 0]))
+            self._ended(*taken)
+
+    def _take(self, places: Places) -> EndedTrees:
+        owners = self._column("owner")[places]
+        messages = self._column("message")[places].tolist()
+        taken = EndedTrees(owners, messages, self._column("started_s")[places])
+        self.by_owner -= np.bincount(owners, minlength=len(self.by_owner))
+        self._pending.remove(places)
+        return taken
+
+    def _shared(self, roots: Column, *more: Column) -> list[tuple[Acker, tuple[Column, ...]]]:
+        """Return for each acker its share of some columns, the roots first."""
+        if not len(roots):
+            return []
+        if len(self._ackers) == 1:
+            return [(self._ackers[0], (roots, *more))]
+        which = roots % np.uint64(len(self._ackers))
+        shares = []
+        for at, acker in enumerate(self._ackers):
+            mine = which == at
+            if mine.any():
+                shares.append((acker, tuple(column[mine] for column in (roots, *more))))
+        return shares
+
+    def _column(self, name: str) -> npt.NDArray[Any]:
+        return cast("npt.NDArray[Any]", self._pending.column(name))
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTrees:
+    """Trees that have ended, in no order.
+
+    Attributes:
+        owners: Whose each was.
+        messages: Its message id.
+        started_s: When it began.
+    """
+
+    owners: npt.NDArray[np.int32]
+    messages: list[Any]
+    started_s: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.messages)
 
 
 class Acker:
@@ -145,109 +289,11 @@ class Acker:
         return ended
 
 
-Column = npt.NDArray[np.uint64]
+class Ended(NamedTuple):
+    """Trees that have ended; each is named once."""
 
-Rows = npt.NDArray[np.int64]
-
-NONE.setflags(write=False)
-
-
-class Xors(NamedTuple):
-    """One XOR for each of some distinct roots.
-
-    Attributes:
-        roots: The roots.
-        values: What is to be XORed into the value of each.
-    """
-
-    roots: Column = NONE
-    values: Column = NONE
-
-
-class Ids:
-    """Draws random ids, never 0, which would be an edge that nobody misses.
-
-    Args:
-        seed: What the ids follow from; two makers of ids must not share one.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._generator = np.random.Generator(np.random.PCG64(seed))
-
-    def draw(self, count: int) -> Column:
-        """Return so many ids."""
-        ids: Column = self._generator.integers(0, 1 << 64, count, dtype=np.uint64)
-        ids[ids == 0] = 1
-        return ids
-
-
-def merged(roots: Column, values: Column) -> Xors:
-    """Return one XOR per root of values that belong to roots in any order, doubled ones too."""
-    # Most values of a root stand side by side, and to sort them costs more than all the rest.
-    runs = _runs(roots, values)
-    order = np.argsort(runs.roots)
-    ordered = _runs(runs.roots[order], runs.values[order])
-    return runs if len(ordered.roots) == len(runs.roots) else ordered
-
-
-def joined(parts: Iterable[Xors]) -> Xors:
-    """Return one XOR per root of several such lists."""
-    listed = [part for part in parts if len(part.roots)]
-    if not listed:
-        return Xors()
-    if len(listed) == 1:
-        return listed[0]
-    return merged(
-        np.concatenate([part.roots for part in listed]),
-        np.concatenate([part.values for part in listed]),
-    )
-
-
-def _runs(roots: Column, values: Column) -> Xors:
-    """Return one XOR for each run of equal roots."""
-    if len(roots) < 2:
-        return Xors(roots, values)
-    starts = np.flatnonzero(np.concatenate(([True], roots[1:] != roots[:-1])))
-    if len(starts) == len(roots):
-        return Xors(roots, values)
-    return Xors(roots[starts], np.bitwise_xor.reduceat(values, starts))
-
-
-def distinct(roots: Column) -> Column:
-    """Return roots once each."""
-    return roots if len(roots) < 2 else np.unique(roots)
-
-
-def spans(starts: Rows, rows: Rows) -> tuple[Rows, Rows]:
-    """Return the links of some rows, where row r has the links ``starts[r]`` to ``starts[r + 1]``.
-
-    Returns:
-        (position in *rows*, link) of each link, in the order of *rows*.
-    """
-    counts = starts[rows + 1] - starts[rows]
-    position = np.repeat(np.arange(len(rows)), counts)
-    first = np.repeat(np.cumsum(counts) - counts, counts)
-    return position, starts[rows][position] + np.arange(len(position)) - first
-
-
-# The states of a place; from _FIRST_BUCKET on it holds an entry of that bucket.
-_FREE = 0
-
-_GONE = 1
-
-_FIRST_BUCKET = 2
-
-# Longer tables are fuller of free places, and fuller ones longer to search.
-_FULL_SHARE = 0.6
-
-_PLACES_MIN = 64
-
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
-
-_SHIFT = np.uint64(32)
-
-Places = Rows
-"""Where entries lie; good until the next ``put`` or ``rotate``."""
+    completed: Column = NONE
+    failed: Column = NONE
 
 
 class RotatingMap:
@@ -399,128 +445,79 @@ class RotatingMap:
         }
 
 
-SPOUT_BUCKETS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class EndedTrees:
-    """Trees that have ended, in no order.
+class Xors(NamedTuple):
+    """One XOR for each of some distinct roots.
 
     Attributes:
-        owners: Whose each was.
-        messages: Its message id.
-        started_s: When it began.
+        roots: The roots.
+        values: What is to be XORed into the value of each.
     """
 
-    owners: npt.NDArray[np.int32]
-    messages: list[Any]
-    started_s: npt.NDArray[np.float64]
-
-    def __len__(self) -> int:
-        return len(self.messages)
+    roots: Column = NONE
+    values: Column = NONE
 
 
-class PendingTrees:
-    """All pending trees of a topology. Used on one thread.
+class Ids:
+    """Draws random ids, never 0, which would be an edge that nobody misses.
 
     Args:
-        owners: How many spout tasks there are.
-        ackers: How many ackers.
-        ended: Called with trees that were completed and trees that failed.
+        seed: What the ids follow from; two makers of ids must not share one.
     """
 
-    def __init__(
-        self, owners: int, ackers: int, ended: Callable[[EndedTrees, EndedTrees], None]
-    ) -> None:
-        self._pending = RotatingMap(
-            SPOUT_BUCKETS, {"owner": np.int32, "message": object, "started_s": np.float64}
-        )
-        self._ackers = [Acker() for _ in range(ackers)]
-        self._ended = ended
-        self.by_owner: npt.NDArray[np.int64] = np.zeros(owners, dtype=np.int64)
-        """How many trees of each owner are pending."""
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.Generator(np.random.PCG64(seed))
 
-    def __len__(self) -> int:
-        return len(self._pending)
+    def draw(self, count: int) -> Column:
+        """Return so many ids."""
+        ids: Column = self._generator.integers(0, 1 << 64, count, dtype=np.uint64)
+        ids[ids == 0] = 1
+        return ids
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the trees take, without the message ids themselves."""
-        return self._pending.nbytes + sum(acker.nbytes for acker in self._ackers)
 
-    def begin(self, owner: int, begun: Xors, messages: Sequence[Any], now_s: float) -> None:
-        """Begin trees of an owner."""
-        places = self._pending.put(begun.roots)
-        self._column("owner")[places] = owner
-        # Message ids may be tuples, which numpy would else take for rows.
-        self._column("message")[places] = np.fromiter(messages, object, len(messages))
-        self._column("started_s")[places] = now_s
-        self.by_owner[owner] += len(places)
-        for acker, (roots, values) in self._shared(*begun):
-            self._end(acker.init(Xors(roots, values)))
+def merged(roots: Column, values: Column) -> Xors:
+    """Return one XOR per root of values that belong to roots in any order, doubled ones too."""
+    # Most values of a root stand side by side, and to sort them costs more than all the rest.
+    runs = _runs(roots, values)
+    order = np.argsort(runs.roots)
+    ordered = _runs(runs.roots[order], runs.values[order])
+    return runs if len(ordered.roots) == len(runs.roots) else ordered
 
-    def ack(self, acked: Xors) -> None:
-        """Take note of acks, one XOR per root."""
-        for acker, (roots, values) in self._shared(*acked):
-            self._end(acker.ack(Xors(roots, values)))
 
-    def fail(self, roots: Column) -> None:
-        """Take note of failed trees."""
-        for acker, (failed,) in self._shared(roots):
-            self._end(acker.fail(failed))
+def joined(parts: Iterable[Xors]) -> Xors:
+    """Return one XOR per root of several such lists."""
+    listed = [part for part in parts if len(part.roots)]
+    if not listed:
+        return Xors()
+    if len(listed) == 1:
+        return listed[0]
+    return merged(
+        np.concatenate([part.roots for part in listed]),
+        np.concatenate([part.values for part in listed]),
+    )
 
-    def renew(self, roots: Column) -> None:
-        """Give trees that are still pending a new timeout."""
-        for acker, (renewed,) in self._shared(roots):
-            acker.reset(renewed)
-        wanted = np.unique(roots)
-        self._pending.put(wanted[self._pending.find(wanted) >= 0])
 
-    def rotate(self) -> EndedTrees:
-        """Go on by one timeout; return the trees whose time is up."""
-        for acker in self._ackers:
-            acker.rotate()
-        return self._take(self._pending.rotate())
+def _runs(roots: Column, values: Column) -> Xors:
+    """Return one XOR for each run of equal roots."""
+    if len(roots) < 2:
+        return Xors(roots, values)
+    starts = np.flatnonzero(np.concatenate(([True], roots[1:] != roots[:-1])))
+    if len(starts) == len(roots):
+        return Xors(roots, values)
+    return Xors(roots[starts], np.bitwise_xor.reduceat(values, starts))
 
-    def forget(self, owner: int) -> int:
-        """Forget the trees of an owner that is lost; return how many there were."""
-        roots = np.array(list(self._pending), dtype=np.uint64)
-        places = self._pending.find(roots)
-        return len(self._take(places[self._column("owner")[places] == owner]))
 
-    def lose_acker(self, acker: int) -> None:
-        """Put an acker that knows nothing in place of one."""
-        self._ackers[acker] = Acker()
+def distinct(roots: Column) -> Column:
+    """Return roots once each."""
+    return roots if len(roots) < 2 else np.unique(roots)
 
-    def _end(self, ended: Ended) -> None:
-        if len(ended.completed) or len(ended.failed):
-            taken = []
-            for roots in ended:
-                places = self._pending.find(roots)
-                taken.append(self._take(places[places >= 0]))
-            self._ended(*taken)
 
-    def _take(self, places: Places) -> EndedTrees:
-        owners = self._column("owner")[places]
-        messages = self._column("message")[places].tolist()
-        taken = EndedTrees(owners, messages, self._column("started_s")[places])
-        self.by_owner -= np.bincount(owners, minlength=len(self.by_owner))
-        self._pending.remove(places)
-        return taken
+def spans(starts: Rows, rows: Rows) -> tuple[Rows, Rows]:
+    """Return the links of some rows, where row r has the links ``starts[r]`` to ``starts[r + 1]``.
 
-    def _shared(self, roots: Column, *more: Column) -> list[tuple[Acker, tuple[Column, ...]]]:
-        """Return for each acker its share of some columns, the roots first."""
-        if not len(roots):
-            return []
-        if len(self._ackers) == 1:
-            return [(self._ackers[0], (roots, *more))]
-        which = roots % np.uint64(len(self._ackers))
-        shares = []
-        for at, acker in enumerate(self._ackers):
-            mine = which == at
-            if mine.any():
-                shares.append((acker, tuple(column[mine] for column in (roots, *more))))
-        return shares
-
-    def _column(self, name: str) -> npt.NDArray[Any]:
-        return cast("npt.NDArray[Any]", self._pending.column(name))
+    Returns:
+        (position in *rows*, link) of each link, in the order of *rows*.
+    """
+    counts = starts[rows + 1] - starts[rows]
+    position = np.repeat(np.arange(len(rows)), counts)
+    first = np.repeat(np.cumsum(counts) - counts, counts)
+    return position, starts[rows][position] + np.arange(len(position)) - first

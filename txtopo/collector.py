@@ -28,11 +28,18 @@ if TYPE_CHECKING:
 # pay for each batch, larger ones leave the processor's caches).
 BATCH_TUPLES_MAX = 10_000
 
+# What is due leaves one to two beats after the last time: well within a timeout that makes sense,
+# and so much more than a tuple takes that the envelopes do not get too small.
+BEAT_S = 0.05
+
 RowSink = Callable[[str, list[Sequence[Any]], list[int] | None], None]
 """Takes (stream, rows, receiving task of each row for a direct stream)."""
 
 BatchSink = Callable[[str, "pa.RecordBatch"], None]
 """Takes (stream, record batch of the declared fields)."""
+
+Anchors = Tuple | Sequence[Tuple] | None
+"""What a tuple hangs on: one input, several, or nothing."""
 
 
 class BatchOutputCollector:
@@ -132,126 +139,6 @@ class ArrowOutputCollector:
     def emit(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
         """Emit many tuples as one record batch; columns are matched by name."""
         self._collector.emit_batch(batch, stream)
-
-
-def refusal(
-    component: str,
-    streams: Mapping[str, Stream],
-    values: Sequence[Any],
-    stream: str,
-    *,
-    direct: bool,
-) -> EmitError:
-    """Return the error for values that do not fit the stream that they were emitted to."""
-    declared = streams.get(stream)
-    if declared is None:
-        known = ", ".join(sorted(streams)) or "none"
-        return EmitError(
-            f"{component!r} emitted to undeclared stream {stream!r}; declared are {known}"
-        )
-    if declared.direct != direct:
-        need = "emit_direct(task, values)" if declared.direct else "emit(values)"
-        return EmitError(f"{component!r} must use {need} for stream {stream!r}, as it is declared")
-    return EmitError(
-        f"{component!r} emitted {len(values)} values to stream {stream!r}; got "
-        f"{list(values)!r:.200}; "
-        f"expected {len(declared.fields)}: {', '.join(declared.fields.names)}"
-    )
-
-
-class Inputs(Protocol):
-    """The trees of some tuples that a task was given together."""
-
-    done: bytearray
-    """For each of them whether it was acked or failed."""
-    acked: list[int]
-    """Which of them were acked and not answered for yet."""
-
-
-class Pulse:
-    """Says when what a slot's bolts have done is due to leave, though their work goes on.
-
-    ``beat`` is called every ``BEAT_S`` by whoever hosts the slot, in any thread; ``left`` in the
-    bolts' thread whenever something has left. Neither needs a lock: if they cross, what is due
-    leaves a beat sooner or later. So it leaves one to two beats after the last time.
-
-    Attributes:
-        due: Whether it is due.
-        rows_max: How many rows a stream collects before they are sealed: one when it is due.
-    """
-
-    __slots__ = ("_left", "due", "rows_max")
-
-    def __init__(self) -> None:
-        self.due = False
-        self.rows_max = BATCH_TUPLES_MAX
-        self._left = False
-
-    def beat(self) -> None:
-        """Have it leave, unless something has left since the beat before."""
-        if self._left:
-            self._left = False
-        else:
-            self.due, self.rows_max = True, 1
-
-    def left(self) -> None:
-        """Take note that something leaves now."""
-        self.due, self.rows_max, self._left = False, BATCH_TUPLES_MAX, True
-
-
-# What is due leaves one to two beats after the last time: well within a timeout that makes sense,
-# and so much more than a tuple takes that the envelopes do not get too small.
-BEAT_S = 0.05
-
-
-class InputTuple(Tuple):
-    """A tuple that a bolt was given and that may hang in trees. Made by :func:`input_tuples`.
-
-    Attributes:
-        inputs: The trees of the tuples that it came with.
-        row: Which of them it is.
-    """
-
-    __slots__ = ("inputs", "row")
-    inputs: Inputs
-    row: int
-    # None in Python: to call one for each tuple would double what a tuple costs.
-    __init__ = object.__init__
-
-
-def input_tuples(
-    rows: Iterable[Sequence[Any]], origin: Origin, source_task: int, inputs: Inputs
-) -> Iterator[InputTuple]:
-    """Yield the tuples that a task is given together."""
-    for row, values in enumerate(rows):
-        made = InputTuple()
-        made.values = values
-        made.origin = origin
-        made.source_task = source_task
-        made.inputs = inputs
-        made.row = row
-        yield made
-
-
-Anchors = Tuple | Sequence[Tuple] | None
-"""What a tuple hangs on: one input, several, or nothing."""
-
-
-class Emitted:
-    """What was emitted to one stream and not sent yet.
-
-    Attributes:
-        rows: The values.
-        marks: For each row its anchors, or in a spout its message id; None for none.
-        targets: For each row the receiving task, on a direct stream.
-    """
-
-    __slots__ = ("marks", "rows", "targets")
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
-        self.marks: list[Any] = []
-        self.targets: list[int] = []
 
 
 class _Emitting:
@@ -395,45 +282,6 @@ class OutputCollector(_Emitting):
                 self._leave()
 
 
-class BasicOutputCollector(BatchOutputCollector):
-    """Where a ``BasicBolt`` emits in an at-least-once topology: all hangs on the current input."""
-
-    def __init__(
-        self, component: str, streams: Mapping[str, Stream], collector: OutputCollector
-    ) -> None:
-        super().__init__(component, streams, _unused, _unused)
-        self._collector = collector
-        self._pulse = collector._pulse
-        self._emitted = collector.emitted
-        self._put = collector._put
-        self.current: Tuple | None = None
-
-    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple, anchored to the input that is executed."""
-        if self._arity.get(stream) != len(values):
-            raise refusal(self._component, self._streams, values, stream, direct=False)
-        # As in ``OutputCollector.emit``.
-        emitted = self._emitted[stream]
-        emitted.rows.append(tuple(values))
-        emitted.marks.append(self.current)
-        if len(emitted.marks) >= self._pulse.rows_max:
-            self._collector._send(stream)
-
-    def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple to a task, anchored to the input that is executed."""
-        self._collector.emit_direct(task, values, self.current, stream)
-
-    def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
-        """Emit many tuples, all anchored to the input that is executed."""
-        declared = self._streams.get(stream)
-        names = list(declared.fields.names) if declared else []
-        if declared is None or sorted(batch.schema.names) != sorted(names):
-            raise refusal(self._component, self._streams, batch.schema.names, stream, direct=False)
-        columns = [batch.column(name).to_pylist() for name in names]
-        for values in zip(*columns, strict=True):
-            self._put(values, self.current, stream)
-
-
 class SpoutOutputCollector(_Emitting):
     """Where a :class:`~txtopo.Spout` emits (Storm ``SpoutOutputCollector``).
 
@@ -488,6 +336,156 @@ class SpoutOutputCollector(_Emitting):
             self.pending += 1
         else:
             self._ack(message_id)
+
+
+class BasicOutputCollector(BatchOutputCollector):
+    """Where a ``BasicBolt`` emits in an at-least-once topology: all hangs on the current input."""
+
+    def __init__(
+        self, component: str, streams: Mapping[str, Stream], collector: OutputCollector
+    ) -> None:
+        super().__init__(component, streams, _unused, _unused)
+        self._collector = collector
+        self._pulse = collector._pulse
+        self._emitted = collector.emitted
+        self._put = collector._put
+        self.current: Tuple | None = None
+
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple, anchored to the input that is executed."""
+        if self._arity.get(stream) != len(values):
+            raise refusal(self._component, self._streams, values, stream, direct=False)
+        # As in ``OutputCollector.emit``.
+        emitted = self._emitted[stream]
+        emitted.rows.append(tuple(values))
+        emitted.marks.append(self.current)
+        if len(emitted.marks) >= self._pulse.rows_max:
+            self._collector._send(stream)
+
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple to a task, anchored to the input that is executed."""
+        self._collector.emit_direct(task, values, self.current, stream)
+
+    def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
+        """Emit many tuples, all anchored to the input that is executed."""
+        declared = self._streams.get(stream)
+        names = list(declared.fields.names) if declared else []
+        if declared is None or sorted(batch.schema.names) != sorted(names):
+            raise refusal(self._component, self._streams, batch.schema.names, stream, direct=False)
+        columns = [batch.column(name).to_pylist() for name in names]
+        for values in zip(*columns, strict=True):
+            self._put(values, self.current, stream)
+
+
+class InputTuple(Tuple):
+    """A tuple that a bolt was given and that may hang in trees. Made by :func:`input_tuples`.
+
+    Attributes:
+        inputs: The trees of the tuples that it came with.
+        row: Which of them it is.
+    """
+
+    __slots__ = ("inputs", "row")
+    inputs: Inputs
+    row: int
+    # None in Python: to call one for each tuple would double what a tuple costs.
+    __init__ = object.__init__
+
+
+def input_tuples(
+    rows: Iterable[Sequence[Any]], origin: Origin, source_task: int, inputs: Inputs
+) -> Iterator[InputTuple]:
+    """Yield the tuples that a task is given together."""
+    for row, values in enumerate(rows):
+        made = InputTuple()
+        made.values = values
+        made.origin = origin
+        made.source_task = source_task
+        made.inputs = inputs
+        made.row = row
+        yield made
+
+
+class Inputs(Protocol):
+    """The trees of some tuples that a task was given together."""
+
+    done: bytearray
+    """For each of them whether it was acked or failed."""
+    acked: list[int]
+    """Which of them were acked and not answered for yet."""
+
+
+class Emitted:
+    """What was emitted to one stream and not sent yet.
+
+    Attributes:
+        rows: The values.
+        marks: For each row its anchors, or in a spout its message id; None for none.
+        targets: For each row the receiving task, on a direct stream.
+    """
+
+    __slots__ = ("marks", "rows", "targets")
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self.marks: list[Any] = []
+        self.targets: list[int] = []
+
+
+class Pulse:
+    """Says when what a slot's bolts have done is due to leave, though their work goes on.
+
+    ``beat`` is called every ``BEAT_S`` by whoever hosts the slot, in any thread; ``left`` in the
+    bolts' thread whenever something has left. Neither needs a lock: if they cross, what is due
+    leaves a beat sooner or later. So it leaves one to two beats after the last time.
+
+    Attributes:
+        due: Whether it is due.
+        rows_max: How many rows a stream collects before they are sealed: one when it is due.
+    """
+
+    __slots__ = ("_left", "due", "rows_max")
+
+    def __init__(self) -> None:
+        self.due = False
+        self.rows_max = BATCH_TUPLES_MAX
+        self._left = False
+
+    def beat(self) -> None:
+        """Have it leave, unless something has left since the beat before."""
+        if self._left:
+            self._left = False
+        else:
+            self.due, self.rows_max = True, 1
+
+    def left(self) -> None:
+        """Take note that something leaves now."""
+        self.due, self.rows_max, self._left = False, BATCH_TUPLES_MAX, True
+
+
+def refusal(
+    component: str,
+    streams: Mapping[str, Stream],
+    values: Sequence[Any],
+    stream: str,
+    *,
+    direct: bool,
+) -> EmitError:
+    """Return the error for values that do not fit the stream that they were emitted to."""
+    declared = streams.get(stream)
+    if declared is None:
+        known = ", ".join(sorted(streams)) or "none"
+        return EmitError(
+            f"{component!r} emitted to undeclared stream {stream!r}; declared are {known}"
+        )
+    if declared.direct != direct:
+        need = "emit_direct(task, values)" if declared.direct else "emit(values)"
+        return EmitError(f"{component!r} must use {need} for stream {stream!r}, as it is declared")
+    return EmitError(
+        f"{component!r} emitted {len(values)} values to stream {stream!r}; got "
+        f"{list(values)!r:.200}; "
+        f"expected {len(declared.fields)}: {', '.join(declared.fields.names)}"
+    )
 
 
 def _as_they_are(anchors: Anchors) -> Anchors:

@@ -79,6 +79,25 @@ _OURS = {
     "request.required.acks": "all copies of a record are written before its txid is done",
 }
 
+# How long the report of a record is waited for that has broken its transaction: far longer than it
+# takes behind the reports of those before it. Without it the batch is tried again, and told then.
+_REPORT_POLL_S, _REPORT_POLLS_MAX = 0.1, 50
+
+VERSION = 2
+"""2: the ledger has the fields of schema 2; one of version 1 is read as it is."""
+
+# Compaction runs now and then, so there may be a day's ledgers in front of the last. Control
+# markers and transactions that were aborted lie in between: look back further where there is none.
+_LOOK_BACK = (100, 10_000)
+
+_POLL_S = 0.02
+
+END = ".txtopo-ledger"
+"""How the name of a ledger's topic ends: no sink may write to such a topic, which could be one."""
+
+BOUND = b"txtopo-bound"
+"""Key of the records that are no ledger, but say how far to read."""
+
 
 class KafkaSink(BatchBolt, Committer):
     """Writes its tuples to a topic of Kafka; it emits nothing.
@@ -187,11 +206,6 @@ def _encoded(tuple: Tuple, fields: str | Sequence[str]) -> bytes | None:
         f"{type(value).__name__}; expected a string or bytes; cast it in the bolt above, or name "
         f"several fields, as in [{fields!r}], for a JSON object"
     )
-
-
-# How long the report of a record is waited for that has broken its transaction: far longer than it
-# takes behind the reports of those before it. Without it the batch is tried again, and told then.
-_REPORT_POLL_S, _REPORT_POLLS_MAX = 0.1, 50
 
 
 class PublishedFactory:
@@ -424,22 +438,6 @@ class _LedgerOnly(Snapshot):
         raise StateUsageError(
             "the records of a KafkaSink are read with a consumer of Kafka, isolation read_committed"
         )
-
-
-VERSION = 2
-"""2: the ledger has the fields of schema 2; one of version 1 is read as it is."""
-
-# Compaction runs now and then, so there may be a day's ledgers in front of the last. Control
-# markers and transactions that were aborted lie in between: look back further where there is none.
-_LOOK_BACK = (100, 10_000)
-
-_POLL_S = 0.02
-
-END = ".txtopo-ledger"
-"""How the name of a ledger's topic ends: no sink may write to such a topic, which could be one."""
-
-BOUND = b"txtopo-bound"
-"""Key of the records that are no ledger, but say how far to read."""
 
 
 class LedgerTopic:

@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+logger = logging.getLogger("txtopo")
+
+# As StructType.add reads them, where they differ from ours.
+_SPARK_NAMES = {"int": "integer"}
+
 
 class DataSourceSpout(TransactionalSpout):
     """Reads what a ``pyspark.sql.datasource`` stream reader reads, also a simple one.
@@ -298,10 +303,6 @@ class _DataSourceEmitter(TransactionalEmitter):
         return batch
 
 
-# As StructType.add reads them, where they differ from ours.
-_SPARK_NAMES = {"int": "integer"}
-
-
 class StreamReader(Protocol):
     """What is called of a ``DataSourceStreamReader``; its docstrings say what each means."""
 
@@ -510,9 +511,6 @@ def _named(name: str) -> type:
             f"{', '.join(sorted(known)) or 'none'}; import its module first, or give the class"
         )
     return known[name]
-
-
-logger = logging.getLogger("txtopo")
 
 
 def same(start: Json, end: Json) -> bool:

@@ -36,38 +36,6 @@ Rows = Sequence[Sequence[Any]]
 Partitions = tuple[Rows, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """A partition is down for a batch: it emits nothing and keeps its position.
-
-    Attributes:
-        partition: Number of the partition.
-        txid: The batch.
-        attempt: Number of the attempt within its epoch; None for every attempt.
-    """
-
-    partition: int
-    txid: int
-    attempt: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Recut:
-    """An attempt at a batch takes another number of rows from each partition.
-
-    Attributes:
-        txid: The batch.
-        attempt: Number of the attempt within its epoch.
-        take: How many rows it takes from a partition at the most; 0 for an empty batch.
-        partition: The only partition that this is about; None for all.
-    """
-
-    txid: int
-    attempt: int
-    take: int
-    partition: int | None = None
-
-
 class MemoryTransactionalSpout(PartitionedTransactionalSpout):
     """A replayable spout over lists (Storm ``MemoryTransactionalSpout``).
 
@@ -134,6 +102,88 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
     ) -> OpaquePartitionedTransactionalEmitter:
         """Make an emitting part."""
         return _OpaqueRowsEmitter(self._partitions, self._take, self._script)
+
+
+class MemorySpout(Spout):
+    """Emits each row of a list with its index as message id, and again when it failed.
+
+    Delivery: at least once. With several tasks, task i of n emits the rows i, i + n, …
+
+    Args:
+        rows: The rows.
+        fields: Their fields.
+        repeat: How many times to go through the list; message ids go on counting.
+
+    Raises:
+        FieldsError: A row has another number of values than there are fields.
+    """
+
+    def __init__(self, rows: Sequence[Sequence[Any]], fields: Fields, repeat: int = 1) -> None:
+        for row in rows:
+            if len(row) != len(fields):
+                raise FieldsError(
+                    f"a row of a MemorySpout does not fit; got {list(row)!r:.200}; expected "
+                    f"{len(fields)} values: {', '.join(fields.names)}"
+                )
+        self.output_fields = fields
+        self._rows = [tuple(row) for row in rows]
+        self._repeat = repeat
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+        """Begin with the first row of this task."""
+        self._collector = collector
+        self._next, self._step = context.task_index, context.tasks
+        self._again: deque[int] = deque()
+
+    def next_tuple(self) -> None:
+        """Emit the row that failed first, else the next one."""
+        if self._again:
+            at = self._again.popleft()
+        elif self._next < len(self._rows) * self._repeat:
+            at = self._next
+            self._next += self._step
+        else:
+            return
+        self._collector.emit(self._rows[at % len(self._rows)], at)
+
+    def ack(self, message_id: Any) -> None:
+        """Nothing is left to be done."""
+
+    def fail(self, message_id: Any) -> None:
+        """Emit the row again."""
+        self._again.append(message_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A partition is down for a batch: it emits nothing and keeps its position.
+
+    Attributes:
+        partition: Number of the partition.
+        txid: The batch.
+        attempt: Number of the attempt within its epoch; None for every attempt.
+    """
+
+    partition: int
+    txid: int
+    attempt: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recut:
+    """An attempt at a batch takes another number of rows from each partition.
+
+    Attributes:
+        txid: The batch.
+        attempt: Number of the attempt within its epoch.
+        take: How many rows it takes from a partition at the most; 0 for an empty batch.
+        partition: The only partition that this is about; None for all.
+    """
+
+    txid: int
+    attempt: int
+    take: int
+    partition: int | None = None
 
 
 class _RowsCoordinator(PartitionedCoordinator):
@@ -270,53 +320,3 @@ def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Parti
                     f"expected {len(fields)} values: {', '.join(fields.names)}"
                 )
     return tuple(tuple(tuple(row) for row in partitions[at]) for at in range(len(partitions)))
-
-
-class MemorySpout(Spout):
-    """Emits each row of a list with its index as message id, and again when it failed.
-
-    Delivery: at least once. With several tasks, task i of n emits the rows i, i + n, …
-
-    Args:
-        rows: The rows.
-        fields: Their fields.
-        repeat: How many times to go through the list; message ids go on counting.
-
-    Raises:
-        FieldsError: A row has another number of values than there are fields.
-    """
-
-    def __init__(self, rows: Sequence[Sequence[Any]], fields: Fields, repeat: int = 1) -> None:
-        for row in rows:
-            if len(row) != len(fields):
-                raise FieldsError(
-                    f"a row of a MemorySpout does not fit; got {list(row)!r:.200}; expected "
-                    f"{len(fields)} values: {', '.join(fields.names)}"
-                )
-        self.output_fields = fields
-        self._rows = [tuple(row) for row in rows]
-        self._repeat = repeat
-
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
-        """Begin with the first row of this task."""
-        self._collector = collector
-        self._next, self._step = context.task_index, context.tasks
-        self._again: deque[int] = deque()
-
-    def next_tuple(self) -> None:
-        """Emit the row that failed first, else the next one."""
-        if self._again:
-            at = self._again.popleft()
-        elif self._next < len(self._rows) * self._repeat:
-            at = self._next
-            self._next += self._step
-        else:
-            return
-        self._collector.emit(self._rows[at % len(self._rows)], at)
-
-    def ack(self, message_id: Any) -> None:
-        """Nothing is left to be done."""
-
-    def fail(self, message_id: Any) -> None:
-        """Emit the row again."""
-        self._again.append(message_id)

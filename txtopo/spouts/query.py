@@ -50,6 +50,30 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Result
     from sqlalchemy.types import TypeEngine
 
+Key = int | datetime.date
+"""A date, or a datetime, which is one too."""
+
+_DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
+
+_KEYS: dict[str, type] = {
+    "byte": int,
+    "short": int,
+    "int": int,
+    "long": int,
+    "date": datetime.date,
+    "timestamp": datetime.datetime,
+    "timestamp_ntz": datetime.datetime,
+}
+
+# Keys seen are noted so many times in the time that they need to settle.
+_NOTES_MAX = 100
+
+# The clocks of some databases tick in seconds.
+_TICK_S = 1.0
+
+# What a task holds; record batches of this size are the fastest further on.
+_ROWS_AT_ONCE = 10_000
+
 
 class QueryTransactionalSpout(TransactionalSpout):
     """Reads a SQL table, or a query, by ranges of a key that only grows; through SQLAlchemy.
@@ -141,22 +165,6 @@ class QueryTransactionalSpout(TransactionalSpout):
     def emitter(self, config: Config, context: TaskContext) -> QueryEmitter:
         """Make an emitting part."""
         return QueryEmitter(self._source, context)
-
-
-Key = int | datetime.date
-"""A date, or a datetime, which is one too."""
-
-_DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
-
-_KEYS: dict[str, type] = {
-    "byte": int,
-    "short": int,
-    "int": int,
-    "long": int,
-    "date": datetime.date,
-    "timestamp": datetime.datetime,
-    "timestamp_ntz": datetime.datetime,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,13 +311,6 @@ def _type(kind: str) -> TypeEngine[Any]:
         "binary": sqlalchemy.LargeBinary(),
     }
     return kinds.get(kind, sqlalchemy.Text())
-
-
-# Keys seen are noted so many times in the time that they need to settle.
-_NOTES_MAX = 100
-
-# The clocks of some databases tick in seconds.
-_TICK_S = 1.0
 
 
 class Settling:
@@ -468,10 +469,6 @@ class QueryCoordinator(TransactionalCoordinator):
                 "start_after, under a new topology id",
                 query=self._source.query,
             )
-
-
-# What a task holds; record batches of this size are the fastest further on.
-_ROWS_AT_ONCE = 10_000
 
 
 class QueryEmitter(TransactionalEmitter):

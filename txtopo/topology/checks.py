@@ -27,6 +27,8 @@ from txtopo.state.registry import State
 from txtopo.topology.component import COMMIT, Component, Role, Subscription, check_calls, check_id
 from txtopo.tuples import Fields, Stream
 
+_FREE = (ShuffleGrouping, NoneGrouping, LocalOrShuffleGrouping)
+
 
 def check_components(components: Sequence[Component]) -> Component:
     """Check each component by itself and return the spout: the only one, or the first reliable.
@@ -59,21 +61,6 @@ def check_components(components: Sequence[Component]) -> Component:
     return spouts[0]
 
 
-def check_parallelism(component: str, parallelism: object) -> None:
-    """Check a number of tasks.
-
-    Raises:
-        TopologyError: It is no whole number of at least 1.
-    """
-    if type(parallelism) is not int or parallelism < 1:
-        raise TopologyError(
-            f"parallelism of {component!r} is wrong; got {parallelism!r}; expected a whole number "
-            "of at least 1",
-            component=component,
-            parallelism=parallelism,
-        )
-
-
 def check_inputs(component: Component, components: Mapping[str, Component]) -> None:
     """Check what a component subscribes to.
 
@@ -100,81 +87,6 @@ def check_inputs(component: Component, components: Mapping[str, Component]) -> N
             )
         seen.add(pair)
         _check_grouping(component, subscription, stream)
-
-
-def nearest(name: object, known: Iterable[str]) -> str:
-    """Return a hint for a name that is not known: the nearest one, or all there are."""
-    names = list(known)
-    close = get_close_matches(str(name), names, 1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known are {', '.join(map(repr, sorted(names))) or 'none'}"
-
-
-def _subscribed(
-    component: Component, subscription: Subscription, components: Mapping[str, Component]
-) -> Stream:
-    source = components.get(subscription.source)
-    if source is None:
-        others = (id for id in components if id != component.id)
-        raise TopologyError(
-            f"bolt {component.id!r} subscribes to unknown component {subscription.source!r}; "
-            f"{nearest(subscription.source, others)}",
-            component=component.id,
-            source=subscription.source,
-        )
-    stream = source.streams.get(subscription.stream)
-    if stream is None:
-        raise TopologyError(
-            f"bolt {component.id!r} subscribes to unknown stream {subscription.stream!r} of "
-            f"{source.id!r}; {_declared(subscription.stream, source)}",
-            component=component.id,
-            source=source.id,
-            stream=subscription.stream,
-        )
-    return stream
-
-
-def _declared(stream: str, source: Component) -> str:
-    if source.role is Role.PERSISTENT_AGGREGATE:
-        return "a PersistentAggregate emits nothing; read its state instead"
-    if not source.streams:
-        return "it declares none; give it output_fields = Fields(…)"
-    return nearest(stream, source.streams)
-
-
-def _check_grouping(component: Component, subscription: Subscription, stream: Stream) -> None:
-    grouping = subscription.grouping
-    where = f"bolt {component.id!r} on stream {subscription.stream!r} of {subscription.source!r}"
-    facts = {"component": component.id, "source": subscription.source}
-    if isinstance(grouping, DirectGrouping) and not stream.direct:
-        raise TopologyError(
-            f"direct grouping of {where} needs a direct stream; got one that is not; declare it "
-            "with Stream(fields, direct=True), or use another grouping",
-            **facts,
-        )
-    if stream.direct and not isinstance(grouping, DirectGrouping):
-        raise TopologyError(
-            f"{type(grouping).__name__} of {where} cannot be: the stream is declared direct, its "
-            "emitter picks the tasks; use direct_grouping",
-            **facts,
-        )
-    if not isinstance(grouping, FieldsGrouping | PartialKeyGrouping):
-        return
-    if not grouping.fields:
-        raise TopologyError(
-            f"{type(grouping).__name__} of {where} names no field; expected one at the least; "
-            "use global_grouping to bring all tuples to one task",
-            **facts,
-        )
-    for field in grouping.fields:
-        if field not in stream.fields.index:
-            raise TopologyError(
-                f"{type(grouping).__name__} of {where} names undeclared field {field!r}; "
-                f"{nearest(field, stream.fields.names)}",
-                field=field,
-                **facts,
-            )
 
 
 def with_aggregate_state(component: Component, components: Mapping[str, Component]) -> Component:
@@ -251,6 +163,114 @@ def check_states(spout: Component, components: Mapping[str, Component]) -> None:
                 )
             owners[place] = owner
     _check_names(components)
+
+
+def check_frames(components: Mapping[str, Component]) -> None:
+    """Check the DataFrame spout and the DataFrame bolts.
+
+    Args:
+        components: All components; what they subscribe to is there.
+
+    Raises:
+        TopologyError: One cannot be; the message says what to mend.
+    """
+    for component in components.values():
+        if component.role.frame:
+            _check_frame_alone(component)
+        if component.role is Role.DATAFRAME_BOLT:
+            _check_methods(component)
+            _check_inputs(component, components)
+            _check_states(component)
+
+
+def check_parallelism(component: str, parallelism: object) -> None:
+    """Check a number of tasks.
+
+    Raises:
+        TopologyError: It is no whole number of at least 1.
+    """
+    if type(parallelism) is not int or parallelism < 1:
+        raise TopologyError(
+            f"parallelism of {component!r} is wrong; got {parallelism!r}; expected a whole number "
+            "of at least 1",
+            component=component,
+            parallelism=parallelism,
+        )
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return a hint for a name that is not known: the nearest one, or all there are."""
+    names = list(known)
+    close = get_close_matches(str(name), names, 1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known are {', '.join(map(repr, sorted(names))) or 'none'}"
+
+
+def _subscribed(
+    component: Component, subscription: Subscription, components: Mapping[str, Component]
+) -> Stream:
+    source = components.get(subscription.source)
+    if source is None:
+        others = (id for id in components if id != component.id)
+        raise TopologyError(
+            f"bolt {component.id!r} subscribes to unknown component {subscription.source!r}; "
+            f"{nearest(subscription.source, others)}",
+            component=component.id,
+            source=subscription.source,
+        )
+    stream = source.streams.get(subscription.stream)
+    if stream is None:
+        raise TopologyError(
+            f"bolt {component.id!r} subscribes to unknown stream {subscription.stream!r} of "
+            f"{source.id!r}; {_declared(subscription.stream, source)}",
+            component=component.id,
+            source=source.id,
+            stream=subscription.stream,
+        )
+    return stream
+
+
+def _declared(stream: str, source: Component) -> str:
+    if source.role is Role.PERSISTENT_AGGREGATE:
+        return "a PersistentAggregate emits nothing; read its state instead"
+    if not source.streams:
+        return "it declares none; give it output_fields = Fields(…)"
+    return nearest(stream, source.streams)
+
+
+def _check_grouping(component: Component, subscription: Subscription, stream: Stream) -> None:
+    grouping = subscription.grouping
+    where = f"bolt {component.id!r} on stream {subscription.stream!r} of {subscription.source!r}"
+    facts = {"component": component.id, "source": subscription.source}
+    if isinstance(grouping, DirectGrouping) and not stream.direct:
+        raise TopologyError(
+            f"direct grouping of {where} needs a direct stream; got one that is not; declare it "
+            "with Stream(fields, direct=True), or use another grouping",
+            **facts,
+        )
+    if stream.direct and not isinstance(grouping, DirectGrouping):
+        raise TopologyError(
+            f"{type(grouping).__name__} of {where} cannot be: the stream is declared direct, its "
+            "emitter picks the tasks; use direct_grouping",
+            **facts,
+        )
+    if not isinstance(grouping, FieldsGrouping | PartialKeyGrouping):
+        return
+    if not grouping.fields:
+        raise TopologyError(
+            f"{type(grouping).__name__} of {where} names no field; expected one at the least; "
+            "use global_grouping to bring all tuples to one task",
+            **facts,
+        )
+    for field in grouping.fields:
+        if field not in stream.fields.index:
+            raise TopologyError(
+                f"{type(grouping).__name__} of {where} names undeclared field {field!r}; "
+                f"{nearest(field, stream.fields.names)}",
+                field=field,
+                **facts,
+            )
 
 
 def _check_names(components: Mapping[str, Component]) -> None:
@@ -376,27 +396,6 @@ def _others(component: Component, name: str, components: Mapping[str, Component]
             continue
         reached.add(bolt.id)
         yield from (f"{other!r} of {bolt.id!r}" for other in bolt.states)
-
-
-_FREE = (ShuffleGrouping, NoneGrouping, LocalOrShuffleGrouping)
-
-
-def check_frames(components: Mapping[str, Component]) -> None:
-    """Check the DataFrame spout and the DataFrame bolts.
-
-    Args:
-        components: All components; what they subscribe to is there.
-
-    Raises:
-        TopologyError: One cannot be; the message says what to mend.
-    """
-    for component in components.values():
-        if component.role.frame:
-            _check_frame_alone(component)
-        if component.role is Role.DATAFRAME_BOLT:
-            _check_methods(component)
-            _check_inputs(component, components)
-            _check_states(component)
 
 
 def _check_frame_alone(component: Component) -> None:

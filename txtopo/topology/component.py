@@ -28,6 +28,46 @@ from txtopo.state.registry import State
 from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
 
 
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A spout or bolt.
+
+    Attributes:
+        id: Its id in the topology.
+        role: What it is.
+        prototype: The user's object, which is copied for each task of each attempt.
+        parallelism: How many tasks it has.
+        streams: Its declared outputs by name.
+        subscriptions: Its inputs; at most one for each (source, stream).
+        committer: Whether it runs in the commit phase by itself.
+        states: Its states by name.
+    """
+
+    id: str
+    role: Role
+    prototype: object
+    parallelism: int
+    streams: Mapping[str, Stream]
+    subscriptions: tuple[Subscription, ...] = ()
+    committer: bool = False
+    states: Mapping[str, State] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One input of a bolt.
+
+    Attributes:
+        source: Id of the component that emits.
+        stream: Name of its stream.
+        grouping: How its tuples are shared among the tasks of the bolt.
+    """
+
+    source: str
+    stream: str
+    grouping: Grouping
+
+
 class Role(Enum):
     """What a component is."""
 
@@ -59,46 +99,6 @@ class Role(Enum):
     def frame(self) -> bool:
         """Whether it is a plan of Spark's, without tasks."""
         return self in (Role.DATAFRAME_SPOUT, Role.DATAFRAME_BOLT)
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """One input of a bolt.
-
-    Attributes:
-        source: Id of the component that emits.
-        stream: Name of its stream.
-        grouping: How its tuples are shared among the tasks of the bolt.
-    """
-
-    source: str
-    stream: str
-    grouping: Grouping
-
-
-@dataclass(frozen=True, slots=True)
-class Component:
-    """A spout or bolt.
-
-    Attributes:
-        id: Its id in the topology.
-        role: What it is.
-        prototype: The user's object, which is copied for each task of each attempt.
-        parallelism: How many tasks it has.
-        streams: Its declared outputs by name.
-        subscriptions: Its inputs; at most one for each (source, stream).
-        committer: Whether it runs in the commit phase by itself.
-        states: Its states by name.
-    """
-
-    id: str
-    role: Role
-    prototype: object
-    parallelism: int
-    streams: Mapping[str, Stream]
-    subscriptions: tuple[Subscription, ...] = ()
-    committer: bool = False
-    states: Mapping[str, State] = field(default_factory=dict)
 
 
 def declared_streams(prototype: object) -> dict[str, Stream]:

@@ -35,23 +35,6 @@ from txtopo.topology.component import Component, check_id
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
-    """A stream on its way to a bolt.
-
-    Attributes:
-        source: Id of the component that emits.
-        stream: Name of its stream.
-        target: Id of the bolt that subscribes to it.
-        grouping: How its tuples are shared among the tasks of the bolt.
-    """
-
-    source: str
-    stream: str
-    target: str
-    grouping: Grouping
-
-
-@dataclass(frozen=True, slots=True)
 class Graph:
     """A topology that can run; made with :meth:`of`, which checks it.
 
@@ -102,6 +85,48 @@ class Graph:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A stream on its way to a bolt.
+
+    Attributes:
+        source: Id of the component that emits.
+        stream: Name of its stream.
+        target: Id of the bolt that subscribes to it.
+        grouping: How its tuples are shared among the tasks of the bolt.
+    """
+
+    source: str
+    stream: str
+    target: str
+    grouping: Grouping
+
+
+def fingerprint(graph: Graph) -> dict[str, Json]:
+    """Return the parts of a topology by name, each as one line of text."""
+    parts: dict[str, Json] = {}
+    for component in graph.components.values():
+        parts[f"component {component.id!r}"] = _component(component)
+        for name, state in component.states.items():
+            parts[f"state {name!r} of {component.id!r}"] = _state(state.layout(name))
+    return parts
+
+
+def advice(graph: Graph) -> tuple[str, ...]:
+    """Return what the user of this topology should be warned of."""
+    if len(graph.components) == 1:
+        return (
+            f"topology {graph.id!r} has a spout and no bolts; its batches are emitted and "
+            "forgotten; add a bolt with set_bolt",
+        )
+    if not graph.committing:
+        return (
+            f"topology {graph.id!r} has no committer; its batches are computed, but nothing is "
+            "kept or ordered; add a PersistentAggregate or a bolt derived from Committer",
+        )
+    return ()
+
+
 def _sources_first(components: Mapping[str, Component]) -> dict[str, Component]:
     waiting = dict(components)
     ordered: dict[str, Component] = {}
@@ -147,16 +172,6 @@ def _committing(ordered: Mapping[str, Component]) -> frozenset[str]:
     return frozenset(committing)
 
 
-def fingerprint(graph: Graph) -> dict[str, Json]:
-    """Return the parts of a topology by name, each as one line of text."""
-    parts: dict[str, Json] = {}
-    for component in graph.components.values():
-        parts[f"component {component.id!r}"] = _component(component)
-        for name, state in component.states.items():
-            parts[f"state {name!r} of {component.id!r}"] = _state(state.layout(name))
-    return parts
-
-
 def _component(component: Component) -> str:
     inputs = sorted(
         f"{each.source!r}.{each.stream!r} by {_grouping(each.grouping)}"
@@ -176,18 +191,3 @@ def _state(table: StateTable) -> str:
 def _grouping(grouping: Grouping) -> str:
     fields = getattr(grouping, "fields", ())
     return type(grouping).__name__ + (f"({', '.join(fields)})" if fields else "")
-
-
-def advice(graph: Graph) -> tuple[str, ...]:
-    """Return what the user of this topology should be warned of."""
-    if len(graph.components) == 1:
-        return (
-            f"topology {graph.id!r} has a spout and no bolts; its batches are emitted and "
-            "forgotten; add a bolt with set_bolt",
-        )
-    if not graph.committing:
-        return (
-            f"topology {graph.id!r} has no committer; its batches are computed, but nothing is "
-            "kept or ordered; add a PersistentAggregate or a bolt derived from Committer",
-        )
-    return ()

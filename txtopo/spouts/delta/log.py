@@ -40,6 +40,9 @@ _KEPT_MAX = 256
 CHANGE_TYPE = "_change_type"
 """The column of a file of change data that says what became of a row."""
 
+Position = tuple[int, int]
+"""(version, number of a file in it): what is read next."""
+
 
 class RowChange(Enum):
     """What a file says of its rows."""
@@ -169,10 +172,6 @@ class DeltaLog:
 def _file(found: Mapping[str, Any], change: RowChange) -> ChangedFile:
     partition = found.get("partitionValues") or {}
     return ChangedFile(unquote(found["path"]), found.get("size") or 0, partition, change)
-
-
-Position = tuple[int, int]
-"""(version, number of a file in it): what is read next."""
 
 
 @dataclass(frozen=True, slots=True)

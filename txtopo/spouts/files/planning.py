@@ -49,6 +49,18 @@ BATCH_FILES_MAX = 256
 # What a batch holds if no limit was given: a second or two of one core's work.
 BATCH_BYTES_MAX = 64 * 1024 * 1024
 
+# 8 base64 characters each: 32 kB in each batch's metadata, 330 kB in the one write of ten batches,
+# where ZooKeeper takes 1 MiB.
+RECENT_FILES_MAX = 4096
+
+# 48 bits: with 4,096 digests a new file is taken for a read one once in 7e10 files.
+DIGEST_BYTES = 6
+
+Order = Literal["name", "time"]
+
+Place = tuple[int, str]
+"""Where a file stands in the order: (0, name) or (mtime_ns, name)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -245,19 +257,6 @@ def _opened(stored: Json) -> tuple[SourceFile, int]:
     assert isinstance(mtime_ns, int)
     assert isinstance(start, int)
     return SourceFile(name, size, mtime_ns), start
-
-
-Order = Literal["name", "time"]
-
-Place = tuple[int, str]
-"""Where a file stands in the order: (0, name) or (mtime_ns, name)."""
-
-# 8 base64 characters each: 32 kB in each batch's metadata, 330 kB in the one write of ten batches,
-# where ZooKeeper takes 1 MiB.
-RECENT_FILES_MAX = 4096
-
-# 48 bits: with 4,096 digests a new file is taken for a read one once in 7e10 files.
-DIGEST_BYTES = 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 # routing has less to do on larger ones.
 EMIT_ROWS_MAX = 100_000
 
+# Large enough that a parser's set-up does not count, small enough for many tasks on one machine.
+BLOCK_BYTES = 8 * 1024 * 1024
+
+_TAIL_BYTES = 64 * 1024
+
+# Counting stops somewhere inside a batch, so blocks read too far are read again for the next one.
+_COUNT_BYTES = 1024 * 1024
+
 
 class FilesEmitter(TransactionalEmitter):
     """Reads what the metadata says, nothing else; holds one block or row group at a time."""
@@ -256,15 +264,6 @@ def _named(
             "the fields",
             path=each.file.name,
         ) from error
-
-
-# Large enough that a parser's set-up does not count, small enough for many tasks on one machine.
-BLOCK_BYTES = 8 * 1024 * 1024
-
-_TAIL_BYTES = 64 * 1024
-
-# Counting stops somewhere inside a batch, so blocks read too far are read again for the next one.
-_COUNT_BYTES = 1024 * 1024
 
 
 def line_blocks(file: IO[bytes], start: int, end: int | None) -> Iterator[bytes]:

@@ -31,19 +31,12 @@ _MAGIC = re.compile(r"[*?\[]")
 
 _TOKENS = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|[^*?\[]+|\[")
 
+FormatName = Literal["csv", "json", "text", "parquet"]
 
-class SourceFile(NamedTuple):
-    """A file as it was when it was listed.
+FORMATS = ("csv", "json", "text", "parquet")
 
-    Attributes:
-        name: Its path on the filesystem.
-        size: Its size in bytes.
-        mtime_ns: When it was changed last; 0 where the filesystem does not say.
-    """
-
-    name: str
-    size: int
-    mtime_ns: int
+# Read as one range, since a compressed stream cannot be entered in its middle.
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
 class FileSource:
@@ -156,63 +149,18 @@ class FileSource:
         ]
 
 
-def _source_file(info: fs.FileInfo) -> SourceFile:
-    return SourceFile(info.path, info.size, info.mtime_ns or 0)
+class SourceFile(NamedTuple):
+    """A file as it was when it was listed.
 
+    Attributes:
+        name: Its path on the filesystem.
+        size: Its size in bytes.
+        mtime_ns: When it was changed last; 0 where the filesystem does not say.
+    """
 
-def _opened(
-    paths: list[str], filesystem: fs.FileSystem | str | None
-) -> tuple[fs.FileSystem, tuple[str, ...]]:
-    from pyarrow import fs
-
-    if isinstance(filesystem, str):
-        opened, prefix = fs.FileSystem.from_uri(filesystem)
-        return opened, tuple(f"{prefix.rstrip('/')}/{path.lstrip('/')}" for path in paths)
-    if filesystem is not None:
-        if not isinstance(filesystem, fs.FileSystem):
-            raise ConfigError(
-                f"filesystem of a files spout is of the wrong type; got {filesystem!r}; expected "
-                "a pyarrow.fs.FileSystem, a URL or None"
-            )
-        return filesystem, tuple(path.rstrip("/") or "/" for path in paths)
-    if any("://" in path for path in paths):
-        parsed = [fs.FileSystem.from_uri(path) for path in paths]
-        if any(other != parsed[0][0] for other, _ in parsed):
-            raise ConfigError(f"paths lie on different filesystems; got {paths!r}; expected one")
-        return parsed[0][0], tuple(path.rstrip("/") for _, path in parsed)
-    return fs.LocalFileSystem(), tuple(os.path.abspath(path) for path in paths)
-
-
-def _root(path: str) -> str:
-    """Return the part of a path before its first wildcard, up to a slash."""
-    match = _MAGIC.search(path)
-    return path if match is None else path[: match.start()].rpartition("/")[0] or "/"
-
-
-def _regex(glob: str) -> str:
-    parts = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    pieces = []
-    for token in _TOKENS.findall(glob):
-        if token in parts:
-            pieces.append(parts[token])
-        elif token.startswith("[") and len(token) > 2:
-            inside = token[1:-1].replace("\\", "\\\\")
-            pieces.append(f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]")
-        else:
-            pieces.append(re.escape(token))
-    return "".join(pieces)
-
-
-def _hidden(path: str) -> bool:
-    return any(part.startswith(("_", ".")) for part in path.split("/"))
-
-
-FormatName = Literal["csv", "json", "text", "parquet"]
-
-FORMATS = ("csv", "json", "text", "parquet")
-
-# Read as one range, since a compressed stream cannot be entered in its middle.
-_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+    name: str
+    size: int
+    mtime_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +244,57 @@ class FileRange(NamedTuple):
 
 Share = list[FileRange]
 """What one partition gets of a batch."""
+
+
+def _source_file(info: fs.FileInfo) -> SourceFile:
+    return SourceFile(info.path, info.size, info.mtime_ns or 0)
+
+
+def _opened(
+    paths: list[str], filesystem: fs.FileSystem | str | None
+) -> tuple[fs.FileSystem, tuple[str, ...]]:
+    from pyarrow import fs
+
+    if isinstance(filesystem, str):
+        opened, prefix = fs.FileSystem.from_uri(filesystem)
+        return opened, tuple(f"{prefix.rstrip('/')}/{path.lstrip('/')}" for path in paths)
+    if filesystem is not None:
+        if not isinstance(filesystem, fs.FileSystem):
+            raise ConfigError(
+                f"filesystem of a files spout is of the wrong type; got {filesystem!r}; expected "
+                "a pyarrow.fs.FileSystem, a URL or None"
+            )
+        return filesystem, tuple(path.rstrip("/") or "/" for path in paths)
+    if any("://" in path for path in paths):
+        parsed = [fs.FileSystem.from_uri(path) for path in paths]
+        if any(other != parsed[0][0] for other, _ in parsed):
+            raise ConfigError(f"paths lie on different filesystems; got {paths!r}; expected one")
+        return parsed[0][0], tuple(path.rstrip("/") for _, path in parsed)
+    return fs.LocalFileSystem(), tuple(os.path.abspath(path) for path in paths)
+
+
+def _root(path: str) -> str:
+    """Return the part of a path before its first wildcard, up to a slash."""
+    match = _MAGIC.search(path)
+    return path if match is None else path[: match.start()].rpartition("/")[0] or "/"
+
+
+def _regex(glob: str) -> str:
+    parts = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    pieces = []
+    for token in _TOKENS.findall(glob):
+        if token in parts:
+            pieces.append(parts[token])
+        elif token.startswith("[") and len(token) > 2:
+            inside = token[1:-1].replace("\\", "\\\\")
+            pieces.append(f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]")
+        else:
+            pieces.append(re.escape(token))
+    return "".join(pieces)
+
+
+def _hidden(path: str) -> bool:
+    return any(part.startswith(("_", ".")) for part in path.split("/"))
 
 
 def shared(ranges: Sequence[FileRange], partitions: int) -> list[Share]:
