@@ -1,54 +1,32 @@
-"""Acker: which trees of tuples are complete or failed. No I/O, no clock.
+"""Acking: whether each tree of tuples is complete, failed or timed out. No I/O, no clock.
 
-What it is told, in any order and from anybody who makes edges:
-
-* ``init(roots, xors)``: these trees have begun; the XOR of the edges that the spout made.
-* ``ack(xors)``: inputs were acked; for each root the XOR of their ids and of the edges made below.
-* ``fail(roots)``: a bolt failed a tuple of these trees.
-* ``reset(roots)``: a bolt asks for more time.
-
-Who tells may be overtaken, so a tree may be acked or failed before its init: it is known then, but
-ends only when its init has come. Each tree ends once: *completed* when its value is 0 (even if it
-was failed as well, as Storm does), else *failed*. A tree that is done is forgotten, and what comes
-for it later makes an entry without an init, which never ends and expires.
-
-``rotate`` is called every message timeout; a tree that was begun, failed or reset more than two
-timeouts ago is forgotten silently: its spout has long given it up. Acks do not make it younger.
-
-Tuple trees: 64-bit ids in columns, and one XOR that says when all of them were seen twice.
-
+Theory of operation
+-------------------
 A spout tuple with a message id is the *root* of a tree. Each copy of a tuple that is delivered to a
-task is an *edge* with a random id, one for each tree that it hangs in. An id is XORed into the
-tree's value twice: when the edge is made and when the task acks it. So the value is 0 when every
-edge was acked, whatever the order, and else it is 0 by chance once in 2^64.
+task is an *edge* with a random 64-bit id, one for each tree that the tuple belongs to. An id is
+XORed into the tree's value twice: when the edge is made, and when the task acks it. So the value is
+0 when every edge was acked, in whatever order, and otherwise it is 0 with a chance of 1 in 2^64.
 
-Who makes edges tells the acker of them only when the input that they hang on is acked: an input's
-ack is *its own id XOR the ids of all edges that were anchored to it*. Therefore the value cannot
-get to 0 before the last edge is acked, even when acks overtake each other.
+Edges are reported to the acker only with the ack of the input that they are anchored to: the ack of
+an input is *its own id XOR the ids of all edges that were anchored to it*. So the value cannot
+reach 0 before the last edge is acked, even when acks overtake each other.
 
-Nothing here is per tuple: ids are drawn for a whole column (8 ns each), and what goes to an acker
-is merged to one XOR per root first (:func:`merged`, 10 ns each). In Python, an id per tuple costs
-more than counting a word does.
+Nothing here is done per tuple: ids are drawn for a whole column (8 ns each), and what goes to an
+acker is merged to one XOR per root first (:func:`merged`, 10 ns each). In Python, an id per tuple
+costs more than counting a word does.
 
-RotatingMap: entries that expire by cohort (Storm ``RotatingMap``), in columns.
-
-Entries lie in *buckets* by age: a put moves its key to the newest bucket, ``rotate`` drops the
-oldest one and starts a new one. With n buckets and a rotation every T seconds an entry lives for
-more than (n - 1) T and at most n T seconds after its last put.
-
-Storm has one hash map a bucket; here is one table for all of them, with the bucket as a column. A
-million trees as Python objects would take some 300 bytes each, as columns they take about a
-hundred, with the free places of the table, and a call handles thousands of keys at once. The table
-is one array of keys with linear probing: a key is sought from its hash on until a free place comes.
-A place whose entry is gone stays marked, so that those behind it are still found; when free places
-get scarce all entries are laid out anew.
-
-Pending trees: what the spouts wait for, and the ackers that know when it has come. No I/O.
-
-A tree is pending from its begin until it is complete, failed, or timed out: between one and two
-timeouts after it was begun or given more time, since the list is rotated once a timeout. Whichever
-comes first ends it, once; what comes later finds nothing. The ackers share the trees by *root mod
-number of ackers*; one that is lost takes what it knew with it, and its trees time out.
+Rules
+-----
+1. Messages may overtake each other: a tree may be acked or failed before its ``init``. It is known
+   then, but ends only after its ``init``.
+2. A tree ends once: *completed* when its value is 0 (even if it was failed as well, as in Storm),
+   else *failed* when a bolt failed it. The acker forgets it then. A message that comes later makes
+   an entry without an ``init``, which never ends and expires.
+3. ``rotate`` is called once every message timeout. :class:`PendingTrees` times out a tree between
+   one and two timeouts after it was begun or given more time. An :class:`Acker` keeps trees for one
+   timeout more, then forgets them without a word. Acks give a tree no more time.
+4. The ackers share the trees by *root mod number of ackers*. The loss of an acker loses what it
+   knew; its trees time out.
 """
 
 from __future__ import annotations
@@ -63,13 +41,12 @@ import numpy.typing as npt
 Column = npt.NDArray[np.uint64]
 
 NONE: Column = np.empty(0, dtype=np.uint64)
+NONE.setflags(write=False)
 
 Rows = npt.NDArray[np.int64]
 
-NONE.setflags(write=False)
-
 Places = Rows
-"""Where entries lie; good until the next ``put`` or ``rotate``."""
+"""Positions of entries in a table; valid until the next ``put`` or ``rotate``."""
 
 ACKER_BUCKETS = 3
 
@@ -79,14 +56,14 @@ _BEGUN = np.uint8(1)
 
 _FAILED = np.uint8(2)
 
-# The states of a place; from _FIRST_BUCKET on it holds an entry of that bucket.
+# The states of a place in a table; from _FIRST_BUCKET on it holds an entry of that bucket.
 _FREE = 0
 
 _GONE = 1
 
 _FIRST_BUCKET = 2
 
-# Longer tables are fuller of free places, and fuller ones longer to search.
+# A longer table wastes more places; a fuller one takes longer to search.
 _FULL_SHARE = 0.6
 
 _PLACES_MIN = 64
@@ -97,12 +74,12 @@ _SHIFT = np.uint64(32)
 
 
 class PendingTrees:
-    """All pending trees of a topology. Used on one thread.
+    """All pending trees of a topology, with the ackers that tell when they end. One thread uses it.
 
     Args:
-        owners: How many spout tasks there are.
-        ackers: How many ackers.
-        ended: Called with trees that were completed and trees that failed.
+        owners: The number of spout tasks; a tree is owned by the task that emitted its root.
+        ackers: The number of ackers.
+        ended: Called with the trees that were completed and the trees that failed.
     """
 
     def __init__(
@@ -114,21 +91,21 @@ class PendingTrees:
         self._ackers = [Acker() for _ in range(ackers)]
         self._ended = ended
         self.by_owner: npt.NDArray[np.int64] = np.zeros(owners, dtype=np.int64)
-        """How many trees of each owner are pending."""
+        """The number of pending trees of each owner."""
 
     def __len__(self) -> int:
         return len(self._pending)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the trees take, without the message ids themselves."""
+        """The size of the trees in bytes, without the message ids themselves."""
         return self._pending.nbytes + sum(acker.nbytes for acker in self._ackers)
 
     def begin(self, owner: int, begun: Xors, messages: Sequence[Any], now_s: float) -> None:
         """Begin trees of an owner."""
         places = self._pending.put(begun.roots)
         self._column("owner")[places] = owner
-        # Message ids may be tuples, which numpy would else take for rows.
+        # Message ids may be tuples, which numpy would otherwise take for rows.
         self._column("message")[places] = np.fromiter(messages, object, len(messages))
         self._column("started_s")[places] = now_s
         self.by_owner[owner] += len(places)
@@ -136,12 +113,12 @@ class PendingTrees:
             self._end(acker.init(Xors(roots, values)))
 
     def ack(self, acked: Xors) -> None:
-        """Take note of acks, one XOR per root."""
+        """Process acks, one XOR per root."""
         for acker, (roots, values) in self._shared(*acked):
             self._end(acker.ack(Xors(roots, values)))
 
     def fail(self, roots: Column) -> None:
-        """Take note of failed trees."""
+        """Fail trees."""
         for acker, (failed,) in self._shared(roots):
             self._end(acker.fail(failed))
 
@@ -153,19 +130,19 @@ class PendingTrees:
         self._pending.put(wanted[self._pending.find(wanted) >= 0])
 
     def rotate(self) -> EndedTrees:
-        """Go on by one timeout; return the trees whose time is up."""
+        """Advance by one timeout; return the trees that timed out."""
         for acker in self._ackers:
             acker.rotate()
         return self._take(self._pending.rotate())
 
     def forget(self, owner: int) -> int:
-        """Forget the trees of an owner that is lost; return how many there were."""
+        """Forget the trees of a lost owner; return how many there were."""
         roots = np.array(list(self._pending), dtype=np.uint64)
         places = self._pending.find(roots)
         return len(self._take(places[self._column("owner")[places] == owner]))
 
     def lose_acker(self, acker: int) -> None:
-        """Put an acker that knows nothing in place of one."""
+        """Replace an acker by one that knows nothing."""
         self._ackers[acker] = Acker()
 
     def _end(self, ended: Ended) -> None:
@@ -185,7 +162,7 @@ class PendingTrees:
         return taken
 
     def _shared(self, roots: Column, *more: Column) -> list[tuple[Acker, tuple[Column, ...]]]:
-        """Return for each acker its share of some columns, the roots first."""
+        """Return the share of each acker in some columns, the roots first."""
         if not len(roots):
             return []
         if len(self._ackers) == 1:
@@ -207,9 +184,9 @@ class EndedTrees:
     """Trees that have ended, in no order.
 
     Attributes:
-        owners: Whose each was.
-        messages: Its message id.
-        started_s: When it began.
+        owners: The spout task of each.
+        messages: The message id of each.
+        started_s: When each began.
     """
 
     owners: npt.NDArray[np.int32]
@@ -227,16 +204,16 @@ class Acker:
         self._trees = RotatingMap(ACKER_BUCKETS, {"value": np.uint64, "flags": np.uint8})
 
     def __len__(self) -> int:
-        """Return how many trees it knows of."""
+        """Return how many trees it keeps."""
         return len(self._trees)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that they take."""
+        """The size of the trees in bytes."""
         return self._trees.nbytes
 
     def init(self, begun: Xors) -> Ended:
-        """Begin trees, each once.
+        """Begin trees; called once for each.
 
         Args:
             begun: The roots with the XOR of the edges that the spout made; 0 if the tuple reached
@@ -248,7 +225,7 @@ class Acker:
         return self._end(places)
 
     def ack(self, acked: Xors) -> Ended:
-        """Take note of acks, one XOR per root."""
+        """Process acks, one XOR per root."""
         places = self._trees.find(acked.roots)
         unknown = places < 0
         if unknown.any():
@@ -258,7 +235,7 @@ class Acker:
         return self._end(places)
 
     def fail(self, roots: Column) -> Ended:
-        """Take note that tuples of these trees were failed."""
+        """Mark trees as failed."""
         places = self._trees.put(distinct(roots))
         self._flags[places] |= _FAILED
         return self._end(places)
@@ -268,7 +245,7 @@ class Acker:
         self._trees.put(distinct(roots))
 
     def rotate(self) -> None:
-        """Forget the trees of the oldest cohort."""
+        """Forget the trees of the oldest bucket."""
         self._trees.remove(self._trees.rotate())
 
     @property
@@ -297,14 +274,25 @@ class Ended(NamedTuple):
 
 
 class RotatingMap:
-    """Entries by 64-bit key, in columns, that expire by cohort. Used by one thread.
+    """Entries by 64-bit key that expire by age (Storm ``RotatingMap``). Used by one thread.
+
+    Entries are in *buckets* by age: a put moves its key to the newest bucket; ``rotate`` drops the
+    oldest bucket and starts a new one. With n buckets and a rotation every T seconds an entry lives
+    for more than (n - 1) T and at most n T seconds after its last put.
+
+    Storm has a hash map for each bucket. Here one table holds all entries, in columns, with the
+    bucket as a column. A million trees take some 300 bytes each as Python objects; as columns they
+    take about a hundred, including the free places of the table, and one call handles thousands of
+    keys. The table is an array of keys with linear probing: a key is searched from its hash on
+    until a free place comes. The place of a removed entry stays marked, so that the entries after
+    it are still found. When free places get scarce, all entries are laid out anew.
 
     Args:
-        buckets: How many cohorts there are; two at the least.
+        buckets: The number of buckets, from 2 to 250.
         columns: The columns of an entry with their types.
 
     Raises:
-        ValueError: There are fewer than two buckets.
+        ValueError: The number of buckets is another one.
     """
 
     def __init__(self, buckets: int, columns: Mapping[str, npt.DTypeLike] | None = None) -> None:
@@ -327,16 +315,16 @@ class RotatingMap:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the table takes, without the objects that it refers to."""
+        """The size of the table in bytes, without the objects that it refers to."""
         columns = sum(column.nbytes for column in self._columns.values())
         return columns + self._keys.nbytes + self._state.nbytes
 
     def column(self, name: str) -> npt.NDArray[np.generic]:
-        """Return a column, to be read and written at places; another one after a ``put``."""
+        """Return a column, to be read and written at places; valid until the next ``put``."""
         return self._columns[name]
 
     def find(self, keys: Column) -> Places:
-        """Return the place of each key, -1 for one that is not there."""
+        """Return the place of each key, -1 for a missing one."""
         found = np.full(len(keys), -1, dtype=np.int64)
         at = self._first(keys)
         seeking = np.arange(len(keys))
@@ -349,7 +337,7 @@ class RotatingMap:
         return found
 
     def put(self, keys: Column) -> Places:
-        """Move keys to the newest bucket, those that are new with zeros in their columns.
+        """Move keys to the newest bucket; a new key gets an entry with zeros in its columns.
 
         Args:
             keys: Distinct keys.
@@ -373,21 +361,21 @@ class RotatingMap:
         self._state[places] = _GONE
         self._entries -= len(places)
         for column in self._columns.values():
-            # So that a new entry finds zeros, and no object outlives its entry.
+            # So that a new entry starts with zeros, and no object outlives its entry.
             column[places] = None if column.dtype.hasobject else 0
 
     def rotate(self) -> Places:
         """Start a new bucket in place of the oldest one.
 
         Returns:
-            The places of the entries of the oldest one. Read what you need of them, and remove
-            them: they are in the newest bucket else.
+            The places of the entries of the oldest bucket. Read them, then remove them: otherwise
+            they are in the newest bucket.
         """
         self._newest = (self._newest + 1) % self._buckets
         return np.flatnonzero(self._state == _FIRST_BUCKET + self._newest)
 
     def buckets(self) -> list[dict[int, int]]:
-        """Return what lies where: for each bucket, newest first, its keys with their places."""
+        """Return the keys of each bucket with their places, the newest bucket first."""
         found = []
         for age in range(self._buckets):
             bucket = (self._newest - age) % self._buckets
@@ -403,13 +391,13 @@ class RotatingMap:
         return ((keys * _SPREAD) >> _SHIFT).astype(np.int64) & self._mask
 
     def _add(self, keys: Column) -> Places:
-        """Add distinct keys that are not there; who meets another on a place goes on."""
+        """Add distinct new keys; of keys that meet at a place one gets it, the others go on."""
         places = np.empty(len(keys), dtype=np.int64)
         at = self._first(keys)
         seeking = np.arange(len(keys))
         while len(seeking):
             open_ = self._state[at] < _FIRST_BUCKET
-            # The last one who writes its key to a place gets it.
+            # The last key that is written to a place gets it.
             self._keys[at[open_]] = keys[seeking[open_]]
             got = open_ & (self._keys[at] == keys[seeking])
             won = at[got]
@@ -421,7 +409,7 @@ class RotatingMap:
         return places
 
     def _lay_out(self, entries: int) -> None:
-        """Move all entries to a table that has room for so many and as many again by half."""
+        """Move all entries to a table in which *entries* leave room for more."""
         size = len(self._keys)
         while entries * 1.2 > _FULL_SHARE * size:
             size *= 2
@@ -450,7 +438,7 @@ class Xors(NamedTuple):
 
     Attributes:
         roots: The roots.
-        values: What is to be XORed into the value of each.
+        values: The XOR for the value of each.
     """
 
     roots: Column = NONE
@@ -458,10 +446,10 @@ class Xors(NamedTuple):
 
 
 class Ids:
-    """Draws random ids, never 0, which would be an edge that nobody misses.
+    """Draws random ids of edges; never 0, since the loss of such an edge would not be noticed.
 
     Args:
-        seed: What the ids follow from; two makers of ids must not share one.
+        seed: Determines the ids; two objects of a run must not share one.
     """
 
     def __init__(self, seed: int) -> None:
@@ -475,8 +463,8 @@ class Ids:
 
 
 def merged(roots: Column, values: Column) -> Xors:
-    """Return one XOR per root of values that belong to roots in any order, doubled ones too."""
-    # Most values of a root stand side by side, and to sort them costs more than all the rest.
+    """Return one XOR per root; *roots* may be in any order and have a root several times."""
+    # Most values of a root are side by side, and sorting costs more than all the rest.
     runs = _runs(roots, values)
     order = np.argsort(runs.roots)
     ordered = _runs(runs.roots[order], runs.values[order])
@@ -484,7 +472,7 @@ def merged(roots: Column, values: Column) -> Xors:
 
 
 def joined(parts: Iterable[Xors]) -> Xors:
-    """Return one XOR per root of several such lists."""
+    """Return several lists of XORs as one, with one XOR per root."""
     listed = [part for part in parts if len(part.roots)]
     if not listed:
         return Xors()
