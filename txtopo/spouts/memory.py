@@ -1,10 +1,8 @@
-"""Both kinds of partitioned spout over lists, for examples and tests.
+"""Spouts over lists in memory, transactional, opaque and at least once, for examples and tests.
 
 The metadata of a partition is ``[index, amount]``, as in Storm's spouts of the same names: the next
-batch starts at ``index + amount``. Outages and changed replays are data, a script, so that the
+batch starts at ``index + amount``. Outages and changed replays are data, in a script, so that the
 spouts can be pickled and a run can be repeated.
-
-MemorySpout: a list of rows, replayed until each is acked. For tests and examples.
 """
 
 from __future__ import annotations
@@ -40,8 +38,8 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
     """A replayable spout over lists (Storm ``MemoryTransactionalSpout``).
 
     Delivery: transactional. A batch takes the same number of rows from each partition until all
-    are used up; then the spout is not ready any more. If a later start brings fewer rows than were
-    planned, the run ends with ``OffsetRegression``.
+    are used up; then the spout is no longer ready. If a later start has fewer rows than were
+    planned before, the run ends with ``OffsetRegression``.
 
     Args:
         partitions: Rows by number of the partition, from 0; a row has a value for each field.
@@ -75,7 +73,7 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
         partitions: Rows by number of the partition, from 0; a row has a value for each field.
         fields: The fields.
         take: How many rows a batch takes from each partition.
-        script: Which partitions are down when, and which attempts take another number of rows.
+        script: The partitions that are down, and the attempts that take another number of rows.
 
     Raises:
         TopologyError: The partitions are not numbered from 0, or a row does not fit the fields.
@@ -105,9 +103,10 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
 
 
 class MemorySpout(Spout):
-    """Emits each row of a list with its index as message id, and again when it failed.
+    """Emits each row of a list with its index as message id, and again when it fails.
 
-    Delivery: at least once. With several tasks, task i of n emits the rows i, i + n, …
+    Delivery: at least once, within a run. With several tasks, task i of n emits the rows i, i + n,
+    … A task that is lost begins its rows again.
 
     Args:
         rows: The rows.
@@ -136,7 +135,7 @@ class MemorySpout(Spout):
         self._again: deque[int] = deque()
 
     def next_tuple(self) -> None:
-        """Emit the row that failed first, else the next one."""
+        """Emit a row that failed, else the next one."""
         if self._again:
             at = self._again.popleft()
         elif self._next < len(self._rows) * self._repeat:
@@ -147,7 +146,7 @@ class MemorySpout(Spout):
         self._collector.emit(self._rows[at % len(self._rows)], at)
 
     def ack(self, message_id: Any) -> None:
-        """Nothing is left to be done."""
+        """Do nothing: the row will not be emitted again."""
 
     def fail(self, message_id: Any) -> None:
         """Emit the row again."""
@@ -192,9 +191,9 @@ class _RowsCoordinator(PartitionedCoordinator):
         self._take = take
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        """Be ready for as many batches after the last known one as its rows will fill.
+        """Return whether there are rows for this batch after those of the batches before it.
 
-        What an outage leaves behind is seen when the batch that met it becomes the last known one.
+        Rows that an outage left over count once the batch that met it is the last known one.
         """
         needed = max((-(-rows // self._take) for rows in self._left(last.metadata)), default=0)
         return txid - last.txid <= needed
