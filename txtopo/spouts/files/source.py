@@ -1,12 +1,8 @@
-"""FileSource: which files there are, on any filesystem that pyarrow opens.
+"""The files that a spout can read: listing them, their formats, and dividing them into ranges.
 
-FileFormat: how the files of a spout are written.
-
-Ranges: parts of files, and how the ranges of a batch are shared among its partitions.
-
-A range of lines ``[start, end)`` in bytes owns the lines that *start* in it, so ranges that touch
-own each line once, wherever they were cut. A range of a Parquet file counts rows. ``end`` None
-means the whole file.
+Files are on any filesystem that pyarrow opens. A range of a file of lines is in bytes; it owns the
+lines that *start* in ``[start, end)``, so adjacent ranges own each line once, wherever they were
+cut. A range of a Parquet file is in rows. ``end`` None means the whole file.
 """
 
 from __future__ import annotations
@@ -35,15 +31,15 @@ FormatName = Literal["csv", "json", "text", "parquet"]
 
 FORMATS = ("csv", "json", "text", "parquet")
 
-# Read as one range, since a compressed stream cannot be entered in its middle.
+# Read as one range, since a compressed stream cannot be read from its middle.
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
 class FileSource:
-    """Folders, globs and files of one filesystem; picklable.
+    """Folders, globs and files of one filesystem. Picklable.
 
-    Names that begin with ``_`` or ``.`` are passed over, as Hadoop and Spark do, so that a writer
-    can fill a file under such a name and then rename it.
+    Names that begin with ``_`` or ``.`` are ignored, as in Hadoop and Spark, so that a writer can
+    fill a file under such a name and then rename it.
 
     Args:
         paths: A folder (read with all below it), a file, a glob (``**`` crosses folders), or more.
@@ -61,7 +57,7 @@ class FileSource:
         self.filesystem, self._paths = _opened(given, filesystem)
 
     def files(self) -> list[SourceFile]:
-        """List the files there are now, in no promised order.
+        """List the files that exist now, in any order.
 
         Raises:
             InfrastructureError: The filesystem cannot be reached; try again.
@@ -76,10 +72,10 @@ class FileSource:
         return list(found.values())
 
     def check(self) -> None:
-        """Check that every folder and file that was named is there.
+        """Check that every named folder and file exists.
 
         Raises:
-            ConfigError: One is not; look at its spelling, or make it first.
+            ConfigError: One does not; look at its spelling, or make it first.
         """
         from pyarrow import fs
 
@@ -93,11 +89,11 @@ class FileSource:
                 )
 
     def open(self, file: SourceFile) -> pa.NativeFile:
-        """Open a file that is still what it was when it was planned.
+        """Open a file, if it has not changed since it was planned.
 
         Raises:
-            SourceDataLost: It is gone or was changed; bring it back as it was. As
-                ``OffsetRegression`` if it is shorter than it was.
+            SourceDataLost: It is gone or was changed; bring it back as it was.
+            OffsetRegression: It is shorter than it was.
             InfrastructureError: The filesystem cannot be reached; try again.
         """
         from pyarrow import fs
@@ -155,7 +151,7 @@ class SourceFile(NamedTuple):
     Attributes:
         name: Its path on the filesystem.
         size: Its size in bytes.
-        mtime_ns: When it was changed last; 0 where the filesystem does not say.
+        mtime_ns: The time of its last change; 0 where the filesystem does not give it.
     """
 
     name: str
@@ -165,10 +161,10 @@ class SourceFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """How the files are written.
+    """The format of the files.
 
     Attributes:
-        name: Which format.
+        name: The name of the format.
         header: CSV: whether the first line of each file names the columns; else they are the
             fields, in order.
         delimiter: CSV: what separates values.
@@ -190,14 +186,14 @@ class FileFormat:
 
     @property
     def lines(self) -> bool:
-        """Whether a record is a line, so that files can be cut at any byte."""
+        """Whether a record is a line, so that a file can be divided at any byte."""
         return self.name != "parquet"
 
     def compression(self, name: str) -> str | None:
-        """Return what a file is compressed with, by its name; None for nothing.
+        """Return the compression of a file, by its name; None for none.
 
         Raises:
-            ConfigError: It is a kind of archive that cannot be read; unpack it.
+            ConfigError: The file is an archive, which cannot be read; unpack it.
         """
         suffix = name[name.rfind(".") :].lower() if "." in name else ""
         if suffix in (".zip", ".tar", ".tgz", ".7z"):
@@ -224,12 +220,12 @@ class FileFormat:
 
 
 class FileRange(NamedTuple):
-    """Part of a file; bytes of a file of lines, rows of a Parquet file.
+    """A part of a file, in bytes of a file of lines, or in rows of a Parquet file.
 
     Attributes:
         file: The file.
-        start: Where it begins.
-        end: Where it ends, exclusive; None for the whole file, which is then never divided.
+        start: Its start.
+        end: Its end, exclusive; None for the whole file, which is then never divided.
     """
 
     file: SourceFile
@@ -238,12 +234,12 @@ class FileRange(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """How much it is, compared with other ranges of its batch."""
+        """Its size, to compare it with other ranges of the batch."""
         return self.file.size if self.end is None else self.end - self.start
 
 
 Share = list[FileRange]
-"""What one partition gets of a batch."""
+"""The part of a batch that one partition reads."""
 
 
 def _source_file(info: fs.FileInfo) -> SourceFile:
@@ -315,7 +311,7 @@ def shared(ranges: Sequence[FileRange], partitions: int) -> list[Share]:
 
 
 def to_json(shares: Sequence[Share]) -> Json:
-    """Return shares as JSON; what all names begin with is written once."""
+    """Return shares as JSON; the common beginning of all names is written once."""
     names = [each.file.name for share in shares for each in share]
     root = _common(names)
     listed: list[Json] = [
@@ -363,7 +359,7 @@ def _by_size(ranges: Sequence[FileRange], partitions: int) -> list[Share]:
 
 
 def _cut(each: FileRange, before: int, total: int, shares: list[Share]) -> None:
-    """Cut a range where the borders of the shares fall into it."""
+    """Divide a range at the borders between the shares."""
     assert each.end is not None
     start = each.start
     for partition, share in enumerate(shares):
