@@ -1,9 +1,9 @@
-"""What each error of Kafka means: whether it may pass, and if not, what it is.
+"""The meaning of each error of Kafka: whether it may pass, and if not, why.
 
-The names are those of ``confluent_kafka.KafkaError``; with ``_`` begin those of librdkafka, the
-others are the broker's answers. A name that is not in the table, of a later version, is taken for
-one that passes: that loses nothing, and each try is told of by a WARNING. A test compares the table
-with the names that the installed client has.
+The names are those of ``confluent_kafka.KafkaError``. Names with a leading ``_`` are errors of
+librdkafka, the others are answers of the broker. A name that is not in the table, of a later
+version, passes: nothing is lost, and each retry logs a WARNING. A test compares the table with the
+names of the installed client.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class KafkaMeaning(Enum):
-    """What an error leads to."""
+    """What an error of Kafka leads to."""
 
     PASSES = "passes"
-    """A broker is away or busy, a leader moves: tried again, for as long as it takes."""
+    """A broker is down or busy, or a leader moves: tried again, for as long as it takes."""
     REFUSED = "refused"
-    """Credentials or rights are not good enough. It could pass where somebody is just changing
-    them, and then a start is all it takes; to go on trying would look like a run that works."""
+    """The cluster refuses credentials or rights. It is not tried again, since the run would seem to
+    work; if somebody is just changing the rights, start the topology again."""
     RECORD = "record"
-    """The broker or the client takes no such record, now or later."""
+    """The broker or the client will never take the record."""
     FENCED = "fenced"
-    """Somebody else uses the transactional id; the ledger says who may."""
+    """Another producer uses the transactional id; the ledger says which one may write."""
     LASTS = "lasts"
-    """A setting, a version or a topic that does not fit: the same error each time."""
+    """A setting, a version or a topic does not fit: the same error each time."""
 
 
 _BY_MEANING = {
@@ -55,9 +55,9 @@ _BY_MEANING = {
         POLICY_VIOLATION TOPIC_EXCEPTION UNSUPPORTED_COMPRESSION_TYPE UNSUPPORTED_ENDPOINT_TYPE
         UNSUPPORTED_FOR_MESSAGE_FORMAT UNSUPPORTED_VERSION
     """,
-    # What brokers, leaders and coordinators say while something moves; what ends with the producer
-    # or consumer that met it, since a new one is made for each try; and what belongs to groups,
-    # voters and other things that are not used here.
+    # Answers of brokers, leaders and coordinators while something moves; errors that end with the
+    # producer or consumer, since each try makes a new one; and errors of groups, voters and other
+    # features that are not used here.
     KafkaMeaning.PASSES: """
         NO_ERROR UNKNOWN _ALL_BROKERS_DOWN _ASSIGNMENT_LOST _ASSIGN_PARTITIONS _AUTO_OFFSET_RESET
         _BAD_MSG _CRIT_SYS_RESOURCE _DESTROY _DESTROY_BROKER _EXISTING_SUBSCRIPTION _FAIL _FATAL
@@ -96,10 +96,10 @@ MEANINGS = {name: meaning for meaning, names in _BY_MEANING.items() for name in 
 
 
 def meaning_of(name: str) -> KafkaMeaning:
-    """Return what an error means; one that is not known passes."""
+    """Return the meaning of an error; an unknown one passes."""
     return MEANINGS.get(name, KafkaMeaning.PASSES)
 
 
 def may_pass(error: KafkaError) -> bool:
-    """Return whether it is worth another try."""
+    """Return whether an error is worth another try."""
     return meaning_of(error.name()) in (KafkaMeaning.PASSES, KafkaMeaning.FENCED)

@@ -56,6 +56,7 @@ class DataFrameTransactionalSpout:
         >>> spout = DataFrameTransactionalSpout(Days(), read, Fields("word string"))
     """
 
+    repeatable: bool = True
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
 

@@ -293,9 +293,11 @@ class PartitionedTransactionalSpout(ABC):
     Attributes:
         output_fields: The fields of the default stream.
         output_streams: The other streams, by name.
+        repeatable: As for ``TransactionalSpout``.
         client_modules: The modules that its tasks import; see ``TransactionalSpout``.
     """
 
+    repeatable: bool = True
     client_modules: Sequence[str] = ()
 
     output_fields: Fields | None = None
@@ -369,9 +371,11 @@ class OpaquePartitionedTransactionalSpout(ABC):
     Attributes:
         output_fields: The fields of the default stream.
         output_streams: The other streams, by name.
+        repeatable: False; see ``TransactionalSpout``.
         client_modules: The modules that its tasks import; see ``TransactionalSpout``.
     """
 
+    repeatable: bool = False
     client_modules: Sequence[str] = ()
 
     output_fields: Fields | None = None
@@ -470,6 +474,7 @@ class StreamSpout:
         >>> # query = words.writeStream.foreachBatch(write).option("checkpointLocation", …).start()
     """
 
+    repeatable: bool = True
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
 

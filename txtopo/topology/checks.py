@@ -1,9 +1,4 @@
-"""What must hold for the components of a topology and for what they subscribe to.
-
-What must hold for the states of a topology, and the columns of a PersistentAggregate's.
-
-What must hold for the components of a topology that are plans of Spark's.
-"""
+"""The checks that a topology must pass before it runs: components, inputs, states, DataFrames."""
 
 from __future__ import annotations
 
@@ -31,7 +26,7 @@ _FREE = (ShuffleGrouping, NoneGrouping, LocalOrShuffleGrouping)
 
 
 def check_components(components: Sequence[Component]) -> Component:
-    """Check each component by itself and return the spout: the only one, or the first reliable.
+    """Check each component by itself, and return the spout (the first, if it may have several).
 
     Raises:
         TopologyError: An id, a parallelism or the number of spouts is wrong.
@@ -62,7 +57,7 @@ def check_components(components: Sequence[Component]) -> Component:
 
 
 def check_inputs(component: Component, components: Mapping[str, Component]) -> None:
-    """Check what a component subscribes to.
+    """Check the inputs of a component.
 
     Raises:
         TopologyError: A source, stream or field does not exist, or a grouping does not fit.
@@ -90,11 +85,9 @@ def check_inputs(component: Component, components: Mapping[str, Component]) -> N
 
 
 def with_aggregate_state(component: Component, components: Mapping[str, Component]) -> Component:
-    """Return a PersistentAggregate with its state, whose columns follow from its inputs.
+    """Return a PersistentAggregate or a KafkaSink with its state, and others unchanged.
 
-    A KafkaSink brings its own state as well.
-
-    Any other component is returned as it is.
+    The columns of the state of a PersistentAggregate follow from the fields of its inputs.
 
     Raises:
         TopologyError: An input lacks a field, or two inputs have it with different types.
@@ -130,15 +123,15 @@ def with_aggregate_state(component: Component, components: Mapping[str, Componen
 
 
 def check_states(spout: Component, components: Mapping[str, Component]) -> None:
-    """Check who has which state.
+    """Check the states of all components.
 
     Args:
         spout: The spout.
-        components: All components, sources before those who subscribe to them.
+        components: All components, sources before the bolts that subscribe to them.
 
     Raises:
-        TopologyError: A bolt that is no committer has one, two share a table, or a transactional
-            state hangs on an opaque spout or may feed another state.
+        TopologyError: A bolt that is not a committer has a state, two states share a table, or a
+            transactional state is below an opaque spout or may feed another state.
     """
     owners: dict[tuple[str, str], str] = {}
     labels: dict[str, str] = {}
@@ -169,10 +162,10 @@ def check_frames(components: Mapping[str, Component]) -> None:
     """Check the DataFrame spout and the DataFrame bolts.
 
     Args:
-        components: All components; what they subscribe to is there.
+        components: All components, with inputs that are checked.
 
     Raises:
-        TopologyError: One cannot be; the message says what to mend.
+        TopologyError: One of them cannot work; the message says what to mend.
     """
     for component in components.values():
         if component.role.frame:
@@ -187,7 +180,7 @@ def check_parallelism(component: str, parallelism: object) -> None:
     """Check a number of tasks.
 
     Raises:
-        TopologyError: It is no whole number of at least 1.
+        TopologyError: It is not a whole number of at least 1.
     """
     if type(parallelism) is not int or parallelism < 1:
         raise TopologyError(
@@ -199,7 +192,7 @@ def check_parallelism(component: str, parallelism: object) -> None:
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Return a hint for a name that is not known: the nearest one, or all there are."""
+    """Return a hint for an unknown name: the most similar known name, or all known names."""
     names = list(known)
     close = get_close_matches(str(name), names, 1)
     if close:
@@ -274,9 +267,9 @@ def _check_grouping(component: Component, subscription: Subscription, stream: St
 
 
 def _check_names(components: Mapping[str, Component]) -> None:
-    """Refuse two states of one store of which one takes a name that the other needs.
+    """Refuse two states of one store if a table of one has a name that the other needs.
 
-    Their store would refuse the second, or keep what stands beside the one in the other.
+    The store would refuse the second state, or mix the tables of the two.
     """
     taken: dict[tuple[str, str], tuple[str, str]] = {}
     for component in components.values():
@@ -296,7 +289,7 @@ def _check_names(components: Mapping[str, Component]) -> None:
 
 
 def _check_label(component: Component, name: str, owner: str, labels: dict[str, str]) -> None:
-    """Refuse two states that messages and verbs would call the same."""
+    """Refuse two states with the same name in messages and operators' verbs."""
     label = f"{component.id}.{name}"
     other = labels.setdefault(label, owner)
     if other != owner:
@@ -320,7 +313,7 @@ def _check_committer(component: Component, name: str) -> None:
 
 
 def _check_kind(spout: Component, component: Component, name: str, state: State) -> None:
-    repeatable = getattr(spout.prototype, "repeatable", spout.role is not Role.OPAQUE_SPOUT)
+    repeatable: bool = spout.prototype.repeatable  # type: ignore[attr-defined]
     if isinstance(component.prototype, KafkaSink):
         _check_sink(spout, component, repeatable=repeatable)
     if repeatable or state.kind != "transactional":
@@ -369,8 +362,8 @@ def _check_alone(
 ) -> None:
     """Refuse a transactional state from which a user's committer may feed another state.
 
-    A crash may leave the two a txid apart. In the replay the transactional state, which keeps no
-    value of before, shows what it holds *after* the txid, and the other would be made from that.
+    A crash may leave the two states a txid apart. A transactional state does not keep its previous
+    value, so the replay would read its value *after* the txid and derive the other state from that.
     """
     if state.kind != "transactional" or component.role is Role.PERSISTENT_AGGREGATE:
         return
@@ -388,7 +381,7 @@ def _check_alone(
 
 
 def _others(component: Component, name: str, components: Mapping[str, Component]) -> Iterator[str]:
-    """Yield the states that get what the owner of a state reads: its own, and those below it."""
+    """Yield the states that values of a state may reach: others of its bolt, and those below it."""
     yield from (f"{other!r} of {component.id!r}" for other in component.states if other != name)
     reached = {component.id}
     for bolt in components.values():
@@ -406,7 +399,7 @@ def _check_frame_alone(component: Component) -> None:
             "expected none, since it has no tasks: Spark divides the work of a plan; leave it out",
             component=component.id,
         )
-    if getattr(component.prototype, "output_streams", None):
+    if component.prototype.output_streams:  # type: ignore[attr-defined]
         raise TopologyError(
             f"DataFrame {what} {component.id!r} declares several streams; got output_streams; "
             "expected output_fields alone, since a plan has one result; use a bolt for each",
