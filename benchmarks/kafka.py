@@ -26,11 +26,11 @@ from tests.harness.servers.kafka import KafkaBroker
 from tests.harness.servers.postgresql import PostgresServer
 from txtopo import (
     BatchCommitted,
-    Change,
     Config,
     Count,
     PersistentAggregate,
     Topology,
+    TopologyEvent,
     TopologyListener,
     TransactionalTopologyBuilder,
     open_session,
@@ -183,7 +183,7 @@ class Commits(TopologyListener):
     def __init__(self) -> None:
         self.times: list[tuple[int, float]] = []
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         if isinstance(change, BatchCommitted):
             self.times.append((change.progress.rows_total, time.monotonic()))
 

@@ -18,12 +18,12 @@ from benchmarks.workloads import FILES_PER_BATCH, Workload
 from txtopo import (
     ArrowBolt,
     BatchCommitted,
-    Change,
     Config,
     Count,
     Fields,
     PersistentAggregate,
     Sum,
+    TopologyEvent,
     TopologyListener,
     TransactionalTopologyBuilder,
     open_state,
@@ -79,7 +79,7 @@ class Pace(TopologyListener):
         self._commits_s: list[float] = []
         self._took_s: list[float] = []
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         """Note a commit."""
         if isinstance(change, BatchCommitted):
             self._commits_s.append(time.monotonic())

@@ -23,7 +23,6 @@ from txtopo import (
     ArrowBolt,
     ArrowOutputCollector,
     BatchCommitted,
-    Change,
     Config,
     Fields,
     Leading,
@@ -33,6 +32,7 @@ from txtopo import (
     Sum,
     TaskContext,
     Topology,
+    TopologyEvent,
     TopologyListener,
     TransactionalTopologyBuilder,
     TransactionAttempt,
@@ -84,7 +84,7 @@ class Measure(ArrowBolt):
 class JsonProgress(TopologyListener):
     """Prints what the parent process wants to know, one JSON object a line."""
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         if isinstance(change, Leading):
             self.say("leading", epoch=change.epoch, txid=change.current - 1)
         elif isinstance(change, ProcessingStarted):

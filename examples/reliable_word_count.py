@@ -16,7 +16,6 @@ from txtopo import (
     BasicBolt,
     BatchOutputCollector,
     Bolt,
-    Change,
     Config,
     FailedException,
     Fields,
@@ -24,6 +23,7 @@ from txtopo import (
     Progressed,
     TaskContext,
     TopologyBuilder,
+    TopologyEvent,
     TopologyListener,
     Tuple,
 )
@@ -80,7 +80,7 @@ class Count(Bolt):
 class Show(TopologyListener):
     """Prints each progress."""
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         if isinstance(change, Progressed):
             now = change.progress
             print(

@@ -37,7 +37,7 @@ FACES = {
         FrameContext TaskContext
         open_state Count CountDistinct First Last Max Mean Min OwnAggregate Sum TopN
         open_session TopologyRun ReliableRun
-        TopologyListener ProgressBar Progress ReliableProgress Change
+        TopologyListener ProgressBar Progress ReliableProgress TopologyEvent
         Started Leading Standby Stopped ProcessingStarted BatchesProcessed BatchCommitted
         BatchFailed Progressed TreesFailed SlotLost ErrorReported
         TxtopoError TopologyError TopologyWarning ConfigError FieldsError StateUsageError

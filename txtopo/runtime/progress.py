@@ -193,7 +193,7 @@ class ErrorReported:
     error: Exception
 
 
-Change = (
+TopologyEvent = (
     Started
     | Progressed
     | TreesFailed
@@ -216,7 +216,7 @@ class TopologyListener:
     exception that it raises is logged and changes nothing.
     """
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         """Take note of a change."""
 
 
@@ -271,7 +271,7 @@ class Listeners:
     def __init__(self, listeners: Iterable[TopologyListener]) -> None:
         self._listeners = list(listeners)
 
-    def tell(self, change: Change) -> None:
+    def tell(self, change: TopologyEvent) -> None:
         """Tell all of a change."""
         for listener in self._listeners:
             try:
@@ -338,7 +338,7 @@ class ProgressReporter:
     """What the listeners of one term are told. Events of abandoned attempts are passed over."""
 
     def __init__(
-        self, coordinator: Coordinator, meter: ProgressMeter, tell: Callable[[Change], None]
+        self, coordinator: Coordinator, meter: ProgressMeter, tell: Callable[[TopologyEvent], None]
     ) -> None:
         self._coordinator = coordinator
         self._meter = meter

@@ -47,7 +47,7 @@ from txtopo.retries import warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase, CommitReport
 from txtopo.runtime.jobs import Jobs, failure_of
 from txtopo.runtime.journaling import store_action
-from txtopo.runtime.progress import Change, ProcessingStarted, ProgressReporter
+from txtopo.runtime.progress import ProcessingStarted, ProgressReporter, TopologyEvent
 from txtopo.runtime.retries import Retries
 from txtopo.runtime.run_context import RunContext
 
@@ -69,7 +69,7 @@ class Hooks:
         end: Called with the error, or None, when the coordinator stops.
     """
 
-    tell: Callable[[Change], None]
+    tell: Callable[[TopologyEvent], None]
     after_event: Callable[[], None]
     end: Callable[[Exception | None], None]
 

@@ -36,7 +36,7 @@ from txtopo.plugins.spouts import (
     OpaquePartitionedTransactionalSpout,
     PartitionedCoordinator,
 )
-from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change, TopologyListener
+from txtopo.runtime.progress import BatchCommitted, BatchFailed, TopologyEvent, TopologyListener
 from txtopo.state import open_state
 
 PARTITIONS = 4
@@ -163,7 +163,7 @@ class Keep(Gathering, Committer):
 class Telling(TopologyListener):
     """Says what is committed and what failed."""
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         if isinstance(change, BatchCommitted):
             ends = {part: ROWS - left for part, left in change.progress.lag.items()}
             tell("committed", txid=change.progress.txid, ends=ends)

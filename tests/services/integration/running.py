@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo import Config, Topology
 from txtopo.config import Carrier
-from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change, TopologyListener
+from txtopo.runtime.progress import BatchCommitted, BatchFailed, TopologyEvent, TopologyListener
 from txtopo.runtime.start import TopologyRun, start_topology
 from txtopo.state import Fields, Ledger, State, open_state
 from txtopo.state.backend import StateKind
@@ -82,15 +82,15 @@ class Changes(TopologyListener):
     """Keeps what happened in a run."""
 
     def __init__(self) -> None:
-        self.all: list[Change] = []
+        self.all: list[TopologyEvent] = []
         self._changed = threading.Condition()
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         with self._changed:
             self.all.append(change)
             self._changed.notify_all()
 
-    def wait_for(self, kind: type[Change]) -> None:
+    def wait_for(self, kind: type[TopologyEvent]) -> None:
         """Wait until a change of a kind was told."""
         with self._changed:
             told = self._changed.wait_for(

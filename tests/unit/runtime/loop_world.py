@@ -12,7 +12,7 @@ from txtopo.builders.transactional import Topology
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
 from txtopo.runtime.handle import TopologyRun
-from txtopo.runtime.progress import Change, TopologyListener
+from txtopo.runtime.progress import TopologyEvent, TopologyListener
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout, Outage
 from txtopo.state import State, open_state
@@ -48,11 +48,11 @@ class Total(BatchBolt, Committer):
 class Changes(TopologyListener):
     """Keeps every change, and calls a hook on each."""
 
-    def __init__(self, hook: Callable[[Change], None] = lambda change: None) -> None:
-        self.seen: list[Change] = []
+    def __init__(self, hook: Callable[[TopologyEvent], None] = lambda change: None) -> None:
+        self.seen: list[TopologyEvent] = []
         self._hook = hook
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         self.seen.append(change)
         self._hook(change)
 

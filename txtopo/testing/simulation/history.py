@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.metadata import Json
-from txtopo.runtime.progress import Change
+from txtopo.runtime.progress import TopologyEvent
 from txtopo.state.row_backend import Contents
 from txtopo.transactional_state.memory import Nodes
 
@@ -128,7 +128,7 @@ class History:
         self.emissions.setdefault(attempt, []).append(one)
         self.note(at_s, who, f"emitted {attempt}", (one.share, len(one.records), one.metadata))
 
-    def changed(self, at_s: float, who: str, change: Change) -> None:
+    def changed(self, at_s: float, who: str, change: TopologyEvent) -> None:
         """Take in what a run told its listeners."""
         self.note(at_s, who, type(change).__name__, change)
 
