@@ -159,7 +159,7 @@ class BatchBolt(ABC):
 
     @abstractmethod
     def finish_batch(self) -> None:
-        """Take note that all tuples of the batch have come; the last chance to emit."""
+        """Finish the batch: all of its tuples have come; this is the last chance to emit."""
 
 
 class ArrowBolt(ABC):
@@ -197,7 +197,7 @@ class ArrowBolt(ABC):
 
     @abstractmethod
     def finish_batch(self) -> None:
-        """Take note that all tuples of the batch have come; the last chance to emit."""
+        """Finish the batch: all of its tuples have come; this is the last chance to emit."""
 
 
 class Committer:
