@@ -17,7 +17,7 @@ from benchmarks.streaming import run_streaming
 from benchmarks.topology import run_log, run_resident, run_topology
 from benchmarks.workloads import WORKLOADS, Workload
 from tests.harness.servers.postgresql import PostgresServer
-from txtopo.runtime.session import open_session
+from txtopo import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

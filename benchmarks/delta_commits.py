@@ -20,11 +20,9 @@ import pyarrow as pa
 from benchmarks.data import zipf_words
 from benchmarks.delta_session import delta_session
 from benchmarks.report import machine
-from txtopo import Fields
-from txtopo.attempt import TransactionAttempt
-from txtopo.errors import ConfigError
+from txtopo import ConfigError, Count, Fields, TransactionAttempt, open_state
 from txtopo.plugins.stores import Merges
-from txtopo.state import Count, StateMode, open_state
+from txtopo.state import StateMode
 from txtopo.testing.conformance.driver import claim_of
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from state_backends.delta import session_conf
-from txtopo.runtime.session import open_session
+from txtopo import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,11 +24,19 @@ from benchmarks.store import TABLE, create, fresh_database, plain, upsert
 from benchmarks.workloads import WORDS, Workload
 from tests.harness.servers.kafka import KafkaBroker
 from tests.harness.servers.postgresql import PostgresServer
-from txtopo import Config, PersistentAggregate, Topology, TransactionalTopologyBuilder
-from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
-from txtopo.runtime.session import open_session
+from txtopo import (
+    BatchCommitted,
+    Config,
+    Count,
+    PersistentAggregate,
+    Topology,
+    TopologyEvent,
+    TopologyListener,
+    TransactionalTopologyBuilder,
+    open_session,
+    open_state,
+)
 from txtopo.spouts import KafkaTransactionalSpout
-from txtopo.state import Count, open_state
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -175,7 +183,7 @@ class Commits(TopologyListener):
     def __init__(self) -> None:
         self.times: list[tuple[int, float]] = []
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         if isinstance(change, BatchCommitted):
             self.times.append((change.progress.rows_total, time.monotonic()))
 

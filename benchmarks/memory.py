@@ -26,7 +26,7 @@ from benchmarks.store import TABLE, check, fresh_database
 from benchmarks.topology import run_topology
 from benchmarks.workloads import WORKLOADS
 from tests.harness.servers.postgresql import PostgresServer
-from txtopo.runtime.session import open_session
+from txtopo import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

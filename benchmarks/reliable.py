@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.report import machine
 from txtopo import (
     BasicBolt,
+    BatchOutputCollector,
     Bolt,
     Config,
     Fields,
@@ -31,9 +32,8 @@ from txtopo import (
     TaskContext,
     TopologyBuilder,
     Tuple,
+    open_session,
 )
-from txtopo.collector import BatchOutputCollector
-from txtopo.runtime.session import open_session
 from txtopo.spouts import MemorySpout
 from txtopo.testing import Shared
 

@@ -28,11 +28,9 @@ from tests.harness.servers.mariadb import MariaServer
 from tests.harness.servers.postgresql import PostgresServer
 from tests.harness.servers.redis import RedisServer
 from tests.unit.state_backends.delta.by_spark import SCHEME, register
-from txtopo import Fields
-from txtopo.attempt import TransactionAttempt
-from txtopo.errors import ConfigError
+from txtopo import ConfigError, Count, Fields, TransactionAttempt, open_state
 from txtopo.plugins.stores import Merges
-from txtopo.state import Count, StateMode, open_state
+from txtopo.state import StateMode
 from txtopo.testing.conformance.driver import claim_of
 
 COMMITS = {100: 15, 10_000: 7, 100_000: 3}

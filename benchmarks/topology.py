@@ -15,15 +15,26 @@ from benchmarks.data import Source
 from benchmarks.frames import split
 from benchmarks.store import TABLE
 from benchmarks.workloads import FILES_PER_BATCH, Workload
-from txtopo import ArrowBolt, Config, Fields, PersistentAggregate, TransactionalTopologyBuilder
-from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
+from txtopo import (
+    ArrowBolt,
+    BatchCommitted,
+    Config,
+    Count,
+    Fields,
+    PersistentAggregate,
+    Sum,
+    TopologyEvent,
+    TopologyListener,
+    TransactionalTopologyBuilder,
+    open_state,
+)
 from txtopo.spouts import FilesTransactionalSpout
-from txtopo.state import Count, StateMode, Sum, open_state
+from txtopo.state import StateMode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txtopo.builders.transactional import Topology
+    from txtopo import Topology
     from txtopo.config import Carrier
 
 TIMEOUT_S = 3600.0
@@ -68,7 +79,7 @@ class Pace(TopologyListener):
         self._commits_s: list[float] = []
         self._took_s: list[float] = []
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         """Note a commit."""
         if isinstance(change, BatchCommitted):
             self._commits_s.append(time.monotonic())

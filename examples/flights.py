@@ -21,26 +21,26 @@ from pyspark.sql import SparkSession
 
 from txtopo import (
     ArrowBolt,
+    ArrowOutputCollector,
+    BatchCommitted,
     Config,
     Fields,
+    Leading,
     PersistentAggregate,
+    ProcessingStarted,
+    ProgressBar,
+    Sum,
+    TaskContext,
+    Topology,
+    TopologyEvent,
+    TopologyListener,
     TransactionalTopologyBuilder,
     TransactionAttempt,
+    open_session,
+    open_state,
 )
-from txtopo.builders import Topology
-from txtopo.collector import ArrowOutputCollector
-from txtopo.context import TaskContext
-from txtopo.runtime.progress import (
-    BatchCommitted,
-    Change,
-    Leading,
-    ProcessingStarted,
-    TopologyListener,
-)
-from txtopo.runtime.session import open_session
 from txtopo.spouts import FilesTransactionalSpout
-from txtopo.state import StateKind, StateMode, Sum, open_state
-from txtopo.ui.progress_bar import ProgressBar
+from txtopo.state import StateKind, StateMode
 
 PARTITIONS = 8
 # About 100 batches of 3,500 flights.
@@ -84,7 +84,7 @@ class Measure(ArrowBolt):
 class JsonProgress(TopologyListener):
     """Prints what the parent process wants to know, one JSON object a line."""
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         if isinstance(change, Leading):
             self.say("leading", epoch=change.epoch, txid=change.current - 1)
         elif isinstance(change, ProcessingStarted):

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from examples.flights import SUMS, flights_csv
-from txtopo.state import open_state
+from txtopo import open_state
 
 KEYS = ["carrier", "hour"]
 

@@ -16,7 +16,9 @@ from pathlib import Path
 
 from txtopo import (
     BasicBolt,
+    BatchOutputCollector,
     Config,
+    Count,
     FailedException,
     Fields,
     PersistentAggregate,
@@ -25,10 +27,9 @@ from txtopo import (
     TopologyBuilder,
     TransactionalTopologyBuilder,
     Tuple,
+    open_state,
 )
-from txtopo.collector import BatchOutputCollector
 from txtopo.spouts import MemorySpout, MemoryTransactionalSpout
-from txtopo.state import Count, open_state
 from txtopo.testing import Shared, SimulatedCluster
 
 MESSAGES = 20_000

@@ -15,19 +15,20 @@ from txtopo import (
     BatchBolt,
     BatchOutputCollector,
     Config,
+    Count,
     Fields,
     PersistentAggregate,
     TaskContext,
     Topology,
+    TopologyListener,
     TransactionalTopologyBuilder,
     TransactionAttempt,
     Tuple,
+    open_session,
+    open_state,
 )
 from txtopo.bolts import KafkaSink
-from txtopo.runtime.progress import TopologyListener
-from txtopo.runtime.session import open_session
 from txtopo.spouts import KafkaTransactionalSpout
-from txtopo.state import Count, open_state
 
 WORDS, REPORTS = "words", "reports"
 BATCH_RECORDS_MAX = 1_000

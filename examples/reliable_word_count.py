@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING
 
 from txtopo import (
     BasicBolt,
+    BatchOutputCollector,
     Bolt,
     Config,
     FailedException,
     Fields,
     OutputCollector,
+    Progressed,
     TaskContext,
     TopologyBuilder,
+    TopologyEvent,
     TopologyListener,
     Tuple,
 )
-from txtopo.collector import BatchOutputCollector
-from txtopo.runtime import Change, Progressed
 from txtopo.spouts import MemorySpout
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Count(Bolt):
 class Show(TopologyListener):
     """Prints each progress."""
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         if isinstance(change, Progressed):
             now = change.progress
             print(

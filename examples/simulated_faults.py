@@ -23,9 +23,9 @@ from txtopo import (
     TransactionalTopologyBuilder,
     TransactionAttempt,
     Tuple,
+    open_state,
 )
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.state import open_state
 from txtopo.testing import SimulationFailed, simulate
 
 PAYMENTS = [[f"customer-{at % 3}", at] for at in range(1, 25)]

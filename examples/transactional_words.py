@@ -14,17 +14,17 @@ from pyspark.sql import SparkSession
 from txtopo import (
     BasicBolt,
     BatchBolt,
+    BatchOutputCollector,
     Committer,
     Config,
     Fields,
+    TaskContext,
     TransactionalTopologyBuilder,
     TransactionAttempt,
     Tuple,
+    open_state,
 )
-from txtopo.collector import BatchOutputCollector
-from txtopo.context import TaskContext
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.state import open_state
 
 WORDS = [
     "cat dog chicken cat dog apple",

@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from txtopo import Config, Fields, PersistentAggregate, TransactionalTopologyBuilder
+from txtopo import (
+    Config,
+    Count,
+    Fields,
+    PersistentAggregate,
+    TransactionalTopologyBuilder,
+    open_state,
+)
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.state import Count, open_state
 
 WORDS = [
     "cat dog chicken cat dog apple",

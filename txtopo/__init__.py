@@ -1,5 +1,9 @@
 """Storm's topologies on Spark: state that is right exactly once, and tuples at least once."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts import (
     ArrowBolt,
@@ -24,39 +28,130 @@ from txtopo.collector import (
 )
 from txtopo.config import Config
 from txtopo.context import FrameContext, TaskContext
-from txtopo.errors import FailedException, TxtopoError
+from txtopo.errors import (
+    AuthError,
+    ConfigError,
+    FailedException,
+    FieldsError,
+    InfrastructureError,
+    PromiseError,
+    SourceDataLost,
+    StateUsageError,
+    TopologyError,
+    TopologyWarning,
+    TxtopoError,
+)
 from txtopo.groupings import CustomStreamGrouping
-from txtopo.runtime.progress import TopologyListener
+from txtopo.runtime.handle import ReliableRun, TopologyRun
+from txtopo.runtime.progress import (
+    BatchCommitted,
+    BatchesProcessed,
+    BatchFailed,
+    ErrorReported,
+    Leading,
+    ProcessingStarted,
+    Progress,
+    Progressed,
+    ReliableProgress,
+    SlotLost,
+    Standby,
+    Started,
+    Stopped,
+    TopologyEvent,
+    TopologyListener,
+    TreesFailed,
+)
 from txtopo.spouts.spout import Spout
+from txtopo.state.aggregates import Count, Max, Mean, Min, OwnAggregate, Sum
+from txtopo.state.python_aggregates import CountDistinct, First, Last, TopN
+from txtopo.state.registry import open_state
 from txtopo.tuples import Fields, Stream, Tuple, is_tick
+
+if TYPE_CHECKING:
+    from txtopo.runtime.session import open_session
+    from txtopo.ui.progress_bar import ProgressBar
+
+__version__ = "0.1.0"
+
+# What needs a third-party package, and the module that has it; imported when it is first used.
+_LAZY = {"ProgressBar": "txtopo.ui.progress_bar", "open_session": "txtopo.runtime.session"}
 
 __all__ = [
     "ArrowBolt",
     "ArrowOutputCollector",
+    "AuthError",
     "BasicBolt",
     "BatchBolt",
+    "BatchCommitted",
+    "BatchFailed",
     "BatchOutputCollector",
+    "BatchesProcessed",
     "Bolt",
     "Committer",
     "Config",
+    "ConfigError",
+    "Count",
+    "CountDistinct",
     "CustomStreamGrouping",
     "DataFrameBolt",
+    "ErrorReported",
     "FailedException",
     "Fields",
+    "FieldsError",
+    "First",
     "FrameContext",
+    "InfrastructureError",
+    "Last",
+    "Leading",
+    "Max",
+    "Mean",
+    "Min",
     "OutputCollector",
+    "OwnAggregate",
     "PersistentAggregate",
+    "ProcessingStarted",
+    "Progress",
+    "ProgressBar",
+    "Progressed",
+    "PromiseError",
+    "ReliableProgress",
+    "ReliableRun",
     "ReliableTopology",
+    "SlotLost",
+    "SourceDataLost",
     "Spout",
     "SpoutOutputCollector",
+    "Standby",
+    "Started",
+    "StateUsageError",
+    "Stopped",
     "Stream",
+    "Sum",
     "TaskContext",
+    "TopN",
     "Topology",
     "TopologyBuilder",
+    "TopologyError",
+    "TopologyEvent",
     "TopologyListener",
+    "TopologyRun",
+    "TopologyWarning",
     "TransactionAttempt",
     "TransactionalTopologyBuilder",
+    "TreesFailed",
     "Tuple",
     "TxtopoError",
+    "__version__",
     "is_tick",
+    "open_session",
+    "open_state",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import a name of ``_LAZY``."""
+    from importlib import import_module
+
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

@@ -1,16 +1,16 @@
-"""Collectors: where spouts and bolts emit, bound to one task of one attempt.
+"""Collectors: where spouts and bolts emit, and where bolts ack and fail.
 
-Collectors of the at-least-once API: where spouts and bolts emit, anchor, ack and fail.
+A collector belongs to one task and is used on the thread of that task only. Those of batches
+(``BatchOutputCollector``, ``ArrowOutputCollector``) belong to one attempt as well.
 
-What happens here happens for each tuple, so it is little: rows and anchors are put on lists. When
-an envelope is sealed the tasks of :mod:`txtopo.stages.anchoring` choose receivers and draw ids
-for whole columns. That is why ``emit`` returns nothing.
+A collector does little for each tuple: it appends rows and anchors to lists. When an envelope is
+sealed, the tasks of :mod:`txtopo.stages.anchoring` choose the receivers and draw ids for whole
+columns. That is why ``emit`` returns nothing.
 
-What was emitted, acked, failed or given more time leaves at the end of a work, and by time in the
-middle of one: a :class:`Pulse` beats beside the bolt's thread, and the next call of the collector,
-or the end of the tuple, finds that it is due. So a tuple costs no look at a clock.
-
-A collector belongs to one task and is used on the thread of that task only.
+In an at-least-once topology the collector's emits, acks, failures and renewals are sent when the
+slot has worked off its tuples, and by time while it works: a :class:`Pulse` beats on another
+thread, and the next call of the collector, or the end of the tuple, sees that sending is due. So no
+tuple costs a look at the clock.
 """
 
 from __future__ import annotations
@@ -28,11 +28,18 @@ if TYPE_CHECKING:
 # pay for each batch, larger ones leave the processor's caches).
 BATCH_TUPLES_MAX = 10_000
 
+# Sending is due one to two beats after the last time: well within any sensible timeout, and so much
+# longer than a tuple takes that envelopes do not get too small.
+BEAT_S = 0.05
+
 RowSink = Callable[[str, list[Sequence[Any]], list[int] | None], None]
 """Takes (stream, rows, receiving task of each row for a direct stream)."""
 
 BatchSink = Callable[[str, "pa.RecordBatch"], None]
 """Takes (stream, record batch of the declared fields)."""
+
+Anchors = Tuple | Sequence[Tuple] | None
+"""The inputs that a tuple is anchored to: one, several, or none."""
 
 
 class BatchOutputCollector:
@@ -90,19 +97,19 @@ class BatchOutputCollector:
 
     @property
     def buffered(self) -> int:
-        """How many tuples were emitted and are not handed on yet."""
+        """The number of emitted tuples that are not handed on yet."""
         return sum(map(len, self._rows.values()))
 
     def flush(self) -> None:
-        """Hand on what is buffered. Called by the framework."""
+        """Hand on the buffered tuples. Called by the framework."""
         for stream in self._streams:
             self._flush(stream)
 
     def close(self) -> None:
-        """Hand on what is buffered and refuse everything after it. Called by the framework."""
+        """Hand on the buffered tuples and refuse all later ones. Called by the framework."""
         self.flush()
         self._open = False
-        # So that emit need not look at two things for each tuple.
+        # So that emit need not check two things for each tuple.
         self._arity.clear()
 
     def _flush(self, stream: str) -> None:
@@ -134,128 +141,8 @@ class ArrowOutputCollector:
         self._collector.emit_batch(batch, stream)
 
 
-def refusal(
-    component: str,
-    streams: Mapping[str, Stream],
-    values: Sequence[Any],
-    stream: str,
-    *,
-    direct: bool,
-) -> EmitError:
-    """Return the error for values that do not fit the stream that they were emitted to."""
-    declared = streams.get(stream)
-    if declared is None:
-        known = ", ".join(sorted(streams)) or "none"
-        return EmitError(
-            f"{component!r} emitted to undeclared stream {stream!r}; declared are {known}"
-        )
-    if declared.direct != direct:
-        need = "emit_direct(task, values)" if declared.direct else "emit(values)"
-        return EmitError(f"{component!r} must use {need} for stream {stream!r}, as it is declared")
-    return EmitError(
-        f"{component!r} emitted {len(values)} values to stream {stream!r}; got "
-        f"{list(values)!r:.200}; "
-        f"expected {len(declared.fields)}: {', '.join(declared.fields.names)}"
-    )
-
-
-class Inputs(Protocol):
-    """The trees of some tuples that a task was given together."""
-
-    done: bytearray
-    """For each of them whether it was acked or failed."""
-    acked: list[int]
-    """Which of them were acked and not answered for yet."""
-
-
-class Pulse:
-    """Says when what a slot's bolts have done is due to leave, though their work goes on.
-
-    ``beat`` is called every ``BEAT_S`` by whoever hosts the slot, in any thread; ``left`` in the
-    bolts' thread whenever something has left. Neither needs a lock: if they cross, what is due
-    leaves a beat sooner or later. So it leaves one to two beats after the last time.
-
-    Attributes:
-        due: Whether it is due.
-        rows_max: How many rows a stream collects before they are sealed: one when it is due.
-    """
-
-    __slots__ = ("_left", "due", "rows_max")
-
-    def __init__(self) -> None:
-        self.due = False
-        self.rows_max = BATCH_TUPLES_MAX
-        self._left = False
-
-    def beat(self) -> None:
-        """Have it leave, unless something has left since the beat before."""
-        if self._left:
-            self._left = False
-        else:
-            self.due, self.rows_max = True, 1
-
-    def left(self) -> None:
-        """Take note that something leaves now."""
-        self.due, self.rows_max, self._left = False, BATCH_TUPLES_MAX, True
-
-
-# What is due leaves one to two beats after the last time: well within a timeout that makes sense,
-# and so much more than a tuple takes that the envelopes do not get too small.
-BEAT_S = 0.05
-
-
-class InputTuple(Tuple):
-    """A tuple that a bolt was given and that may hang in trees. Made by :func:`input_tuples`.
-
-    Attributes:
-        inputs: The trees of the tuples that it came with.
-        row: Which of them it is.
-    """
-
-    __slots__ = ("inputs", "row")
-    inputs: Inputs
-    row: int
-    # None in Python: to call one for each tuple would double what a tuple costs.
-    __init__ = object.__init__
-
-
-def input_tuples(
-    rows: Iterable[Sequence[Any]], origin: Origin, source_task: int, inputs: Inputs
-) -> Iterator[InputTuple]:
-    """Yield the tuples that a task is given together."""
-    for row, values in enumerate(rows):
-        made = InputTuple()
-        made.values = values
-        made.origin = origin
-        made.source_task = source_task
-        made.inputs = inputs
-        made.row = row
-        yield made
-
-
-Anchors = Tuple | Sequence[Tuple] | None
-"""What a tuple hangs on: one input, several, or nothing."""
-
-
-class Emitted:
-    """What was emitted to one stream and not sent yet.
-
-    Attributes:
-        rows: The values.
-        marks: For each row its anchors, or in a spout its message id; None for none.
-        targets: For each row the receiving task, on a direct stream.
-    """
-
-    __slots__ = ("marks", "rows", "targets")
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
-        self.marks: list[Any] = []
-        self.targets: list[int] = []
-
-
 class _Emitting:
-    """What the collectors of spouts and bolts share."""
+    """The part that the collectors of spouts and bolts share."""
 
     def __init__(
         self,
@@ -273,7 +160,7 @@ class _Emitting:
         self.errors: list[Exception] = []
 
     def report_error(self, error: Exception) -> None:
-        """Show an error to whoever watches the run; nothing else happens."""
+        """Report an error to the listeners of the run (``ErrorReported``), and go on."""
         self.errors.append(error)
 
     def _put(self, values: Sequence[Any], mark: object, stream: str) -> None:
@@ -301,16 +188,17 @@ class _Emitting:
 class OutputCollector(_Emitting):
     """Where a :class:`~txtopo.Bolt` emits and answers for its inputs (Storm ``OutputCollector``).
 
-    Each input must be acked or failed, once, now or many calls later; else its tree times out. What
-    is said here leaves at once or a little later, also while ``execute`` goes on; only what was
-    said less than 100 ms before a long time without any call may wait for its end.
+    Each input must be acked or failed, once, now or many calls later; otherwise its tree times out.
+    Emits, acks and failures are sent within about 100 ms, also while ``execute`` goes on, as long
+    as it calls the collector. If it calls nothing for a long time, the last ones may wait until it
+    ends.
 
     Args:
         component: Id of the bolt.
-        streams: What it declared.
-        send: Called with a stream of which enough was emitted.
-        pulse: When things are due.
-        leave: Called when they are.
+        streams: The streams that it declares.
+        send: Called with a stream that has enough rows for an envelope.
+        pulse: Says when sending is due.
+        leave: Called when it is, to send everything.
 
     Raises:
         EmitError: What is emitted was not declared (stream, number of values, type), or an anchor
@@ -328,7 +216,7 @@ class OutputCollector(_Emitting):
         super().__init__(component, streams, send, pulse)
         self._leave = leave
         self.answered: list[Inputs] = []
-        """Inputs of which some were acked."""
+        """The groups of inputs of which some were acked since the last time."""
         self.failed: list[InputTuple] = []
         self.renewed: list[InputTuple] = []
 
@@ -339,16 +227,16 @@ class OutputCollector(_Emitting):
 
         Args:
             values: One value for each declared field, in order.
-            anchors: The inputs that it hangs on: each of their trees is complete only when this
-                tuple is acked as well. None leaves it outside all trees: nobody will know if it is
-                lost. Anchor to an input before you ack it: its ack may leave at once.
-            stream: Where to.
+            anchors: The inputs that it follows from: their trees are complete only when this tuple
+                is acked as well. With None it belongs to no tree, and its loss is not noticed.
+                Anchor to an input before you ack it, since its ack may be sent at once.
+            stream: The stream to emit to.
         """
         if self._arity.get(stream) != len(values):
             raise refusal(self._component, self._streams, values, stream, direct=False)
         if anchors is not None and type(anchors) is not InputTuple:
             anchors = _as_they_are(anchors)
-        # What ``_put`` does, once more: a call costs as much as all the rest.
+        # The body of ``_put`` again: a call would cost as much as all the rest.
         emitted = self.emitted[stream]
         emitted.rows.append(tuple(values))
         emitted.marks.append(anchors)
@@ -366,8 +254,8 @@ class OutputCollector(_Emitting):
         self._put_direct(task, values, _as_they_are(anchors), stream)
 
     def ack(self, tuple: Tuple) -> None:
-        """Say that an input is processed; what was done with it already is left as it is."""
-        # Whatever a bolt is given is an InputTuple; to ask would cost a tenth of all.
+        """Ack an input: it is processed. One that was acked or failed before is left as it is."""
+        # Every tuple that a bolt gets is an InputTuple; to check would cost a tenth of the call.
         inputs: Inputs = tuple.inputs  # type: ignore[attr-defined]
         row: int = tuple.row  # type: ignore[attr-defined]
         if not inputs.done[row]:
@@ -380,7 +268,7 @@ class OutputCollector(_Emitting):
                 self._leave()
 
     def fail(self, tuple: Tuple) -> None:
-        """Fail the trees of an input at once: their spouts need not wait for the timeout."""
+        """Fail the trees of an input now, so that their spouts need not wait for the timeout."""
         if isinstance(tuple, InputTuple) and not tuple.inputs.done[tuple.row]:
             tuple.inputs.done[tuple.row] = 1
             self.failed.append(tuple)
@@ -388,15 +276,73 @@ class OutputCollector(_Emitting):
                 self._leave()
 
     def reset_timeout(self, tuple: Tuple) -> None:
-        """Give the trees of an input a new timeout from now on, for work that takes long."""
+        """Restart the timeout of the trees of an input, for work that takes long."""
         if isinstance(tuple, InputTuple):
             self.renewed.append(tuple)
             if self._pulse.due:
                 self._leave()
 
 
+class SpoutOutputCollector(_Emitting):
+    """Where a :class:`~txtopo.Spout` emits (Storm ``SpoutOutputCollector``).
+
+    Args:
+        ack: Called at once with the message id of each tuple, where trees are not tracked; else
+            None.
+    """
+
+    def __init__(
+        self,
+        component: str,
+        streams: Mapping[str, Stream],
+        send: Callable[[str], None],
+        ack: Callable[[Any], None] | None,
+    ) -> None:
+        super().__init__(component, streams, send, Pulse())  # never beats, since turns are short
+        self._ack = ack
+        self.tuples = 0
+        """The number of tuples emitted in this turn."""
+        self.pending = 0
+        """The number of pending trees of this task."""
+
+    def emit(
+        self, values: Sequence[Any], message_id: Any = None, stream: str = DEFAULT_STREAM
+    ) -> None:
+        """Emit one tuple.
+
+        Args:
+            values: One value for each declared field, in order.
+            message_id: The argument of the one call of ``ack`` or ``fail`` that follows. Without
+                an id the tuple is not tracked. With ``Config(ackers=0)``, ``ack`` is called before
+                this returns.
+            stream: The stream to emit to.
+        """
+        self._put(values, message_id if self._ack is None else None, stream)
+        self._count(message_id)
+
+    def emit_direct(
+        self,
+        task: int,
+        values: Sequence[Any],
+        message_id: Any = None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit one tuple to the given task of every bolt that subscribes to a direct stream."""
+        self._put_direct(task, values, message_id if self._ack is None else None, stream)
+        self._count(message_id)
+
+    def _count(self, message_id: Any) -> None:
+        self.tuples += 1
+        if message_id is None:
+            return
+        if self._ack is None:
+            self.pending += 1
+        else:
+            self._ack(message_id)
+
+
 class BasicOutputCollector(BatchOutputCollector):
-    """Where a ``BasicBolt`` emits in an at-least-once topology: all hangs on the current input."""
+    """Where a ``BasicBolt`` emits in an at-least-once topology, anchored to the current input."""
 
     def __init__(
         self, component: str, streams: Mapping[str, Stream], collector: OutputCollector
@@ -434,64 +380,119 @@ class BasicOutputCollector(BatchOutputCollector):
             self._put(values, self.current, stream)
 
 
-class SpoutOutputCollector(_Emitting):
-    """Where a :class:`~txtopo.Spout` emits (Storm ``SpoutOutputCollector``).
+class InputTuple(Tuple):
+    """A tuple that a bolt gets, which may belong to trees. Made by :func:`input_tuples`.
 
-    Args:
-        ack: Called with the message id of each emitted tuple where nothing is tracked.
+    Attributes:
+        inputs: The group of inputs that it came with.
+        row: Its position in the group.
     """
 
-    def __init__(
-        self,
-        component: str,
-        streams: Mapping[str, Stream],
-        send: Callable[[str], None],
-        ack: Callable[[Any], None] | None,
-    ) -> None:
-        super().__init__(component, streams, send, Pulse())  # it never beats: turns are short
-        self._ack = ack
-        self.tuples = 0
-        """How many were emitted in this turn."""
-        self.pending = 0
-        """Trees of this task that have neither been acked nor failed."""
+    __slots__ = ("inputs", "row")
+    inputs: Inputs
+    row: int
+    # Not one in Python: calling it for each tuple would double the cost of a tuple.
+    __init__ = object.__init__
 
-    def emit(
-        self, values: Sequence[Any], message_id: Any = None, stream: str = DEFAULT_STREAM
-    ) -> None:
-        """Emit one tuple.
 
-        Args:
-            values: One value for each declared field, in order.
-            message_id: What ``ack`` or ``fail`` of the spout will be called with, once. Without one
-                the tuple is not tracked. With ``Config(ackers=0)``, ``ack`` is called from here.
-            stream: Where to.
-        """
-        self._put(values, message_id if self._ack is None else None, stream)
-        self._count(message_id)
+def input_tuples(
+    rows: Iterable[Sequence[Any]], origin: Origin, source_task: int, inputs: Inputs
+) -> Iterator[InputTuple]:
+    """Yield the tuples of a group of inputs."""
+    for row, values in enumerate(rows):
+        made = InputTuple()
+        made.values = values
+        made.origin = origin
+        made.source_task = source_task
+        made.inputs = inputs
+        made.row = row
+        yield made
 
-    def emit_direct(
-        self,
-        task: int,
-        values: Sequence[Any],
-        message_id: Any = None,
-        stream: str = DEFAULT_STREAM,
-    ) -> None:
-        """Emit one tuple to the given task of every bolt that subscribes to a direct stream."""
-        self._put_direct(task, values, message_id if self._ack is None else None, stream)
-        self._count(message_id)
 
-    def _count(self, message_id: Any) -> None:
-        self.tuples += 1
-        if message_id is None:
-            return
-        if self._ack is None:
-            self.pending += 1
+class Inputs(Protocol):
+    """A group of tuples that a task gets together."""
+
+    done: bytearray
+    """For each tuple, whether it was acked or failed."""
+    acked: list[int]
+    """The positions of the tuples whose acks are not sent yet."""
+
+
+class Emitted:
+    """The tuples that were emitted to one stream and are not sent yet.
+
+    Attributes:
+        rows: The values.
+        marks: The anchors of each row, in a spout its message id; None for none.
+        targets: The receiving task of each row, on a direct stream.
+    """
+
+    __slots__ = ("marks", "rows", "targets")
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self.marks: list[Any] = []
+        self.targets: list[int] = []
+
+
+class Pulse:
+    """Says when a slot must send what its bolts have done so far, although they are still working.
+
+    The host of the slot calls ``beat`` every ``BEAT_S``, on any thread. The bolts' thread calls
+    ``left`` whenever it has sent something. They need no lock: if they cross, sending is due one
+    beat sooner or later. So it is due one to two beats after the last time.
+
+    Attributes:
+        due: Whether sending is due.
+        rows_max: How many rows of a stream make an envelope: one when sending is due.
+    """
+
+    __slots__ = ("_left", "due", "rows_max")
+
+    def __init__(self) -> None:
+        self.due = False
+        self.rows_max = BATCH_TUPLES_MAX
+        self._left = False
+
+    def beat(self) -> None:
+        """Make sending due, unless something was sent since the last beat."""
+        if self._left:
+            self._left = False
         else:
-            self._ack(message_id)
+            self.due, self.rows_max = True, 1
+
+    def left(self) -> None:
+        """Note that something is sent now."""
+        self.due, self.rows_max, self._left = False, BATCH_TUPLES_MAX, True
+
+
+def refusal(
+    component: str,
+    streams: Mapping[str, Stream],
+    values: Sequence[Any],
+    stream: str,
+    *,
+    direct: bool,
+) -> EmitError:
+    """Return the error for values that do not fit the stream that they were emitted to."""
+    declared = streams.get(stream)
+    if declared is None:
+        known = ", ".join(sorted(streams)) or "none"
+        return EmitError(
+            f"{component!r} emitted to undeclared stream {stream!r}; declared are {known}"
+        )
+    if declared.direct != direct:
+        need = "emit_direct(task, values)" if declared.direct else "emit(values)"
+        return EmitError(f"{component!r} must use {need} for stream {stream!r}, as it is declared")
+    return EmitError(
+        f"{component!r} emitted {len(values)} values to stream {stream!r}; got "
+        f"{list(values)!r:.200}; "
+        f"expected {len(declared.fields)}: {', '.join(declared.fields.names)}"
+    )
 
 
 def _as_they_are(anchors: Anchors) -> Anchors:
-    """Return a copy of several anchors: its bolt may clear it before it is looked at."""
+    """Return a copy of several anchors, since the bolt may change its list before it is read."""
     if isinstance(anchors, Iterable) and not isinstance(anchors, Tuple | tuple | str):
         return tuple(anchors)
     return anchors

@@ -1,4 +1,4 @@
-"""Config: how a topology runs. Frozen, checked when made, units in the names."""
+"""Config: the settings of a run, frozen and checked when they are made; units are in the names."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ LOST_SLOT = ("end", "rdd")
 
 
 def unusable_sign(text: str) -> str | None:
-    """Return what keeps a text from being a path, or from being sent, if there is something.
+    """Return the first character that keeps a text from being a path or being sent, if any.
 
-    NUL ends a text for the system's calls; half of a sign (a surrogate) has no bytes in UTF-8.
+    NUL ends a text in system calls; a surrogate has no bytes in UTF-8.
     """
     return next((s for s in text if s == "\0" or "\ud800" <= s <= "\udfff"), None)
 
 
 def check_text(what: str, text: str) -> None:
-    """Check that a text can be a path, or be sent; it is never shown, since it may be a password.
+    """Check that a text can be a path or be sent; errors never show it: it may be a password.
 
     Raises:
         ConfigError: It cannot; mend it.
@@ -42,23 +42,23 @@ def check_text(what: str, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """How a topology runs. No setting changes what is committed.
+    """The settings of a run. No setting changes what is committed.
 
     Attributes:
-        carrier: What moves tuples between stages: ``"local"`` (this process, no Spark), ``"rdd"``,
-            ``"dataframe"``, ``"resident"`` (long-lived Spark tasks instead of jobs, which keep
-            their cores; classic Spark, no DataFrames), or ``"auto"``, which takes ``rdd`` on
-            classic Spark and ``dataframe`` on Spark Connect and for topologies of DataFrames, which
-            run one txid a job. At-least-once topologies: ``"local"``, ``"resident"``, or
-            ``"auto"``, which takes ``resident`` where a session is given or active, else ``local``.
+        carrier: How tuples move between stages: ``"local"`` (in this process, without Spark),
+            ``"rdd"``, ``"dataframe"`` (one txid a job), ``"resident"`` (long-lived Spark tasks
+            instead of jobs, which keep their cores; classic Spark, no DataFrames). ``"auto"`` takes
+            ``rdd`` on classic Spark, and ``dataframe`` on Spark Connect and for topologies of
+            DataFrames. At-least-once topologies take ``"local"`` or ``"resident"``; ``"auto"``
+            takes ``resident`` if a session is given or active, else ``local``.
         zookeeper: ``"embedded"`` (the server inside PySpark's jars, in the driver's JVM),
             ``"memory"`` (nothing survives the process) or ``"host:port,host:port/chroot"``.
         zookeeper_dir: Directory of the embedded server.
-        zookeeper_digest: ``"user:password"``; nodes are then readable by that user alone.
+        zookeeper_digest: ``"user:password"``; nodes are then readable by that user only.
         zookeeper_sasl: kazoo's ``sasl_options``.
         zookeeper_tls: kazoo's TLS arguments (``use_ssl``, ``ca``, ``certfile``, ``keyfile`` …).
         session_timeout_s: ZooKeeper session; a leader that is silent for longer is deposed.
-        connect_timeout_s: How long the first connection to ZooKeeper is tried.
+        connect_timeout_s: How long to try the first connection to ZooKeeper.
         max_spout_pending: Batches in flight; default ``run_txids_max * (jobs_max + 1)``. In an
             at-least-once topology: pending trees of each spout task; by default any number.
         slots: Spark partitions that host the tasks; default: the session's parallelism. On the
@@ -69,9 +69,9 @@ class Config:
             with ``"rdd"`` it ends its slots and goes on with the carrier ``rdd``, on the cores that
             are left. A warning comes after half of that time, also in at-least-once topologies,
             which go on waiting.
-        run_txids_max: Batches that one run (a Spark job) processes at the most.
-        jobs_max: Runs (Spark jobs) that process at the same time at the most.
-        attempts_max: Counted failures of one batch after which the run stops.
+        run_txids_max: Maximum batches that one Spark job processes together.
+        jobs_max: Maximum Spark jobs that process at the same time.
+        attempts_max: The topology stops after this many counted failures of one batch.
         batch_timeout_s: Time limit of a batch; a job of n batches has n times as much.
         poll_interval_s: Pause before a spout that was not ready is asked again.
         backoff_s: First pause after an infrastructure fault; doubled each time.
@@ -80,16 +80,17 @@ class Config:
             computing them again.
         message_timeout_s: At-least-once topologies: a tree of tuples that is not complete fails
             between one and two of these after it was emitted.
-        ackers: At-least-once topologies: among how many ackers the trees are shared; None means
-            one; with 0 nothing is tracked, and a spout's tuple is acked while it is emitted.
-        driver_bytes_max: Cap on processed envelopes that wait in the driver for their commit.
-        history_txids: How many committed txids before the last keep their metadata in ZooKeeper;
-            an operator can rewind to those without saying where the source stood.
-        allow_change: Start although the topology of this id had other components, streams or
-            states before; what is stored must fit it.
-        check_replays: Compare what a replay of a transactional spout brings with what the first
-            processed attempt brought, and end the run with ``NonRepeatableBatch`` if it is another
-            batch. Off, nothing is compared, nor with what an earlier start had kept.
+        ackers: At-least-once topologies: the number of ackers that share the trees; None means
+            one. With 0 no tree is tracked, and a spout's tuple is acked when it is emitted.
+        driver_bytes_max: Maximum bytes of processed envelopes that wait in the driver for their
+            commit.
+        history_txids: The number of committed txids before the last one whose metadata stays in
+            ZooKeeper; an operator can rewind to those without giving the position of the source.
+        allow_change: Start even if the topology of this id had other components, streams or states
+            before; the stored states must fit it.
+        check_replays: Compare the tuples of a replay of a transactional spout with those of the
+            first processed attempt, and end the run with ``NonRepeatableBatch`` if they differ. If
+            False, nothing is compared, not even with what an earlier start had stored.
     """
 
     carrier: Carrier = "auto"
@@ -119,7 +120,7 @@ class Config:
     check_replays: bool = True
 
     def __new__(cls, *_: object, **settings: object) -> Config:
-        """Refuse settings that there are not; called before the settings are taken."""
+        """Refuse unknown settings with a hint, before ``__init__`` would."""
         known = [each.name for each in fields(cls)]
         for name in settings:
             if name not in known:
@@ -175,13 +176,13 @@ class Config:
 
     @property
     def window_txids(self) -> int:
-        """How many batches may be in flight."""
+        """The maximum number of batches in flight."""
         if self.max_spout_pending is not None:
             return self.max_spout_pending
         return self.run_txids_max * (self.jobs_max + 1)
 
     def pause_s(self, failures: int) -> float:
-        """Return the pause after so many infrastructure faults in a row, from 1."""
+        """Return the pause after *failures* infrastructure faults in a row, from 1."""
         return min(self.backoff_max_s, self.backoff_s * 2.0 ** min(failures - 1, 30))
 
     def _check_type(self, name: str, kind: type | UnionType, expected: str) -> None:

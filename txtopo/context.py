@@ -1,4 +1,4 @@
-"""Contexts: what a task of a spout or bolt, or a bolt that is a plan, knows about itself."""
+"""Contexts: what a spout or bolt is told about itself, and where a committer gets its states."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ def _no_frame_states(name: str) -> FrameStateHandle:
 
 @dataclass(frozen=True, slots=True)
 class FrameContext:
-    """What a ``DataFrameBolt`` knows about itself; it has no tasks.
+    """What a ``DataFrameBolt``, which has no tasks, is told about itself.
 
     Attributes:
         topology_id: Id of the topology.
         component_id: Id of the bolt.
+        states: Opens a state by name; use :meth:`state`.
     """
 
     topology_id: str
@@ -46,8 +47,8 @@ class FrameContext:
     def state(self, name: str) -> FrameStateHandle:
         """Return the state that ``with_state(name, …)`` declared for this bolt.
 
-        Only in the commit phase: a ``prepare`` that runs before ``transform`` gets a state that
-        cannot be used.
+        Only in the commit phase: the ``prepare`` that is called before ``transform`` gets a state
+        that cannot be used.
 
         Raises:
             StateUsageError: No such state was declared, or the bolt is not a committer.
@@ -57,13 +58,14 @@ class FrameContext:
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """What a task knows about itself (Storm ``TopologyContext``).
+    """What a task is told about itself (Storm ``TopologyContext``).
 
     Attributes:
         topology_id: Id of the topology.
         component_id: Id of the spout or bolt.
-        task_index: Which of its tasks this is, from 0.
-        tasks: How many tasks it has.
+        task_index: The number of this task, from 0.
+        tasks: The number of tasks of the spout or bolt.
+        states: Opens a state by name; use :meth:`state`.
     """
 
     topology_id: str

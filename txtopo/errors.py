@@ -8,8 +8,9 @@ Three kinds, told apart by their class:
   tries again; you see it only when the first connection cannot be made.
 * :class:`PromiseError`: going on could break exactly-once. The run stops; a person decides.
 
-Messages say what is wrong, what was got, what was expected and what to look at. The facts are
-attributes as well. All of them pickle, since they cross from Spark tasks to the driver.
+A message says what is wrong, what was got, what was expected and what to look at. Its facts are
+attributes as well, None where an error has no such fact. All errors pickle, since they travel from
+Spark tasks to the driver.
 """
 
 from __future__ import annotations
@@ -18,33 +19,39 @@ from enum import Enum
 from typing import Any
 
 TEXT_CHARACTERS_MAX = 8_000
-"""Enough for whatever a person reads. A text may be as long as a value that a message repeats, and
-travels to the driver, the log, listeners and pages, with each attempt again."""
+"""Longer messages are shortened. One that repeats a value may be as long as the value, and it goes
+to the driver, the log, listeners and pages, again with each attempt."""
 
 
 class TxtopoError(Exception):
     """The base of every exception of txtopo.
 
-    Facts are keyword arguments and become attributes, so that tests and pages need no regular
-    expression.
+    Keyword arguments are facts and become attributes, so that nobody has to parse the message.
+
+    Attributes:
+        facts: All facts of this error, by name.
+        component: Id of the spout or bolt.
+        state: Name of the state.
+        txid: The batch.
+        path: The file, znode or attribute.
     """
+
+    component: str | None = None
+    state: str | None = None
+    txid: int | None = None
+    path: str | None = None
 
     def __init__(self, message: str = "", **facts: object) -> None:
         super().__init__(shortened(message))
         self.facts = facts
-
-    def __getattr__(self, name: str) -> object:
-        facts = self.__dict__.get("facts", {})
-        if name in facts:
-            return facts[name]
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+        self.__dict__.update(facts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), str(self), self.facts))
 
 
 def shortened(text: str) -> str:
-    """Return a text, without its middle if it is longer than a person reads."""
+    """Return a text, with its middle cut out if it exceeds TEXT_CHARACTERS_MAX."""
     if len(text) <= TEXT_CHARACTERS_MAX:
         return text
     half = TEXT_CHARACTERS_MAX // 2
@@ -56,10 +63,10 @@ def _rebuild(kind: type[TxtopoError], message: str, facts: dict[str, object]) ->
 
 
 class FailedException(TxtopoError):
-    """Raised by your bolts and emitters: this batch failed, replay it (Storm ``FailedException``).
+    """Raise it in a bolt or emitter to fail the batch (Storm ``FailedException``).
 
-    The batch and every later one that is in flight are tried again, at most
-    ``Config.attempts_max`` times. Any other exception ends the run.
+    The batch and every later one in flight are tried again, at most ``Config.attempts_max`` times.
+    In an at-least-once topology it fails the tuple. Any other exception ends the run.
     """
 
 
@@ -67,19 +74,63 @@ class FailedException(TxtopoError):
 
 
 class TopologyError(TxtopoError, ValueError):
-    """The topology is wrong; mend its definition. Raised when it is built, nothing has run."""
+    """The topology is wrong; mend its definition. Raised while it is built, before anything runs.
+
+    Attributes:
+        source: Id of the component that a bolt subscribes to.
+        stream: The stream that it subscribes to.
+        field: The field that a grouping names.
+        table: The table of a state.
+        module: The module that an object comes from.
+        scheme: The scheme of a state's URL.
+    """
+
+    source: str | None = None
+    stream: str | None = None
+    field: str | None = None
+    table: str | None = None
+    module: str | None = None
+    scheme: str | None = None
 
 
 class ConfigError(TxtopoError, ValueError):
-    """A setting is wrong; mend it. Raised before anything runs."""
+    """A setting is wrong; mend it. Raised before anything runs.
+
+    Attributes:
+        setting: The setting or argument.
+        executors: The executors that lack a module, for modules that cannot be imported there.
+    """
+
+    setting: str | None = None
+    executors: object = None
 
 
 class FieldsError(TopologyError):
-    """A declaration of fields cannot be read, or values do not fit it."""
+    """A declaration of fields cannot be read, or values do not fit it; mend the declaration.
+
+    Attributes:
+        line: Number of the line of a file that cannot be decoded.
+    """
+
+    line: int | None = None
 
 
 class EmitError(TxtopoError, ValueError):
-    """A bolt or emitter emitted what it had not declared; mend the bolt. It ends the run."""
+    """A bolt or emitter emitted tuples that it had not declared, or a record cannot be read.
+
+    It ends the run; mend the bolt, or what writes the records.
+
+    Attributes:
+        column: The column that cannot be emitted.
+        field: The field of the record that cannot be read.
+        row: Number of the row.
+        line: Number of the line in the file.
+    """
+
+    column: str | None = None
+    field: str | None = None
+    row: int | None = None
+    line: int | None = None
 
 
 # ---------------------------------------------------------------- something failed: retry
@@ -90,11 +141,17 @@ class InfrastructureError(TxtopoError):
 
 
 class CoordinatorUnavailable(InfrastructureError, ConnectionError):
-    """ZooKeeper cannot be reached; check the hosts that the message names."""
+    """ZooKeeper cannot be reached; check the hosts that the message names.
+
+    Attributes:
+        hosts: Those hosts.
+    """
+
+    hosts: str | None = None
 
 
 class StoreUnavailable(InfrastructureError, ConnectionError):
-    """A state's store cannot be reached or refused for now; nothing was written."""
+    """A state's store cannot be reached, or refuses for now; nothing was written."""
 
 
 class StoreContended(StoreUnavailable):
@@ -102,15 +159,23 @@ class StoreContended(StoreUnavailable):
 
 
 class UnknownOutcomeError(InfrastructureError):
-    """The connection was lost while a write was under way: read the ledger to know."""
+    """The connection was lost during a write, which may be there or not; the ledger tells."""
 
 
 class RecomputedError(InfrastructureError):
-    """One attempt saw two runs of the same Spark task; the attempt is thrown away."""
+    """An attempt got envelopes of two runs of the same Spark task; it is tried again."""
 
 
 class RunLostError(InfrastructureError):
-    """A Spark job failed without naming a batch (a worker died, an executor was lost)."""
+    """A Spark job failed without naming a batch (a worker died, an executor was lost).
+
+    Attributes:
+        counted: Whether it counts towards ``Config.attempts_max``.
+        cancelled: Whether the framework cancelled the job itself.
+    """
+
+    counted: bool | None = None
+    cancelled: bool | None = None
 
 
 # ---------------------------------------------------------------- a promise would break: stop
@@ -121,47 +186,111 @@ class PromiseError(TxtopoError):
 
 
 class AuthError(PromiseError, PermissionError):
-    """ZooKeeper or a store refuses the credentials; retrying cannot help."""
+    """A server refuses the credentials; trying again cannot help."""
 
 
 class FencedError(PromiseError):
-    """Another coordinator with a later epoch has taken over; this one must stop."""
+    """Another coordinator with a later epoch has taken over; this one must stop.
+
+    Attributes:
+        epoch: The epoch of this coordinator.
+        successor: The epoch of the other.
+        leader: Host and process of the other, where it is known.
+    """
+
+    epoch: int | None = None
+    successor: int | None = None
+    leader: object = None
 
 
 class StaleBatchError(PromiseError):
-    """A batch is behind what a state already holds."""
+    """A batch comes before the last one that a state holds.
+
+    Attributes:
+        stored_txid: The last txid that the state holds.
+    """
+
+    stored_txid: int | None = None
 
 
 class LedgerGapError(PromiseError):
-    """A batch is further than one txid ahead of what a state holds."""
+    """A batch is more than one txid ahead of the last one that a state holds.
+
+    Attributes:
+        stored_txid: The last txid that the state holds.
+    """
+
+    stored_txid: int | None = None
 
 
 class StoreBehindCoordinator(PromiseError):
-    """A store holds less than ZooKeeper says was committed (restored from a backup?)."""
+    """A store holds less than ZooKeeper says was committed (restored from a backup?).
+
+    Attributes:
+        ledger_txid: The last txid that the store holds.
+        committed_txid: The last committed txid by ZooKeeper.
+    """
+
+    ledger_txid: int | None = None
+    committed_txid: int | None = None
 
 
 class StoreAheadOfCoordinator(PromiseError):
-    """A store holds more than ZooKeeper can explain (its data wiped, or another ensemble?)."""
+    """A store holds more than ZooKeeper can explain (its data wiped, or another ensemble?).
+
+    Attributes:
+        ledger_txid: The last txid that the store holds.
+        committed_txid: The last committed txid by ZooKeeper.
+    """
+
+    ledger_txid: int | None = None
+    committed_txid: int | None = None
 
 
 class ForeignEnsembleError(StoreAheadOfCoordinator):
-    """A state takes its epochs from another ZooKeeper than this coordinator."""
+    """A state takes its epochs from another ZooKeeper than this coordinator.
+
+    Attributes:
+        stored_ensemble: The token of that ensemble.
+    """
+
+    stored_ensemble: str | None = None
 
 
 class ForeignStateError(PromiseError):
-    """The ledger of a state names another topology, or another state of this one."""
+    """The ledger of a state names another topology, or another state of this one.
+
+    Attributes:
+        topology: Id of this topology.
+        owner: The owner that the ledger names.
+    """
+
+    topology: str | None = None
+    owner: object = None
 
 
 class SchemaDrift(PromiseError):
-    """A table has other columns than the state declares."""
+    """A table has other columns than the state declares.
+
+    Attributes:
+        missing: The declared columns that the table lacks.
+    """
+
+    missing: object = None
 
 
 class StoreDamagedError(PromiseError):
-    """What a store holds is not what was written; bring back a copy that is whole."""
+    """The data in a store is damaged; bring back a whole copy."""
 
 
 class CorruptNodeError(PromiseError):
-    """A node of the transactional state cannot be read; it is never taken as empty."""
+    """A node of the transactional state cannot be read; it is never taken for an empty one.
+
+    Attributes:
+        current: The lowest uncommitted txid, where the node has it.
+    """
+
+    current: int | None = None
 
 
 class SchemaVersionError(PromiseError):
@@ -173,25 +302,39 @@ class BatchMetadataTooLarge(PromiseError):
 
 
 class ConflictingWritesError(PromiseError):
-    """Two tasks of a committer wrote the same key in one txid; use a fields grouping."""
+    """Two tasks of a committer wrote the same key in one txid; use a fields grouping.
+
+    Attributes:
+        key: The key.
+    """
+
+    key: object = None
 
 
 class ValueRefusedError(PromiseError, ValueError):
-    """A value cannot be stored exactly; nothing of its batch was written."""
+    """A value cannot be stored exactly; nothing of its batch was written.
+
+    Attributes:
+        key: The key of its row.
+        field: The field or column.
+    """
+
+    key: object = None
+    field: str | None = None
 
 
 class PlugInError(PromiseError):
-    """A state plug-in did not keep its interface, so it is not known what it wrote; mend it."""
+    """A state plug-in broke the rules of its interface, so what it wrote is unknown; mend it."""
 
 
 class TopologyChanged(PromiseError):
     """The topology of an id has other components or states than before.
 
     Attributes:
-        changes: Each difference, in words.
+        changes: What has changed, one text for each change.
     """
 
-    changes: tuple[str, ...]
+    changes: tuple[str, ...] = ()
 
 
 class OperationUnfinished(PromiseError):
@@ -199,41 +342,71 @@ class OperationUnfinished(PromiseError):
 
     Attributes:
         verb: Name of the verb.
-        arguments: What it was called with.
+        arguments: The arguments of its call.
     """
 
-    verb: str
-    arguments: dict[str, object]
+    verb: str | None = None
+    arguments: dict[str, object] | None = None
 
 
 class CoordinatorActive(PromiseError):
     """A coordinator leads, so an operator's verb must not run; stop its run first.
 
     Attributes:
-        leader: The candidate that leads, with its host and process id.
+        leader: Host and process of the coordinator.
     """
 
-    leader: object
+    leader: object = None
 
 
 class SourceDataLost(PromiseError):
-    """Data of a planned batch is gone or changed, so the batch cannot be brought again."""
+    """Data that the source must bring is gone or changed; bring it back as it was.
+
+    Attributes:
+        topic: Kafka: the topic.
+        partition: The partition.
+        version: Delta: the version of the table.
+    """
+
+    topic: str | None = None
+    partition: int | None = None
+    version: int | None = None
 
 
 class NonRepeatableBatch(SourceDataLost):
-    """The replay of a transactional spout's batch brought other tuples; it is not committed."""
+    """The replay of a transactional spout's batch brought other tuples; it is not committed.
+
+    Attributes:
+        part: The partition or task whose tuples differ.
+    """
+
+    part: str | int | None = None
 
 
 class OffsetRegression(SourceDataLost):
-    """The source ends before the place up to which it was read (deleted and made again?)."""
+    """The source ends before the position up to which it was read (deleted and made again?)."""
 
 
 class PoisonBatchError(PromiseError):
-    """A batch failed ``attempts_max`` times; names txid, component and the last cause."""
+    """A batch failed ``Config.attempts_max`` times; mend the cause and start again.
+
+    Attributes:
+        attempts: How many attempts failed.
+        cause: The error of the last one.
+    """
+
+    attempts: int | None = None
+    cause: object = None
 
 
 class DriverMemoryError(PromiseError):
-    """Processed envelopes that wait in the driver grew over their cap; names the stream."""
+    """Processed envelopes that wait in the driver exceed ``Config.driver_bytes_max``.
+
+    Attributes:
+        stream: The stream that has most of them.
+    """
+
+    stream: str | None = None
 
 
 class SlotUnavailable(PromiseError, TimeoutError):
@@ -260,18 +433,18 @@ class SlotUnavailable(PromiseError, TimeoutError):
 
 
 class BoltError(TxtopoError):
-    """User code raised an exception that cannot be pickled; carries its text."""
+    """User code raised an exception that cannot be pickled; this one has its text."""
 
 
 class StateUsageError(TxtopoError, ValueError):
-    """A state was used in a way that it does not allow; mend the bolt."""
+    """A state was used in a way that it does not allow; mend the bolt that uses it."""
 
 
 # ---------------------------------------------------------------- warnings
 
 
 class TopologyWarning(UserWarning):
-    """The topology can run, but is hardly what was meant."""
+    """The topology can run, but is probably not what was meant."""
 
 
 # ------------------------------------------------- what the error of somebody else's client means

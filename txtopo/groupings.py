@@ -1,8 +1,8 @@
 """Groupings: how the tuples of a stream are shared among the tasks of a bolt.
 
-These are Storm's nine, as words. How a grouping picks tasks for a column of tuples is in
-:mod:`txtopo.stages.routing`. None depends on chance: shuffle and random groupings are seeded by
-(txid, sending task), so that a batch that is computed again is shared in the same way.
+These classes only name Storm's nine groupings; :mod:`txtopo.stages.routing` picks the tasks. No
+grouping depends on chance: shuffle and random groupings are seeded by (txid, sending task), so a
+replayed batch is shared in the same way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from txtopo.tuples import Fields
 
 @dataclass(frozen=True, slots=True)
 class ShuffleGrouping:
-    """Each task gets the same number of tuples of each sending task, give or take one."""
+    """Each task gets the same number of tuples from each sending task, give or take one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,17 @@ class AllGrouping:
 
 @dataclass(frozen=True, slots=True)
 class NoneGrouping:
-    """You do not care: a task drawn at random for each tuple."""
+    """Each tuple goes to a task drawn at random."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalOrShuffleGrouping:
-    """Tasks in the sender's slot if there are any (nothing travels), else as shuffle."""
+    """As shuffle, but only among tasks in the sender's slot if there are any."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartialKeyGrouping:
-    """As fields, but each key is shared by two tasks, whichever its sender has used less."""
+    """As fields, but each key has two tasks; a tuple goes to the one that its sender used less."""
 
     fields: tuple[str, ...]
 
@@ -62,9 +62,10 @@ class DirectGrouping:
 class CustomStreamGrouping(ABC):
     """A grouping of your own (Storm ``CustomStreamGrouping``).
 
-    A copy is made for each sending task of each batch and used by one thread. It must be picklable.
-    For the same calls in the same order it must choose the same tasks, else a batch that is
-    computed again differs.
+    Who calls it: the framework, in the sending task, on one thread: ``prepare`` once, then
+    ``choose_tasks`` for each tuple. Each sending task of each batch has a copy, so it must be
+    picklable. For the same calls in the same order it must choose the same tasks; otherwise a
+    replayed batch differs.
     """
 
     def prepare(self, fields: Fields, tasks: int) -> None:  # noqa: B027 - optional hook
@@ -87,7 +88,7 @@ class CustomStreamGrouping(ABC):
 
 @dataclass(frozen=True, slots=True)
 class CustomGrouping:
-    """A grouping of the user's own."""
+    """Tasks are chosen by the user's own grouping."""
 
     grouping: CustomStreamGrouping
 

@@ -1,9 +1,9 @@
-"""Connection: how the clients of a cluster are configured, and what their errors mean.
+"""How clients of Kafka are configured, and how their errors become ours.
 
-Everything that decides which records are read is set here and cannot be overridden: offsets are
-kept by txtopo, never by a consumer group, and an offset that is not there is an error, since with
-``earliest`` or ``latest`` deleted records would be skipped without a word. All other settings of
-librdkafka (SASL, TLS, sizes of fetches) pass through as they are.
+Every setting that decides which records are read is set here and cannot be overridden. Offsets are
+kept by txtopo, never by a consumer group. An offset that is out of range is an error, since with
+``earliest`` or ``latest`` deleted records would be skipped silently. All other settings of
+librdkafka (SASL, TLS, sizes of fetches) are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 Heard = deque["KafkaError"]
-"""The latest troubles that a client heard of in the background."""
+"""The latest errors that a client reported in the background."""
 HEARD_MAX = 8
 Isolation = Literal["read_committed", "read_uncommitted"]
 Setting = str | int | float | bool | Callable[..., object]
 ISOLATIONS = ("read_committed", "read_uncommitted")
-# Whoever sets one of these would change what a batch is.
+# These settings would change what a batch is.
 _OURS = {
     "bootstrap.servers": "servers",
     "isolation.level": "isolation",
@@ -44,21 +44,21 @@ _OURS = {
     "enable.partition.eof": "nothing: a range is read to its end",
 }
 _CONSUMER = {
-    # librdkafka wants a name, but without a subscription no group is joined and nothing stored.
+    # librdkafka wants a name, but without a subscription it joins no group and stores nothing.
     "group.id": "txtopo",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
-    # Only what is there already is read, so a broker need never wait for more; yet where a range
-    # ends with the marker of a transaction, its end is known by an empty answer.
+    # Only existing records are read, so a broker need not wait for more. But if a range ends with
+    # the marker of a transaction, only an empty answer tells that it has ended.
     "fetch.wait.max.ms": 10,
     # A consumer reads ahead while it is idle; librdkafka's own limit is 64 MB for each.
     "queued.max.messages.kbytes": 16_384,
 }
-# A broker that is back is used within a second; librdkafka's own limit is ten.
+# A broker that is back is used again within a second; librdkafka's default is ten.
 _ALL = {"reconnect.backoff.max.ms": 1000}
-# What only consumers know; an AdminClient warns of it on stderr.
+# Settings of consumers only; an AdminClient warns of them on stderr.
 _OF_CONSUMERS = ("fetch.", "queued.", "max.partition.", "group.", "session.", "check.crcs")
 
 
@@ -69,8 +69,8 @@ class Connection:
     Attributes:
         servers: Bootstrap servers, ``host:port,…``.
         settings: More settings of librdkafka; may hold secrets, so they are never shown.
-        isolation: What readers see of transactions.
-        timeout_s: After how long without an answer an attempt is given up.
+        isolation: Which records of transactions are read.
+        timeout_s: An attempt fails after this time without an answer.
     """
 
     servers: str
@@ -97,7 +97,7 @@ class Connection:
             )
 
     def of_consumer(self, heard: Heard) -> dict[str, Any]:
-        """Return the configuration of a consumer that tells *heard* of its troubles."""
+        """Return the configuration of a consumer that appends its errors to *heard*."""
         return {
             **self._common(heard),
             **_CONSUMER,
@@ -111,12 +111,12 @@ class Connection:
         return self._common(heard) | {n: v for n, v in settings if not n.startswith(_OF_CONSUMERS)}
 
     def key(self) -> tuple[object, ...]:
-        """Return what tells this connection from others."""
+        """Return a key that is equal for equal connections."""
         settings = sorted((name, repr(value)) for name, value in self.settings.items())
         return (self.servers, self.isolation, *settings)
 
     def _common(self, heard: Heard) -> dict[str, Any]:
-        # What librdkafka has to say is told by the errors; on stderr it comes again and again.
+        # librdkafka's log repeats what the errors say.
         return {
             **_ALL,
             "bootstrap.servers": self.servers,
@@ -128,12 +128,12 @@ class Connection:
     def named_errors(self, doing: str, heard: Heard) -> Iterator[None]:
         """Turn the exceptions of confluent-kafka into ours.
 
-        A call that met refused credentials only times out; what the client heard says why.
+        With wrong credentials a call only times out; the errors in *heard* say why.
 
         Raises:
-            AuthError: The credentials are refused.
-            PromiseError: The cluster or the client would refuse it each time.
-            InfrastructureError: The cluster cannot be reached or could not do it; try again.
+            AuthError: The cluster refuses the credentials.
+            PromiseError: The cluster or the client would refuse the call each time.
+            InfrastructureError: The cluster cannot be reached, or cannot do it now; try again.
         """
         from confluent_kafka import KafkaException
 
@@ -174,7 +174,7 @@ class Connection:
 
 
 def require_client() -> None:
-    """Check that confluent-kafka is there.
+    """Check that confluent-kafka is installed.
 
     Raises:
         ConfigError: It is not; install it.

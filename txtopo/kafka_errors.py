@@ -1,9 +1,9 @@
-"""What each error of Kafka means: whether it may pass, and if not, what it is.
+"""The meaning of each error of Kafka: whether it may pass, and if not, why.
 
-The names are those of ``confluent_kafka.KafkaError``; with ``_`` begin those of librdkafka, the
-others are the broker's answers. A name that is not in the table, of a later version, is taken for
-one that passes: that loses nothing, and each try is told of by a WARNING. A test compares the table
-with the names that the installed client has.
+The names are those of ``confluent_kafka.KafkaError``. Names with a leading ``_`` are errors of
+librdkafka, the others are answers of the broker. A name that is not in the table, of a later
+version, passes: nothing is lost, and each retry logs a WARNING. A test compares the table with the
+names of the installed client.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _BY_MEANING = {
         POLICY_VIOLATION TOPIC_EXCEPTION UNSUPPORTED_COMPRESSION_TYPE UNSUPPORTED_ENDPOINT_TYPE
         UNSUPPORTED_FOR_MESSAGE_FORMAT UNSUPPORTED_VERSION
     """,
-    # What brokers, leaders and coordinators say while something moves; what ends with the producer
-    # or consumer that met it, since a new one is made for each try; and what belongs to groups,
-    # voters and other things that are not used here.
+    # Answers of brokers, leaders and coordinators while something moves; errors that end with the
+    # producer or consumer, since each try makes a new one; and errors of groups, voters and other
+    # features that are not used here.
     ErrorMeaning.PASSES: """
         NO_ERROR UNKNOWN _ALL_BROKERS_DOWN _ASSIGNMENT_LOST _ASSIGN_PARTITIONS _AUTO_OFFSET_RESET
         _BAD_MSG _CRIT_SYS_RESOURCE _DESTROY _DESTROY_BROKER _EXISTING_SUBSCRIPTION _FAIL _FATAL
@@ -81,10 +81,10 @@ MEANINGS = {name: meaning for meaning, names in _BY_MEANING.items() for name in 
 
 
 def meaning_of(name: str) -> ErrorMeaning:
-    """Return what an error means; one that is not known passes."""
+    """Return the meaning of an error; an unknown one passes."""
     return MEANINGS.get(name, ErrorMeaning.PASSES)
 
 
 def may_pass(error: KafkaError) -> bool:
-    """Return whether it is worth another try."""
+    """Return whether an error is worth another try."""
     return meaning_of(error.name()) in (ErrorMeaning.PASSES, ErrorMeaning.FENCED)

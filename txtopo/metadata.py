@@ -1,4 +1,4 @@
-"""BatchMetadata: what has to be known to emit a batch again."""
+"""BatchMetadata: everything that is stored of a batch, to emit it again."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import json
 from dataclasses import dataclass
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
-"""What metadata is made of. Nothing is ever pickled into the transactional state."""
+"""The type of metadata. Nothing is ever pickled into the transactional state."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchMetadata:
-    """What has to be known to emit a batch again.
+    """Everything that is stored of a batch, to emit it again.
 
     Attributes:
-        planned: What the spout's coordinator part said (``initialize_transaction``; for a
-            partitioned spout the number of partitions).
-        cut: What the emitters said, by partition, carried forward for partitions that emitted
-            nothing; None for a spout whose emitters have no metadata of their own, and for a batch
+        planned: The metadata from the spout's coordinator part (``initialize_transaction``); for a
+            partitioned spout the number of partitions.
+        cut: The metadata from the emitters, by partition; a partition that emitted nothing keeps
+            that of an earlier batch. None for a spout whose emitters return none, and for a batch
             that was never processed.
-        content: What the first attempt that was processed brought, by partition or task, as
-            ``[tuples, digest]`` (:mod:`txtopo.stages.replays`); None where replays are not
-            compared. It is stored beside *planned* and *cut*, which a spout needs, so that a
-            txtopo that does not know it reads those.
+        content: The content of the first processed attempt, by partition or task, as
+            ``[tuples, digest]`` (:mod:`txtopo.stages.replays`); None if replays are not compared.
+            It is stored apart from *planned* and *cut*, so that an older txtopo can read those.
     """
 
     planned: Json = None
@@ -31,10 +30,10 @@ class BatchMetadata:
 
 
 def json_flaw(value: object) -> str | None:
-    """Say why JSON would not give *value* back as it is; None if it does.
+    """Return why JSON would not give *value* back unchanged; None if it would.
 
-    A key that is a number would come back as a string, so that a spout would not find what it
-    stored and begin anew. (A tuple comes back as a list, which does no harm.)
+    A key that is a number would come back as a string; the spout would not find it, and start from
+    the beginning. (A tuple comes back as a list, which does no harm.)
     """
     try:
         json.dumps(value, allow_nan=False)
@@ -46,7 +45,7 @@ def json_flaw(value: object) -> str | None:
 
 
 def shown(value: object) -> str:
-    """Return the beginning of a value for a message; what is nested too deep has no text."""
+    """Return the beginning of a value for a message, or its type if it is nested too deep."""
     try:
         return f"{value!r:.200}"
     except RecursionError:

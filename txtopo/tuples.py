@@ -1,11 +1,10 @@
-"""Tuples and the fields that they are declared with.
+"""Tuples, streams and the fields that they are declared with.
 
-Types are declared, since columns have types. A type is one of Spark's names from a listed set; the
+Fields have types, since columns have types. A type is one of Spark's names from a listed set; the
 parser is our own, since Spark's needs a session. ``json`` is ours, for the values of states only.
 
-Tick tuples: what a bolt is given every ``tick_interval_s`` seconds (Storm's ``__tick``).
-
-A tick comes from no spout, hangs in no tree and need not be acked.
+A bolt with a ``tick_interval_s`` gets tick tuples (Storm's ``__tick``, :func:`is_tick`). A tick
+comes from no spout, belongs to no tree and need not be acked.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class Fields:
     and ``Fields(struct_type)`` with a ``pyspark.sql.types.StructType``.
 
     Raises:
-        FieldsError: The declaration cannot be read, or a name stands twice; mend it.
+        FieldsError: The declaration cannot be read, or has a name twice; mend it.
     """
 
     def __init__(self, declaration: object = None, /, **columns: object) -> None:
@@ -109,7 +108,7 @@ class Fields:
 
     @classmethod
     def of(cls, fields: Sequence[Field]) -> Fields:
-        """Make fields of :class:`Field` objects."""
+        """Return the fields of some :class:`Field` objects."""
         return cls(", ".join(f"`{field.name}` {field.type}" for field in fields))
 
     def select(self, names: Sequence[str]) -> Fields:
@@ -155,7 +154,7 @@ class Stream:
     """A declared output of a component.
 
     Attributes:
-        fields: What a tuple of it holds.
+        fields: The fields of its tuples.
         direct: Whether the emitter picks the receiving task itself (``emit_direct``).
     """
 
@@ -165,7 +164,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What all tuples of one envelope share: where they come from, and their batch if any."""
+    """The component, stream, fields and attempt (if any) of the tuples of one envelope."""
 
     attempt: TransactionAttempt | None
     component: str
@@ -177,8 +176,8 @@ class Tuple:
     """One tuple; ``tuple["word"]``, ``tuple[0]`` and ``tuple.values`` read it.
 
     Attributes:
-        values: The declared fields, in order.
-        origin: Where it comes from.
+        values: The values of the declared fields, in order.
+        origin: The component and stream that it comes from.
         source_task: Index of the task that emitted it.
     """
 
@@ -191,7 +190,11 @@ class Tuple:
 
     @property
     def attempt(self) -> TransactionAttempt:
-        """The attempt that this tuple belongs to; the framework puts it there."""
+        """The attempt that this tuple belongs to.
+
+        Raises:
+            FieldsError: The topology is one of ``TopologyBuilder``, which has no batches.
+        """
         if self.origin.attempt is None:
             raise FieldsError(
                 "there are no batches, so no attempts, in a TopologyBuilder's topology"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tests.harness.polling import LIMIT_S, wait_until
 from txtopo import Config, Fields, Topology
 from txtopo.config import Carrier
-from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change, TopologyListener
+from txtopo.runtime.progress import BatchCommitted, BatchFailed, TopologyEvent, TopologyListener
 from txtopo.runtime.start import TopologyRun, start_topology
 from txtopo.state import Ledger, State, open_state
 from txtopo.state.backend import StateKind
@@ -87,11 +87,11 @@ class Changes(TopologyListener):
         seen: The changes so far.
     """
 
-    def __init__(self, hook: Callable[[Change], None] = lambda change: None) -> None:
-        self.seen: list[Change] = []
+    def __init__(self, hook: Callable[[TopologyEvent], None] = lambda change: None) -> None:
+        self.seen: list[TopologyEvent] = []
         self._hook = hook
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         self.seen.append(change)
         self._hook(change)
 
@@ -99,7 +99,7 @@ class Changes(TopologyListener):
         """Return the changes of one kind."""
         return [change for change in self.seen if isinstance(change, kind)]
 
-    def wait_for(self, kind: type[Change]) -> None:
+    def wait_for(self, kind: type[TopologyEvent]) -> None:
         """Wait until there is a change of one kind."""
         wait_until(lambda: self.of(kind), f"there is a {kind.__name__}")
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -17,11 +19,87 @@ PACKAGES = [
     "txtopo.builders",
     "txtopo.operations",
     "txtopo.plugins.stores",
+    "txtopo.plugins.spouts",
     "txtopo.spouts",
     "txtopo.state",
     "txtopo.topology",
     "txtopo.transactional_state",
 ]
+
+
+# A name that is added here, or taken away, is a decision: users import it.
+FACES = {
+    "txtopo": """
+        __version__
+        TransactionalTopologyBuilder TopologyBuilder Topology ReliableTopology Config
+        ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt PersistentAggregate Spout
+        Fields Stream Tuple is_tick TransactionAttempt CustomStreamGrouping
+        ArrowOutputCollector BatchOutputCollector OutputCollector SpoutOutputCollector
+        FrameContext TaskContext
+        open_state Count CountDistinct First Last Max Mean Min OwnAggregate Sum TopN
+        open_session TopologyRun ReliableRun
+        TopologyListener ProgressBar Progress ReliableProgress TopologyEvent
+        Started Leading Standby Stopped ProcessingStarted BatchesProcessed BatchCommitted
+        BatchFailed Progressed TreesFailed SlotLost ErrorReported
+        TxtopoError TopologyError TopologyWarning ConfigError FieldsError StateUsageError
+        FailedException InfrastructureError PromiseError AuthError SourceDataLost
+    """,
+    "txtopo.bolts": """
+        ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt KafkaSink PersistentAggregate
+    """,
+    "txtopo.spouts": """
+        KafkaTransactionalSpout KafkaOpaqueSpout FilesTransactionalSpout QueryTransactionalSpout
+        DeltaTransactionalSpout DeltaDataFrameSpout DataFrameTransactionalSpout DataSourceSpout
+        StreamSpout MemoryTransactionalSpout OpaqueMemoryTransactionalSpout Outage Recut
+        MemorySpout FileSpout QueueSpout
+    """,
+    "txtopo.plugins.spouts": """
+        TransactionalSpout TransactionalCoordinator TransactionalEmitter LastBatch
+        PartitionedTransactionalSpout PartitionedCoordinator PartitionedTransactionalEmitter
+        OpaquePartitionedTransactionalSpout OpaquePartitionedTransactionalEmitter
+        Spout Fields Stream Json Config TaskContext TransactionAttempt
+        BatchOutputCollector SpoutOutputCollector
+        AuthError ConfigError EmitError FailedException InfrastructureError NonRepeatableBatch
+        OffsetRegression PromiseError SchemaVersionError SourceDataLost
+    """,
+    "txtopo.testing": """
+        simulate SimulationFailed SimulatedCluster
+        complete_topology Completed TrackedTopology
+        ScriptedTransactionalSpout ScriptedSpout FeederSpout Late Poison Shared
+    """,
+}
+
+# The conformance suites are for authors of plug-ins.
+FACES_OF_EXAMPLES = re.compile(
+    r"txtopo(\.(state|spouts|bolts|operations|plugins\.\w+|testing(\.conformance)?))?"
+)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_face_has_these_names(face: str) -> None:
+    assert importlib.import_module(face).__all__ == sorted(FACES[face].split())
+
+
+def test_examples_import_from_faces_only() -> None:
+    for path in (ROOT / "examples").rglob("*.py"):
+        for module in modules_imported(path):
+            if module.split(".")[0] == "txtopo":
+                assert FACES_OF_EXAMPLES.fullmatch(module), f"{path.name} imports {module}"
+
+
+def modules_imported(path: Path) -> list[str]:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    plain = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
+    return plain + [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+
+
+def test_the_version_is_the_one_that_is_installed() -> None:
+    assert importlib.import_module("txtopo").__version__ == version("txtopo")
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'open_sesion'"):
+        _ = importlib.import_module("txtopo").open_sesion
 
 
 @pytest.mark.parametrize("package", [*PACKAGES, "txtopo.testing", "txtopo.testing.conformance"])

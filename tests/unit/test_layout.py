@@ -65,15 +65,16 @@ def test_an_init_only_exports_and_its_names_are_sorted() -> None:
 
 
 def exports(node: ast.stmt) -> bool:
-    """A docstring, an import, or what imports a name only when it is asked for."""
+    """A docstring, an import, the version, or what imports a name when it is first used."""
     if isinstance(node, ast.FunctionDef):
         return node.name in ("__getattr__", "__dir__")
     if isinstance(node, ast.If):
         return ast.unparse(node.test) == "TYPE_CHECKING"
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
-    lazily = isinstance(node, ast.Assign | ast.AnnAssign) and "_LAZY" in ast.unparse(node)
-    return lazily or isinstance(node, ast.Import | ast.ImportFrom)
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        return "_LAZY" in ast.unparse(node) or ast.unparse(node).startswith("__version__ = ")
+    return isinstance(node, ast.Import | ast.ImportFrom)
 
 
 def test_each_folder_of_the_package_has_its_tests() -> None:

@@ -1,4 +1,4 @@
-"""What is done with a batch."""
+"""Bolts: the classes that users subclass, and ready-made ones."""
 
 from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Bolt, Committer, DataFrameBolt
 from txtopo.bolts.kafka import KafkaSink

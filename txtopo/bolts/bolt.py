@@ -1,14 +1,17 @@
-"""Bolt: lives long, holds tuples as long as it likes, and answers for each of them.
+"""The bolts that users subclass: who calls each method, where and how often, what they promise.
 
-BasicBolt: one tuple in, tuples out.
+Of a transactional topology:
 
-BatchBolt: a fresh bolt for each batch, told when the batch is complete.
+* :class:`BasicBolt`: one tuple in, tuples out.
+* :class:`BatchBolt`: sees a whole batch; :class:`ArrowBolt`: the same, in columns.
+* :class:`DataFrameBolt`: a plan of Spark's.
+* :class:`Committer`: marks a bolt that runs in the commit phase.
 
-ArrowBolt: a batch bolt that works on columns.
+Of an at-least-once topology: :class:`Bolt`, which acks and fails each tuple, and
+:class:`BasicBolt`.
 
-Committer: the marker of bolts that run in the commit phase.
-
-DataFrameBolt: a bolt that is a Spark plan.
+Prove a transactional topology with :func:`txtopo.testing.simulate`, and an at-least-once one with
+:class:`txtopo.testing.SimulatedCluster`.
 """
 
 from __future__ import annotations
@@ -31,20 +34,26 @@ if TYPE_CHECKING:
 class Bolt(ABC):
     """A bolt of an at-least-once topology (Storm ``IRichBolt``).
 
-    Delivery: at least once. A tuple is processed again when its tree failed or timed out, also when
-    this bolt had processed it; what it does with a tuple should not mind being done twice.
+    Delivery: at least once. When a tree fails or times out, its tuples are processed again, also
+    those that this bolt has processed. So doing the work twice must be harmless.
 
     Who calls it: the framework, in the slot of the task, on one thread that never changes:
-    ``prepare`` once in a slot's life, then ``execute`` for each tuple, ``cleanup`` when the run
-    stops. Each task has a copy of the prototype, which must be picklable; open clients in
-    ``prepare``. What it keeps on itself stays from call to call, and is lost with its slot: the
-    trees of the tuples that it held time out, and their spout brings them again. Not guaranteed:
-    that ``cleanup`` runs when a slot is lost; what it raises is told to listeners
-    (``ErrorReported``). The collector is for that thread only: let threads of your own put what
-    they have done into a queue, and ack what is in it in ``execute``, on a tick at the latest.
+    ``prepare`` once in the life of the slot, then ``execute`` for each tuple, ``cleanup`` when the
+    run stops. Each task has a copy of the prototype, which must be picklable; open clients in
+    ``prepare``. The collector must be used on that thread only. If you start threads, let them put
+    finished tuples into a queue, and ack those in ``execute``, at the latest on a tick.
+
+    Durable: nothing. Attributes keep their values from call to call and are lost with the slot; the
+    trees of the tuples that the bolt held then time out, and their spout emits them again.
+
+    Not guaranteed: that ``cleanup`` is called when a slot is lost. An exception of ``cleanup`` goes
+    to the listeners (``ErrorReported``).
 
     Attributes:
-        tick_interval_s: Every so many seconds the bolt is given a tick (:func:`txtopo.is_tick`).
+        output_fields: The fields of the default stream.
+        output_streams: The other streams, by name.
+        tick_interval_s: The bolt gets a tick (:func:`txtopo.is_tick`) every so many seconds; None
+            for no ticks.
     """
 
     output_fields: Fields | None = None
@@ -53,11 +62,11 @@ class Bolt(ABC):
 
     @abstractmethod
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
-        """Get ready; keep the collector."""
+        """Get ready and keep the collector."""
 
     @abstractmethod
     def execute(self, tuple: Tuple) -> None:
-        """Process one tuple: emit what follows from it, then ack it; or keep it and ack it later.
+        """Process one tuple: emit the tuples that follow from it and ack it, now or later.
 
         Raises:
             FailedException: To fail this tuple. Any other exception ends the run.
@@ -70,19 +79,22 @@ class Bolt(ABC):
 class BasicBolt(ABC):
     """A bolt that turns each tuple into tuples and keeps nothing (Storm ``IBasicBolt``).
 
-    Delivery: its output counts in exactly one committed txid; it may run several times on a tuple.
-    In a topology of ``TopologyBuilder``: at least once. What it emits is anchored to its input,
-    which is acked after ``execute``; ``FailedException`` fails the input.
+    Delivery: its output counts in exactly one committed txid, but it may process a tuple several
+    times. In a topology of ``TopologyBuilder``: at least once; the tuples that it emits are
+    anchored to its input, which is acked after ``execute`` and failed by ``FailedException``.
 
-    Who calls it: the framework, in a Spark task (or in the driver, below a committer), one thread;
-    a fresh copy of the prototype for each task of each attempt (for each task, in a topology of
-    ``TopologyBuilder``): ``prepare`` once, ``execute`` for each tuple, ``cleanup`` once. The
+    Who calls it: the framework, in a Spark task (or in the driver, below a committer), on one
+    thread: ``prepare`` once, ``execute`` for each tuple, ``cleanup`` once. Each task of each
+    attempt has a fresh copy of the prototype; in a topology of ``TopologyBuilder``, each task. The
     prototype must be picklable; open clients in ``prepare``.
-    Not guaranteed: that ``cleanup`` runs when the task dies.
+
+    Not guaranteed: that ``cleanup`` is called when the task is lost.
 
     Attributes:
-        tick_interval_s: In a topology of ``TopologyBuilder``: every so many seconds the bolt is
-            given a tick (:func:`txtopo.is_tick`).
+        output_fields: The fields of the default stream.
+        output_streams: The other streams, by name.
+        tick_interval_s: In a topology of ``TopologyBuilder`` the bolt gets a tick
+            (:func:`txtopo.is_tick`) every so many seconds; None for no ticks.
     """
 
     output_fields: Fields | None = None
@@ -90,14 +102,15 @@ class BasicBolt(ABC):
     tick_interval_s: float | None = None
 
     def prepare(self, config: Config, context: TaskContext) -> None:  # noqa: B027 - optional hook
-        """Get ready for one attempt."""
+        """Get ready; called once for each copy."""
 
     @abstractmethod
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
         """Process one tuple.
 
         Raises:
-            FailedException: To fail the batch; it is replayed.
+            FailedException: To fail the batch, which is replayed. Any other exception ends the
+                run.
         """
 
     def cleanup(self) -> None:  # noqa: B027 - optional hook
@@ -107,12 +120,20 @@ class BasicBolt(ABC):
 class BatchBolt(ABC):
     """A bolt that sees a whole batch (Storm ``IBatchBolt``).
 
-    Delivery: its output counts in exactly one committed txid; it may run several times on a batch.
+    Delivery: its output counts in exactly one committed txid, but it may process a batch several
+    times. Effects outside of its output and its states are not undone.
 
-    Who calls it: the framework, in a Spark task (or in the driver, as a committer of parallelism 1
-    and below one), one thread; a fresh copy of the prototype for each task of each attempt:
-    ``prepare`` once, ``execute`` for each tuple, ``finish_batch`` once, also when there was no
-    tuple. The prototype must be picklable; what it sets on itself is gone after the batch.
+    Who calls it: the framework, in a Spark task (in the driver, if it is a committer of parallelism
+    1 or below one), on one thread: ``prepare`` once, ``execute`` for each tuple, ``finish_batch``
+    once, also when there was no tuple. Each task of each attempt has a fresh copy of the prototype,
+    which must be picklable. Attributes that it sets on itself are gone after the batch.
+
+    Not guaranteed: the order of tuples from different tasks; that ``finish_batch`` is called when
+    the attempt fails.
+
+    Attributes:
+        output_fields: The fields of the default stream.
+        output_streams: The other streams, by name.
     """
 
     output_fields: Fields | None = None
@@ -138,15 +159,19 @@ class BatchBolt(ABC):
 
     @abstractmethod
     def finish_batch(self) -> None:
-        """Take note that all tuples of the batch have come; the last chance to emit."""
+        """Finish the batch: all of its tuples have come; this is the last chance to emit."""
 
 
 class ArrowBolt(ABC):
     """A :class:`~txtopo.bolts.bolt.BatchBolt` whose tuples come and go as record batches.
 
-    Delivery and calls: as ``BatchBolt``. How tuples are divided into record batches is not
-    promised; an empty batch brings none. Ten to a hundred times faster than tuples where pyarrow
-    has a function for the work.
+    Delivery and calls: as ``BatchBolt``. Not guaranteed: how the tuples are divided into record
+    batches; for an empty batch there is none. It is ten to a hundred times faster than tuples where
+    pyarrow has a function for the work.
+
+    Attributes:
+        output_fields: The fields of the default stream.
+        output_streams: The other streams, by name.
     """
 
     output_fields: Fields | None = None
@@ -172,38 +197,39 @@ class ArrowBolt(ABC):
 
     @abstractmethod
     def finish_batch(self) -> None:
-        """Take note that all tuples of the batch have come; the last chance to emit."""
+        """Finish the batch: all of its tuples have come; this is the last chance to emit."""
 
 
 class Committer:
     """Marks a batch bolt that runs in the commit phase (Storm ``ICommitter``).
 
-    The commit phase of a txid begins when every earlier txid is committed. ``prepare``,
-    ``execute`` and ``finish_batch`` of a committer all run in it, as does every bolt below it, so
-    heavy work belongs upstream. A committer reaches its states with ``context.state(name)``.
+    The commit phase of a txid begins when every earlier txid is committed. All methods of a
+    committer run in it, and so does every bolt below it, so heavy work belongs above. A committer
+    gets its states with ``context.state(name)``, and writes in
+    ``state.transaction(attempt)``: a txid that is committed twice then counts once.
     """
 
 
 class DataFrameBolt:
-    """A bolt that turns the rows of a batch into others by a Spark plan; no row leaves the JVM.
+    """A bolt that transforms the rows of a batch with a plan of Spark's; no row leaves the JVM.
 
-    Delivery: its output counts in exactly one committed txid; it may be computed several times for
-    a batch. All who subscribe to it see the same rows, also where the plan depends on chance. Not
-    guaranteed is that after the loss of an executor: Spark computes lost partitions again, and a
-    plan that gives other rows then (a UDF that depends on the clock, ``limit`` without an order) is
-    not repaired. Write deterministic plans.
+    Delivery: its output counts in exactly one committed txid, but it may be computed several times
+    for a batch. All bolts that subscribe to it see the same rows, even if the plan depends on
+    chance. Not guaranteed: the same after the loss of an executor. Spark then computes lost
+    partitions again, and a plan that gives other rows (a UDF that reads the clock, ``limit``
+    without an order) is not repaired. Write deterministic plans.
 
-    It stands below a ``DataFrameTransactionalSpout`` or other DataFrame bolts, with
-    ``shuffle_grouping`` or ``none_grouping``: how rows are spread is the plan's affair, and it has
-    no parallelism. The frames of several inputs with the same fields are united by column name.
+    It goes below a ``DataFrameTransactionalSpout`` or another DataFrame bolt, with
+    ``shuffle_grouping`` or ``none_grouping``. It has no parallelism, since the plan divides the
+    rows. The frames of several inputs with the same fields are united by column name.
 
-    Who calls it: the framework, in the driver, on any thread, a fresh copy of the prototype for
-    each attempt; several batches may be in the making at a time. The prototype must be picklable:
-    sessions and DataFrames do not belong into it, a frame knows its ``sparkSession``.
+    Who calls it: the framework, in the driver, on any thread, perhaps for several batches at a
+    time; each attempt has a fresh copy of the prototype. The prototype must be picklable, so keep
+    no session or DataFrame in it; a frame has its ``sparkSession``.
 
-    A committer, ``class X(DataFrameBolt, Committer)``, has a method ``commit(frame, attempt)``: it
-    is called in txid order, in the commit phase, with what ``transform`` made in the processing
-    phase. It emits nothing. Its states are such that take frames (see
+    A committer, ``class X(DataFrameBolt, Committer)``, has a method ``commit(frame, attempt)``. It
+    is called in the commit phase, in txid order, with the frame that ``transform`` made in the
+    processing phase. It emits nothing. Its states must take frames (see
     :class:`~txtopo.state.frames.FrameBackend`).
 
     Example:
@@ -223,13 +249,13 @@ class DataFrameBolt:
     def prepare(self, config: Config, context: FrameContext) -> None:
         """Get ready for one attempt; called before ``transform``, and again before ``commit``.
 
-        A committer reaches its states with ``context.state(name)``, in the commit phase alone.
+        A committer can use its states, ``context.state(name)``, in the commit phase only.
         """
 
     def transform(self, frame: DataFrame, attempt: TransactionAttempt) -> DataFrame:
-        """Return the plan of what this bolt emits: the declared fields, by name.
+        """Return the frame that this bolt emits, with the declared fields, by name.
 
-        A committer need not have it; it then commits what it gets.
+        A committer may leave it out; it then commits its input.
 
         Raises:
             FailedException: To fail the batch; it is replayed.

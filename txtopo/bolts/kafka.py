@@ -1,10 +1,9 @@
-"""KafkaSink: the committer that writes the records of a txid in one Kafka transaction.
+"""The committer that writes the records of a txid in one Kafka transaction: KafkaSink.
 
-PublishedRecords: the state behind a KafkaSink, which holds a ledger and no rows.
-
-To the coordinator a sink is a state like any other: it is claimed by each new epoch, its ledger
-says which (epoch, txid, attempt) it holds, and a txid that it holds already is adopted or not
-written again. What is special is what Kafka can and cannot do.
+To the coordinator a sink is a state like any other (:class:`PublishedRecords`, which holds a ledger
+and no rows): each new epoch claims it, its ledger says which (epoch, txid, attempt) it holds, and a
+txid that it holds already is adopted or not written again. The rules follow from what Kafka can and
+cannot do.
 
 Rules
 -----
@@ -12,24 +11,22 @@ Rules
    a record in a compacted topic of one partition. (Offsets of a consumer group, Kafka's own way to
    keep a position in a transaction, expire seven days after the group was last used.)
 2. The ledger is read only after ``init_transactions``, and up to a record that was written after
-   it, since what is committed becomes visible a little later. ``init_transactions`` ends what a
-   predecessor with the same transactional id has open, so that nothing is still to become visible;
-   and from then on the broker refuses whatever that predecessor tries to commit (``_FENCED``).
-3. A claim first reads the ledger that is visible. If that refuses it (another topology, another
-   ensemble, a later epoch) nobody is disturbed. What is visible may be a little old, so a zombie
-   that slept between its claim in ZooKeeper and this one may still take the id. Then the ledger's
-   epoch decides: the zombie reads a later one and stops; its successor is fenced once, reads its
-   own epoch, and takes the id back. Who has not claimed (an operator who looks, a reader) only
-   reads what is visible, and fences nobody.
-4. After any error the producer is thrown away. The next call begins with rule 2, so an unknown
-   outcome is decided by the ledger. A record that the broker will never take (too large for the
-   topic, without a key for a compacted one) breaks its transaction: nothing of it becomes visible,
-   and the run ends, since the batch would bring the same record each time.
-5. A transaction that is committed is seen by readers at once and cannot be taken back. So a txid
-   that is held is never written again, whatever its attempt, which is right if every attempt brings
-   the same records: a transactional state. Opaque spouts are refused when the topology is built.
-
-LedgerTopic: the ledger of a sink as the last record of a compacted topic.
+   it, since a committed record becomes visible a little later. ``init_transactions`` ends the open
+   transaction of a predecessor with the same transactional id, so nothing more of it will become
+   visible. From then on the broker refuses every commit of that predecessor (``_FENCED``).
+3. A claim first reads the visible ledger. If that ledger refuses the claim (another topology,
+   another ensemble, a later epoch), no other producer is fenced. The visible ledger may be a little
+   old, so a zombie that slept between its claim in ZooKeeper and this one may still take the id.
+   Then the ledger's epoch decides: the zombie reads a later epoch and stops; its successor is
+   fenced once, reads its own epoch, and takes the id back. A process that has not claimed (a
+   reader, an operator's verb) reads only the visible ledger, and fences nobody.
+4. After any error the producer is dropped. The next call begins with rule 2, so the ledger decides
+   an unknown outcome. A record that the broker will never take (too large for the topic, without a
+   key for a compacted one) breaks its transaction: nothing of it becomes visible, and the run ends,
+   since the batch would bring the same record each time.
+5. Readers see a committed transaction at once, and it cannot be taken back. So a txid that is held
+   is never written again, whatever its attempt. That is right if every attempt brings the same
+   records, as for a transactional state; opaque spouts are refused when the topology is built.
 """
 
 from __future__ import annotations
@@ -71,8 +68,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer
     from confluent_kafka.admin import AdminClient
 
-# Whoever sets one of these would lose records when a broker does, or see them twice. librdkafka
-# refuses some values beside a transactional id, but in the run, where it reads like an outage.
+# With another value of one of these, records could be lost with a broker, or be written twice.
+# librdkafka refuses some values beside a transactional id, but during the run, like an outage.
 _OURS = {
     "transactional.id": "it fences, and is the same for each coordinator of a topology",
     "enable.idempotence": "without it a record that is sent again is there twice",
@@ -80,28 +77,47 @@ _OURS = {
     "request.required.acks": "all copies of a record are written before its txid is done",
 }
 
+# How long to wait for the report of the record that broke its transaction: far longer than it takes
+# after the reports of earlier records. Without it the batch is tried again, and reported then.
+_REPORT_POLL_S, _REPORT_POLLS_MAX = 0.1, 50
+
+VERSION = 2
+"""Version 2 has the ledger's fields of schema 2; a record of version 1 can still be read."""
+
+# Compaction runs now and then, so there may be a day's ledgers before the last one, and control
+# markers and aborted transactions after it. If no ledger is found, look back further.
+_LOOK_BACK = (100, 10_000)
+
+_POLL_S = 0.02
+
+END = ".txtopo-ledger"
+"""How the name of a ledger's topic ends; a sink may not write to a topic with such a name."""
+
+BOUND = b"txtopo-bound"
+"""Key of the records that are not ledgers, but say how far to read."""
+
 
 class KafkaSink(BatchBolt, Committer):
     """Writes its tuples to a topic of Kafka; it emits nothing.
 
-    Delivery: exactly once for consumers with ``isolation.level=read_committed``, which see the
-    records of each txid once, all of them or none, in txid order within a partition. A txid is one
-    Kafka transaction, with the ledger in it; a deposed coordinator is fenced by the transactional
-    id, ``txtopo.<topic>``. What consumers have seen cannot be taken back, and another attempt of
-    an opaque spout may bring other records, so a topology with an opaque spout refuses it. Other
-    consumers (``read_uncommitted``) may see records of attempts that failed.
+    Delivery: exactly once for consumers with ``isolation.level=read_committed``. They see the
+    records of each txid once, all or none, in txid order within a partition. A txid is one Kafka
+    transaction, which includes the ledger; the transactional id, ``txtopo.<topic>``, fences a
+    deposed coordinator. Records that consumers have seen cannot be taken back, and another attempt
+    of an opaque spout may bring other records, so a topology with an opaque spout refuses a sink.
+    Other consumers (``read_uncommitted``) may see records of failed attempts.
 
     It runs in the driver with one producer, so its parallelism is 1; a transaction of 1,000
-    records takes some 7 ms. The topic must exist; beside it ``<topic>.txtopo-ledger`` is made,
-    which must be kept as long as the topology id: deleting it is like dropping a state's table.
-    Two sinks never write to one topic.
+    records takes some 7 ms. The topic must exist. The sink makes the topic
+    ``<topic>.txtopo-ledger``, which must be kept as long as the topology id: deleting it is like
+    dropping the table of a state. Two sinks must not write to one topic.
 
     Args:
         servers: Bootstrap servers, ``host:port,…``.
         topic: The topic.
-        value: The field, a string or bytes, that becomes the value; of several fields a JSON object
-            is made.
-        key: The same for the key; None for records without key.
+        value: The field, a string or bytes, that becomes the value; several fields become a JSON
+            object.
+        key: The same for the key; None for records without a key.
         timeout_s: After how many seconds without an answer a commit fails and is tried again.
         settings: More settings of librdkafka (SASL, TLS, ``compression.type``); never shown.
 
@@ -160,7 +176,7 @@ class KafkaSink(BatchBolt, Committer):
         self._published = context.state(context.component_id)
 
     def execute(self, tuple: Tuple) -> None:
-        """Make a record of a tuple.
+        """Make a record from a tuple.
 
         Raises:
             ValueRefusedError: A field cannot be written; cast it in the bolt above.
@@ -169,7 +185,7 @@ class KafkaSink(BatchBolt, Committer):
         self._records.append((key, _encoded(tuple, self._value)))
 
     def finish_batch(self) -> None:
-        """Hand the records on; they are written together with the ledger."""
+        """Write the records, together with the ledger, in one transaction."""
         with self._published.transaction(self._attempt) as state:
             for position, record in enumerate(self._records):
                 state.put(position, record)
@@ -190,25 +206,20 @@ def _encoded(tuple: Tuple, fields: str | Sequence[str]) -> bytes | None:
     )
 
 
-# How long the report of a record is waited for that has broken its transaction: far longer than it
-# takes behind the reports of those before it. Without it the batch is tried again, and told then.
-_REPORT_POLL_S, _REPORT_POLLS_MAX = 0.1, 50
-
-
 class PublishedFactory:
-    """Opens the state of a sink; travels with it, settings and all."""
+    """Opens the state of a sink. Picklable, with the settings of the connection."""
 
     def __init__(self, connection: Connection, topic: str) -> None:
         self._connection = connection
         self._topic = topic
 
     def __call__(self, url: str, table: StateTable) -> PublishedRecords:
-        """Open it; nothing is connected yet."""
+        """Return the state of the sink; it does not connect yet."""
         return PublishedRecords(self._connection, self._topic)
 
 
 class PublishedRecords(StateBackend):
-    """The records that a sink has published, of which only the ledger is kept.
+    """The state of a sink: it writes records to Kafka and keeps only the ledger of them.
 
     Delivery: exactly once for consumers with ``read_committed``, fenced, in txid order.
     """
@@ -226,12 +237,12 @@ class PublishedRecords(StateBackend):
         self._lock = threading.Lock()
 
     def create(self) -> None:
-        """Make the ledger's topic, and check both.
+        """Make the topic of the ledger, and check it and the topic of the records.
 
         Raises:
-            SchemaDrift: The ledger's topic is not as it must be.
-            ConfigError: The topic for the records is not there.
-            StoreUnavailable: Try again later.
+            SchemaDrift: The topic of the ledger has other settings than it must have.
+            ConfigError: The topic of the records does not exist; make it first.
+            StoreUnavailable: Kafka cannot be reached; try again.
         """
         with self._stored("make the ledger's topic"):
             self._ledgers.create()
@@ -239,8 +250,8 @@ class PublishedRecords(StateBackend):
     def claim(self, claim: Claim) -> Ledger:
         """Take over the transactional id, then read the ledger, then write the claim into it.
 
-        Taking it over stops whoever has it. So first the ledger that is visible is asked whether
-        the claim is allowed at all: one of another topology or ensemble disturbs nobody.
+        Taking it over fences its holder. So the visible ledger is checked first: a claim of another
+        topology or ensemble is refused before it fences anybody.
         """
         self.claimant = claim
         with self._lock, self._stored("claim the transactional id"):
@@ -269,7 +280,7 @@ class PublishedRecords(StateBackend):
             return ledger
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """Open a reading of the ledger; there are no rows."""
+        """Open a snapshot of the ledger; there are no rows."""
         with self._lock, self._stored("read the ledger"):
             if not self._claims:
                 held = self._ledgers.visible()
@@ -278,12 +289,12 @@ class PublishedRecords(StateBackend):
         return nullcontext(_LedgerOnly(held))
 
     def close(self) -> None:
-        """Forget the producer; what it had open is ended by whoever claims next."""
+        """Drop the producer; the next claim ends its open transaction."""
         self._producer = None
 
     @contextmanager
     def _stored(self, doing: str) -> Iterator[None]:
-        """Throw the producer away after any error, and name what happened as a store does."""
+        """Drop the producer after any error, and raise it as an error of a store."""
         try:
             with self._connection.named_errors(doing, self._heard):
                 yield
@@ -298,7 +309,7 @@ class PublishedRecords(StateBackend):
             raise
 
     def _taken_over(self) -> Ledger | None:
-        """Become the only one that may commit, and only then read the ledger."""
+        """Fence all other producers of the transactional id, and then read the ledger."""
         from confluent_kafka import Producer
 
         self._heard.clear()
@@ -319,10 +330,10 @@ class PublishedRecords(StateBackend):
         return self._ledger
 
     def _bound(self, producer: Producer) -> int:
-        """Write a record behind all ledgers, and return its offset: to be read before the ledger.
+        """Write a record after all ledgers and return its offset, up to which to read for the last.
 
-        What is committed becomes visible a little later, and after the crash of a broker even what
-        was visible may be missing for a moment. A reader that sees this record sees all before it.
+        A committed record becomes visible a little later, and after the crash of a broker even a
+        visible one may be missing for a moment. A reader that sees this record sees all before it.
         """
         offsets: list[int] = []
         producer.begin_transaction()
@@ -351,8 +362,8 @@ class PublishedRecords(StateBackend):
             self.point("rows.after")
             self.point("write.before")
         except KafkaException as error:
-            # A transaction that a record has broken takes no more, and only says so: why, the
-            # report of that record tells, which is on its way.
+            # A transaction that a record has broken takes no more records. The reason is in the
+            # report of that record, which comes a little later.
             producer.poll(0)
             for _ in range(_REPORT_POLLS_MAX * (error.args[0].name() == "_STATE")):
                 if self._heard:
@@ -390,7 +401,8 @@ class PublishedRecords(StateBackend):
     def _fault(self, error: KafkaError, *, unknown: bool = False) -> Exception:
         doing = "write the records"
         if meaning_of(error.name()) is ErrorMeaning.FENCED:
-            # By a successor, whose epoch the ledger has; or by a zombie that will read ours in it.
+            # Fenced by a successor, whose epoch is in the ledger, or by a zombie, which will read
+            # our epoch there and stop.
             return StoreUnavailable(
                 f"somebody else has taken over transactional id 'txtopo.{self._topic}'; nothing "
                 "was written; the ledger will say who may write"
@@ -419,24 +431,8 @@ class _LedgerOnly(Snapshot):
         )
 
 
-VERSION = 2
-"""2: the ledger has the fields of schema 2; one of version 1 is read as it is."""
-
-# Compaction runs now and then, so there may be a day's ledgers in front of the last. Control
-# markers and transactions that were aborted lie in between: look back further where there is none.
-_LOOK_BACK = (100, 10_000)
-
-_POLL_S = 0.02
-
-END = ".txtopo-ledger"
-"""How the name of a ledger's topic ends: no sink may write to such a topic, which could be one."""
-
-BOUND = b"txtopo-bound"
-"""Key of the records that are no ledger, but say how far to read."""
-
-
 class LedgerTopic:
-    """Where a sink's ledger is: topic ``<topic>.txtopo-ledger``, one partition, compacted.
+    """The topic of a sink's ledger, ``<topic>.txtopo-ledger``: compacted, with one partition.
 
     Attributes:
         name: Name of the topic.
@@ -450,13 +446,13 @@ class LedgerTopic:
     def create(self) -> None:
         """Make the topic if it is missing.
 
-        It is kept as safe as the records, in as many copies: if it were lost alone, nobody would
-        know what was written. A topic that takes a copy that is behind for the newest
-        (``unclean.leader.election.enable``) loses what it has acknowledged, and the records alone
-        of both may lose it: then their txid is done, and nobody brings them again.
+        It has as many replicas as the topic of the records: if only the ledger were lost, nobody
+        would know what was written. A topic with ``unclean.leader.election.enable`` may lose
+        acknowledged records, since a replica that is behind may become the leader. If the records
+        were lost but not the ledger, their txid would count as done and never be written again.
 
         Raises:
-            ConfigError: The topic of the records is not there, or may lose what it acknowledged.
+            ConfigError: The topic of the records does not exist, or may lose acknowledged records.
             SchemaDrift: The ledger's topic has several partitions, is not compacted, or has a name
                 that the broker refuses.
         """
@@ -552,9 +548,9 @@ class LedgerTopic:
         return None
 
     def visible(self) -> Ledger | None:
-        """Return the last ledger that readers see now; None if there is none, or no topic.
+        """Return the last visible ledger; None if there is none, or no topic.
 
-        It disturbs nobody, unlike a claim; what is committed meanwhile is not in it.
+        Unlike a claim it fences nobody; a ledger that is committed meanwhile may be missing.
 
         Raises:
             CorruptNodeError: It cannot be read.
@@ -577,7 +573,7 @@ class LedgerTopic:
         return None
 
     def _last(self, consumer: Consumer, start: int, end: int | None) -> bytes | None:
-        """Return the last ledger from *start* up to offset *end*, or what is visible."""
+        """Return the last ledger from *start* to offset *end*; None reads to the visible end."""
         from confluent_kafka import TopicPartition
 
         last, idle_s = None, 0.0

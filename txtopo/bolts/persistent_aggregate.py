@@ -17,20 +17,20 @@ GLOBAL_KEY = "global"
 class PersistentAggregate(Committer):
     """Keeps aggregates by key in a state, exactly once (Trident ``persistentAggregate``).
 
-    Rows are combined in the workers during the processing phase; the partial results of all workers
-    meet in the driver and are applied in one write of the store, whatever the parallelism. It emits
-    nothing.
+    The tasks combine rows in the processing phase. In the commit phase the driver combines the
+    partial results of all tasks with what is stored, in one write of the store, whatever the
+    parallelism. It emits nothing.
 
     Args:
-        state: Where to keep them; its key and value columns are set here.
+        state: The state that keeps them; its key and value columns are set here.
         key: Names of the key fields; empty for one row over everything.
         aggregates: One aggregate, several, or a mapping of column name to aggregate: ``Count``,
             ``Sum``, ``Min``, ``Max``, ``Mean``, ``CountDistinct``, ``First``, ``Last``, ``TopN``,
             or an ``OwnAggregate``.
-        retracted: Name of a boolean input field: a row where it is true takes an earlier one back,
-            as a deletion in a change feed does. ``Count``, ``Sum``, ``Mean`` and an
-            ``OwnAggregate`` with ``remove`` can; for others it is refused. A key whose rows are all
-            taken back stays, with a count of 0.
+        retracted: Name of a boolean input field. A row where it is true retracts an earlier row, as
+            a deletion in a change feed does. ``Count``, ``Sum``, ``Mean`` and an ``OwnAggregate``
+            with ``remove`` can retract; others are refused. A key whose rows are all retracted
+            stays, with a count of 0.
 
     Example:
         >>> PersistentAggregate(open_state("sqlite:///c.db"), "word", Count())

@@ -1,4 +1,4 @@
-"""What the user holds: builders, and the topologies that they build."""
+"""Builders: where users put topologies together, and the topologies that result."""
 
 from txtopo.builders.at_least_once import ReliableTopology, TopologyBuilder
 from txtopo.builders.declarer import BoltDeclarer, InputDeclarer

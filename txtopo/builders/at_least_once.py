@@ -1,4 +1,4 @@
-"""TopologyBuilder: where a user puts an at-least-once topology together."""
+"""TopologyBuilder: puts an at-least-once topology together; ReliableTopology can be started."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ReliableTopology:
     """A checked at-least-once topology.
 
     Attributes:
-        graph: Its components and how they hang together.
+        graph: Its components and the streams between them.
     """
 
     graph: Graph
@@ -58,12 +58,12 @@ class ReliableTopology:
         """Run the topology.
 
         Args:
-            spark: The session whose tasks host the bolts; without one the active session is taken,
-                and where there is none the topology runs in this process, unless the carrier is
-                ``resident``: then a session is built.
-            config: How to run; default ``Config()``.
-            listeners: Who is told of every change.
-            active: Whether spouts and bolts are opened and spouts emit at once, or only after
+            spark: The session whose tasks host the bolts; by default the active session. If there
+                is none, the topology runs in this process, except on the carrier ``resident``,
+                which builds a session.
+            config: The settings; default ``Config()``.
+            listeners: Called with each event of the run.
+            active: Whether to open spouts and bolts and to emit at once; if False, only after
                 ``activate()`` of the run (Storm's ``INACTIVE``).
 
         Returns:
@@ -80,11 +80,11 @@ class ReliableTopology:
 class TopologyBuilder:
     """Puts an at-least-once topology together: spouts and bolts (Storm's of that name).
 
-    Every mistake in a definition is found here or in :meth:`build_topology`, before anything runs.
-    For state that is right exactly once use a :class:`~txtopo.TransactionalTopologyBuilder`.
+    Mistakes in a definition are found here or in :meth:`build_topology`, before anything runs. For
+    state that is right exactly once use a :class:`~txtopo.TransactionalTopologyBuilder`.
 
     Args:
-        id: Id of the topology, for messages and threads: nothing is kept under it.
+        id: Id of the topology, for messages and names of threads; nothing is stored under it.
 
     Raises:
         TopologyError: An argument is wrong; the message says which and how to mend it.
@@ -149,7 +149,7 @@ class TopologyBuilder:
         return declarer
 
     def build_topology(self) -> ReliableTopology:
-        """Check everything and return the topology, which nothing changes any more.
+        """Check everything and return the topology; later changes here do not affect it.
 
         Raises:
             TopologyError: The topology cannot run; the message says what to mend.

@@ -1,4 +1,4 @@
-"""BoltDeclarer: what a bolt subscribes to and which states it has."""
+"""BoltDeclarer: declares the inputs and the states of a bolt; ``set_bolt`` returns it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ FieldNames = Fields | Sequence[str] | str
 
 @dataclass(slots=True)
 class InputDeclarer:
-    """Takes the inputs of a bolt; each method returns the declarer (as in Storm).
+    """Declares the inputs of a bolt; each method returns the declarer, as in Storm.
 
-    Made by ``set_bolt``. Sources may be declared later than the bolts that subscribe to them, so
-    that inputs are checked by ``build_topology``.
+    Made by ``set_bolt``. A source may be declared after the bolts that subscribe to it, so inputs
+    are checked by ``build_topology``.
     """
 
     _id: str
@@ -46,45 +46,45 @@ class InputDeclarer:
     _states: dict[str, State] = field(default_factory=dict)
 
     def shuffle_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
-        """Give each task the same number of tuples, give or take one."""
+        """Send each task the same number of tuples, give or take one."""
         return self._subscribe(source, stream, ShuffleGrouping())
 
     def fields_grouping(
         self, source: str, fields: FieldNames, *, stream: str = DEFAULT_STREAM
     ) -> Self:
-        """Bring equal values of the named fields to the same task."""
+        """Send equal values of the named fields to the same task."""
         return self._subscribe(source, stream, FieldsGrouping(_names(fields)))
 
     def global_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
-        """Bring every tuple to the task with the lowest index."""
+        """Send every tuple to the task with the lowest index."""
         return self._subscribe(source, stream, GlobalGrouping())
 
     def all_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
-        """Bring every tuple to every task."""
+        """Send every tuple to every task."""
         return self._subscribe(source, stream, AllGrouping())
 
     def none_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
-        """Bring each tuple to any task: you do not care which."""
+        """Send each tuple to any task."""
         return self._subscribe(source, stream, NoneGrouping())
 
     def local_or_shuffle_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
-        """Prefer tasks in the sender's slot, else shuffle."""
+        """Shuffle among the tasks in the sender's slot, or among all if it has none."""
         return self._subscribe(source, stream, LocalOrShuffleGrouping())
 
     def partial_key_grouping(
         self, source: str, fields: FieldNames, *, stream: str = DEFAULT_STREAM
     ) -> Self:
-        """Share each key between two tasks, whichever its sender has used less."""
+        """Send each key to two tasks, each time to the one that the sender has used less."""
         return self._subscribe(source, stream, PartialKeyGrouping(_names(fields)))
 
     def direct_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
-        """Let the emitter pick the task with ``emit_direct``; needs a direct stream."""
+        """Send each tuple to the task that the emitter names in ``emit_direct``."""
         return self._subscribe(source, stream, DirectGrouping())
 
     def custom_grouping(
         self, source: str, grouping: CustomStreamGrouping, *, stream: str = DEFAULT_STREAM
     ) -> Self:
-        """Share the tuples with a grouping of your own."""
+        """Send tuples to the tasks that a grouping of your own chooses."""
         if not isinstance(grouping, CustomStreamGrouping):
             raise TopologyError(
                 f"custom grouping of bolt {self._id!r} is of the wrong type; got {grouping!r}; "
@@ -94,7 +94,7 @@ class InputDeclarer:
         return self._subscribe(source, stream, CustomGrouping(grouping))
 
     def component(self) -> Component:
-        """Return what was declared so far. Called by the builder."""
+        """Return the bolt as declared so far. Called by the builder."""
         return Component(
             self._id,
             self._role,
@@ -113,14 +113,14 @@ class InputDeclarer:
 
 @dataclass(slots=True)
 class BoltDeclarer(InputDeclarer):
-    """Takes the inputs and states of a bolt of a transactional topology."""
+    """Declares the inputs and the states of a bolt of a transactional topology."""
 
     def with_state(self, name: str, state: State) -> Self:
-        """Give the bolt a state, which it reaches with ``context.state(name)``.
+        """Give the bolt a state, which it gets with ``context.state(name)``.
 
         Args:
-            name: Name of the state within the bolt, and its table if it names none itself.
-            state: What ``open_state`` returned.
+            name: Name of the state within the bolt; also its table, unless the state names one.
+            state: A state from ``open_state``.
 
         Raises:
             TopologyError: The bolt has a state of that name already, or cannot have one.

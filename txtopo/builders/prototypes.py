@@ -1,7 +1,7 @@
-"""Prototypes: spouts and bolts are pickled when the topology is built, so that they can travel.
+"""Prototypes: copies of the user's spouts and bolts, pickled when the topology is built.
 
-What cannot be pickled is found here, with the path of the attribute, since pickle itself only says
-``cannot pickle '_thread.lock' object``.
+If an object cannot be pickled, the error names the path of the attribute to blame. Pickle itself
+only says ``cannot pickle '_thread.lock' object``.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from txtopo.topology.component import Component, Role, Subscription
 
 T = TypeVar("T")
 
-# Above this size every start and every worker notices the copy; Spark itself warns of tasks of
-# more than 1 MiB, but a prototype is broadcast, not sent with every task.
+# Above this size copies slow down every start and every worker. (Spark warns of tasks of more than
+# 1 MiB, but a prototype is broadcast, not sent with every task.)
 PICKLE_BYTES_MAX = 10 * 1024 * 1024
-# An object graph that is nested deeper than this is not followed; the path found so far is shown.
+# Object graphs are followed to this depth; the error shows the path found so far.
 PATH_STEPS_MAX = 20
 
 
 def snapshot(component: Component) -> Component:
-    """Return the component with copies of the user's objects, as they are now.
+    """Return the component with copies of the user's objects as they are now.
 
     Raises:
-        TopologyError: An object cannot be pickled; the message names the attribute.
+        TopologyError: An object cannot be pickled; mend the attribute that the message names.
     """
     subscriptions = tuple(_copied(component.id, each) for each in component.subscriptions)
     if component.role is Role.PERSISTENT_AGGREGATE:
@@ -78,7 +78,7 @@ def _copy(what: str, original: T, component: str) -> T:
 
 
 def _culprit(root: object) -> tuple[str, object]:
-    """Follow what cannot be pickled down to the innermost object."""
+    """Return the path to the innermost object that cannot be pickled, and that object."""
     path, culprit = "self", root
     seen = {id(root)}
     for _ in range(PATH_STEPS_MAX):
@@ -101,7 +101,7 @@ def _picklable(part: object) -> bool:
 
 
 def _parts(whole: object) -> Iterator[tuple[str, object]]:
-    """Yield what an object is made of, each with its step in the path."""
+    """Yield the parts of an object, each with its step in the path."""
     if _of_spark(whole):
         return
     if isinstance(whole, types.MethodType):

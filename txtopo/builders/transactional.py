@@ -1,7 +1,4 @@
-"""Topology: what build_topology returns; it can be started, again and again.
-
-TransactionalTopologyBuilder: where a user puts a transactional topology together.
-"""
+"""TransactionalTopologyBuilder: puts a transactional topology together; Topology can be started."""
 
 from __future__ import annotations
 
@@ -45,17 +42,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A checked topology.
+    """A checked transactional topology, which can be started again and again.
 
     Attributes:
-        graph: Its components and how they hang together.
+        graph: Its components and the streams between them.
     """
 
     graph: Graph
 
     @property
     def id(self) -> str:
-        """Id of the topology; its progress is kept under it."""
+        """Id of the topology; its progress is stored under it."""
         return self.graph.id
 
     def start(
@@ -64,13 +61,13 @@ class Topology:
         config: Config | None = None,
         listeners: Sequence[TopologyListener] = (),
     ) -> TopologyRun:
-        """Run the topology; it goes on after the last committed batch.
+        """Run the topology; it continues after the last committed batch.
 
         Args:
-            spark: The session; without one the active session is taken, else one is built. The
-                carrier ``local`` needs none.
-            config: How to run; default ``Config()``.
-            listeners: Who is told of every change.
+            spark: The session; by default the active session, or a new one. The carrier ``local``
+                needs none.
+            config: The settings; default ``Config()``.
+            listeners: Called with each event of the run.
 
         Returns:
             The handle of the run.
@@ -86,27 +83,27 @@ class Topology:
         continues: str | None = None,
         after_txid: int = 0,
     ) -> ForeachBatch:
-        """Return what a Structured Streaming query gives its micro-batches to.
+        """Return a function for ``foreachBatch`` of a Structured Streaming query.
 
-        Guarantee: a micro-batch counts exactly once in each state, whatever crashes, as long as the
-        query keeps its checkpoint; also when the checkpoint's last commit entry is lost, since the
-        batch is then undone and done again (opaque states) or not done again (transactional ones).
-        Batches are committed one at a time, in order; a start of the query that was replaced by a
-        later one changes nothing. There is one attempt a call: an error ends the query.
+        Delivery: a micro-batch counts exactly once in each state, whatever crashes, as long as the
+        query keeps its checkpoint. That also holds if the last commit entry of the checkpoint is
+        lost: the batch is then undone and done again (opaque states), or not done again
+        (transactional states). Batches are committed one at a time, in order. A start of the query
+        that was replaced by a later one changes nothing. Each call is one attempt: an error ends
+        the query.
 
-        Limits: classic Spark, no asynchronous progress tracking (refused). The query's id is part
-        of the topology id in the ledgers, so a query with a new checkpoint is refused on the tables
-        of an old one, unless *continues* says otherwise. From then on the old query is refused, and
-        every other one that continues it. Take *after_txid* from the message that refused the new
-        one. Two drivers that start
-        one checkpoint at the same instant are kept apart by Spark's own checkpoint, not by the
-        ledgers.
+        Limits: classic Spark only; asynchronous progress tracking is refused. The id of the query
+        is part of the topology id in the ledgers, so a query with a new checkpoint is refused on
+        the tables of an old one, unless it names the old one with *continues*. From then on the old
+        query is refused, and so is every other query that continues it. Take *after_txid* from the
+        message that refused the new query. If two drivers start one checkpoint at the same instant,
+        Spark's checkpoint keeps them apart, not the ledgers.
 
         Args:
-            config: How to run; carrier (``"auto"``, ``"dataframe"``, or ``"local"``: all in the
-                driver) and slots are used.
-            continues: Id of an earlier query with another checkpoint, behind whose last batch this
-                query begins; its tables are taken over. Say it at each start.
+            config: The settings; only carrier (``"auto"``, ``"dataframe"``, or ``"local"``: all in
+                the driver) and slots are used.
+            continues: Id of an earlier query with another checkpoint. This query starts after its
+                last batch and takes over its tables. Give it at each start.
             after_txid: The txid that those tables held then.
 
         Raises:
@@ -135,11 +132,11 @@ Bolt = BasicBolt | BatchBolt | ArrowBolt | DataFrameBolt | PersistentAggregate
 class TransactionalTopologyBuilder:
     """Puts a transactional topology together: one spout, bolts, committers (Storm's of that name).
 
-    Every mistake in a definition is found here or in :meth:`build_topology`, before anything runs.
+    Mistakes in a definition are found here or in :meth:`build_topology`, before anything runs.
 
     Args:
-        id: Id of the topology. Its progress is kept under this id: a topology that is started again
-            under it goes on where it stopped, and two that run must not share one.
+        id: Id of the topology. Its progress is stored under this id: a topology that is started
+            again with it continues where it stopped. Different topologies need different ids.
         spout_id: Id of the spout.
         spout: The spout.
         parallelism: How many tasks the spout has.
@@ -204,7 +201,7 @@ class TransactionalTopologyBuilder:
         return self._declare(id, bolt, parallelism, committer=True)
 
     def build_topology(self) -> Topology:
-        """Check everything and return the topology, which nothing changes any more.
+        """Check everything and return the topology; later changes here do not affect it.
 
         Raises:
             TopologyError: The topology cannot run; the message says what to mend.

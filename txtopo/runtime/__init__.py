@@ -4,7 +4,6 @@ from txtopo.runtime.progress import (
     BatchCommitted,
     BatchesProcessed,
     BatchFailed,
-    Change,
     ErrorReported,
     Leading,
     ProcessingStarted,
@@ -15,6 +14,7 @@ from txtopo.runtime.progress import (
     Standby,
     Started,
     Stopped,
+    TopologyEvent,
     TopologyListener,
     TreesFailed,
 )
@@ -23,7 +23,6 @@ __all__ = [
     "BatchCommitted",
     "BatchFailed",
     "BatchesProcessed",
-    "Change",
     "ErrorReported",
     "Leading",
     "ProcessingStarted",
@@ -34,6 +33,7 @@ __all__ = [
     "Standby",
     "Started",
     "Stopped",
+    "TopologyEvent",
     "TopologyListener",
     "TreesFailed",
 ]

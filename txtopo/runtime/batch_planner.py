@@ -76,18 +76,18 @@ class BatchPlanner:
         return dict(self._coordinator.lost(self._plain(self._metadata(metadata)) or {}))
 
     def commit(self, attempt: TransactionAttempt) -> None:
-        """Tell an emitter that takes part in the commit phase."""
+        """Call the emitter's ``commit``."""
         with self._emitter_lock:
-            if commit := self._emitter_method("commit"):
-                commit(attempt)
+            if (emitter := self._opened_emitter()) is not None:
+                emitter.commit(attempt)
 
     def cleanup_before(self, txid: int) -> None:
-        """Tell an emitter that wants to know which txids are done; never less than before."""
+        """Call the emitter's ``cleanup_before``, unless it was called for a later txid."""
         with self._emitter_lock:
-            cleanup = self._emitter_method("cleanup_before")
-            if cleanup and txid > self._cleaned_before:
+            emitter = self._opened_emitter()
+            if emitter is not None and txid > self._cleaned_before:
                 self.cleanup_failures += 1
-                cleanup(txid)
+                emitter.cleanup_before(txid)
                 self._cleaned_before, self.cleanup_failures = txid, 0
 
     def close(self) -> None:
@@ -112,8 +112,7 @@ class BatchPlanner:
             )
         return json.loads(json.dumps(metadata))
 
-    def _emitter_method(self, name: str) -> Callable[..., Any] | None:
+    def _opened_emitter(self) -> Any:
         if self._emitter is None:
             self._emitter = self._make_emitter()
-        method: Callable[..., Any] | None = getattr(self._emitter, name, None)
-        return method
+        return self._emitter

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 from txtopo.errors import StateUsageError
-from txtopo.runtime.progress import Change, Progress, ReliableProgress, TopologyListener
+from txtopo.runtime.progress import Progress, ReliableProgress, TopologyEvent, TopologyListener
 
 RECENT_PROGRESS_MAX = 100
 
@@ -169,7 +169,7 @@ class RecentProgress(TopologyListener, Generic[P]):
         self._told = told
         self.progress: deque[P] = deque(maxlen=RECENT_PROGRESS_MAX)
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         """Keep the progress of a change."""
         if isinstance(change, self._told):
             self.progress.append(change.progress)

@@ -188,7 +188,7 @@ class ErrorReported:
     error: Exception
 
 
-Change = (
+TopologyEvent = (
     Started
     | Progressed
     | TreesFailed
@@ -211,7 +211,7 @@ class TopologyListener:
     exception that it raises is logged and changes nothing.
     """
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         """Called for each change."""
 
 
@@ -266,7 +266,7 @@ class Listeners:
     def __init__(self, listeners: Iterable[TopologyListener]) -> None:
         self._listeners = list(listeners)
 
-    def tell(self, change: Change) -> None:
+    def tell(self, change: TopologyEvent) -> None:
         """Tell all listeners of a change."""
         for listener in self._listeners:
             try:
@@ -333,7 +333,7 @@ class ProgressReporter:
     """Tells the listeners of the events and commits of one term, except of abandoned attempts."""
 
     def __init__(
-        self, coordinator: Coordinator, meter: ProgressMeter, tell: Callable[[Change], None]
+        self, coordinator: Coordinator, meter: ProgressMeter, tell: Callable[[TopologyEvent], None]
     ) -> None:
         self._coordinator = coordinator
         self._meter = meter

@@ -48,7 +48,7 @@ from txtopo.retries import warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase, CommitReport
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.jobs import Jobs, failure_of
-from txtopo.runtime.progress import Change, ProcessingStarted, ProgressReporter
+from txtopo.runtime.progress import ProcessingStarted, ProgressReporter, TopologyEvent
 from txtopo.runtime.run_context import RunContext
 from txtopo.transactional_state.nodes import StoredBatch, metadata_to_json
 
@@ -71,7 +71,7 @@ class Hooks:
         end: Called with the error, or None, when the coordinator stops.
     """
 
-    tell: Callable[[Change], None]
+    tell: Callable[[TopologyEvent], None]
     waiters: IdleWaiters
     end: Callable[[Exception | None], None]
 

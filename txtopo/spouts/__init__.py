@@ -1,4 +1,4 @@
-"""Where batches and tuples come from."""
+"""The spouts that txtopo brings: where batches and tuples come from."""
 
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.datasource import DataSourceSpout
@@ -15,19 +15,7 @@ from txtopo.spouts.memory import (
 )
 from txtopo.spouts.query import QueryTransactionalSpout
 from txtopo.spouts.rabbitmq import QueueSpout
-from txtopo.spouts.spout import (
-    LastBatch,
-    OpaquePartitionedTransactionalEmitter,
-    OpaquePartitionedTransactionalSpout,
-    PartitionedCoordinator,
-    PartitionedTransactionalEmitter,
-    PartitionedTransactionalSpout,
-    Spout,
-    StreamSpout,
-    TransactionalCoordinator,
-    TransactionalEmitter,
-    TransactionalSpout,
-)
+from txtopo.spouts.spout import StreamSpout
 
 __all__ = [
     "DataFrameTransactionalSpout",
@@ -38,22 +26,12 @@ __all__ = [
     "FilesTransactionalSpout",
     "KafkaOpaqueSpout",
     "KafkaTransactionalSpout",
-    "LastBatch",
     "MemorySpout",
     "MemoryTransactionalSpout",
     "OpaqueMemoryTransactionalSpout",
-    "OpaquePartitionedTransactionalEmitter",
-    "OpaquePartitionedTransactionalSpout",
     "Outage",
-    "PartitionedCoordinator",
-    "PartitionedTransactionalEmitter",
-    "PartitionedTransactionalSpout",
     "QueryTransactionalSpout",
     "QueueSpout",
     "Recut",
-    "Spout",
     "StreamSpout",
-    "TransactionalCoordinator",
-    "TransactionalEmitter",
-    "TransactionalSpout",
 ]

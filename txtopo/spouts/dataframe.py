@@ -1,4 +1,4 @@
-"""DataFrameTransactionalSpout: batches that Spark reads, planned as ranges in the driver."""
+"""The spout whose batches Spark reads as DataFrames: DataFrameTransactionalSpout."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Plan = TransactionalCoordinator | Callable[[Config, TaskContext], TransactionalCoordinator]
-"""A coordinator part, copied for each start; or what makes one, e.g. its class."""
+"""A coordinator part, which each start copies, or a function that makes one, e.g. its class."""
 Read = Callable[["SparkSession", TransactionAttempt, Json], "DataFrame"]
 """(session, attempt, metadata) -> the rows of the batch."""
 
 
 class DataFrameTransactionalSpout:
-    """A source that Spark reads by range: the metadata of a batch names the range.
+    """Reads each batch with Spark, from the range that its metadata names.
 
-    Delivery: transactional, as ``TransactionalSpout``: the same metadata must bring the same rows,
-    always, so both kinds of state are exactly once. If its data is gone before a txid is committed,
-    the run stands still. A range that is read from a table that changes is not enough: name the
-    version, the files or the keys in the metadata.
+    Delivery: transactional, as ``TransactionalSpout``. The same metadata must always bring the same
+    rows; states of both kinds are then exactly once. A range of a table that changes is not enough:
+    put the version, the files or the keys into the metadata. If data is gone before its txid is
+    committed, *read* must raise ``SourceDataLost``, which stops the run.
 
-    Below it stand :class:`~txtopo.bolts.bolt.DataFrameBolt`, which go on with the plan in the
-    JVM, and every other bolt, which gets the rows as tuples. Its topology processes one txid a job,
-    on the carrier ``dataframe``.
+    A :class:`~txtopo.bolts.bolt.DataFrameBolt` below it extends the plan in the JVM; any other bolt
+    gets the rows as tuples. The topology processes one txid a job, on the carrier ``dataframe``.
 
     Args:
-        plan: The coordinator part: a ``TransactionalCoordinator``, of which each start takes a
-            copy, or ``plan(config, context)``, which makes one. Called in the driver.
+        plan: The coordinator part: a ``TransactionalCoordinator``, which each start copies, or
+            ``plan(config, context)``, which makes one. Called in the driver.
         read: ``read(spark, attempt, metadata)`` returns a DataFrame with the declared fields, by
-            name. Called in the driver, once per attempt, perhaps for several batches at a time; it
-            should only make a plan, since what it computes itself cannot be cancelled.
-        fields: What the rows are; may be left out where a subclass has ``output_fields``.
+            name. Called in the driver, once per attempt, perhaps for several batches at a time. It
+            should only make a plan: work that it does itself cannot be cancelled.
+        fields: The fields of the rows; may be left out if a subclass has ``output_fields``.
 
     Example:
-        >>> from txtopo.spouts import DataFrameTransactionalSpout, TransactionalCoordinator
+        >>> from txtopo.plugins.spouts import TransactionalCoordinator
+        >>> from txtopo.spouts import DataFrameTransactionalSpout
         >>> class Days(TransactionalCoordinator):
         ...     def is_ready(self, txid, last):
         ...         return txid <= 365
@@ -56,6 +56,7 @@ class DataFrameTransactionalSpout:
         >>> spout = DataFrameTransactionalSpout(Days(), read, Fields("word string"))
     """
 
+    repeatable: bool = True
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
 

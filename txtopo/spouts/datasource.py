@@ -1,12 +1,9 @@
-"""DataSourceSpout: any Python Data Source stream reader, without Spark's streaming engine.
+"""The spout that reads any PySpark Python Data Source as a stream: DataSourceSpout.
 
-The ends of a batch are planned in the driver and stored before anything is read, so each txid is a
-range of offsets and the ranges are chained; what a range holds is the reader's affair. The first
-batch may be empty: it is there to store the initial offset before any record is read.
-
-Stream readers of PySpark's Python Data Sources: how one is made, and the simple kind's face.
-
-Offsets of Python Data Sources: copied, compared as text, and noticed when they go back.
+Spark's streaming engine is not used. The driver plans the end of each batch and stores it before
+anything is read, so each txid is a range of offsets that starts where the one before ended. Which
+records a range holds is up to the reader. The first batch may be empty: it stores the initial
+offset before any record is read.
 """
 
 from __future__ import annotations
@@ -42,24 +39,30 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+logger = logging.getLogger("txtopo")
+
+# Names of types for StructType.add, where they differ from ours.
+_SPARK_NAMES = {"int": "integer"}
+
 
 class DataSourceSpout(TransactionalSpout):
-    """Reads what a ``pyspark.sql.datasource`` stream reader reads, also a simple one.
+    """Emits the records of a ``pyspark.sql.datasource`` stream reader, simple or not.
 
-    Delivery: each range of offsets counts in exactly one committed txid. Opaque, unless you say
-    with *repeatable* that a range reads the same again, tuple by tuple: then it is transactional.
-    Ranges are planned in the driver and read in the tasks; a simple reader's are read in one task.
-    When data has gone, what the reader raises ends the run (``SourceDataLost``, if it raises that);
-    a reader that passes over it in silence cannot be noticed.
+    Delivery: opaque; each range of offsets counts in exactly one committed txid. With *repeatable*
+    you promise that a range always reads the same tuples in the same order; the spout is then
+    transactional. When data is gone, the exception of the reader ends the run (``SourceDataLost``,
+    if it raises that). A reader that skips lost data silently cannot be noticed.
+
+    Who calls the reader: ``latestOffset``, ``commit`` and ``stop`` in the driver, ``partitions``
+    and ``read`` in each task. ``partitions(start, end)`` must return the same list in each task;
+    use one task if it does not. The ranges of a simple reader are read in one task. ``commit(end)``
+    is called when it is durable that everything up to *end* is committed; not for each batch, and
+    perhaps again after a restart.
 
     ``latestOffset`` may have the signature of PySpark 4.2, with the end of the batch before and a
-    ``ReadLimit``, or the older one without, whose batches are as large as the reader says. An
-    offset whose numbers have all gone back is no news, with a warning, until it is ahead again: a
-    reader that counts its own calls says so in each new process.
-
-    ``partitions(start, end)`` is called in each task, and has to give each the same list; use one
-    task where it does not. ``commit(end)`` is called in the driver once it is durable that all up
-    to *end* is committed; not for each batch, and again after a restart.
+    ``ReadLimit``, or the older one without arguments, where the reader decides the size of a batch.
+    An offset whose changed numbers are all less than before brings a warning and no batch, until it
+    is ahead again: a reader that counts its own calls begins anew in each process.
 
     Args:
         source: A ``DataSource`` class, the name of one that is imported, or a stream reader that
@@ -67,12 +70,12 @@ class DataSourceSpout(TransactionalSpout):
         options: Options of the ``DataSource``.
         fields: The fields; by default the schema of the ``DataSource``.
         repeatable: Whether a range always reads the same tuples in the same order.
-        batch_rows_max: What the reader is asked for as ``ReadMaxRows``; by default its own limit.
-            A simple reader and one with the older signature take none.
+        batch_rows_max: The limit that the reader gets as ``ReadMaxRows``; by default its own
+            limit. A simple reader and one with the older signature take none.
 
     Raises:
-        ConfigError: The source is none; mend it. ``start`` raises it when the source has no stream
-            reader, or one that takes no limit although there is a *batch_rows_max*.
+        ConfigError: *source* is not a source; mend it. ``start`` raises it when the source has no
+            stream reader, or a reader that takes no limit although there is a *batch_rows_max*.
     """
 
     def __init__(
@@ -100,21 +103,22 @@ class DataSourceSpout(TransactionalSpout):
         return _DataSourceCoordinator(made(self._open), self._rows_max, self._done)
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
-        """Make an emitting part; the one in the driver only hears what is committed."""
+        """Make an emitting part; the one in the driver only passes on what is committed."""
         assert self.output_fields is not None
         done = self.__dict__.get("_done")
         return _DataSourceEmitter(self._open, self.output_fields.names, context, done)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is the driver's."""
+        """Leave out the part that stays in the driver."""
         return {name: value for name, value in self.__dict__.items() if name != "_done"}
 
 
 class _Done:
-    """Tells the coordinator part, on whatever thread it is called next, up to where all is done.
+    """Passes committed offsets from the emitter to the coordinator part, which tells the reader.
 
-    What was planned in an earlier epoch may never have been stored, and another leader's batch of
-    that txid may end elsewhere. So it is forgotten; the source hears of a later batch instead.
+    They run on different threads. A batch that was planned in an earlier epoch may never have been
+    stored, and another leader's batch of that txid may end elsewhere. So its end is forgotten; the
+    reader is told of a later batch instead.
     """
 
     def __init__(self) -> None:
@@ -124,13 +128,13 @@ class _Done:
         self._told: SimpleQueue[Json] = SimpleQueue()
 
     def committing(self, attempt: TransactionAttempt) -> None:
-        """Take note of the epoch that commits."""
+        """Forget the plans of earlier epochs when a new one commits."""
         if attempt.epoch != self._epoch:
             self._epoch = attempt.epoch
             self._ends.clear()
 
     def planned(self, txid: int, metadata: Json) -> None:
-        """Take note of where the last batch before the one that is planned ends."""
+        """Remember where batch *txid* ends."""
         assert isinstance(metadata, dict)
         if txid > self._newest:
             self._ends[txid] = metadata["end"]
@@ -142,7 +146,7 @@ class _Done:
         self._tell()
 
     def _tell(self) -> None:
-        """Two threads may come here at a time: then an end is told twice, which does no harm."""
+        """Queue the newest committed end; if two threads do it at a time, it is queued twice."""
         known = [each for each in list(self._ends) if each < self._before]
         ends = [end for each in sorted(known) if (end := self._ends.pop(each, None)) is not None]
         if ends:
@@ -150,7 +154,7 @@ class _Done:
             self._told.put(ends[-1])
 
     def take(self) -> Iterator[Json]:
-        """Yield what was told since the last call."""
+        """Yield the ends that were queued since the last call."""
         while True:
             try:
                 yield self._told.get_nowait()
@@ -171,9 +175,10 @@ class _DataSourceCoordinator(TransactionalCoordinator):
         self._next: dict[str, Json] | None = None
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        """Ask for the latest offset; what was asked for once is planned before it is asked again.
+        """Return whether the latest offset is after the last batch.
 
-        The first batch is always ready, so that the initial offset is stored.
+        The answer of the reader is kept until it is planned. The first batch is always ready, so
+        that the initial offset is stored.
         """
         if isinstance(last.metadata, dict):
             self._done.planned(last.txid, last.metadata)
@@ -244,12 +249,12 @@ class _DataSourceEmitter(TransactionalEmitter):
                 self._emit(row, collector, number, start, end)
 
     def commit(self, attempt: TransactionAttempt) -> None:
-        """Hear, in the driver, that an attempt is about to be committed."""
+        """Note, in the driver, that an attempt is about to be committed."""
         if self._done is not None:
             self._done.committing(attempt)
 
     def cleanup_before(self, txid: int) -> None:
-        """Hear, in the driver, that all txids before *txid* are durably committed."""
+        """Pass on, in the driver, that all txids before *txid* are durably committed."""
         if self._done is not None:
             self._done.cleanup_before(txid)
 
@@ -274,7 +279,7 @@ class _DataSourceEmitter(TransactionalEmitter):
     def _checked(
         self, batch: pa.RecordBatch, number: int, start: Json, end: Json
     ) -> pa.RecordBatch:
-        """Return a record batch, if all of its values can be held; types are looked at later."""
+        """Return a record batch if Python can hold all of its values; types are checked later."""
         import pyarrow as pa
 
         def read(first: int, last: int, schema: pa.Schema) -> None:
@@ -298,35 +303,31 @@ class _DataSourceEmitter(TransactionalEmitter):
         return batch
 
 
-# As StructType.add reads them, where they differ from ours.
-_SPARK_NAMES = {"int": "integer"}
-
-
 class StreamReader(Protocol):
-    """What is called of a ``DataSourceStreamReader``; its docstrings say what each means."""
+    """The methods of a ``DataSourceStreamReader`` that are called; PySpark documents them."""
 
     def initialOffset(self) -> Any:
-        """Return where to begin."""
+        """Return the offset where the first batch starts."""
         ...
 
     def latestOffset(self, start: Any, limit: Any) -> Any:
-        """Return where the batch that begins at *start* shall end."""
+        """Return the end of the batch that starts at *start*."""
         ...
 
     def getDefaultReadLimit(self) -> Any:
-        """Return how much a batch shall hold."""
+        """Return the limit of a batch."""
         ...
 
     def partitions(self, start: Any, end: Any) -> Sequence[Any]:
-        """Divide a range."""
+        """Return the parts into which a range is divided."""
         ...
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """Read a part of a range."""
+        """Yield the records of a part."""
         ...
 
     def commit(self, end: Any) -> None:
-        """Hear that all up to *end* is done."""
+        """Release everything up to *end*, which is committed."""
         ...
 
     def stop(self) -> None:
@@ -335,10 +336,10 @@ class StreamReader(Protocol):
 
 
 class SimpleReader:
-    """A ``SimpleDataSourceStreamReader`` behind the other face.
+    """Adapts a ``SimpleDataSourceStreamReader`` to ``StreamReader``.
 
-    Its ``read`` is called in the driver to learn where a batch ends; the rows are read by
-    ``readBetweenOffsets`` in a task, so that a replay reads what the first attempt did.
+    Its ``read`` is called in the driver, only to learn where a batch ends. The rows are read with
+    ``readBetweenOffsets`` in a task, so that a replay reads the same range as the first attempt.
     """
 
     def __init__(self, reader: SimpleDataSourceStreamReader) -> None:
@@ -347,10 +348,10 @@ class SimpleReader:
         self.commit = reader.commit
 
     def latestOffset(self, start: Any, limit: Any) -> Any:
-        """Read up to what there is now, and return its end.
+        """Return the end of all rows that there are now.
 
         Raises:
-            EmitError: There are rows and the end is the start, so nobody would ever read them.
+            EmitError: There are rows, but the end is the start, so they would never be read.
         """
         rows, end = self.wrapped.read(start)
         if end == start and next(iter(rows), None) is not None:
@@ -361,27 +362,27 @@ class SimpleReader:
         return end
 
     def getDefaultReadLimit(self) -> None:
-        """Know no limit."""
+        """Return None: a simple reader has no limit."""
 
     def partitions(self, start: Any, end: Any) -> Sequence[Any]:
-        """Leave a range whole."""
+        """Return the range as one part."""
         return [(start, end)]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """Read a range."""
+        """Yield the records of a range."""
         return iter(self.wrapped.readBetweenOffsets(*partition))
 
     def stop(self) -> None:
-        """Do nothing: the simple kind has no end."""
+        """Do nothing: a simple reader has no ``stop``."""
 
 
 def opener(
     source: object, options: Mapping[str, str], fields: Fields | None
 ) -> tuple[Callable[[], Any], Fields]:
-    """Return what makes a reader, picklable, and the fields of what it reads.
+    """Return a picklable function that makes the reader, and the fields of its records.
 
     Raises:
-        ConfigError: The source is none, or has no fields.
+        ConfigError: *source* is not a source, or has no fields.
     """
     from pyspark.sql import datasource as spark
 
@@ -411,14 +412,14 @@ def opener(
 
 
 def modules_of(source: object) -> tuple[str, ...]:
-    """Return the module that a source comes from; what is in the main script travels by value."""
+    """Return the module that a source comes from; none for the main script, pickled by value."""
     kind = _named(source) if isinstance(source, str) else source
     module = (kind if isinstance(kind, type) else type(kind)).__module__
     return () if module == "__main__" else (module,)
 
 
 def made(open_reader: Callable[[], Any]) -> StreamReader:
-    """Return a reader, the simple kind behind the other face."""
+    """Open a reader; a simple one is adapted."""
     from pyspark.sql.datasource import DataSourceStreamReader, SimpleDataSourceStreamReader
 
     reader = open_reader()
@@ -434,7 +435,7 @@ def made(open_reader: Callable[[], Any]) -> StreamReader:
 
 
 def name_of(reader: StreamReader) -> str:
-    """Return how a message calls a reader: as its own class, not as what stands before it."""
+    """Return the class name of the user's reader, for messages."""
     return type(reader.wrapped if isinstance(reader, SimpleReader) else reader).__name__
 
 
@@ -448,7 +449,7 @@ def takes_limit(reader: StreamReader) -> bool:
 
 
 class _Given:
-    """A reader that was given as it is."""
+    """Returns a reader that the user gave."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -464,7 +465,7 @@ class _FromDataSource:
         self._kind, self._options, self._fields = kind, options, fields
 
     def source(self) -> Any:
-        """Return the source, with options whose names are in any case, as Spark gives them."""
+        """Return the source; as with Spark, the names of its options ignore case."""
         from pyspark.sql.datasource import CaseInsensitiveDict
 
         return self._kind(CaseInsensitiveDict(self._options))
@@ -512,19 +513,16 @@ def _named(name: str) -> type:
     return known[name]
 
 
-logger = logging.getLogger("txtopo")
-
-
 def same(start: Json, end: Json) -> bool:
-    """Return whether two offsets are one, as Spark compares them: as text."""
+    """Return whether two offsets are equal as JSON text, which is how Spark compares them."""
     return json.dumps(start, sort_keys=True) == json.dumps(end, sort_keys=True)
 
 
 def copied(offset: object, method: str) -> Json:
-    """Return a copy of an offset: a reader may go on with the object that it returned.
+    """Return a copy of an offset, since a reader may change the object that it returned.
 
     Raises:
-        EmitError: It cannot be stored.
+        EmitError: The offset is not JSON; mend the reader.
     """
     flaw = json_flaw(offset)
     if flaw is not None:
@@ -537,7 +535,7 @@ def copied(offset: object, method: str) -> Json:
 
 
 def behind(start: Json, end: Json) -> bool:
-    """Return whether *end* lies before *start*: all that differs are numbers that became less."""
+    """Return whether *end* is before *start*: all differences are numbers that became less."""
     before, after = dict(_leaves(start)), dict(_leaves(end))
     if before.keys() != after.keys():
         return False

@@ -1,10 +1,8 @@
-"""Both kinds of partitioned spout over lists, for examples and tests.
+"""Spouts over lists in memory, transactional, opaque and at least once, for examples and tests.
 
 The metadata of a partition is ``[index, amount]``, as in Storm's spouts of the same names: the next
-batch starts at ``index + amount``. Outages and changed replays are data, a script, so that the
+batch starts at ``index + amount``. Outages and changed replays are data, in a script, so that the
 spouts can be pickled and a run can be repeated.
-
-MemorySpout: a list of rows, replayed until each is acked. For tests and examples.
 """
 
 from __future__ import annotations
@@ -34,6 +32,125 @@ from txtopo.tuples import Fields
 Rows = Sequence[Sequence[Any]]
 
 Partitions = tuple[Rows, ...]
+
+
+class MemoryTransactionalSpout(PartitionedTransactionalSpout):
+    """A replayable spout over lists (Storm ``MemoryTransactionalSpout``).
+
+    Delivery: transactional. A batch takes the same number of rows from each partition until all
+    are used up; then the spout is no longer ready. If a later start has fewer rows than were
+    planned before, the run ends with ``OffsetRegression``.
+
+    Args:
+        partitions: Rows by number of the partition, from 0; a row has a value for each field.
+        fields: The fields.
+        take: How many rows a batch takes from each partition.
+
+    Raises:
+        TopologyError: The partitions are not numbered from 0, or a row does not fit the fields.
+    """
+
+    def __init__(self, partitions: Mapping[int, Rows], fields: Fields, take: int) -> None:
+        self.output_fields = fields
+        self._partitions = _checked(partitions, fields, take)
+        self._take = take
+
+    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
+        """Make the planning part."""
+        return _RowsCoordinator(self._partitions, self._take)
+
+    def emitter(self, config: Config, context: TaskContext) -> PartitionedTransactionalEmitter:
+        """Make an emitting part."""
+        return _RowsEmitter(self._partitions, self._take)
+
+
+class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
+    """A spout over lists that may cut a replay anew (Storm ``OpaqueMemoryTransactionalSpout``).
+
+    Delivery: opaque. Each row counts in exactly one committed txid.
+
+    Args:
+        partitions: Rows by number of the partition, from 0; a row has a value for each field.
+        fields: The fields.
+        take: How many rows a batch takes from each partition.
+        script: The partitions that are down, and the attempts that take another number of rows.
+
+    Raises:
+        TopologyError: The partitions are not numbered from 0, or a row does not fit the fields.
+    """
+
+    def __init__(
+        self,
+        partitions: Mapping[int, Rows],
+        fields: Fields,
+        take: int,
+        script: Sequence[Outage | Recut] = (),
+    ) -> None:
+        self.output_fields = fields
+        self._partitions = _checked(partitions, fields, take)
+        self._take = take
+        self._script = tuple(script)
+
+    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
+        """Make the planning part."""
+        return _RowsCoordinator(self._partitions, self._take)
+
+    def emitter(
+        self, config: Config, context: TaskContext
+    ) -> OpaquePartitionedTransactionalEmitter:
+        """Make an emitting part."""
+        return _OpaqueRowsEmitter(self._partitions, self._take, self._script)
+
+
+class MemorySpout(Spout):
+    """Emits each row of a list with its index as message id, and again when it fails.
+
+    Delivery: at least once, within a run. With several tasks, task i of n emits the rows i, i + n,
+    … A task that is lost begins its rows again.
+
+    Args:
+        rows: The rows.
+        fields: Their fields.
+        repeat: How many times to go through the list; message ids go on counting.
+
+    Raises:
+        FieldsError: A row has another number of values than there are fields.
+    """
+
+    def __init__(self, rows: Sequence[Sequence[Any]], fields: Fields, repeat: int = 1) -> None:
+        for row in rows:
+            if len(row) != len(fields):
+                raise FieldsError(
+                    f"a row of a MemorySpout does not fit; got {list(row)!r:.200}; expected "
+                    f"{len(fields)} values: {', '.join(fields.names)}"
+                )
+        self.output_fields = fields
+        self._rows = [tuple(row) for row in rows]
+        self._repeat = repeat
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+        """Begin with the first row of this task."""
+        self._collector = collector
+        self._next, self._step = context.task_index, context.tasks
+        self._again: deque[int] = deque()
+
+    def next_tuple(self) -> None:
+        """Emit a row that failed, else the next one."""
+        if self._again:
+            at = self._again.popleft()
+        elif self._next < len(self._rows) * self._repeat:
+            at = self._next
+            self._next += self._step
+        else:
+            return
+        self._collector.emit(self._rows[at % len(self._rows)], at)
+
+    def ack(self, message_id: Any) -> None:
+        """Do nothing: the row will not be emitted again."""
+
+    def fail(self, message_id: Any) -> None:
+        """Emit the row again."""
+        self._again.append(message_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,83 +185,15 @@ class Recut:
     partition: int | None = None
 
 
-class MemoryTransactionalSpout(PartitionedTransactionalSpout):
-    """A replayable spout over lists (Storm ``MemoryTransactionalSpout``).
-
-    Delivery: transactional. A batch takes the same number of rows from each partition until all
-    are used up; then the spout is not ready any more. If a later start brings fewer rows than were
-    planned, the run ends with ``OffsetRegression``.
-
-    Args:
-        partitions: Rows by number of the partition, from 0; a row has a value for each field.
-        fields: The fields.
-        take: How many rows a batch takes from each partition.
-
-    Raises:
-        TopologyError: The partitions are not numbered from 0, or a row does not fit the fields.
-    """
-
-    def __init__(self, partitions: Mapping[int, Rows], fields: Fields, take: int) -> None:
-        self.output_fields = fields
-        self._partitions = _checked(partitions, fields, take)
-        self._take = take
-
-    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
-        """Make the planning part."""
-        return _RowsCoordinator(self._partitions, self._take)
-
-    def emitter(self, config: Config, context: TaskContext) -> PartitionedTransactionalEmitter:
-        """Make an emitting part."""
-        return _RowsEmitter(self._partitions, self._take)
-
-
-class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
-    """A spout over lists that may cut a replay anew (Storm ``OpaqueMemoryTransactionalSpout``).
-
-    Delivery: opaque. Each row counts in exactly one committed txid.
-
-    Args:
-        partitions: Rows by number of the partition, from 0; a row has a value for each field.
-        fields: The fields.
-        take: How many rows a batch takes from each partition.
-        script: Which partitions are down when, and which attempts take another number of rows.
-
-    Raises:
-        TopologyError: The partitions are not numbered from 0, or a row does not fit the fields.
-    """
-
-    def __init__(
-        self,
-        partitions: Mapping[int, Rows],
-        fields: Fields,
-        take: int,
-        script: Sequence[Outage | Recut] = (),
-    ) -> None:
-        self.output_fields = fields
-        self._partitions = _checked(partitions, fields, take)
-        self._take = take
-        self._script = tuple(script)
-
-    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
-        """Make the planning part."""
-        return _RowsCoordinator(self._partitions, self._take)
-
-    def emitter(
-        self, config: Config, context: TaskContext
-    ) -> OpaquePartitionedTransactionalEmitter:
-        """Make an emitting part."""
-        return _OpaqueRowsEmitter(self._partitions, self._take, self._script)
-
-
 class _RowsCoordinator(PartitionedCoordinator):
     def __init__(self, partitions: Partitions, take: int) -> None:
         self._partitions = partitions
         self._take = take
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        """Be ready for as many batches after the last known one as its rows will fill.
+        """Return whether there are rows for this batch after those of the batches before it.
 
-        What an outage leaves behind is seen when the batch that met it becomes the last known one.
+        Rows that an outage left over count once the batch that met it is the last known one.
         """
         needed = max((-(-rows // self._take) for rows in self._left(last.metadata)), default=0)
         return txid - last.txid <= needed
@@ -270,53 +319,3 @@ def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Parti
                     f"expected {len(fields)} values: {', '.join(fields.names)}"
                 )
     return tuple(tuple(tuple(row) for row in partitions[at]) for at in range(len(partitions)))
-
-
-class MemorySpout(Spout):
-    """Emits each row of a list with its index as message id, and again when it failed.
-
-    Delivery: at least once. With several tasks, task i of n emits the rows i, i + n, …
-
-    Args:
-        rows: The rows.
-        fields: Their fields.
-        repeat: How many times to go through the list; message ids go on counting.
-
-    Raises:
-        FieldsError: A row has another number of values than there are fields.
-    """
-
-    def __init__(self, rows: Sequence[Sequence[Any]], fields: Fields, repeat: int = 1) -> None:
-        for row in rows:
-            if len(row) != len(fields):
-                raise FieldsError(
-                    f"a row of a MemorySpout does not fit; got {list(row)!r:.200}; expected "
-                    f"{len(fields)} values: {', '.join(fields.names)}"
-                )
-        self.output_fields = fields
-        self._rows = [tuple(row) for row in rows]
-        self._repeat = repeat
-
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
-        """Begin with the first row of this task."""
-        self._collector = collector
-        self._next, self._step = context.task_index, context.tasks
-        self._again: deque[int] = deque()
-
-    def next_tuple(self) -> None:
-        """Emit the row that failed first, else the next one."""
-        if self._again:
-            at = self._again.popleft()
-        elif self._next < len(self._rows) * self._repeat:
-            at = self._next
-            self._next += self._step
-        else:
-            return
-        self._collector.emit(self._rows[at % len(self._rows)], at)
-
-    def ack(self, message_id: Any) -> None:
-        """Nothing is left to be done."""
-
-    def fail(self, message_id: Any) -> None:
-        """Emit the row again."""
-        self._again.append(message_id)

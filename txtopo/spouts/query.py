@@ -1,21 +1,10 @@
-"""QueryTransactionalSpout: the rows of a SQL table with a growing key, each exactly once.
-
-QuerySource: a table or query with a key, in SQLAlchemy's terms; how keys are kept as JSON.
-
-QueryCoordinator: cuts the keys of a query into ranges, in the driver.
+"""The spout that reads a SQL table by ranges of a growing key: QueryTransactionalSpout.
 
 The metadata of a batch is ``{"after": key, "upto": key, "cuts": [[key, rows], …], "newest": key}``.
-Each cut is the share of a task: the rows behind the cut before it, up to its key. How many these
-were when the batch was planned lets a replay tell that they have changed. ``newest`` was the
-largest key then; that it is gone before it was read can be told by it.
-
-QueryEmitter: reads ranges of keys in a task.
-
-Which errors of a database pass, for whoever only reads.
-
-Passing is what a server, a network or a lock is the cause of. What the database says of the query,
-of rights or of its disk lasts. Errors without a code of the server's are those of connections, and
-pass, but for what the words of the last rows say.
+Each cut is read by one task: the rows after the key of the cut before it, up to its own key. The
+number of rows was counted when the batch was planned; a task that reads another number knows that
+rows were changed. ``newest`` was the largest key in the table at that time; when the table ends
+before it, unread rows have been deleted.
 """
 
 from __future__ import annotations
@@ -50,39 +39,63 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Result
     from sqlalchemy.types import TypeEngine
 
+Key = int | datetime.date
+"""A key; a datetime is a date, too."""
+
+_DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
+
+_KEYS: dict[str, type] = {
+    "byte": int,
+    "short": int,
+    "int": int,
+    "long": int,
+    "date": datetime.date,
+    "timestamp": datetime.datetime,
+    "timestamp_ntz": datetime.datetime,
+}
+
+# The newest key is noted this many times while it settles.
+_NOTES_MAX = 100
+
+# The clocks of some databases tick in seconds.
+_TICK_S = 1.0
+
+# The rows that a task holds at once; record batches of this size are the fastest to process.
+_ROWS_AT_ONCE = 10_000
+
 
 class QueryTransactionalSpout(TransactionalSpout):
-    """Reads a SQL table, or a query, by ranges of a key that only grows; through SQLAlchemy.
+    """Reads the rows of a SQL table or query in the order of a growing key, with SQLAlchemy.
 
-    Delivery: transactional. A batch is a range of keys, of which the number of rows is kept too: if
-    a replay finds more or fewer, the run stops with ``SourceDataLost``; so it does if unread rows
-    at the end of the table are gone. Rows must not be changed, and not be deleted before their
-    batch is committed. Each row is then emitted once, with one condition, which no reader of a
-    table can do without:
+    Delivery: transactional. A batch is a range of keys together with its number of rows. If a task
+    finds another number of rows in its part of the range, the run stops with ``SourceDataLost``. It
+    also stops when unread rows at the end of the table are gone. Rows must not be changed, nor
+    deleted before their batch is committed. Each row is then emitted in exactly one batch, on one
+    condition, which holds for every reader of a table:
 
-    *Rows may be committed in another order than their keys were drawn.* A sequence, an identity
-    column or ``now()`` gives its value when a row is inserted, and the row is seen when its
-    transaction is committed. If a larger key was read by then, the row would be passed over, and
-    nothing could tell. So a key is only read, and all smaller ones with it, once it has been seen
-    for ``settle_s`` seconds: give more than the longest transaction that inserts rows takes. 0 is
-    right if the table no longer grows, or grows by one transaction at a time.
+    *Rows may become visible in a different order from that in which their keys were assigned.* A
+    sequence, an identity column or ``now()`` assigns a key when a row is inserted, but others see
+    the row only when its transaction is committed. If a larger key was read before that, the row
+    would be skipped, and nothing could notice. So the spout reads up to a key only when it has seen
+    the key for ``settle_s`` seconds. Give more seconds than the longest transaction that inserts
+    rows takes. 0 is right if the table no longer grows, or if one transaction at a time inserts.
 
-    Ranges are planned in the driver and read in the tasks, which divide a batch. Rows come in the
-    order of the key; give it an index. Rows of equal keys stay in one batch, in no order.
+    Ranges are planned in the driver; the tasks divide a batch and read it. Rows are read in the
+    order of the key, so give it an index. Rows of equal keys stay in one batch, in no order.
 
     For topologies of DataFrames, ``DataFrameTransactionalSpout(spout.coordinator, read, fields)``
     plans the same ranges: ``metadata["after"]`` (excluded, or None) to ``metadata["upto"]``.
 
     Args:
-        url: Where the database is, as SQLAlchemy has it; the driver is chosen for PostgreSQL and
-            MariaDB. It goes to the tasks with its password.
-        query: Name of a table or view, or ``schema.name``; else a ``SELECT`` in parentheses, which
-            the database should be able to search by the key.
-        key: Name of the field that grows: a whole number, a date or a timestamp; never NULL.
-        fields: The columns to emit, with the key among them.
-        settle_s: How long a key is seen before it is read, in seconds.
-        start_after: Where to begin: behind this key; None begins with the first one.
-        batch_rows_max: Rows of a batch, but for rows of equal keys.
+        url: The database, as a URL of SQLAlchemy; the driver is chosen for PostgreSQL and MariaDB.
+            The URL travels to the tasks with its password.
+        query: A table or view, as ``name`` or ``schema.name``, or a ``SELECT`` in parentheses. The
+            database should be able to search a ``SELECT`` by the key.
+        key: Name of the growing field: a whole number, a date or a timestamp; never NULL.
+        fields: The columns to emit, including the key.
+        settle_s: How many seconds a key must have been visible before it is read.
+        start_after: Start after this key (exclusive); None starts with the first row.
+        batch_rows_max: Maximum rows of a batch; exceeded only to keep rows of equal keys together.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -143,28 +156,12 @@ class QueryTransactionalSpout(TransactionalSpout):
         return QueryEmitter(self._source, context)
 
 
-Key = int | datetime.date
-"""A date, or a datetime, which is one too."""
-
-_DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
-
-_KEYS: dict[str, type] = {
-    "byte": int,
-    "short": int,
-    "int": int,
-    "long": int,
-    "date": datetime.date,
-    "timestamp": datetime.datetime,
-    "timestamp_ntz": datetime.datetime,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class QuerySource:
-    """What is read; picklable.
+    """The table or query that a spout reads. Picklable.
 
     Attributes:
-        url: Of the database, with its password.
+        url: URL of the database, with its password.
         query: Name of a table, or a SELECT in parentheses.
         key: Name of the key column.
         kind: Type of the key field.
@@ -181,7 +178,7 @@ class QuerySource:
         return f"QuerySource({self.query!r:.100})"
 
     def engine(self) -> Engine:
-        """Return an engine that keeps no connection; who has it need not close it.
+        """Return an engine without a pool of connections; it need not be disposed of.
 
         Raises:
             ConfigError: The URL cannot be used.
@@ -208,7 +205,7 @@ class QuerySource:
 
         Raises:
             InfrastructureError: The database cannot be reached, or failed; try again.
-            SourceDataLost: It no longer understands the query, or refuses to run it.
+            SourceDataLost: The database refuses the query; was the table changed?
         """
         from sqlalchemy.exc import (
             DBAPIError,
@@ -245,16 +242,16 @@ class QuerySource:
         return table(name, *columns, schema=schema or None)
 
     def between(self, rows: FromClause, after: Key | None, upto: Key) -> ColumnElement[bool]:
-        """Return the condition of a range of keys: behind *after*, and *upto* included."""
+        """Return the condition for keys after *after*, up to *upto* (included)."""
         key = rows.c[self.key]
         return key <= upto if after is None else (key > after) & (key <= upto)
 
     def to_json(self, key: Key | None) -> int | str | None:
-        """Return a key as it is kept in metadata."""
+        """Return a key as it is stored in metadata."""
         return key if key is None or isinstance(key, int) else key.isoformat()
 
     def from_json(self, kept: Any) -> Key | None:
-        """Return a key from metadata, as the database gave it."""
+        """Return a key from metadata as the Python value that the database gave."""
         if kept is None:
             return None
         kind: Any = _KEYS[self.kind]
@@ -265,7 +262,8 @@ def check_key(key: str, fields: Fields, start_after: object) -> str:
     """Return the type of the key field.
 
     Raises:
-        ConfigError: There is no such field, or it cannot be a key, or the first key is no such one.
+        ConfigError: There is no such field, its type cannot be a key, or *start_after* is of
+            another type.
     """
     kinds = {field.name: field.type for field in fields}
     kind = kinds.get(key)
@@ -305,15 +303,8 @@ def _type(kind: str) -> TypeEngine[Any]:
     return kinds.get(kind, sqlalchemy.Text())
 
 
-# Keys seen are noted so many times in the time that they need to settle.
-_NOTES_MAX = 100
-
-# The clocks of some databases tick in seconds.
-_TICK_S = 1.0
-
-
 class Settling:
-    """Which key has been seen long enough, by the database's own clock."""
+    """Finds the largest key that has been visible long enough, by the database's own clock."""
 
     def __init__(self, settle_s: float) -> None:
         self._settle_s = settle_s
@@ -321,7 +312,7 @@ class Settling:
         self._settled: Key | None = None
 
     def settled(self, now: datetime.datetime, newest: Key | None) -> Key | None:
-        """Return the largest key that may be read, when *newest* is seen at *now*."""
+        """Return the largest key that may be read; *newest* is the newest key, seen at *now*."""
         if not self._settle_s:
             return newest
         apart = datetime.timedelta(seconds=self._settle_s / _NOTES_MAX)
@@ -334,7 +325,7 @@ class Settling:
 
 
 class QueryCoordinator(TransactionalCoordinator):
-    """Plans batches of a query."""
+    """Plans the batches of a query in the driver."""
 
     def __init__(
         self,
@@ -358,7 +349,7 @@ class QueryCoordinator(TransactionalCoordinator):
         """Check that the query can be read.
 
         Raises:
-            ConfigError: It cannot, or a key is NULL.
+            ConfigError: It cannot be read, or a key is NULL; mend the query.
             InfrastructureError: The database cannot be reached; try again.
         """
         from sqlalchemy import select
@@ -366,7 +357,7 @@ class QueryCoordinator(TransactionalCoordinator):
 
         source = self._source
         with source.connected(self._engine) as connection:
-            pass  # that it cannot be reached is nobody's mistake
+            pass  # an unreachable database is no mistake in the query
         try:
             with self._engine.connect() as connection:
                 connection.execute(select(self._rows).limit(0)).all()  # no value is looked at
@@ -387,10 +378,10 @@ class QueryCoordinator(TransactionalCoordinator):
             )
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        """Return whether a key behind the last batch has settled.
+        """Return whether a key after the last batch has settled.
 
         Raises:
-            SourceDataLost: Rows that were not read are gone.
+            SourceDataLost: Unread rows are gone.
         """
         now, self._newest = self._look()
         position = self._position(last.metadata)
@@ -399,7 +390,7 @@ class QueryCoordinator(TransactionalCoordinator):
         return self._upto is not None and (position is None or cast(Any, self._upto) > position)
 
     def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
-        """Return the keys of the batch."""
+        """Return the range of keys of the batch, divided into cuts."""
         kept, upto = self._source.to_json, self._upto
         start = after = self._position(previous_metadata)
         assert upto is not None, "is_ready said so"
@@ -420,7 +411,7 @@ class QueryCoordinator(TransactionalCoordinator):
         }
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the connections to the database."""
         self._engine.dispose()
 
     def _cut(
@@ -470,12 +461,8 @@ class QueryCoordinator(TransactionalCoordinator):
             )
 
 
-# What a task holds; record batches of this size are the fastest further on.
-_ROWS_AT_ONCE = 10_000
-
-
 class QueryEmitter(TransactionalEmitter):
-    """Reads what the metadata says."""
+    """Reads the cuts of a batch in a task."""
 
     def __init__(self, source: QuerySource, context: TaskContext) -> None:
         self._source = source
@@ -485,10 +472,10 @@ class QueryEmitter(TransactionalEmitter):
     def emit_batch(
         self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
     ) -> None:
-        """Emit the cuts that are this task's.
+        """Emit this task's cuts.
 
         Raises:
-            SourceDataLost: They are not what they were.
+            SourceDataLost: A cut has another number of rows than when it was planned.
             EmitError: A value does not fit its field; mend the row or the fields.
             InfrastructureError: The database cannot be reached; the batch is tried again.
         """
@@ -528,7 +515,7 @@ class QueryEmitter(TransactionalEmitter):
     def _chunks(
         self, result: Result[Any], after: Key | None, upto: Key
     ) -> Iterator[Sequence[Sequence[Any]]]:
-        """Yield rows; what the driver makes of a value may fail too."""
+        """Yield rows in chunks; name the range when the driver cannot convert a value."""
         try:
             yield from result.partitions()
         except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
@@ -580,11 +567,12 @@ class QueryEmitter(TransactionalEmitter):
 
 
 PASSING_SQLSTATES = ("08", "25006", "25P", "26", "40", "53", "55", "57", "72", "F0", "HV", "XX000")
-"""Beginnings of SQLSTATEs: connection, pooler, rolled back, resources, locks, stopped or starting,
-snapshot too old. PostgreSQL's."""
+"""How the SQLSTATEs of PostgreSQL's passing errors begin: connection, pooler, rolled back,
+resources, locks, stopped or starting, snapshot too old."""
 
 PASSING_SQLITE = frozenset({4, 5, 6, 7, 9, 13, 15, 17})
-"""SQLite's primary codes: ABORT, BUSY, LOCKED, NOMEM, INTERRUPT, FULL, PROTOCOL, SCHEMA."""
+"""The primary codes of SQLite's passing errors: ABORT, BUSY, LOCKED, NOMEM, INTERRUPT, FULL,
+PROTOCOL, SCHEMA."""
 
 LASTING_MYSQL = frozenset(
     {
@@ -594,18 +582,23 @@ LASTING_MYSQL = frozenset(
         *(2049, 2059, 2061),
     }
 )
-"""Numbers of MariaDB and MySQL: rights, statements and what they name, disks and damaged tables.
-All others pass: locks, limits, servers that stop, start or are full."""
+"""The numbers of MariaDB's and MySQL's lasting errors: rights, statements and the names in them,
+disks and damaged tables. All others pass: locks, limits, servers that stop, start or are full."""
 
 LASTING_TEXTS = (
     *("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist"),
     *("certificate verify failed", "does not match host name", "server does not support SSL"),
 )
-"""What libpq says without a code."""
+"""Parts of the lasting errors for which libpq gives no code."""
 
 
 def passes(cause: BaseException | None) -> bool:
-    """Return whether an error of a driver is worth another try."""
+    """Return whether an error of a database driver may pass, so that reading is worth another try.
+
+    Errors pass that are caused by a server, a network or a lock. Errors last that concern the
+    query, rights or the server's disk. An error without a code is one of a connection: it passes,
+    unless its text is among ``LASTING_TEXTS``.
+    """
     state = getattr(cause, "sqlstate", None)
     if state:
         return str(state).startswith(PASSING_SQLSTATES)

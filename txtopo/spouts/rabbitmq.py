@@ -1,18 +1,16 @@
-"""QueueSpout: messages of a RabbitMQ queue, each at least once.
+"""The spout that reads a RabbitMQ queue, each message at least once: QueueSpout.
 
-The server keeps a message until it is acked. What a client has open when its connection ends, for
-whatever reason, is ready again for any client. So nothing has to be kept here: a task that is lost,
-a driver that is killed and a connection that breaks are all the same case.
+The server keeps a message until it is acked. When a connection ends, for whatever reason, its
+unacked messages are ready again for any client. So the spout has nothing to store: a lost task, a
+killed driver and a broken connection are the same case.
 
-A delivery is known by a number that belongs to its connection. A message that was delivered before
-the connection was lost is delivered again, under another number, and what is heard of the old one
-is void: acking the same number on the new connection would ack another message. Hence message ids
-are (number of the connection, delivery tag).
+A delivery has a number, its tag, that belongs to its connection. A message that was delivered on a
+lost connection is delivered again under another tag. An ack or failure of the old delivery must be
+ignored, since the same tag on the new connection belongs to another message. Hence message ids are
+(number of the connection, delivery tag).
 
-What each error of RabbitMQ and of its client pika means: whether it may pass.
-
-What is in no table, of a later version, is taken for what passes. A test compares the tables with
-what the installed client has.
+The tables at the end say which errors of RabbitMQ and of its client pika may pass. An error that is
+in no table passes. A test compares the tables with the errors of the installed client.
 """
 
 from __future__ import annotations
@@ -57,23 +55,23 @@ PREFETCH = 10_000
 
 PREFETCH_MAX = 65_535
 
-# A spout that waits for acks is not called, and its heartbeats are late; the server shall not take
-# it for dead before its trees have timed out.
+# A spout that waits for acks is not called, so its heartbeats are late. The server must not take it
+# for dead before its trees have timed out.
 HEARTBEAT_S = 60
 
-# After n failures in a row the next 2^n calls do not connect, and at most so many: with the pauses
-# of an idle spout some seconds.
+# After n failures in a row the next 2^n calls do not connect, at most this many: some seconds, with
+# the pauses of an idle spout.
 SKIPPED_CALLS_MAX = 64
 
-# What the server refuses so often in a row ends the run: with the pauses of an idle spout some 15
-# seconds. Rights that somebody is changing, or a queue that is made anew, need less.
+# This many refusals in a row end the run: some 15 seconds, with the pauses of an idle spout. Time
+# enough for somebody who changes rights or makes a queue again.
 REFUSALS_MAX = 10
 
 MESSAGE = Fields("message string")
 
 
 def text(body: bytes) -> Sequence[Any]:
-    """Return a message of text in UTF-8 as one value; the default of ``QueueSpout(decode=…)``."""
+    """Decode a message as UTF-8 into one value; the default of ``QueueSpout(decode=…)``."""
     return [body.decode()]
 
 
@@ -81,20 +79,19 @@ class QueueSpout(Spout):
     """Emits the messages of a RabbitMQ queue and acks them there when their trees are complete.
 
     Delivery: at least once. The server keeps a message until it is acked, also while this process
-    is dead; with ``Config(ackers=0)`` it is acked when it is emitted: at most once. Messages come
-    more than once after a failure, a timeout or a lost connection, and in another order then. All
-    tasks, and other programs, share the messages of the queue.
+    is down. With ``Config(ackers=0)`` a message is acked when it is emitted: at most once. After a
+    failure, a timeout or a lost connection messages are delivered again, in any order. All tasks,
+    and other programs, share the messages of the queue.
 
-    A message that *fails* is given back to the server, which brings it again at once, to any
-    client. To bound that, let the server count: a quorum queue with ``x-delivery-limit`` hands a
-    message that came back too often to the queue's dead letter exchange. A message of which
-    *decode* says ``FailedException`` is rejected at once, with the same end.
+    A message that *fails* is returned to the server, which delivers it again at once, to any
+    client. To bound that, let the server count: a quorum queue with ``x-delivery-limit`` moves a
+    message that was returned too often to the queue's dead letter exchange. A message for which
+    *decode* raises ``FailedException`` is rejected and goes there at once.
 
-    A connection that is lost is reported (``ErrorReported``) and made again, with growing pauses;
-    meanwhile the spout looks as if the queue were empty: ``process_all_available`` waits only for
-    what the server has sent. A server that refuses, or has no such queue, is asked
-    :data:`REFUSALS_MAX` times in a row; then the run ends. A deactivated run gives back what it
-    has not emitted yet.
+    A lost connection is reported (``ErrorReported``) and opened again, with growing pauses.
+    Meanwhile the queue seems to be empty: ``process_all_available`` waits only for messages that
+    the server has sent. If the server refuses, or has no such queue, :data:`REFUSALS_MAX` times in
+    a row, the run ends. A run that is deactivated returns the messages that it has not emitted.
 
     Args:
         url: ``amqp://user:password@host:port/vhost`` or ``amqps://…``, with settings of ``pika``
@@ -145,7 +142,7 @@ class QueueSpout(Spout):
         self._prefetch = prefetch
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
-        """Connect; see the class for what it raises."""
+        """Connect; the class lists the errors."""
         self._collector, self._config = collector, config
         self._id, self._consuming = context.component_id, False
         self._connection: BlockingConnection | None = None
@@ -155,18 +152,18 @@ class QueueSpout(Spout):
         self._connect()
 
     def activate(self) -> None:
-        """Have the server send messages."""
+        """Start to receive messages."""
         self._consuming = True
         self._guarded(self._consume)
 
     def deactivate(self) -> None:
-        """Have the server send no more, and give back what was not emitted yet."""
+        """Stop receiving, and return the messages that were not emitted yet."""
         self._consuming = False
         if self._connection is not None:
             self._guarded(self._give_back)
 
     def next_tuple(self) -> None:
-        """Emit the next message, if there is one; connect again, if the connection is lost."""
+        """Emit the next message if there is one; connect again if the connection is lost."""
         if not self._waiting:
             self._guarded(self._receive)
         while self._waiting:
@@ -177,24 +174,24 @@ class QueueSpout(Spout):
                 return
 
     def ack(self, message_id: Any) -> None:
-        """Let the server forget the message."""
+        """Ack the message at the server, which then forgets it."""
         number, tag = message_id
         if number == self._number:
             self._guarded(lambda: self._channel.basic_ack(tag))
 
     def fail(self, message_id: Any) -> None:
-        """Give the message back to the server."""
+        """Return the message to the server."""
         number, tag = message_id
         if number == self._number:
             self._guarded(lambda: self._channel.basic_nack(tag))
 
     def close(self) -> None:
-        """Close the connection; what is open then is ready for others."""
+        """Close the connection; the server delivers unacked messages to others."""
         if self._connection is not None:
             self._guarded(self._connection.close)
 
     def _give_back(self) -> None:
-        # It gives back what was sent and not taken yet; the rest was.
+        # The client returns messages that it has not handed to us; those in `_waiting` are ours.
         self._channel.basic_cancel(self._tag)
         while self._waiting:
             self._channel.basic_nack(self._waiting.popleft()[0])
@@ -232,7 +229,7 @@ class QueueSpout(Spout):
         self._failures = self._refusals = 0
 
     def _guarded(self, call: Callable[[], object]) -> None:
-        """Make a call to the server; if it fails, drop the connection and report."""
+        """Call the server; if the call fails, drop the connection and report the error."""
         from pika.exceptions import AMQPError
 
         try:
@@ -260,7 +257,7 @@ class QueueSpout(Spout):
 
         connection, self._connection = self._connection, None
         self._waiting.clear()
-        # What was open on it is void from now on, whatever its number.
+        # From now on, acks and failures of its deliveries are ignored.
         self._number += 1
         if connection is not None and connection.is_open:
             try:
@@ -353,10 +350,10 @@ CODES = {
     540: ErrorMeaning.LASTS,  # not implemented
     541: ErrorMeaning.PASSES,  # internal error
 }
-"""What the server says when it closes a channel or a connection."""
+"""The meaning of each reply code with which the server closes a channel or a connection."""
 
-# With these words a refusal passes: the node of a queue or of a vhost is away, or too many are
-# connected.
+# A refusal with one of these texts passes: the node of a queue or vhost is down, or too many
+# clients are connected.
 _PASSING_TEXTS = ("is down", "inaccessible", "stopped by supervisor", "limit")
 
 CLASSES = {
@@ -372,7 +369,7 @@ CLASSES = {
     "ReentrancyError": ErrorMeaning.LASTS,
     "ShortStringTooLong": ErrorMeaning.LASTS,
     "UnsupportedAMQPFieldException": ErrorMeaning.LASTS,
-    # Where the server did not say it, pika guesses so of lost connections too.
+    # Unless the server said so, this is a guess of pika's, also for lost connections.
     "ProbableAccessDeniedError": ErrorMeaning.PASSES,
     "ProbableAuthenticationError": ErrorMeaning.PASSES,
 } | dict.fromkeys(
@@ -387,11 +384,11 @@ CLASSES = {
     ),
     ErrorMeaning.PASSES,
 )
-"""What each exception of pika means that has no code of the server's."""
+"""The meaning of each exception of pika that has no reply code."""
 
 
 def meaning_of(error: Exception) -> ErrorMeaning:
-    """Return what an exception of pika, or of the network, means."""
+    """Return the meaning of an exception of pika or of the network."""
     from pika import exceptions
 
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -1,12 +1,17 @@
-"""TransactionalSpout: the same batch for the same txid.
+"""The interfaces that authors of spouts implement: methods, who calls them, what they promise.
 
-PartitionedTransactionalSpout: a replayable source in partitions.
+Of a transactional topology, by what a replay of a txid brings:
 
-OpaquePartitionedTransactionalSpout: the batch of a txid may differ on replay.
+* :class:`TransactionalSpout`: the same batch; the driver plans it, the tasks emit it.
+* :class:`PartitionedTransactionalSpout`: the same batch; the tasks decide where it ends.
+* :class:`OpaquePartitionedTransactionalSpout`: perhaps another batch.
 
-Spout: emits tuples and is told which of them were processed to the end.
+Of an at-least-once topology: :class:`Spout`, which is told of each tuple whether it was processed.
 
-StreamSpout: stands where the micro-batches of a Structured Streaming query come in.
+:class:`StreamSpout` is not for subclasses: a Structured Streaming query brings its batches.
+
+:mod:`txtopo.plugins.spouts` exports all that an implementation needs. Prove one with
+:class:`txtopo.testing.conformance.SpoutSuite`.
 """
 
 from __future__ import annotations
@@ -26,15 +31,16 @@ from txtopo.tuples import Fields, Stream
 
 @dataclass(frozen=True, slots=True)
 class LastBatch:
-    """The newest batch before the one that is planned whose metadata is known.
+    """The newest batch whose metadata is known when the next one is planned.
 
     Attributes:
-        txid: Its txid; 0 if there is none yet. Behind ``txid - 1`` when a partitioned spout plans
-            ahead, since its emitters decide in the tasks where a batch ends.
-        metadata: Its metadata; for partitioned spouts by partition (the partition's number as a
-            string).
-        pending: How many batches are planned and not yet committed. A spout may leave records to
-            gather meanwhile; with none pending, one that has anything must be ready.
+        txid: Its txid; 0 if there is none yet. The spout that plans batch *t* gets *t* - 1. A
+            partitioned spout may get less: batches are planned ahead, and their metadata is known
+            only after the tasks have emitted them.
+        metadata: Its metadata. For a partitioned spout a mapping from the partition's number, as a
+            string, to the metadata of that partition.
+        pending: How many batches are planned and not yet committed. While some are, a spout may
+            wait for more records to gather; with none, it must be ready if it has any record.
     """
 
     txid: int = 0
@@ -45,38 +51,53 @@ class LastBatch:
 class TransactionalCoordinator(ABC):
     """The part of a spout that plans batches (Storm ``ITransactionalSpout.Coordinator``).
 
-    Who calls it: the runtime, in the driver of the leading coordinator, one call at a time, from
-    any thread; ``close`` once at the end, unless the driver is killed.
+    Who calls it: the runtime, in the driver of the leading coordinator, one call at a time, on any
+    thread; only ``lag`` and ``lost`` may run beside another call. It need not be picklable.
+
+    Durable: nothing on return. The framework stores the returned metadata in ZooKeeper before a
+    task sees it; keep no position of your own, since a plan may be dropped before it is stored, and
+    the next leader plans the txid again.
+
+    Not guaranteed: that ``close`` is called when the driver is killed.
     """
 
     @abstractmethod
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        """Return whether batch *txid* can be planned now. Not asked for replays.
+        """Return whether batch *txid* can be planned now.
 
-        A False stops planning until the next poll; it may wait a little for data.
+        Called before each new batch, and again after ``Config.poll_interval_s`` when it returned
+        False; never for a replay. It may block for a short time to wait for data.
         """
 
     @abstractmethod
     def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
-        """Return the metadata of batch *txid*, as JSON. It is stored, and used for every replay.
+        """Return the metadata of batch *txid*, as JSON: all that is needed to emit it, every time.
+
+        Called once ``is_ready`` has returned True for *txid*; never for a replay, which uses the
+        stored metadata.
 
         Args:
             txid: The batch, from 1, in order and without gaps.
             previous_metadata: What this returned for *txid* - 1; None for the first.
+
+        Raises:
+            InfrastructureError: To have it called again after a pause.
+            SourceDataLost: To end the run, because records that come next are gone.
         """
 
     def lag(self, metadata: Json) -> Mapping[str, int]:
-        """Return how many records each partition has behind this metadata, where it is known.
+        """Return how many unread records each partition has after the batch of this metadata.
 
-        Called before each commit, perhaps while ``is_ready`` runs on another thread.
+        Leave out partitions for which it is not known. Called before each commit, perhaps while
+        ``is_ready`` runs on another thread.
         """
         return {}
 
     def lost(self, metadata: Json) -> Mapping[str, str]:
-        """Return what was gone before the batch of this metadata could read it, by partition.
+        """Return which records the batch of this metadata skipped because they were gone.
 
-        For spouts that go on all the same: it is logged and shown in the progress. Called as
-        ``lag`` is.
+        For a spout that goes on where records are gone: the text for each partition is logged and
+        shown in the progress. Called as ``lag`` is.
         """
         return {}
 
@@ -87,11 +108,12 @@ class TransactionalCoordinator(ABC):
 class TransactionalEmitter(ABC):
     """The part of a spout that emits (Storm ``ITransactionalSpout.Emitter``).
 
-    Who calls it: the framework, in a Spark task, one thread; a fresh emitter for each task of each
-    job. An emitter that also has ``commit(attempt)`` takes part in the commit phase, before the
-    committers: it is then called in the driver, once per attempt, on an emitter of its own (task
-    0). One that has ``cleanup_before(txid)`` is told there, too, that all txids before *txid* are
-    done; the next commit waits for it, so let it be quick.
+    Who calls it: the framework. ``emit_batch`` and ``close`` in a Spark task, on one thread; each
+    task of each job makes an emitter of its own. ``commit`` and ``cleanup_before`` in the driver,
+    on one more emitter, made for task 0, one call at a time on any thread.
+
+    Durable: nothing on return. Not guaranteed: that an attempt which was emitted is committed, that
+    it is emitted only once, or that ``close`` is called when the task is lost.
     """
 
     @abstractmethod
@@ -100,8 +122,23 @@ class TransactionalEmitter(ABC):
     ) -> None:
         """Emit this task's share of the batch: the same tuples for the same metadata, in order.
 
-        Each task of the spout is called; ``context.task_index`` of ``context.tasks`` says whose
-        share it is.
+        Every task of the spout is called with the same metadata; ``context.task_index`` of
+        ``context.tasks`` says which share is this task's.
+
+        Raises:
+            FailedException: To fail the attempt; the batch is emitted again, at most
+                ``Config.attempts_max`` times.
+            InfrastructureError: The same, as often as it takes, after pauses.
+            SourceDataLost: To end the run, because the batch cannot be brought again.
+        """
+
+    def commit(self, attempt: TransactionAttempt) -> None:  # noqa: B027 - optional hook
+        """Take part in the commit phase of an attempt; called before the committers are."""
+
+    def cleanup_before(self, txid: int) -> None:  # noqa: B027 - optional hook
+        """Release what was kept for the txids before *txid*, which are all committed.
+
+        The next commit waits for it, so it must be quick.
         """
 
     def close(self) -> None:  # noqa: B027 - optional hook
@@ -111,16 +148,23 @@ class TransactionalEmitter(ABC):
 class TransactionalSpout(ABC):
     """A source that can bring the same batch again (Storm ``ITransactionalSpout``).
 
-    Delivery: transactional. Every attempt of a txid has the same tuples, so both kinds of state are
-    exactly once. That is checked, unless ``Config(check_replays=False)``: a batch that is another
-    one than before ends the run with ``NonRepeatableBatch``. If its data is gone before a txid is
-    committed, the run stands still.
+    Delivery: transactional. Every attempt of a txid has the same tuples, so states of both kinds
+    are exactly once. The framework compares replays, unless ``Config(check_replays=False)``; one
+    with other tuples ends the run with ``NonRepeatableBatch``. If data is gone before its txid is
+    committed, raise ``SourceDataLost``: the run stops, and nothing is skipped.
+
+    Who calls it: the framework; ``coordinator`` in the driver, ``emitter`` in each task. The spout
+    must be picklable, since it travels to the tasks: open connections in its two parts.
+
+    Prove it with :class:`txtopo.testing.conformance.SpoutSuite`.
 
     Attributes:
-        repeatable: False for a spout that is opaque after all: its metadata is fixed, but stands
-            for other tuples at times. Transactional states are then refused.
-        client_modules: What its tasks import, such as the source's client; each executor of a
-            cluster is asked for them before anything runs.
+        output_fields: The fields of the default stream.
+        output_streams: The other streams, by name.
+        repeatable: False for a spout whose metadata may stand for other tuples on a replay. It is
+            opaque then, and transactional states are refused.
+        client_modules: The modules that its tasks import, such as the source's client. Before
+            anything runs, each executor of a cluster is asked whether it has them.
     """
 
     repeatable: bool = True
@@ -135,35 +179,45 @@ class TransactionalSpout(ABC):
 
     @abstractmethod
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
-        """Make an emitting part; called in a task. The spout itself must be picklable."""
+        """Make an emitting part; called in each task of each job."""
 
 
 class PartitionedCoordinator(ABC):
     """The planning part of a partitioned spout, transactional or opaque.
 
-    Who calls it: the runtime, in the driver of the leading coordinator, one call at a time.
+    Who calls it: the runtime, in the driver of the leading coordinator, one call at a time, on any
+    thread; only ``lag`` and ``lost`` may run beside another call. It need not be picklable. Not
+    guaranteed: that ``close`` is called when the driver is killed.
     """
 
     @abstractmethod
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        """Return whether a batch *txid* can be emitted now. Not asked for replays."""
+        """Return whether a batch *txid* can be emitted now; called as for a transactional spout.
+
+        Batches are planned ahead: count the records that the batches between *last* and this one
+        will take.
+        """
 
     @abstractmethod
     def number_of_partitions(self) -> int:
-        """Return how many partitions there are now; asked once per txid and kept with it."""
+        """Return how many partitions there are now.
+
+        Called once for each txid, and stored with it: a replay of the batch uses the same number.
+        """
 
     def lag(self, metadata: Mapping[str, Json]) -> Mapping[str, int]:
-        """Return how many records each partition has behind this metadata, where it is known.
+        """Return how many unread records each partition has after the batch of this metadata.
 
-        Called before each commit, perhaps while ``is_ready`` runs on another thread.
+        Leave out partitions for which it is not known. Called before each commit, perhaps while
+        ``is_ready`` runs on another thread.
         """
         return {}
 
     def lost(self, metadata: Mapping[str, Json]) -> Mapping[str, str]:
-        """Return what was gone before the batch of this metadata could read it, by partition.
+        """Return which records the batch of this metadata skipped because they were gone.
 
-        For spouts that go on all the same: it is logged and shown in the progress. Called as
-        ``lag`` is.
+        For a spout that goes on where records are gone: the text for each partition is logged and
+        shown in the progress. Called as ``lag`` is.
         """
         return {}
 
@@ -174,9 +228,11 @@ class PartitionedCoordinator(ABC):
 class PartitionedTransactionalEmitter(ABC):
     """The emitting part (Storm ``IPartitionedTransactionalSpout.Emitter``).
 
-    Who calls it: the framework, in a Spark task, one thread; a fresh emitter for each task of each
-    job. Task i of n has the partitions i, i + n, i + 2n … Optional ``commit(attempt)`` and
-    ``cleanup_before(txid)``: see ``TransactionalEmitter``.
+    Who calls it: as a ``TransactionalEmitter``. Task i of n has the partitions i, i + n, i + 2n …
+
+    Durable: nothing on return. The framework stores the returned metadata before the commit of the
+    batch begins, and all replays use it from then on. An attempt that fails earlier is forgotten:
+    the next one calls ``emit_partition_batch_new`` again.
     """
 
     @abstractmethod
@@ -194,6 +250,11 @@ class PartitionedTransactionalEmitter(ABC):
             collector: Where to emit.
             partition: Number of the partition, from 0.
             last_metadata: What this returned for the txid before; None for the first.
+
+        Raises:
+            FailedException: To fail the attempt.
+            InfrastructureError: The same, without counting it.
+            SourceDataLost: To end the run.
         """
 
     @abstractmethod
@@ -204,9 +265,18 @@ class PartitionedTransactionalEmitter(ABC):
         partition: int,
         metadata: Json,
     ) -> None:
-        """Emit the batch of a partition again, exactly as it was.
+        """Emit the batch of a partition again: the same tuples in the same order.
 
-        The run ends with ``NonRepeatableBatch`` if it has other tuples, or another order.
+        Otherwise the run ends with ``NonRepeatableBatch``.
+        """
+
+    def commit(self, attempt: TransactionAttempt) -> None:  # noqa: B027 - optional hook
+        """Take part in the commit phase of an attempt; called before the committers are."""
+
+    def cleanup_before(self, txid: int) -> None:  # noqa: B027 - optional hook
+        """Release what was kept for the txids before *txid*, which are all committed.
+
+        The next commit waits for it, so it must be quick.
         """
 
     def close(self) -> None:  # noqa: B027 - optional hook
@@ -214,15 +284,20 @@ class PartitionedTransactionalEmitter(ABC):
 
 
 class PartitionedTransactionalSpout(ABC):
-    """A partitioned source that can bring the same batch again (Storm's of the same name).
+    """A partitioned source that can bring the same batch again.
 
-    Delivery: transactional, as ``TransactionalSpout``. A replay never touches partitions that were
-    added after the batch was planned.
+    It is Storm's ``IPartitionedTransactionalSpout``. Delivery, calls, picklability and proof: as
+    for ``TransactionalSpout``. A replay does not read partitions that were added after its batch
+    was planned.
 
     Attributes:
-        client_modules: What its tasks import; see ``TransactionalSpout``.
+        output_fields: The fields of the default stream.
+        output_streams: The other streams, by name.
+        repeatable: As for ``TransactionalSpout``.
+        client_modules: The modules that its tasks import; see ``TransactionalSpout``.
     """
 
+    repeatable: bool = True
     client_modules: Sequence[str] = ()
 
     output_fields: Fields | None = None
@@ -234,15 +309,18 @@ class PartitionedTransactionalSpout(ABC):
 
     @abstractmethod
     def emitter(self, config: Config, context: TaskContext) -> PartitionedTransactionalEmitter:
-        """Make an emitting part; called in a task. The spout itself must be picklable."""
+        """Make an emitting part; called in each task of each job."""
 
 
 class OpaquePartitionedTransactionalEmitter(ABC):
     """The emitting part (Storm ``IOpaquePartitionedTransactionalSpout.Emitter``).
 
-    Who calls it: the framework, in a Spark task, one thread; a fresh emitter for each task of each
-    job. Task i of n has the partitions i, i + n, i + 2n … (Storm asks the emitter for the number of
-    partitions; here the coordinator part is asked, so that all tasks see the same number.)
+    Who calls it: as a ``TransactionalEmitter``. Task i of n has the partitions i, i + n, i + 2n …
+    (Storm asks the emitter for the number of partitions. Here the coordinator part is asked, so
+    that all tasks see the same number.)
+
+    Durable: nothing on return. The framework stores the returned metadata before the commit of the
+    attempt begins.
     """
 
     @abstractmethod
@@ -255,14 +333,28 @@ class OpaquePartitionedTransactionalEmitter(ABC):
     ) -> Json:
         """Emit a batch of a partition and return its metadata, as JSON.
 
-        It starts where *last_metadata* ended, and may emit other tuples for the same txid than an
-        earlier attempt did. A partition that is down returns None: it keeps its position.
+        The batch starts where *last_metadata* ended, and may have other tuples than an earlier
+        attempt at the txid had. For a partition that is down return None: it keeps its position.
 
         Args:
             attempt: The attempt.
             collector: Where to emit.
             partition: Number of the partition, from 0.
             last_metadata: The newest metadata of this partition before the txid; None for none.
+
+        Raises:
+            FailedException: To fail the attempt.
+            InfrastructureError: The same, without counting it.
+            SourceDataLost: To end the run.
+        """
+
+    def commit(self, attempt: TransactionAttempt) -> None:  # noqa: B027 - optional hook
+        """Take part in the commit phase of an attempt; called before the committers are."""
+
+    def cleanup_before(self, txid: int) -> None:  # noqa: B027 - optional hook
+        """Release what was kept for the txids before *txid*, which are all committed.
+
+        The next commit waits for it, so it must be quick.
         """
 
     def close(self) -> None:  # noqa: B027 - optional hook
@@ -272,13 +364,18 @@ class OpaquePartitionedTransactionalEmitter(ABC):
 class OpaquePartitionedTransactionalSpout(ABC):
     """A partitioned source that loses nothing but may cut its batches anew on replay.
 
-    Delivery: opaque. Each record counts in exactly one committed txid, though an attempt that fails
-    may be followed by another batch of the same txid; needs opaque states.
+    Delivery: opaque. Each record counts in exactly one committed txid, but a failed attempt may be
+    followed by another batch of the same txid; needs opaque states. Calls, picklability and proof:
+    as for ``TransactionalSpout``.
 
     Attributes:
-        client_modules: What its tasks import; see ``TransactionalSpout``.
+        output_fields: The fields of the default stream.
+        output_streams: The other streams, by name.
+        repeatable: False; see ``TransactionalSpout``.
+        client_modules: The modules that its tasks import; see ``TransactionalSpout``.
     """
 
+    repeatable: bool = False
     client_modules: Sequence[str] = ()
 
     output_fields: Fields | None = None
@@ -292,27 +389,34 @@ class OpaquePartitionedTransactionalSpout(ABC):
     def emitter(
         self, config: Config, context: TaskContext
     ) -> OpaquePartitionedTransactionalEmitter:
-        """Make an emitting part; called in a task. The spout itself must be picklable."""
+        """Make an emitting part; called in each task of each job."""
 
 
 class Spout(ABC):
     """A source of an at-least-once topology (Storm ``IRichSpout``).
 
-    Delivery: at least once, if the spout replays. For each tuple that it emits with a message id it
-    is told once ``ack(message_id)``, when the tuple and all that was made of it is processed, or
-    ``fail(message_id)``, when a bolt failed it or between one and two
-    ``Config.message_timeout_s`` after it was emitted. Replaying is the spout's job: emit it again.
-    Only what the source keeps until it is acked survives the loss of the spout's own task.
+    Delivery: at least once, if the spout replays. For each tuple that it emits with a message id,
+    one of two methods is called, once: ``ack(message_id)`` when the tuple and all tuples that were
+    anchored to it are processed; ``fail(message_id)`` when a bolt failed one of them, or between
+    one and two ``Config.message_timeout_s`` after the emit. To replay is the spout's job: emit the
+    message again. Only messages that the source keeps until they are acked survive the loss of the
+    spout's task.
 
     Who calls it: the framework, in the driver, all methods of a task on one thread that never
     changes. Each task has a copy of the prototype, which must be picklable; connect in ``open``.
-    ``next_tuple`` is called again and again, but not while ``Config.max_spout_pending`` trees of
-    the task are pending, the run is deactivated, or bolts have more than enough to do; ``ack`` and
-    ``fail`` are called in between, in any order, so none of them may block for long. Not
-    guaranteed: that ``close`` runs when the driver is killed.
+    ``next_tuple`` is called again and again, except while ``Config.max_spout_pending`` trees of
+    the task are pending, while the run is deactivated, and while the bolts are overloaded. ``ack``
+    and ``fail`` are called in between, in any order, so none of them may block for long.
 
-    An exception of any method ends the run; one of ``close`` is told to listeners
-    (``ErrorReported``). ``close`` is not called where ``open`` has failed.
+    An exception of any method ends the run, except one of ``close``, which listeners get
+    (``ErrorReported``). Not guaranteed: that ``close`` is called when the driver is killed, or
+    when ``open`` has failed.
+
+    Prove it with :class:`txtopo.testing.SimulatedCluster`, which loses and delays tuples.
+
+    Attributes:
+        output_fields: The fields of the default stream.
+        output_streams: The other streams, by name.
     """
 
     output_fields: Fields | None = None
@@ -320,25 +424,25 @@ class Spout(ABC):
 
     @abstractmethod
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
-        """Get ready; keep the collector."""
+        """Get ready and keep the collector; called once, before all other methods."""
 
     @abstractmethod
     def next_tuple(self) -> None:
-        """Emit one tuple, or a few, or none if there is none: then it is asked again soon."""
+        """Emit one tuple or a few, or return without one; it is called again soon."""
 
     @abstractmethod
     def ack(self, message_id: Any) -> None:
-        """Take note that a message is processed; the source may forget it."""
+        """Release a message that is processed; the source may forget it."""
 
     @abstractmethod
     def fail(self, message_id: Any) -> None:
-        """Take note that a message was not processed to the end; emit it again."""
+        """Have a message emitted again that was not processed completely."""
 
     def activate(self) -> None:  # noqa: B027 - optional hook
-        """Take note that the run was activated after it had been deactivated."""
+        """Get ready to emit: the run is activated; ``next_tuple`` will be called."""
 
     def deactivate(self) -> None:  # noqa: B027 - optional hook
-        """Take note that ``next_tuple`` will not be called for a while."""
+        """Get ready to pause: ``next_tuple`` will not be called until the next ``activate``."""
 
     def close(self) -> None:  # noqa: B027 - optional hook
         """Release what ``open`` opened."""
@@ -347,13 +451,13 @@ class Spout(ABC):
 class StreamSpout:
     """The spout of a topology that a Structured Streaming query drives; it reads nothing itself.
 
-    Delivery: that of the query. Spark notes in its checkpoint what a micro-batch consists of before
-    it is computed, so a replay has the same input; when that note is lost as well, the batch may be
-    cut anew, and then only opaque states are right. It is read where the query reads.
+    Delivery: that of the query. Spark writes to its checkpoint what a micro-batch consists of
+    before it computes it, so a replay has the same input. If that entry is lost, the batch may be
+    cut anew, and then only opaque states are right.
 
-    A topology with it is not started: give ``topology.foreach_batch()`` to
-    ``stream.writeStream.foreachBatch``. Its tasks are Spark partitions of the micro-batch, as many
-    as there are slots.
+    A topology with this spout is not started. Give ``topology.foreach_batch()`` to
+    ``stream.writeStream.foreachBatch``: Spark calls it in the driver with each micro-batch. Its
+    tasks are Spark partitions of the micro-batch, one for each of ``Config.slots``.
 
     Args:
         fields: The columns of the stream that the topology uses, by name; others are left out.
@@ -370,6 +474,7 @@ class StreamSpout:
         >>> # query = words.writeStream.foreachBatch(write).option("checkpointLocation", …).start()
     """
 
+    repeatable: bool = True
     output_fields: Fields | None = None
     output_streams: Mapping[str, Stream | Fields] = {}
 

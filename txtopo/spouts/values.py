@@ -1,26 +1,28 @@
-"""Values: columns of the declared types that Python and every store can hold, or which row cannot.
+"""Values that a spout reads: columns of the declared types, or the row that does not fit.
 
-Arrow holds more than what comes after it: text that is no UTF-8, times in the year 292,278. Such a
-value passes a spout, and then a bolt or a store fails without knowing where it came from. So every
-reader hands its columns through here, where the record is still known.
+Arrow holds values that Python and the stores cannot: text that is not UTF-8, times in the year
+292,278. Such a value would pass the spout, and then a bolt or a store would fail without knowing
+where it came from. So every spout checks its columns here, where the record is still known.
 
-JSON: records that hold one object each, as columns.
-
+JSON objects (:func:`objects`)
+------------------------------
 Arrow's parser reads a block of records at once, ten times as fast as a parser that is called for
-each. But it knows nothing of records: objects may stand side by side, or go on behind a newline,
-and only their number can be compared. And a ``null`` that is no value of an object makes it write
-where it must not: the process dies. So a block is proven harmless before it is parsed:
+each record. But it does not know records: several objects may be on a line, or an object may go on
+after a newline, and only their total number can be compared. Worse, a ``null`` outside of an object
+makes it write to memory that it does not own, and the process dies. So a block is checked before it
+is parsed:
 
-1. Every record begins with ``{`` and ends with ``}``, with one newline between two of them and none
-   inside. Arrow refuses a newline in a text. So at a newline all texts are closed, and an object
-   that went on behind it would need a comma between ``}`` and ``{``. Hence no object does: each
-   record holds one object or more, and nothing that began before.
-2. No ``}`` outside of texts is followed by anything but ``,``, ``}``, ``]`` or the record's end.
-   What follows an object is not one of the first three, or Arrow refuses it. Hence nothing follows.
+1. Every record begins with ``{`` and ends with ``}``; there is one newline between two records and
+   none inside. Arrow refuses a newline in a string. So all strings are closed at a newline, and an
+   object that went on after it would need a comma between ``}`` and ``{``. Hence none does: each
+   record holds one object or more, and nothing of an earlier record.
+2. Outside of strings, every ``}`` is followed by ``,``, ``}``, ``]`` or the end of the record. The
+   first three cannot follow an object at the top level, or Arrow refuses them. Hence nothing
+   follows the first object of a record.
 
-Both are looked at for all records at once. Where something does follow a ``}``, it may be space, or
-inside a text: then a search that passes over both decides. Newlines inside a record that lie
-between its values are made tabs first, which Arrow refuses in a text too.
+Both checks look at all records at once. Where something else follows a ``}``, it may be a space, or
+inside a string; a slower search that skips both then decides. Newlines between the values of a
+record are first replaced by tabs, which Arrow refuses in strings as well.
 """
 
 from __future__ import annotations
@@ -43,16 +45,16 @@ _DAY_US = 86_400 * 1_000_000
 _MICROSECONDS = (_DAYS[0] * _DAY_US, (_DAYS[1] + 1) * _DAY_US - 1)
 
 Read = Callable[[int, int, "pa.Schema"], object]
-"""(first row, last row exclusive, fields) -> anything; raises if these rows cannot be read."""
+"""(first row, last row exclusive, fields) -> ignored; raises if these rows cannot be read."""
 
 
 class Bad(NamedTuple):
-    """Why rows cannot be read.
+    """The first row that cannot be read, and why.
 
     Attributes:
-        row: The first that cannot, from 0; None if each alone can.
-        field: Which field of it; None if it is the row as a whole.
-        reason: What was said of it.
+        row: Number of the row, from 0; None if each row can be read by itself.
+        field: The field that cannot be read; None for the row as a whole.
+        reason: The text of the error.
     """
 
     row: int | None
@@ -61,11 +63,11 @@ class Bad(NamedTuple):
 
 
 def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the columns of a schema, as its types.
+    """Return a table with the columns of *schema*, cast to its types.
 
     Raises:
-        ValueError: A value cannot be held; :func:`first_bad` finds which.
-        TypeError: A column is of a type that cannot become the declared one.
+        ValueError: A value does not fit its type; :func:`first_bad` finds which.
+        TypeError: A column cannot be cast to the declared type.
     """
     import pyarrow as pa
 
@@ -74,18 +76,18 @@ def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def fitted_column(column: pa.Array, declared: pa.DataType) -> pa.Array:
-    """Return a column as a type; raises as :func:`fitted` does."""
+    """Return a column cast to a type; raises as :func:`fitted` does."""
     return _fitted(column, declared)
 
 
 def first_bad(rows: int, schema: pa.Schema, read: Read) -> Bad:
-    """Find the row, and the field of it, that cannot be read, by halves.
+    """Find the first row that cannot be read, and its field, by bisection.
 
     Args:
-        rows: How many there are.
+        rows: The number of rows.
         schema: The fields.
-        read: Reads some rows, with some of the fields or none; whether a row can be read must not
-            depend on the others.
+        read: Reads some rows, with some of the fields or none. Whether a row can be read must not
+            depend on the other rows.
     """
     import pyarrow as pa
 
@@ -107,10 +109,10 @@ def first_bad(rows: int, schema: pa.Schema, read: Read) -> Bad:
 
 
 def damaged(error: OSError, filesystem: fs.FileSystem) -> bool:
-    """Whether an error of reading is about what a file holds, and comes again.
+    """Return whether reading failed because the file itself is damaged, so that it fails again.
 
-    Arrow tells both as the same error. One of a local disk has a number; what another filesystem
-    says cannot be told from an outage, so it is tried again.
+    Arrow raises the same error for a damaged file and for a failing disk. That of a local disk has
+    an ``errno``. That of another filesystem cannot be told from an outage, so it is not damage.
     """
     from pyarrow import fs
 
@@ -138,7 +140,7 @@ def _fitted(column: pa.ChunkedArray | pa.Array, declared: pa.DataType) -> pa.Arr
         except pa.ArrowNotImplementedError as error:
             raise TypeError(f"{column.type} cannot become {declared}") from error
     if pa.types.is_string(declared) or pa.types.is_large_string(declared):
-        column.validate(full=True)  # the only check that sees text that is no UTF-8
+        column.validate(full=True)  # the only check that finds text that is not UTF-8
     elif pa.types.is_timestamp(declared):
         _check_range(column.cast(pa.int64()), _MICROSECONDS, "microseconds")
     elif pa.types.is_date32(declared):
@@ -168,10 +170,10 @@ _TEXT = re.compile(rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*"')
 
 
 def objects(records: Sequence[bytes], schema: pa.Schema) -> pa.Table:
-    """Return the fields of JSON objects, one row a record.
+    """Return the fields of JSON objects as columns, one row for each record.
 
-    A field that is missing or ``null`` is NULL; others are not looked at. Whether a record is
-    refused does not depend on those beside it.
+    A field that is missing or ``null`` is NULL; undeclared fields are ignored. Whether a record is
+    refused does not depend on the other records.
 
     Raises:
         ValueError: A record is not one object, or a value does not fit its field.
@@ -201,7 +203,7 @@ def objects(records: Sequence[bytes], schema: pa.Schema) -> pa.Table:
 
 
 def _proven(records: Sequence[bytes]) -> bytes:
-    """Return records as a block that is harmless.
+    """Return records as one block that Arrow can parse safely.
 
     Raises:
         ValueError: A record is not one object.
@@ -231,7 +233,7 @@ def _one_a_line(block: bytes, records: int) -> bool:
 
 
 def _nothing_follows(block: bytes) -> bool:
-    """Whether each } has one of the signs that may follow it right behind."""
+    """Return whether each } is directly followed by a character that may follow it."""
     import numpy as np
 
     signs = np.frombuffer(block, np.uint8)

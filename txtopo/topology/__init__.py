@@ -1,4 +1,4 @@
-"""What the user defines: components and the checked graph that they make."""
+"""The checked graph of a topology: its components, and the checks that it must pass."""
 
 from txtopo.topology.component import Component, Role, Subscription, declared_streams
 from txtopo.topology.graph import Edge, Graph

@@ -1,9 +1,4 @@
-"""What must hold for the components of a topology and for what they subscribe to.
-
-What must hold for the states of a topology, and the columns of a PersistentAggregate's.
-
-What must hold for the components of a topology that are plans of Spark's.
-"""
+"""The checks that a topology must pass before it runs: components, inputs, states, DataFrames."""
 
 from __future__ import annotations
 
@@ -27,9 +22,11 @@ from txtopo.state.registry import State
 from txtopo.topology.component import COMMIT, Component, Role, Subscription, check_calls, check_id
 from txtopo.tuples import Fields, Stream
 
+_FREE = (ShuffleGrouping, NoneGrouping, LocalOrShuffleGrouping)
+
 
 def check_components(components: Sequence[Component]) -> Component:
-    """Check each component by itself and return the spout: the only one, or the first reliable.
+    """Check each component by itself, and return the spout (the first, if it may have several).
 
     Raises:
         TopologyError: An id, a parallelism or the number of spouts is wrong.
@@ -59,23 +56,8 @@ def check_components(components: Sequence[Component]) -> Component:
     return spouts[0]
 
 
-def check_parallelism(component: str, parallelism: object) -> None:
-    """Check a number of tasks.
-
-    Raises:
-        TopologyError: It is no whole number of at least 1.
-    """
-    if type(parallelism) is not int or parallelism < 1:
-        raise TopologyError(
-            f"parallelism of {component!r} is wrong; got {parallelism!r}; expected a whole number "
-            "of at least 1",
-            component=component,
-            parallelism=parallelism,
-        )
-
-
 def check_inputs(component: Component, components: Mapping[str, Component]) -> None:
-    """Check what a component subscribes to.
+    """Check the inputs of a component.
 
     Raises:
         TopologyError: A source, stream or field does not exist, or a grouping does not fit.
@@ -102,8 +84,115 @@ def check_inputs(component: Component, components: Mapping[str, Component]) -> N
         _check_grouping(component, subscription, stream)
 
 
+def with_aggregate_state(component: Component, components: Mapping[str, Component]) -> Component:
+    """Return a PersistentAggregate or a KafkaSink with its state, and others unchanged.
+
+    The columns of the state of a PersistentAggregate follow from the fields of its inputs.
+
+    Raises:
+        TopologyError: An input lacks a field, or two inputs have it with different types.
+    """
+    bolt = component.prototype
+    if isinstance(bolt, KafkaSink):
+        return replace(component, states={**component.states, component.id: bolt.state})
+    if not isinstance(bolt, PersistentAggregate):
+        return component
+    columns: dict[tuple[Fields, Fields], str] = {}
+    for subscription in component.subscriptions:
+        where = f"stream {subscription.stream!r} of {subscription.source!r}"
+        fields = components[subscription.source].streams[subscription.stream].fields
+        try:
+            columns.setdefault((bolt.key_fields(fields), bolt.value_fields(fields)), where)
+        except FieldsError as error:
+            raise TopologyError(
+                f"PersistentAggregate {component.id!r} cannot use {where}: {error}",
+                component=component.id,
+            ) from error
+    if len(columns) > 1:
+        shapes = "; ".join(
+            f"{where} gives {key}, {value}" for (key, value), where in columns.items()
+        )
+        raise TopologyError(
+            f"inputs of PersistentAggregate {component.id!r} differ in its fields; got {shapes}; "
+            "expected equal types; cast in the bolt above",
+            component=component.id,
+        )
+    ((key, value),) = columns
+    state = bolt.state.with_columns(key, value, tuple(bolt.aggregates.values()))
+    return replace(component, states={component.id: state.named(component.id)})
+
+
+def check_states(spout: Component, components: Mapping[str, Component]) -> None:
+    """Check the states of all components.
+
+    Args:
+        spout: The spout.
+        components: All components, sources before the bolts that subscribe to them.
+
+    Raises:
+        TopologyError: A bolt that is not a committer has a state, two states share a table, or a
+            transactional state is below an opaque spout or may feed another state.
+    """
+    owners: dict[tuple[str, str], str] = {}
+    labels: dict[str, str] = {}
+    for component in components.values():
+        for name, state in component.states.items():
+            _check_committer(component, name)
+            _check_kind(spout, component, name, state)
+            _check_alone(component, name, state, components)
+            _check_mode(component, name, state)
+            # Some stores do not tell upper from lower case in a table's name.
+            place = (state.location, state.layout(name).name.casefold())
+            owner = f"{name!r} of {component.id!r}"
+            _check_label(component, name, owner, labels)
+            if place in owners:
+                raise TopologyError(
+                    f"two states share one table; got {owners[place]} and {owner}, both table "
+                    f"{state.table!r} of {state!r}; expected a table for each, since each has a "
+                    "ledger of its own; give one another table",
+                    component=component.id,
+                    state=name,
+                    table=state.table,
+                )
+            owners[place] = owner
+    _check_names(components)
+
+
+def check_frames(components: Mapping[str, Component]) -> None:
+    """Check the DataFrame spout and the DataFrame bolts.
+
+    Args:
+        components: All components, with inputs that are checked.
+
+    Raises:
+        TopologyError: One of them cannot work; the message says what to mend.
+    """
+    for component in components.values():
+        if component.role.frame:
+            _check_frame_alone(component)
+        if component.role is Role.DATAFRAME_BOLT:
+            _check_methods(component)
+            _check_inputs(component, components)
+            _check_states(component)
+
+
+def check_parallelism(component: str, parallelism: object) -> None:
+    """Check a number of tasks.
+
+    Raises:
+        TopologyError: It is not a whole number of at least 1.
+    """
+    if type(parallelism) is not int or parallelism < 1:
+        raise TopologyError(
+            f"parallelism of {component!r} is wrong; got {parallelism!r}; expected a whole number "
+            "of at least 1",
+            component=component,
+            parallelism=parallelism,
+        )
+
+
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Return a hint for a name that is not known: the nearest one, or all there are."""
+    """Return a hint for an unknown name: the most similar known name, or all known names."""
     names = list(known)
     close = get_close_matches(str(name), names, 1)
     if close:
@@ -177,86 +266,10 @@ def _check_grouping(component: Component, subscription: Subscription, stream: St
             )
 
 
-def with_aggregate_state(component: Component, components: Mapping[str, Component]) -> Component:
-    """Return a PersistentAggregate with its state, whose columns follow from its inputs.
-
-    A KafkaSink brings its own state as well.
-
-    Any other component is returned as it is.
-
-    Raises:
-        TopologyError: An input lacks a field, or two inputs have it with different types.
-    """
-    bolt = component.prototype
-    if isinstance(bolt, KafkaSink):
-        return replace(component, states={**component.states, component.id: bolt.state})
-    if not isinstance(bolt, PersistentAggregate):
-        return component
-    columns: dict[tuple[Fields, Fields], str] = {}
-    for subscription in component.subscriptions:
-        where = f"stream {subscription.stream!r} of {subscription.source!r}"
-        fields = components[subscription.source].streams[subscription.stream].fields
-        try:
-            columns.setdefault((bolt.key_fields(fields), bolt.value_fields(fields)), where)
-        except FieldsError as error:
-            raise TopologyError(
-                f"PersistentAggregate {component.id!r} cannot use {where}: {error}",
-                component=component.id,
-            ) from error
-    if len(columns) > 1:
-        shapes = "; ".join(
-            f"{where} gives {key}, {value}" for (key, value), where in columns.items()
-        )
-        raise TopologyError(
-            f"inputs of PersistentAggregate {component.id!r} differ in its fields; got {shapes}; "
-            "expected equal types; cast in the bolt above",
-            component=component.id,
-        )
-    ((key, value),) = columns
-    state = bolt.state.with_columns(key, value, tuple(bolt.aggregates.values()))
-    return replace(component, states={component.id: state.named(component.id)})
-
-
-def check_states(spout: Component, components: Mapping[str, Component]) -> None:
-    """Check who has which state.
-
-    Args:
-        spout: The spout.
-        components: All components, sources before those who subscribe to them.
-
-    Raises:
-        TopologyError: A bolt that is no committer has one, two share a table, or a transactional
-            state hangs on an opaque spout or may feed another state.
-    """
-    owners: dict[tuple[str, str], str] = {}
-    labels: dict[str, str] = {}
-    for component in components.values():
-        for name, state in component.states.items():
-            _check_committer(component, name)
-            _check_kind(spout, component, name, state)
-            _check_alone(component, name, state, components)
-            _check_mode(component, name, state)
-            # Some stores do not tell upper from lower case in a table's name.
-            place = (state.location, state.layout(name).name.casefold())
-            owner = f"{name!r} of {component.id!r}"
-            _check_label(component, name, owner, labels)
-            if place in owners:
-                raise TopologyError(
-                    f"two states share one table; got {owners[place]} and {owner}, both table "
-                    f"{state.table!r} of {state!r}; expected a table for each, since each has a "
-                    "ledger of its own; give one another table",
-                    component=component.id,
-                    state=name,
-                    table=state.table,
-                )
-            owners[place] = owner
-    _check_names(components)
-
-
 def _check_names(components: Mapping[str, Component]) -> None:
-    """Refuse two states of one store of which one takes a name that the other needs.
+    """Refuse two states of one store if a table of one has a name that the other needs.
 
-    Their store would refuse the second, or keep what stands beside the one in the other.
+    The store would refuse the second state, or mix the tables of the two.
     """
     taken: dict[tuple[str, str], tuple[str, str]] = {}
     for component in components.values():
@@ -276,7 +289,7 @@ def _check_names(components: Mapping[str, Component]) -> None:
 
 
 def _check_label(component: Component, name: str, owner: str, labels: dict[str, str]) -> None:
-    """Refuse two states that messages and verbs would call the same."""
+    """Refuse two states with the same name in messages and operators' verbs."""
     label = f"{component.id}.{name}"
     other = labels.setdefault(label, owner)
     if other != owner:
@@ -300,7 +313,7 @@ def _check_committer(component: Component, name: str) -> None:
 
 
 def _check_kind(spout: Component, component: Component, name: str, state: State) -> None:
-    repeatable = getattr(spout.prototype, "repeatable", spout.role is not Role.OPAQUE_SPOUT)
+    repeatable: bool = spout.prototype.repeatable  # type: ignore[attr-defined]
     if isinstance(component.prototype, KafkaSink):
         _check_sink(spout, component, repeatable=repeatable)
     if repeatable or state.kind != "transactional":
@@ -349,8 +362,8 @@ def _check_alone(
 ) -> None:
     """Refuse a transactional state from which a user's committer may feed another state.
 
-    A crash may leave the two a txid apart. In the replay the transactional state, which keeps no
-    value of before, shows what it holds *after* the txid, and the other would be made from that.
+    A crash may leave the two states a txid apart. A transactional state does not keep its previous
+    value, so the replay would read its value *after* the txid and derive the other state from that.
     """
     if state.kind != "transactional" or component.role is Role.PERSISTENT_AGGREGATE:
         return
@@ -368,7 +381,7 @@ def _check_alone(
 
 
 def _others(component: Component, name: str, components: Mapping[str, Component]) -> Iterator[str]:
-    """Yield the states that get what the owner of a state reads: its own, and those below it."""
+    """Yield the states that values of a state may reach: others of its bolt, and those below it."""
     yield from (f"{other!r} of {component.id!r}" for other in component.states if other != name)
     reached = {component.id}
     for bolt in components.values():
@@ -376,27 +389,6 @@ def _others(component: Component, name: str, components: Mapping[str, Component]
             continue
         reached.add(bolt.id)
         yield from (f"{other!r} of {bolt.id!r}" for other in bolt.states)
-
-
-_FREE = (ShuffleGrouping, NoneGrouping, LocalOrShuffleGrouping)
-
-
-def check_frames(components: Mapping[str, Component]) -> None:
-    """Check the DataFrame spout and the DataFrame bolts.
-
-    Args:
-        components: All components; what they subscribe to is there.
-
-    Raises:
-        TopologyError: One cannot be; the message says what to mend.
-    """
-    for component in components.values():
-        if component.role.frame:
-            _check_frame_alone(component)
-        if component.role is Role.DATAFRAME_BOLT:
-            _check_methods(component)
-            _check_inputs(component, components)
-            _check_states(component)
 
 
 def _check_frame_alone(component: Component) -> None:
@@ -407,7 +399,7 @@ def _check_frame_alone(component: Component) -> None:
             "expected none, since it has no tasks: Spark divides the work of a plan; leave it out",
             component=component.id,
         )
-    if getattr(component.prototype, "output_streams", None):
+    if component.prototype.output_streams:  # type: ignore[attr-defined]
         raise TopologyError(
             f"DataFrame {what} {component.id!r} declares several streams; got output_streams; "
             "expected output_fields alone, since a plan has one result; use a bolt for each",

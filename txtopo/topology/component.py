@@ -1,9 +1,4 @@
-"""One spout or bolt of a topology, with its inputs, tasks and states.
-
-What a spout or bolt object is: the table of roles, and the check that an object has just one.
-
-What an id may look like: it becomes a path in ZooKeeper, a job tag and a default table name.
-"""
+"""Components: the spouts and bolts of a topology, the role of each, and which ids are valid."""
 
 from __future__ import annotations
 
@@ -11,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Bolt, Committer, DataFrameBolt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
@@ -28,8 +24,48 @@ from txtopo.state.registry import State
 from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
 
 
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A spout or bolt of a topology.
+
+    Attributes:
+        id: Its id in the topology.
+        role: The kind of spout or bolt that it is.
+        prototype: The user's object, which is copied for each task of each attempt.
+        parallelism: The number of its tasks.
+        streams: Its declared outputs by name.
+        subscriptions: Its inputs; at most one for each (source, stream).
+        committer: Whether it is a committer, and not only below one.
+        states: Its states by name.
+    """
+
+    id: str
+    role: Role
+    prototype: object
+    parallelism: int
+    streams: Mapping[str, Stream]
+    subscriptions: tuple[Subscription, ...] = ()
+    committer: bool = False
+    states: Mapping[str, State] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One input of a bolt.
+
+    Attributes:
+        source: Id of the component that emits.
+        stream: Name of its stream.
+        grouping: How its tuples are shared among the tasks of the bolt.
+    """
+
+    source: str
+    stream: str
+    grouping: Grouping
+
+
 class Role(Enum):
-    """What a component is."""
+    """The kind of a spout or bolt; the framework calls each kind in its own way."""
 
     TRANSACTIONAL_SPOUT = "transactional spout"
     PARTITIONED_SPOUT = "partitioned transactional spout"
@@ -52,66 +88,26 @@ class Role(Enum):
 
     @property
     def plans_batches(self) -> bool:
-        """Whether it is a spout whose tasks have no say in what a batch consists of."""
+        """Whether it is a spout whose batches are planned in the driver, not by its tasks."""
         return self in (Role.TRANSACTIONAL_SPOUT, Role.DATAFRAME_SPOUT, Role.STREAM_SPOUT)
 
     @property
     def frame(self) -> bool:
-        """Whether it is a plan of Spark's, without tasks."""
+        """Whether Spark runs it as a plan, without tasks."""
         return self in (Role.DATAFRAME_SPOUT, Role.DATAFRAME_BOLT)
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """One input of a bolt.
+def declared_streams(prototype: Any) -> dict[str, Stream]:
+    """Return the streams that a spout or bolt declares, by name.
 
-    Attributes:
-        source: Id of the component that emits.
-        stream: Name of its stream.
-        grouping: How its tuples are shared among the tasks of the bolt.
-    """
-
-    source: str
-    stream: str
-    grouping: Grouping
-
-
-@dataclass(frozen=True, slots=True)
-class Component:
-    """A spout or bolt.
-
-    Attributes:
-        id: Its id in the topology.
-        role: What it is.
-        prototype: The user's object, which is copied for each task of each attempt.
-        parallelism: How many tasks it has.
-        streams: Its declared outputs by name.
-        subscriptions: Its inputs; at most one for each (source, stream).
-        committer: Whether it runs in the commit phase by itself.
-        states: Its states by name.
-    """
-
-    id: str
-    role: Role
-    prototype: object
-    parallelism: int
-    streams: Mapping[str, Stream]
-    subscriptions: tuple[Subscription, ...] = ()
-    committer: bool = False
-    states: Mapping[str, State] = field(default_factory=dict)
-
-
-def declared_streams(prototype: object) -> dict[str, Stream]:
-    """Return the streams that a spout or bolt declares.
-
-    ``output_fields`` is the stream ``default``; ``output_streams`` holds more, as ``Stream`` or
-    ``Fields``.
+    ``output_fields`` declares the stream ``default``; ``output_streams`` declares others, as
+    ``Stream`` or ``Fields``.
     """
     streams: dict[str, Stream] = {}
-    fields = getattr(prototype, "output_fields", None)
+    fields = prototype.output_fields
     if fields is not None:
         streams[DEFAULT_STREAM] = Stream(fields)
-    for name, declared in (getattr(prototype, "output_streams", None) or {}).items():
+    for name, declared in (prototype.output_streams or {}).items():
         streams[name] = Stream(declared) if isinstance(declared, Fields) else declared
     return streams
 
@@ -132,12 +128,12 @@ BOLTS: dict[type, Role] = {
     PersistentAggregate: Role.PERSISTENT_AGGREGATE,
 }
 
-# What a TopologyBuilder takes, in whose topologies there are no batches.
+# The kinds that a TopologyBuilder takes; its topologies have no batches.
 RELIABLE_SPOUTS: dict[type, Role] = {Spout: Role.SPOUT}
 
 RELIABLE_BOLTS: dict[type, Role] = {Bolt: Role.BOLT, BasicBolt: Role.BASIC_BOLT}
 
-# The methods of each kind with the arguments that the framework gives them.
+# The methods of each kind, with the arguments that the framework passes.
 CALLS: dict[type, dict[str, tuple[str, ...]]] = {
     TransactionalSpout: {"coordinator": ("config", "context"), "emitter": ("config", "context")},
     PartitionedTransactionalSpout: {
@@ -176,14 +172,15 @@ CALLS: dict[type, dict[str, tuple[str, ...]]] = {
 }
 
 COMMIT = {"commit": ("frame", "attempt")}
-"""What a ``DataFrameBolt`` has that is a committer."""
+"""The method of a ``DataFrameBolt`` that is a committer."""
 
 
 def spout_role(id: str, spout: object, kinds: Mapping[type, Role] = SPOUTS) -> Role:
-    """Return which of some kinds of spouts an object is.
+    """Return the role of a spout.
 
     Raises:
-        TopologyError: It is none, or several; the message says what it lacks.
+        TopologyError: The object is of none of *kinds*, or of several; the message says what it
+            lacks.
     """
     if spout is None:
         raise TopologyError(
@@ -195,10 +192,11 @@ def spout_role(id: str, spout: object, kinds: Mapping[type, Role] = SPOUTS) -> R
 
 
 def bolt_role(id: str, bolt: object, kinds: Mapping[type, Role] = BOLTS) -> Role:
-    """Return which of some kinds of bolts an object is.
+    """Return the role of a bolt.
 
     Raises:
-        TopologyError: It is none, or several; the message says what it lacks.
+        TopologyError: The object is of none of *kinds*, or of several; the message says what it
+            lacks.
     """
     role = _role("bolt", id, bolt, kinds)
     if role is Role.BASIC_BOLT and isinstance(bolt, Committer):
@@ -207,7 +205,7 @@ def bolt_role(id: str, bolt: object, kinds: Mapping[type, Role] = BOLTS) -> Role
 
 
 def not_a_committer(id: str, bolt: object) -> TopologyError:
-    """Return the error for a basic bolt that shall be a committer."""
+    """Return the error for a basic bolt that is declared as a committer."""
     return TopologyError(
         f"bolt {id!r} cannot be a committer; got the BasicBolt {type(bolt).__name__}, which sees "
         "single tuples; expected a BatchBolt, ArrowBolt, DataFrameBolt or PersistentAggregate",
@@ -215,16 +213,16 @@ def not_a_committer(id: str, bolt: object) -> TopologyError:
     )
 
 
-def checked_streams(id: str, component: object) -> Mapping[str, Stream]:
+def checked_streams(id: str, component: Any) -> Mapping[str, Stream]:
     """Return the streams that a spout or bolt declares.
 
     Raises:
-        TopologyError: A declaration is no ``Fields`` or ``Stream``.
+        TopologyError: A declaration is neither ``Fields`` nor ``Stream``.
     """
-    fields = getattr(component, "output_fields", None)
+    fields = component.output_fields
     if fields is not None and not isinstance(fields, Fields):
         raise _undeclared(id, "output_fields", fields)
-    more = getattr(component, "output_streams", None) or {}
+    more = component.output_streams or {}
     if not isinstance(more, Mapping):
         raise _undeclared(id, "output_streams", more)
     for name, declared in more.items():
@@ -279,7 +277,7 @@ def _role(what: str, id: str, component: object, kinds: Mapping[type, Role]) -> 
 
 
 def _lacking(component: object, kinds: Mapping[type, Role]) -> str:
-    """Say what an object lacks of the kind that it is most like."""
+    """Return which methods an object lacks of the kind that it is most similar to."""
 
     def missing(kind: type) -> list[str]:
         return [name for name in CALLS[kind] if not callable(getattr(component, name, None))]
@@ -296,10 +294,10 @@ def _lacking(component: object, kinds: Mapping[type, Role]) -> str:
 def check_calls(
     what: str, id: str, component: object, calls: Mapping[str, tuple[str, ...]]
 ) -> None:
-    """Check that the methods of an object take what the framework gives them.
+    """Check that the methods of an object take the arguments that the framework passes.
 
     Raises:
-        TopologyError: One does not; the message says what it has to take.
+        TopologyError: One does not; the message says which arguments it must take.
     """
     for name, arguments in calls.items():
         method = getattr(component, name)
@@ -307,7 +305,7 @@ def check_calls(
             signature = inspect.signature(method)
             signature.bind(*arguments)
         except ValueError:
-            continue  # a method in C has no signature to look at
+            continue  # a method in C has no signature
         except TypeError as error:
             raise TopologyError(
                 f"{name} of {what} {id!r} does not fit its call; got {name}{signature}; expected "
@@ -326,14 +324,16 @@ ID_CHARACTERS_MAX = 255
 
 
 def check_id(what: str, id: object) -> str:
-    """Return *id* if it may be the id of a topology, component, stream or state.
+    """Return *id* if it is a valid id of a topology, component, stream or state.
+
+    It becomes part of a path in ZooKeeper, of a job tag and of a default table name.
 
     Args:
-        what: What the id is for, as the message shall call it.
+        what: The thing that has the id, as error messages refer to it.
         id: The id.
 
     Raises:
-        TopologyError: It may not; choose another.
+        TopologyError: *id* is not a valid id; choose another.
     """
     if not isinstance(id, str):
         raise TopologyError(f"{what} id is of the wrong type; got {id!r}; expected a string", id=id)

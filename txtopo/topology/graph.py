@@ -1,18 +1,9 @@
-"""The checked, acyclic graph of a topology, and the cut between its two phases.
+"""The checked graph of a topology: its levels, the cut between its phases, and its fingerprint.
 
-A batch flows through the graph by *levels*: a component's level is its longest distance from the
-spout, so everything that a component can get comes from lower levels. Committers, and all that
-hangs below them, are the commit phase; the rest is the processing phase. So the edges between the
-two phases lead downward only, and a batch crosses the cut once.
-
-Fingerprint: what a topology looks like, so that another one under the same id is noticed. Pure.
-
-It has what the metadata in ZooKeeper and the rows in the stores belong to: the components with what
-they are and what they read, and the states with their tables and columns. It does not have what may
-change from one start to the next: parallelism, classes, settings, where a store is (its ledger
-says whether it is the right one), and nothing secret.
-
-What is allowed but hardly meant: one sentence each, for a warning.
+A batch flows through the graph by *levels*: the level of a component is its longest distance from
+the spout, so all of its inputs come from lower levels. The committers and everything below them run
+in the commit phase, the rest in the processing phase. So edges between the two phases lead downward
+only, and a batch crosses the cut once.
 """
 
 from __future__ import annotations
@@ -35,32 +26,15 @@ from txtopo.topology.component import Component, check_id
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
-    """A stream on its way to a bolt.
-
-    Attributes:
-        source: Id of the component that emits.
-        stream: Name of its stream.
-        target: Id of the bolt that subscribes to it.
-        grouping: How its tuples are shared among the tasks of the bolt.
-    """
-
-    source: str
-    stream: str
-    target: str
-    grouping: Grouping
-
-
-@dataclass(frozen=True, slots=True)
 class Graph:
-    """A topology that can run; made with :meth:`of`, which checks it.
+    """A topology that can run; :meth:`of` makes and checks it.
 
     Attributes:
         id: Id of the topology.
         spout: Its only spout; the first one of an at-least-once topology.
-        components: All of them by id, the spout too, sources before those who subscribe to them.
-        levels: Longest distance of each component from the spout, which is 0.
-        committing: Ids of the committers and of all that hangs below them.
+        components: All components by id, sources before the bolts that subscribe to them.
+        levels: The longest distance of each component from the spout, which has level 0.
+        committing: Ids of the committers and of all bolts below them.
     """
 
     id: str
@@ -71,7 +45,7 @@ class Graph:
 
     @classmethod
     def of(cls, topology_id: str, components: Iterable[Component]) -> Graph:
-        """Check the components and join them.
+        """Check the components and return their graph.
 
         Raises:
             TopologyError: The topology cannot run; the message says which component to mend.
@@ -100,6 +74,54 @@ class Graph:
             for component in self.components.values()
             for subscription in component.subscriptions
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A stream from one component to a bolt.
+
+    Attributes:
+        source: Id of the component that emits.
+        stream: Name of its stream.
+        target: Id of the bolt that subscribes to it.
+        grouping: How its tuples are shared among the tasks of the bolt.
+    """
+
+    source: str
+    stream: str
+    target: str
+    grouping: Grouping
+
+
+def fingerprint(graph: Graph) -> dict[str, Json]:
+    """Return a description of a topology, to notice another one under the same id.
+
+    It describes everything that the metadata in ZooKeeper and the rows in the stores depend on: the
+    role and the inputs of each component, and the table and columns of each state, as one line of
+    text each. It leaves out whatever may change from one start to the next (parallelism, classes,
+    settings, and the place of a store, whose ledger says whether it is the right one) and secrets.
+    """
+    parts: dict[str, Json] = {}
+    for component in graph.components.values():
+        parts[f"component {component.id!r}"] = _component(component)
+        for name, state in component.states.items():
+            parts[f"state {name!r} of {component.id!r}"] = _state(state.layout(name))
+    return parts
+
+
+def advice(graph: Graph) -> tuple[str, ...]:
+    """Return warnings about a topology that can run but is probably not what was meant."""
+    if len(graph.components) == 1:
+        return (
+            f"topology {graph.id!r} has a spout and no bolts; its batches are emitted and "
+            "forgotten; add a bolt with set_bolt",
+        )
+    if not graph.committing:
+        return (
+            f"topology {graph.id!r} has no committer; its batches are computed, but nothing is "
+            "kept or ordered; add a PersistentAggregate or a bolt derived from Committer",
+        )
+    return ()
 
 
 def _sources_first(components: Mapping[str, Component]) -> dict[str, Component]:
@@ -147,16 +169,6 @@ def _committing(ordered: Mapping[str, Component]) -> frozenset[str]:
     return frozenset(committing)
 
 
-def fingerprint(graph: Graph) -> dict[str, Json]:
-    """Return the parts of a topology by name, each as one line of text."""
-    parts: dict[str, Json] = {}
-    for component in graph.components.values():
-        parts[f"component {component.id!r}"] = _component(component)
-        for name, state in component.states.items():
-            parts[f"state {name!r} of {component.id!r}"] = _state(state.layout(name))
-    return parts
-
-
 def _component(component: Component) -> str:
     inputs = sorted(
         f"{each.source!r}.{each.stream!r} by {_grouping(each.grouping)}"
@@ -176,18 +188,3 @@ def _state(table: StateTable) -> str:
 def _grouping(grouping: Grouping) -> str:
     fields = getattr(grouping, "fields", ())
     return type(grouping).__name__ + (f"({', '.join(fields)})" if fields else "")
-
-
-def advice(graph: Graph) -> tuple[str, ...]:
-    """Return what the user of this topology should be warned of."""
-    if len(graph.components) == 1:
-        return (
-            f"topology {graph.id!r} has a spout and no bolts; its batches are emitted and "
-            "forgotten; add a bolt with set_bolt",
-        )
-    if not graph.committing:
-        return (
-            f"topology {graph.id!r} has no committer; its batches are computed, but nothing is "
-            "kept or ordered; add a PersistentAggregate or a bolt derived from Committer",
-        )
-    return ()

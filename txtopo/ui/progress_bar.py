@@ -9,10 +9,10 @@ from txtopo.metadata import Json
 from txtopo.runtime.progress import (
     BatchCommitted,
     BatchFailed,
-    Change,
     Leading,
     Standby,
     Stopped,
+    TopologyEvent,
     TopologyListener,
 )
 from txtopo.runtime.progress import Progress as BatchProgress
@@ -55,7 +55,7 @@ class ProgressBar(TopologyListener):
             self._task = self._bar.add_task(self._status, total=total_rows, details="")
             self._bar.start()
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         """Show a change."""
         match change:
             case BatchCommitted():

@@ -30,13 +30,13 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 from txtopo.metadata import Json
-from txtopo.runtime.progress import BatchCommitted, Standby
-from txtopo.spouts import (
+from txtopo.plugins.spouts import (
     LastBatch,
     TransactionalCoordinator,
     TransactionalEmitter,
     TransactionalSpout,
 )
+from txtopo.runtime.progress import BatchCommitted, Standby
 from txtopo.testing.conformance.driver import StateDriver
 from txtopo.transactional_state import (
     Delete,

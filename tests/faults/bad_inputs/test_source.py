@@ -22,10 +22,8 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 from txtopo.metadata import Json
-from txtopo.spouts import (
-    FilesTransactionalSpout,
+from txtopo.plugins.spouts import (
     LastBatch,
-    OpaqueMemoryTransactionalSpout,
     OpaquePartitionedTransactionalEmitter,
     OpaquePartitionedTransactionalSpout,
     PartitionedCoordinator,
@@ -35,6 +33,7 @@ from txtopo.spouts import (
     TransactionalEmitter,
     TransactionalSpout,
 )
+from txtopo.spouts import FilesTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.transactional_state import MemoryTransactionalState
 
 ROWS_BEFORE: list[list[Any]] = [["a", 1], [None, 2], ["c", 3]]

@@ -30,13 +30,13 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.config import Carrier
 from txtopo.context import TaskContext
 from txtopo.metadata import Json
-from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change, TopologyListener
-from txtopo.spouts import (
+from txtopo.plugins.spouts import (
     LastBatch,
     OpaquePartitionedTransactionalEmitter,
     OpaquePartitionedTransactionalSpout,
     PartitionedCoordinator,
 )
+from txtopo.runtime.progress import BatchCommitted, BatchFailed, TopologyEvent, TopologyListener
 from txtopo.state import open_state
 
 PARTITIONS = 4
@@ -159,7 +159,7 @@ class Keep(Gathering, Committer):
 class Telling(TopologyListener):
     """Says which batches are committed and which failed."""
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         if isinstance(change, BatchCommitted):
             ends = {part: ROWS - left for part, left in change.progress.lag.items()}
             say("committed", txid=change.progress.txid, ends=ends)

@@ -19,7 +19,7 @@ from tests.harness.processes import say
 from tests.harness.servers.zookeeper import LONG_SESSION_S
 from tests.harness.spark_session import open_test_session
 from txtopo import Config
-from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change, Standby, Started
+from txtopo.runtime.progress import BatchCommitted, BatchFailed, Standby, Started, TopologyEvent
 from txtopo.runtime.start import start_topology
 
 # Short, for tests in which the session of a stopped process has to expire.
@@ -35,7 +35,7 @@ class Telling(JsonProgress):
     def __init__(self, pause_s: float) -> None:
         self._pause_s = pause_s
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         super().on_change(change)
         if isinstance(change, BatchCommitted):
             time.sleep(self._pause_s)

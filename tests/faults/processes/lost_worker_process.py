@@ -25,7 +25,7 @@ from txtopo import (
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import LostSlot
 from txtopo.errors import SlotUnavailable
-from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
+from txtopo.runtime.progress import BatchCommitted, TopologyEvent, TopologyListener
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import Count, open_state
 
@@ -62,7 +62,7 @@ class Telling(TopologyListener):
     def __init__(self, cluster: SparkCluster) -> None:
         self._cluster = cluster
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         if isinstance(change, BatchCommitted):
             tell("committed", txid=change.progress.txid)
             if change.progress.txid == LOST_AFTER:

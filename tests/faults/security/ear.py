@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from txtopo.runtime.progress import BatchFailed, Change, Stopped, TopologyListener
+from txtopo.runtime.progress import BatchFailed, Stopped, TopologyEvent, TopologyListener
 
 
 class Ear(TopologyListener):
@@ -30,7 +30,7 @@ class Ear(TopologyListener):
         for name in ("txtopo", "sqlalchemy", "psycopg", "pymysql", "redis", "kazoo"):
             logs.set_level(logging.DEBUG, name)
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         """Hear an event, and who can be seen to run meanwhile."""
         self.hear(change)
         if isinstance(change, BatchFailed | Stopped) and change.error is not None:
@@ -41,7 +41,11 @@ class Ear(TopologyListener):
         """Hear what is shown of things."""
         for each in things:
             self._heard += [repr(each), str(each)]
-            if is_dataclass(each) and not isinstance(each, type) and isinstance(each, Change):
+            if (
+                is_dataclass(each)
+                and not isinstance(each, type)
+                and isinstance(each, TopologyEvent)
+            ):
                 self._heard.append(str(asdict(each)))
 
     def hear_error(self, error: BaseException) -> None:

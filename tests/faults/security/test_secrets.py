@@ -35,7 +35,7 @@ from tests.unit.builders.bolts import builder
 from txtopo import Config, Topology
 from txtopo.errors import AuthError, InfrastructureError, StoreUnavailable, TopologyError
 from txtopo.plugins.stores import redacted_url
-from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
+from txtopo.runtime.progress import BatchCommitted, TopologyEvent, TopologyListener
 from txtopo.runtime.start import start_topology
 from txtopo.state import open_state, register_backend
 from txtopo.testing.conformance.driver import StateDriver
@@ -152,7 +152,7 @@ class Cutting(TopologyListener):
         self._proxy = proxy
         self.noticed = False
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         if isinstance(change, BatchCommitted) and change.progress.txid == 2:
             self._proxy.cut()
         elif isinstance(getattr(change, "error", None), InfrastructureError):

@@ -27,7 +27,7 @@ from txtopo import Config
 from txtopo.builders.transactional import Topology
 from txtopo.errors import CoordinatorUnavailable
 from txtopo.runtime.handle import TopologyRun
-from txtopo.runtime.progress import BatchCommitted, Change, TopologyListener
+from txtopo.runtime.progress import BatchCommitted, TopologyEvent, TopologyListener
 from txtopo.state import open_state
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class Slowly(TopologyListener):
         self._pause = threading.Event()
         self._pause_s = pause_s
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         if isinstance(change, BatchCommitted):
             self._pause.wait(self._pause_s)
 

@@ -25,13 +25,13 @@ from txtopo.config import Carrier
 from txtopo.context import TaskContext
 from txtopo.errors import ConflictingWritesError, DriverMemoryError
 from txtopo.metadata import Json
-from txtopo.spouts import (
+from txtopo.plugins.spouts import (
     LastBatch,
-    MemoryTransactionalSpout,
     TransactionalCoordinator,
     TransactionalEmitter,
     TransactionalSpout,
 )
+from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state.backend import StateKind
 
 if TYPE_CHECKING:

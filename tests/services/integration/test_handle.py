@@ -14,7 +14,7 @@ from tests.services.integration.bolts import Gathering, plus
 from tests.services.integration.trouble import Numbers, Script, fold, held, troubled
 from txtopo import Committer, Topology, TransactionalTopologyBuilder
 from txtopo.errors import PoisonBatchError
-from txtopo.runtime.progress import BatchFailed, Change, TopologyListener
+from txtopo.runtime.progress import BatchFailed, TopologyEvent, TopologyListener
 
 
 class Gate:
@@ -146,7 +146,7 @@ def test_a_bolt_that_hangs_is_cancelled_counted_and_replayed(
     class Opens(TopologyListener):
         """Lets the batch pass once it was too late; on a busy machine others may be late too."""
 
-        def on_change(self, change: Change) -> None:
+        def on_change(self, change: TopologyEvent) -> None:
             if change in late(changes):
                 gate.opened.set()
 

@@ -21,7 +21,7 @@ from txtopo import (
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
 from txtopo.metadata import Json
-from txtopo.spouts import (
+from txtopo.plugins.spouts import (
     LastBatch,
     TransactionalCoordinator,
     TransactionalEmitter,

@@ -17,7 +17,7 @@ from tests.harness.runs import Changes
 from tests.harness.servers.redis import RedisServer
 from tests.services.upgrade.stores import LAYOUTS, DeltaStore, RedisStore, SqliteStore, Store
 from tests.unit.runtime.loop_world import running, topology_of
-from txtopo.runtime.progress import BatchCommitted, Change
+from txtopo.runtime.progress import BatchCommitted, TopologyEvent
 from txtopo.state import StateKind, open_state
 from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.transactional_state.nodes import SCHEMA
@@ -68,7 +68,7 @@ def write(folder: Path, kind: StateKind, store: Store) -> None:
     """Write into *folder* what today's version leaves when it is killed after txid 5."""
     ensemble = MemoryEnsemble()
 
-    def keep(change: Change) -> None:
+    def keep(change: TopologyEvent) -> None:
         if isinstance(change, BatchCommitted) and change.progress.txid == LEFT_AT:
             nodes = {path: (data.decode(), at) for path, (data, at) in ensemble.nodes.items()}
             text = json.dumps(nodes, indent=1, sort_keys=True)

@@ -8,7 +8,7 @@ from txtopo import Config, Fields, TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
 from txtopo.metadata import Json
-from txtopo.spouts import (
+from txtopo.plugins.spouts import (
     LastBatch,
     OpaquePartitionedTransactionalEmitter,
     OpaquePartitionedTransactionalSpout,

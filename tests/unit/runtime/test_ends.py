@@ -20,7 +20,7 @@ from tests.unit.runtime.loop_world import (
     topology_of,
 )
 from tests.unit.runtime.ranges import ranges
-from txtopo.runtime.progress import BatchesProcessed, Change
+from txtopo.runtime.progress import BatchesProcessed, TopologyEvent
 from txtopo.transactional_state.memory import MemoryEnsemble
 
 
@@ -28,7 +28,7 @@ def test_a_run_stops_while_a_commit_waits_for_zookeeper() -> None:
     """The commit has not begun, so there is none to finish."""
     state, ensemble = memory_state(), MemoryEnsemble()
 
-    def away(change: Change) -> None:
+    def away(change: TopologyEvent) -> None:
         if isinstance(change, BatchesProcessed):
             ensemble.reachable = False
 

@@ -16,7 +16,7 @@ from tests.unit.runtime.ranges import ranges
 from txtopo import Config
 from txtopo.errors import BatchMetadataTooLarge, ConfigError, EmitError, StateUsageError
 from txtopo.runtime.handle import TopologyRun
-from txtopo.runtime.progress import BatchCommitted, Change
+from txtopo.runtime.progress import BatchCommitted, TopologyEvent
 from txtopo.transactional_state.memory import MemoryEnsemble
 
 
@@ -146,7 +146,7 @@ def test_a_listener_may_stop_the_run_but_not_wait_for_it() -> None:
     runs: list[TopologyRun] = []
     refused: list[Exception] = []
 
-    def stop(change: Change) -> None:
+    def stop(change: TopologyEvent) -> None:
         if isinstance(change, BatchCommitted) and change.progress.txid == 3:
             runs[0].stop()
             try:
@@ -177,7 +177,7 @@ def test_a_run_stops_while_zookeeper_is_away() -> None:
     """What could not be written there is found in the ledgers by the next start."""
     state, ensemble = memory_state(), MemoryEnsemble()
 
-    def away(change: Change) -> None:
+    def away(change: TopologyEvent) -> None:
         if isinstance(change, BatchCommitted) and change.progress.txid == 4:
             ensemble.reachable = False
 

@@ -22,7 +22,7 @@ from txtopo import FailedException
 from txtopo.errors import AuthError, FencedError, PoisonBatchError, StoreUnavailable
 from txtopo.plugins.stores import StateTable
 from txtopo.retries import CAUSE_CHARACTERS_MAX, one_line
-from txtopo.runtime.progress import BatchCommitted, Change
+from txtopo.runtime.progress import BatchCommitted, TopologyEvent
 from txtopo.state import State, open_state, register_backend
 from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.memory import MemoryEnsemble
@@ -89,7 +89,7 @@ def test_each_replay_of_a_batch_is_told_but_not_the_end(caplog: pytest.LogCaptur
 def test_each_try_to_write_to_zookeeper_is_told(caplog: pytest.LogCaptureFixture) -> None:
     state, ensemble = memory_state(), MemoryEnsemble()
 
-    def outage(change: Change) -> None:
+    def outage(change: TopologyEvent) -> None:
         if isinstance(change, BatchCommitted) and change.progress.txid == 3:
             ensemble.reachable = False
 

@@ -9,8 +9,8 @@ from tests.harness.polling import LIMIT_S
 from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import expected, memory_state, running, stored
 from tests.unit.runtime.ranges import ranges
-from txtopo.runtime.progress import BatchCommitted, Change
-from txtopo.spouts import LastBatch
+from txtopo.plugins.spouts import LastBatch
+from txtopo.runtime.progress import BatchCommitted, TopologyEvent
 from txtopo.transactional_state.memory import MemoryEnsemble
 
 # In the module, since a spout is pickled, and a function of a module goes by its name.
@@ -24,7 +24,7 @@ def think(txid: int, previous: Any) -> Any:
     return {"start": (txid - 1) * 3}
 
 
-def hear(change: Change) -> None:
+def hear(change: TopologyEvent) -> None:
     if isinstance(change, BatchCommitted) and change.progress.txid == 3:
         committed.set()
 

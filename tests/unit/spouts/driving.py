@@ -12,7 +12,7 @@ from txtopo import Config, TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
 from txtopo.metadata import Json
-from txtopo.spouts import (
+from txtopo.plugins.spouts import (
     LastBatch,
     OpaquePartitionedTransactionalSpout,
     PartitionedTransactionalSpout,

@@ -13,7 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 from tests.unit.spouts.driving import Planner, context, emit
 from txtopo import Config, Fields, TransactionAttempt
 from txtopo.errors import SourceDataLost
-from txtopo.spouts import DeltaDataFrameSpout, DeltaTransactionalSpout, LastBatch
+from txtopo.plugins.spouts import LastBatch
+from txtopo.spouts import DeltaDataFrameSpout, DeltaTransactionalSpout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,9 @@ from txtopo.builders.prototypes import snapshot
 from txtopo.coordinator.protocol import PlanBatch, Planned
 from txtopo.errors import ConfigError, EmitError
 from txtopo.metadata import BatchMetadata
+from txtopo.plugins.spouts import LastBatch
 from txtopo.runtime.batch_planner import BatchPlanner
-from txtopo.spouts import DataSourceSpout, LastBatch
+from txtopo.spouts import DataSourceSpout
 from txtopo.testing.conformance.spout_driver import SpoutDriver
 from txtopo.topology.component import Component, Role
 

@@ -13,7 +13,8 @@ import pytest
 from tests.unit.spouts.driving import Emitted, Planner, context, emit
 from txtopo import Config, Fields, TransactionAttempt
 from txtopo.errors import ConfigError, InfrastructureError, SourceDataLost
-from txtopo.spouts import LastBatch, QueryTransactionalSpout
+from txtopo.plugins.spouts import LastBatch
+from txtopo.spouts import QueryTransactionalSpout
 from txtopo.spouts.query import Settling
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,8 @@ from sqlalchemy import Engine, create_engine, text
 from tests.unit.spouts.driving import Planner, context, emit
 from txtopo import Config, Fields
 from txtopo.errors import InfrastructureError, SourceDataLost
-from txtopo.spouts import LastBatch, QueryTransactionalSpout
+from txtopo.plugins.spouts import LastBatch
+from txtopo.spouts import QueryTransactionalSpout
 
 if TYPE_CHECKING:
     from tests.harness.servers.mariadb import MariaServer

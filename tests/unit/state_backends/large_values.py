@@ -8,7 +8,7 @@ import threading
 from tests.harness.runs import Changes
 from tests.harness.servers.small_disk import SmallDisk
 from tests.unit.runtime.loop_world import BATCHES, ROWS, Total
-from txtopo.runtime.progress import BatchCommitted, BatchFailed, Change
+from txtopo.runtime.progress import BatchCommitted, BatchFailed, TopologyEvent
 from txtopo.state import State
 
 
@@ -46,7 +46,7 @@ def filling(disk: SmallDisk, after: int, left_bytes: int) -> tuple[Changes, thre
     """Return a listener that fills a disk after a txid, and what it sets when a batch failed."""
     failed = threading.Event()
 
-    def hook(change: Change) -> None:
+    def hook(change: TopologyEvent) -> None:
         if isinstance(change, BatchCommitted) and change.progress.txid == after:
             disk.fill(left_bytes)
         if isinstance(change, BatchFailed):

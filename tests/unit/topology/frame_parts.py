@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.bolts import BatchBolt, Committer, DataFrameBolt
 from txtopo.errors import FailedException
-from txtopo.spouts import DataFrameTransactionalSpout, LastBatch, TransactionalCoordinator
+from txtopo.plugins.spouts import LastBatch, TransactionalCoordinator
+from txtopo.spouts import DataFrameTransactionalSpout
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:

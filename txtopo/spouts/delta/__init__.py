@@ -1,4 +1,4 @@
-"""Rows that are appended to a Delta table, and those that change in it."""
+"""A Delta table as a source: its appended rows, or all of its changes."""
 
 from txtopo.spouts.delta.spout import DeltaDataFrameSpout, DeltaTransactionalSpout
 

@@ -1,19 +1,19 @@
-"""DeltaLog: which files hold what a version of a Delta table changed, from its log.
+"""Planning batches of a Delta table from its log: which files hold the changes of each version.
 
-A version's entry in the log never changes, so the same version always names the same files. What
-rewrites rows without changing them (OPTIMIZE) says so, and is passed over.
+The log entry of a version never changes, so a version always names the same files. Entries that
+rewrite rows without changing them (OPTIMIZE) say so, and are skipped.
 
-A version that has files of change data says with them all that it changed; else the files that it
-added are rows that came, and those that it removed are rows that went. That is how Delta's protocol
-defines the change data feed. It also holds where the feed is off: a delete then rewrites a file,
-whose remaining rows go and come, which is more to read and the same in total.
-
-DeltaCoordinator: cuts the versions of a table into bounded batches, in the driver.
+If a version has files of change data, they hold all of its changes. Otherwise the files that it
+added hold inserted rows, and the files that it removed hold deleted rows. Delta's protocol defines
+the change data feed like that. It holds where the feed is off as well: a delete then rewrites a
+file, so the rows that remain are deleted and inserted again. That is more to read, with the same
+total.
 
 The metadata of a batch is ``{"start": [version, file], "end": [version, file]}``: the files from
-the first position on and before the second one. Both lie in versions that are there when the batch
-is planned, so a replay finds the same files. Appended files may be in another batch than others of
-their version; changes are not parted, since a row that went may be one that another file brings.
+the first position (included) to the second one (excluded). Both are in versions that exist when the
+batch is planned, so a replay finds the same files. The appended files of a version may be divided
+between batches. The changes of a version are not, since one file may delete a row that another
+inserts.
 """
 
 from __future__ import annotations
@@ -34,18 +34,21 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyarrow import fs
 
-# Entries are small, and a batch looks at the same few again and again.
+# Entries are small, and planning a batch needs the same few again and again.
 _KEPT_MAX = 256
 
 CHANGE_TYPE = "_change_type"
-"""The column of a file of change data that says what became of a row."""
+"""The column of a file of change data that says how a row changed."""
+
+Position = tuple[int, int]
+"""(version, number of a file in it) that is read next."""
 
 
 class RowChange(Enum):
-    """What a file says of its rows."""
+    """How a version changed the rows of a file: inserted, deleted, or as each row says."""
 
-    CAME = "came"
-    WENT = "went"
+    INSERTED = "inserted"
+    DELETED = "deleted"
     BY_ROW = "by row"
 
 
@@ -54,26 +57,26 @@ class ChangedFile:
     """A file with rows that a version changed.
 
     Attributes:
-        path: Below the folder of the table.
-        bytes: Its size; 0 if the log does not say it.
+        path: Its path within the folder of the table.
+        bytes: Its size; 0 if the log does not give it.
         partition: The values of the partition columns, as texts; None for NULL.
-        change: What became of its rows.
+        change: How its rows changed.
     """
 
     path: str
     bytes: int
     partition: Mapping[str, str | None]
-    change: RowChange = RowChange.CAME
+    change: RowChange = RowChange.INSERTED
 
 
 @dataclass(slots=True)
 class DeltaLog:
-    """The log of one table; picklable.
+    """The log of one table. Picklable.
 
     Attributes:
-        uri: Where the table is.
+        uri: Path or URL of the table.
         options: Storage options for deltalake.
-        changes: Whether rows may go, too; else a version that takes rows away is an error.
+        changes: Whether versions may delete rows; if False, a version that does is an error.
     """
 
     uri: str
@@ -92,10 +95,10 @@ class DeltaLog:
         return fs.PyFileSystem(DeltaStorageHandler(self.uri, dict(self.options)))
 
     def files(self, version: int) -> tuple[ChangedFile, ...]:
-        """Return the files with what a version changed, in the order of the log.
+        """Return the files with the changes of a version, in the order of the log.
 
         Raises:
-            SourceDataLost: The log does not go back so far, or what it says cannot be read.
+            SourceDataLost: The log does not reach back so far, or the version cannot be read.
             InfrastructureError: The table cannot be reached; try again.
         """
         if version not in self._known:
@@ -126,7 +129,7 @@ class DeltaLog:
         self._check(version, actions)
         files = []
         for action in actions:
-            for name, change in (("remove", RowChange.WENT), ("add", RowChange.CAME)):
+            for name, change in (("remove", RowChange.DELETED), ("add", RowChange.INSERTED)):
                 found = action.get(name)
                 if found is not None and found.get("dataChange", True):
                     files.append(_file(found, change))
@@ -171,18 +174,14 @@ def _file(found: Mapping[str, Any], change: RowChange) -> ChangedFile:
     return ChangedFile(unquote(found["path"]), found.get("size") or 0, partition, change)
 
 
-Position = tuple[int, int]
-"""(version, number of a file in it): what is read next."""
-
-
 @dataclass(frozen=True, slots=True)
 class DeltaLimits:
-    """What a batch has at the most; at least one file, and of changes one version.
+    """The most that a batch holds. It has at least one file, and of changes a whole version.
 
     Attributes:
-        versions: Versions of the table that changed something.
-        files: Files.
-        bytes: Bytes of files.
+        versions: Maximum versions that changed something.
+        files: Maximum files.
+        bytes: Maximum bytes of files.
     """
 
     versions: int
@@ -200,7 +199,7 @@ class DeltaLimits:
 
 
 class DeltaCoordinator(TransactionalCoordinator):
-    """Plans batches of a table."""
+    """Plans the batches of a table in the driver."""
 
     def __init__(self, log: DeltaLog, limits: DeltaLimits, first: Position, table: DeltaTable):
         self._log = log
@@ -221,7 +220,7 @@ class DeltaCoordinator(TransactionalCoordinator):
         return False
 
     def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
-        """Return where the batch starts and ends."""
+        """Return the metadata of the batch: its start and end."""
         start = self._position(previous_metadata)
         end, files, size = start, 0, 0
         versions: set[int] = set()
@@ -253,7 +252,7 @@ class DeltaCoordinator(TransactionalCoordinator):
 def files_between(
     log: DeltaLog, start: Position, end: Position
 ) -> Iterator[tuple[int, int, ChangedFile]]:
-    """Yield (version, number, file) from one position on and before another."""
+    """Yield (version, number, file) from *start* (included) to *end* (excluded)."""
     for version in range(start[0], end[0] + 1):
         if (version, 0) >= end:
             return
@@ -263,7 +262,7 @@ def files_between(
 
 
 def positions(metadata: Json) -> tuple[Position, Position]:
-    """Return where a batch starts and ends."""
+    """Return the start and the end of a batch from its metadata."""
     planned = cast("dict[str, Any]", metadata)
     (first, at), (last, before) = planned["start"], planned["end"]
     return (first, at), (last, before)

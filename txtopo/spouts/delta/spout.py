@@ -1,9 +1,4 @@
-"""DeltaTransactionalSpout: what was appended to a Delta table, or all of its changes.
-
-DeltaEmitter: reads the files of a batch in a task, with pyarrow.
-
-DeltaDataFrameSpout: what a Delta table was appended, or its changes, read by Spark.
-"""
+"""The spouts that read a Delta table: DeltaTransactionalSpout, and DeltaDataFrameSpout by Spark."""
 
 from __future__ import annotations
 
@@ -41,42 +36,43 @@ if TYPE_CHECKING:
 
 
 class DeltaTransactionalSpout(TransactionalSpout):
-    """Reads what is appended to a Delta table, or changed, version by version; needs no JVM.
+    """Reads the rows appended to a Delta table, or all of its changes, version by version.
 
     Delivery: transactional. A batch is a range of files of the table's log, which a replay reads
-    again. Each appended row is emitted once. If a file or an entry of the log is removed (VACUUM,
-    ``delta.logRetentionDuration``) before its rows are committed, the run stops with
+    again. Each appended row is emitted in exactly one batch. If a file or a log entry is removed
+    (VACUUM, ``delta.logRetentionDuration``) before its rows are committed, the run stops with
     ``SourceDataLost``. OPTIMIZE does no harm.
 
-    A version that deletes, updates or overwrites rows stops the run too, unless ``changes`` names a
-    boolean field: then each row that went is emitted once more, with true in that field, and an
-    updated one in both forms. ``PersistentAggregate(…, retracted=that field)`` takes such rows
-    back. The change data feed (``delta.enableChangeDataFeed``) need not be on. It makes the batches
-    smaller: without it the rows that an update leaves as they are go and come, too, since it writes
-    their file anew. A version is then never divided between batches.
+    A version that deletes, updates or overwrites rows stops the run, too, unless ``changes`` names
+    a boolean field. Then each deleted row is emitted again, with true in that field; an updated row
+    is emitted as deleted in its old form, and in its new form. ``PersistentAggregate(…,
+    retracted=that field)`` retracts deleted rows. The change data feed
+    (``delta.enableChangeDataFeed``) may be off. Batches are smaller if it is on: without it an
+    update rewrites a whole file, so the rows that it does not change are deleted and inserted as
+    well. With ``changes`` a version is never divided between batches.
 
-    Versions are planned in the driver, from the log alone, and only those that are there; the
-    files are read in the tasks with pyarrow, a file in one task. Columns are matched by name;
-    one that older files lack is NULL there.
+    The driver plans versions that exist, from the log only. The tasks read the files with pyarrow,
+    each file in one task; no JVM is needed. Columns are matched by name; a column that an older
+    file lacks is NULL there.
 
     Args:
         table: Path or URL of the table.
-        fields: Which columns to emit, and the one that ``changes`` names.
-        changes: Name of a boolean field, and of no column, that is true for rows that went; None
-            reads a table to which rows are only appended.
-        starting_version: The first version to read; 0 reads all that was ever appended, as long as
-            the log has it.
-        batch_versions_max: Versions of a batch at the most.
-        batch_files_max: Files of a batch at the most.
-        batch_bytes_max: Bytes of a batch at the most; a larger file is a batch of its own.
-        storage_options: For deltalake, where the table is in an object store.
+        fields: The columns to emit, and the field that ``changes`` names.
+        changes: Name of a boolean field, not of a column, that is true for deleted rows; None for a
+            table to which rows are only appended.
+        starting_version: The first version to read; 0 reads everything that was ever appended, as
+            long as the log has it.
+        batch_versions_max: Maximum versions of a batch.
+        batch_files_max: Maximum files of a batch.
+        batch_bytes_max: Maximum bytes of a batch; a larger file is a batch of its own.
+        storage_options: Options for deltalake, if the table is in an object store.
 
     Attributes:
         log: The log of the table.
         changes: As given.
 
     Raises:
-        ConfigError: A limit or the version is wrong, or no boolean field is named by ``changes``.
+        ConfigError: A limit or the version is wrong, or ``changes`` names no boolean field.
     """
 
     def __init__(
@@ -114,7 +110,7 @@ class DeltaTransactionalSpout(TransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: The table is not there, or lacks a field.
+            ConfigError: The table does not exist, or lacks a field.
         """
         assert self.output_fields is not None
         table = _opened(self.log)
@@ -168,7 +164,7 @@ _WENT = ("delete", "update_preimage")
 
 
 class DeltaEmitter(TransactionalEmitter):
-    """Reads the files that the metadata says; holds one row group at a time."""
+    """Reads the files of a batch in a task with pyarrow; holds one row group at a time."""
 
     def __init__(
         self, log: DeltaLog, fields: Fields, changes: str | None, context: TaskContext
@@ -181,11 +177,11 @@ class DeltaEmitter(TransactionalEmitter):
     def emit_batch(
         self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
     ) -> None:
-        """Emit the files that are this task's.
+        """Emit this task's files.
 
         Raises:
             SourceDataLost: A file or an entry of the log is gone.
-            EmitError: A file does not hold the fields; mend the declaration.
+            EmitError: A record does not fit the fields; mend the fields.
             InfrastructureError: The table cannot be reached; the batch is tried again.
         """
         context = self._context
@@ -227,7 +223,7 @@ class DeltaEmitter(TransactionalEmitter):
             raise self._unreadable(version, file, None, Bad(None, None, str(error))) from error
 
     def _fitting(self, table: pa.Table, version: int, file: ChangedFile, before: int) -> pa.Table:
-        """Return a table with all fields: those of its partition, and NULL for what it lacks."""
+        """Return a table with all fields, those of its partition too; NULL for missing ones."""
         import pyarrow as pa
 
         def read(start: int, end: int, schema: pa.Schema) -> pa.Table:
@@ -275,24 +271,24 @@ def _went(table: pa.Table, file: ChangedFile) -> pa.ChunkedArray | pa.Array:
 
     if file.change is RowChange.BY_ROW:
         return pc.is_in(table.column(CHANGE_TYPE), pa.array(_WENT))
-    return pa.repeat(file.change is RowChange.WENT, table.num_rows)
+    return pa.repeat(file.change is RowChange.DELETED, table.num_rows)
 
 
-# A user's session may pass over such files in silence, which would lose rows.
+# A user's session may be set to skip such files silently, which would lose rows.
 _READING = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 
 
 class DeltaDataFrameSpout(DataFrameTransactionalSpout):
-    """``DeltaTransactionalSpout`` for topologies of DataFrames: Spark reads the files.
+    """A ``DeltaTransactionalSpout`` whose files Spark reads, for topologies of DataFrames.
 
-    Delivery: transactional, as there. The files of a batch come from the log, in the driver, and
-    are read as Parquet, so Spark needs no jars of Delta; it must reach the table under the same
-    path or URL.
+    Delivery: transactional, as that spout. The driver takes the files of a batch from the log, and
+    Spark reads them as Parquet, so it needs no jars of Delta. Spark must reach the table under the
+    same path or URL.
 
     Args:
         table: Path or URL of the table.
-        fields: Which columns to emit, and the one that ``changes`` names.
-        limits: What else ``DeltaTransactionalSpout`` takes: ``changes``, ``starting_version``,
+        fields: The columns to emit, and the field that ``changes`` names.
+        limits: Other arguments of ``DeltaTransactionalSpout``: ``changes``, ``starting_version``,
             ``batch_versions_max``, ``batch_files_max``, ``batch_bytes_max``, ``storage_options``.
 
     Raises:
@@ -306,7 +302,7 @@ class DeltaDataFrameSpout(DataFrameTransactionalSpout):
 
 
 class _Read:
-    """Makes the plan of a batch; picklable."""
+    """Makes Spark's plan of a batch. Picklable."""
 
     def __init__(self, log: DeltaLog, fields: Fields, changes: str | None) -> None:
         self._log = log
@@ -353,7 +349,7 @@ class _Read:
         columns = []
         for field in self._fields:
             if field.name == self._changes:
-                value = str(change is RowChange.WENT).lower()
+                value = str(change is RowChange.DELETED).lower()
                 if change is RowChange.BY_ROW:
                     value = f"`{CHANGE_TYPE}` IN ('delete', 'update_preimage')"
             elif field.name in partition:
@@ -373,12 +369,12 @@ def _type(kind: str) -> str:
 
 
 def _literal(value: str | None) -> str:
-    """Return a text in SQL, of which no character has a meaning."""
+    """Return a text as an SQL expression in which no character needs an escape."""
     if value is None:
         return "NULL"
     return "decode(unhex('" + value.encode().hex() + "'), 'utf-8')"
 
 
 def _escaped(path: str) -> str:
-    """Return a path in which Hadoop finds no pattern."""
+    """Return a path with escapes, so that Hadoop does not take it for a pattern."""
     return "".join(f"\\{c}" if c in "{}[]*?\\" else c for c in path)

@@ -1,4 +1,4 @@
-"""Files as a transactional source: planned as ranges in the driver, read in the tasks."""
+"""Files as a source: the driver plans ranges, the tasks read them."""
 
 from txtopo.spouts.files.spout import FilesTransactionalSpout
 

@@ -1,20 +1,18 @@
-"""FilesCoordinator: cuts the files into batches of bounded size.
+"""Planning batches of files in the driver: which part of which file is next, which were read.
 
-Cursor: which files were read, in a bounded number of bytes.
+The metadata of a batch has a *cursor*, which says which files were read. It must stay small however
+many files there were. It keeps a digest of each of the last ``RECENT_FILES_MAX`` files. Of the
+files read before them, which were pruned, it keeps only a *mark*: the highest position in the order
+(by name or time), the latest time, and their number.
 
-A cursor is part of a batch's metadata, so it must stay small however many files there were. It
-keeps a digest of each of the newest ``RECENT_FILES_MAX`` files by themselves. Of older ones, which
-were pruned in the order in which they were read, it keeps a *mark*: the highest place in the order
-(``name`` or ``time``), the latest time, and how many there were.
-
-So after a restart a file that is not among the recent ones was read if it stands at or below the
-mark and is no newer than the mark's time; every other file is new. That is exact while at most
-``RECENT_FILES_MAX`` files were read, and beyond it for files that come later in the order or are
-newer than what was pruned. What remains are files that appear late *and* stand below the mark *and*
-are old: while the process lives it knows them; after a restart they make more files below the mark
-than were pruned, which is an error, never a silent skip. Only when read files were removed as well
-can that be missed: with more than ``RECENT_FILES_MAX`` files, move finished ones away only if new
-ones are newer.
+So after a restart a file that is not among the recent ones counts as read if its position is at or
+below the mark and it is not newer than the mark's time; every other file is new. That is exact
+while at most ``RECENT_FILES_MAX`` files were read. Beyond that it is exact for files that come
+later in the order or are newer than the pruned ones. What remains are files that appear late, sort
+below the mark and are old. A running process knows them as new. After a restart there are then more
+files below the mark than were pruned, which is an error, never a silent skip. The error can only be
+missed if read files were removed as well. So with more than ``RECENT_FILES_MAX`` files, move
+finished files away only if new ones are newer.
 """
 
 from __future__ import annotations
@@ -46,13 +44,25 @@ METADATA_VERSION = 1
 # 0.6 MB in one write, where ZooKeeper takes 1 MiB.
 BATCH_FILES_MAX = 256
 
-# What a batch holds if no limit was given: a second or two of one core's work.
+# The size of a batch if no limit is given: a second or two of work for one core.
 BATCH_BYTES_MAX = 64 * 1024 * 1024
+
+# 8 base64 characters each: 32 kB in each batch's metadata, 330 kB in the one write of ten batches,
+# where ZooKeeper takes 1 MiB.
+RECENT_FILES_MAX = 4096
+
+# 48 bits: with 4,096 digests, one new file in 7e10 is taken for one that was read.
+DIGEST_BYTES = 6
+
+Order = Literal["name", "time"]
+
+Place = tuple[int, str]
+"""The position of a file in the order: (0, name) or (mtime_ns, name)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a batch holds at the most; None for no limit."""
+    """The most that a batch holds; None for no limit."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -68,13 +78,13 @@ class Limits:
                 )
 
 
-class TakenLines(NamedTuple):
-    """A part of a file that goes into a batch.
+class FilePart(NamedTuple):
+    """The part of a file that goes into a batch.
 
     Attributes:
         range: The part.
-        rest: Where the next batch goes on in the file; None when it is finished.
-        rows: How many rows the part has, if rows are counted.
+        rest: Where the next batch continues in the file; None if the file is finished.
+        rows: The number of rows of the part, if rows are counted.
     """
 
     range: FileRange
@@ -86,9 +96,9 @@ class _Cut(NamedTuple):
     """A batch that may be planned.
 
     Attributes:
-        ranges: What is in it.
+        ranges: Its parts of files.
         files: How many of the waiting files it begins.
-        open: The file that its end is in, and where it goes on.
+        open: The file in which it ends, and where the next batch continues in it.
     """
 
     ranges: list[FileRange]
@@ -116,13 +126,13 @@ class FilesCoordinator(TransactionalCoordinator):
         self._open: tuple[SourceFile, int] | None = None
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        """Look for new files when those that were found before are planned."""
+        """Return whether a file waits; list new files when all earlier ones are planned."""
         self._resume(last.metadata)
         self._look()
         return self._open is not None or self._cursor.waiting > 0
 
     def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
-        """Cut the next batch."""
+        """Plan the next batch."""
         self._resume(previous_metadata)
         self._look()
         cut = self._next_cut()
@@ -145,7 +155,7 @@ class FilesCoordinator(TransactionalCoordinator):
             self._cursor.list(self._source.files())
 
     def _resume(self, metadata: Json) -> None:
-        """Go on after a batch that another coordinator planned."""
+        """Continue after a batch that another coordinator planned."""
         stored = metadata["cursor"] if isinstance(metadata, dict) else None
         if stored == self._stored:
             return
@@ -175,24 +185,24 @@ class FilesCoordinator(TransactionalCoordinator):
         return _Cut(ranges, files, opened)
 
     def _fits(self, file: SourceFile, rows: int | None, size: int | None) -> bool:
-        """Return whether a file that cannot be divided fits into what is left of the batch."""
+        """Return whether a file fits into the rest of the batch; one that can be divided does."""
         if not self._format.compression(file.name):
             return True
         return rows is None and (size is None or file.size <= size)
 
-    def _take(self, file: SourceFile, start: int, rows: int | None, size: int | None) -> TakenLines:
+    def _take(self, file: SourceFile, start: int, rows: int | None, size: int | None) -> FilePart:
         if self._format.compression(file.name):
-            # Its rows are not counted, so it fills up a batch of counted rows.
-            return TakenLines(FileRange(file, 0, None), None, rows or 0)
+            # Its rows are not counted, so it fills a batch that is limited by rows.
+            return FilePart(FileRange(file, 0, None), None, rows or 0)
         if self._format.lines:
             return self._take_lines(file, start, rows, size)
         if rows is None and size is None:
-            return TakenLines(FileRange(file, 0, None), None)
+            return FilePart(FileRange(file, 0, None), None)
         return self._take_parquet(file, start, rows, size)
 
     def _take_lines(
         self, file: SourceFile, start: int, rows: int | None, size: int | None
-    ) -> TakenLines:
+    ) -> FilePart:
         end, counted = file.size, 0
         if rows is not None and file.size:
             header = int(self._format.name == "csv" and self._format.header and start == 0)
@@ -200,16 +210,16 @@ class FilesCoordinator(TransactionalCoordinator):
             counted -= header
         if size is not None:
             end = min(end, start + size)
-        return TakenLines(FileRange(file, start, end), end if end < file.size else None, counted)
+        return FilePart(FileRange(file, start, end), end if end < file.size else None, counted)
 
     def _take_parquet(
         self, file: SourceFile, start: int, rows: int | None, size: int | None
-    ) -> TakenLines:
+    ) -> FilePart:
         total = parquet_rows(self._source, file)
         end = total if rows is None else min(total, start + rows)
         if size is not None:
             end = min(end, start + max(1, size * total // max(file.size, 1)))
-        return TakenLines(FileRange(file, start, end), end if end < total else None, end - start)
+        return FilePart(FileRange(file, start, end), end if end < total else None, end - start)
 
     def _count(self, file: SourceFile, start: int, rows: int) -> tuple[int, int]:
         try:
@@ -218,7 +228,7 @@ class FilesCoordinator(TransactionalCoordinator):
         except OSError as error:
             raise failure(f"read {file.name!r}", error) from error
 
-    def _bytes(self, taken: TakenLines) -> int:
+    def _bytes(self, taken: FilePart) -> int:
         each = taken.range
         if each.end is None or self._format.lines:
             return each.weight
@@ -226,7 +236,7 @@ class FilesCoordinator(TransactionalCoordinator):
         return each.file.size * each.weight // max(total, 1)
 
     def _divisible(self, ranges: list[FileRange]) -> list[FileRange]:
-        """Count the rows of Parquet files of which there are fewer than partitions."""
+        """Make Parquet files divisible, by counting their rows, if there are too few files."""
         if self._format.lines or len(ranges) >= self._partitions:
             return ranges
         return [
@@ -247,22 +257,9 @@ def _opened(stored: Json) -> tuple[SourceFile, int]:
     return SourceFile(name, size, mtime_ns), start
 
 
-Order = Literal["name", "time"]
-
-Place = tuple[int, str]
-"""Where a file stands in the order: (0, name) or (mtime_ns, name)."""
-
-# 8 base64 characters each: 32 kB in each batch's metadata, 330 kB in the one write of ten batches,
-# where ZooKeeper takes 1 MiB.
-RECENT_FILES_MAX = 4096
-
-# 48 bits: with 4,096 digests a new file is taken for a read one once in 7e10 files.
-DIGEST_BYTES = 6
-
-
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What is left of the files that were pruned."""
+    """What the cursor keeps of the files that were pruned."""
 
     place: Place
     mtime_ns: int
@@ -270,10 +267,10 @@ class Mark:
 
 
 class Cursor:
-    """The files that were read, and those that were listed and wait.
+    """The files that were read, and the listed files that wait to be planned.
 
-    Mutable, used by one thread at a time. :meth:`list` finds new files; :meth:`ahead` shows those
-    that come next, and :meth:`take` says that they are planned, which cannot fail.
+    It is mutable; one thread at a time uses it. :meth:`list` finds new files, :meth:`ahead` yields
+    those that come next, and :meth:`take` marks them as planned, which cannot fail.
     """
 
     def __init__(self, order: Order, stored: Json = None) -> None:
@@ -289,14 +286,14 @@ class Cursor:
 
     @property
     def waiting(self) -> int:
-        """How many listed files have not been taken yet."""
+        """The number of listed files that are not planned yet."""
         return len(self._queue)
 
     def list(self, files: Sequence[SourceFile]) -> None:
-        """Queue the files that are new, in the order.
+        """Queue the files that are new, in order.
 
         Raises:
-            PromiseError: It cannot be told which files were read.
+            PromiseError: It is unknown which files were read; the message says how to go on.
         """
         by_digest = {_digest(file.name): file for file in files}
         if self._doubt:
@@ -308,11 +305,11 @@ class Cursor:
         self._queue = deque(sorted(new, key=self._place))
 
     def ahead(self) -> Iterator[SourceFile]:
-        """Yield the files that wait, in order; they still wait afterwards."""
+        """Yield the waiting files in order, without taking them."""
         return iter(self._queue)
 
     def take(self, count: int) -> None:
-        """Count the next files as read from now on."""
+        """Mark the next files as read."""
         for _ in range(count):
             file = self._queue.popleft()
             digest = _digest(file.name)
@@ -347,7 +344,8 @@ class Cursor:
         return (file.mtime_ns if self._order == "time" else 0, file.name)
 
     def _prune(self, digest: bytes) -> None:
-        # A recent file of an earlier process that is gone leaves no place: it cannot be met again.
+        # A recent file of an earlier process that was removed has no position; none is needed,
+        # since it will not be listed again.
         file = self._facts.pop(digest, SourceFile("", 0, 0))
         place = self._place(file)
         if self._mark is None:
@@ -360,7 +358,7 @@ class Cursor:
         )
 
     def _settle(self, by_digest: dict[bytes, SourceFile]) -> None:
-        """Tell, at the first listing after a restart, which old files were read."""
+        """Decide, at the first listing after a restart, which old files were read."""
         assert self._mark is not None
         below = {
             digest

@@ -1,7 +1,4 @@
-"""FilesEmitter: reads the ranges of a batch in the tasks, as Arrow record batches.
-
-Lines: finding and reading the lines of a range of bytes.
-"""
+"""Reading ranges of files in the tasks, as Arrow record batches."""
 
 from __future__ import annotations
 
@@ -24,13 +21,21 @@ from txtopo.tuples import Fields
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Ten times what Python code likes best: columns are cut smaller where tuples are made of them, and
-# routing has less to do on larger ones.
+# Ten times the size that is fastest for Python code: columns are divided where tuples are made of
+# them, and routing is faster on larger ones.
 EMIT_ROWS_MAX = 100_000
+
+# Large enough that starting a parser costs nothing, small enough for many tasks on one machine.
+BLOCK_BYTES = 8 * 1024 * 1024
+
+_TAIL_BYTES = 64 * 1024
+
+# Counting stops inside a block, whose rest is read again for the next batch; so blocks are smaller.
+_COUNT_BYTES = 1024 * 1024
 
 
 class FilesEmitter(TransactionalEmitter):
-    """Reads what the metadata says, nothing else; holds one block or row group at a time."""
+    """Reads the ranges in the metadata of a batch; holds one block or row group at a time."""
 
     def __init__(
         self, source: FileSource, format: FileFormat, fields: Fields, context: TaskContext
@@ -44,11 +49,11 @@ class FilesEmitter(TransactionalEmitter):
     def emit_batch(
         self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
     ) -> None:
-        """Emit the shares that are this task's.
+        """Emit this task's shares of the batch.
 
         Raises:
             SourceDataLost: A file is gone or was changed; bring it back as it was.
-            EmitError: A file does not hold the fields; mend the file or the declaration.
+            EmitError: A record does not fit the fields; mend the file or the fields.
             InfrastructureError: The filesystem cannot be reached; the batch is tried again.
         """
         shares = from_json(metadata)
@@ -106,7 +111,7 @@ class FilesEmitter(TransactionalEmitter):
     def _parsed(
         self, body: bytes, header: list[str] | None, each: FileRange, before: int
     ) -> pa.Table:
-        """Return lines as columns; *before* are as many of the range."""
+        """Return lines as columns; *before* lines of the range come before them."""
         try:
             return self._parse(body, header, self._schema)
         except (ValueError, TypeError) as error:
@@ -167,7 +172,7 @@ class FilesEmitter(TransactionalEmitter):
 
 
 def parquet_rows(source: FileSource, file: SourceFile) -> int:
-    """Return how many rows a Parquet file has, from its footer."""
+    """Return the number of rows of a Parquet file, from its footer."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -181,7 +186,7 @@ def parquet_rows(source: FileSource, file: SourceFile) -> int:
 
 
 def _without_beginning(block: bytes, format: str, header: list[str] | None) -> bytes:
-    """Return the first block of a file without a header, or the mark of UTF-8 before JSON."""
+    """Return the first block of a file without the header of CSV or the byte order mark of JSON."""
     if header is not None:
         return block.partition(b"\n")[2]
     return block.removeprefix(b"\xef\xbb\xbf") if format == "json" else block
@@ -211,11 +216,12 @@ def _csv(
         ),
     )
     if b'"' in block and table.num_rows < sum(map(bool, block.splitlines())):
-        # It would be another value where a range ends between the two lines.
+        # If a range ended between the two lines, the value would be another one.
         raise ValueError("a quoted value goes on behind the end of its line")
     last = block.rstrip(b"\r\n").rpartition(b"\n")[2]
     if b'"' in last and table.num_rows and not again:
-        # Twice, since a quoted value that is open at the end of a block is closed there by Arrow.
+        # Parse the last line twice: Arrow closes a quoted value at the end of a block, but not
+        # before another line.
         _csv(last + b"\n" + last, header, format, schema, again=True)
     return fitted(table, schema)
 
@@ -241,7 +247,7 @@ def _check_columns(wanted: list[str], there: list[str]) -> None:
 def _named(
     format: FileFormat, each: FileRange, fields: Fields, source: FileSource
 ) -> Iterator[None]:
-    """Say in every error which file it is about."""
+    """Name the file and the range in every error."""
     unit = "bytes" if format.lines else "rows"
     where = f"{each.file.name!r}, {unit} {each.start} to {each.end or 'the end'}"
     try:
@@ -256,15 +262,6 @@ def _named(
             "the fields",
             path=each.file.name,
         ) from error
-
-
-# Large enough that a parser's set-up does not count, small enough for many tasks on one machine.
-BLOCK_BYTES = 8 * 1024 * 1024
-
-_TAIL_BYTES = 64 * 1024
-
-# Counting stops somewhere inside a batch, so blocks read too far are read again for the next one.
-_COUNT_BYTES = 1024 * 1024
 
 
 def line_blocks(file: IO[bytes], start: int, end: int | None) -> Iterator[bytes]:
@@ -311,7 +308,7 @@ def end_of_rows(file: IO[bytes], start: int, size: int, rows: int) -> tuple[int,
     if start:
         file.seek(start - 1)
     position = max(start - 1, 0)
-    found = 0 if start else 1  # lines whose start was met; the first begins at byte 0
+    found = 0 if start else 1  # lines that have started; the first one starts at byte 0
     while chunk := file.read(_COUNT_BYTES):
         newlines = chunk.count(b"\n")
         if found + newlines > rows:

@@ -1,12 +1,8 @@
-"""FileSource: which files there are, on any filesystem that pyarrow opens.
+"""The files that a spout can read: listing them, their formats, and dividing them into ranges.
 
-FileFormat: how the files of a spout are written.
-
-Ranges: parts of files, and how the ranges of a batch are shared among its partitions.
-
-A range of lines ``[start, end)`` in bytes owns the lines that *start* in it, so ranges that touch
-own each line once, wherever they were cut. A range of a Parquet file counts rows. ``end`` None
-means the whole file.
+Files are on any filesystem that pyarrow opens. A range of a file of lines is in bytes; it owns the
+lines that *start* in ``[start, end)``, so adjacent ranges own each line once, wherever they were
+cut. A range of a Parquet file is in rows. ``end`` None means the whole file.
 """
 
 from __future__ import annotations
@@ -31,26 +27,19 @@ _MAGIC = re.compile(r"[*?\[]")
 
 _TOKENS = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|[^*?\[]+|\[")
 
+FormatName = Literal["csv", "json", "text", "parquet"]
 
-class SourceFile(NamedTuple):
-    """A file as it was when it was listed.
+FORMATS = ("csv", "json", "text", "parquet")
 
-    Attributes:
-        name: Its path on the filesystem.
-        size: Its size in bytes.
-        mtime_ns: When it was changed last; 0 where the filesystem does not say.
-    """
-
-    name: str
-    size: int
-    mtime_ns: int
+# Read as one range, since a compressed stream cannot be read from its middle.
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
 class FileSource:
-    """Folders, globs and files of one filesystem; picklable.
+    """Folders, globs and files of one filesystem. Picklable.
 
-    Names that begin with ``_`` or ``.`` are passed over, as Hadoop and Spark do, so that a writer
-    can fill a file under such a name and then rename it.
+    Names that begin with ``_`` or ``.`` are ignored, as in Hadoop and Spark, so that a writer can
+    fill a file under such a name and then rename it.
 
     Args:
         paths: A folder (read with all below it), a file, a glob (``**`` crosses folders), or more.
@@ -68,7 +57,7 @@ class FileSource:
         self.filesystem, self._paths = _opened(given, filesystem)
 
     def files(self) -> list[SourceFile]:
-        """List the files there are now, in no promised order.
+        """List the files that exist now, in any order.
 
         Raises:
             InfrastructureError: The filesystem cannot be reached; try again.
@@ -83,10 +72,10 @@ class FileSource:
         return list(found.values())
 
     def check(self) -> None:
-        """Check that every folder and file that was named is there.
+        """Check that every named folder and file exists.
 
         Raises:
-            ConfigError: One is not; look at its spelling, or make it first.
+            ConfigError: One does not; look at its spelling, or make it first.
         """
         from pyarrow import fs
 
@@ -100,11 +89,11 @@ class FileSource:
                 )
 
     def open(self, file: SourceFile) -> pa.NativeFile:
-        """Open a file that is still what it was when it was planned.
+        """Open a file, if it has not changed since it was planned.
 
         Raises:
-            SourceDataLost: It is gone or was changed; bring it back as it was. As
-                ``OffsetRegression`` if it is shorter than it was.
+            SourceDataLost: It is gone or was changed; bring it back as it was.
+            OffsetRegression: It is shorter than it was.
             InfrastructureError: The filesystem cannot be reached; try again.
         """
         from pyarrow import fs
@@ -154,6 +143,103 @@ class FileSource:
             and not _hidden(info.path[skip:])
             and (pattern is None or pattern.fullmatch(info.path))
         ]
+
+
+class SourceFile(NamedTuple):
+    """A file as it was when it was listed.
+
+    Attributes:
+        name: Its path on the filesystem.
+        size: Its size in bytes.
+        mtime_ns: The time of its last change; 0 where the filesystem does not give it.
+    """
+
+    name: str
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """The format of the files.
+
+    Attributes:
+        name: The name of the format.
+        header: CSV: whether the first line of each file names the columns; else they are the
+            fields, in order.
+        delimiter: CSV: what separates values.
+        null_values: CSV: unquoted texts that mean NULL.
+    """
+
+    name: FormatName
+    header: bool = True
+    delimiter: str = ","
+    null_values: tuple[str, ...] = ("",)
+
+    def __post_init__(self) -> None:
+        if self.name not in FORMATS:
+            raise ConfigError(
+                f"unknown file format; got {self.name!r}; expected one of {', '.join(FORMATS)}"
+            )
+        if len(self.delimiter) != 1:
+            raise ConfigError(f"delimiter is wrong; got {self.delimiter!r}; expected a character")
+
+    @property
+    def lines(self) -> bool:
+        """Whether a record is a line, so that a file can be divided at any byte."""
+        return self.name != "parquet"
+
+    def compression(self, name: str) -> str | None:
+        """Return the compression of a file, by its name; None for none.
+
+        Raises:
+            ConfigError: The file is an archive, which cannot be read; unpack it.
+        """
+        suffix = name[name.rfind(".") :].lower() if "." in name else ""
+        if suffix in (".zip", ".tar", ".tgz", ".7z"):
+            raise ConfigError(
+                f"file {name!r} is an archive; expected {self.name} files, plain or "
+                f"{', '.join(_COMPRESSIONS)}; unpack it",
+                path=name,
+            )
+        return _COMPRESSIONS.get(suffix) if self.lines else None
+
+    def check_fields(self, fields: Fields) -> None:
+        """Check that files of this format can have these fields.
+
+        Raises:
+            ConfigError: They cannot; mend the fields.
+        """
+        if not isinstance(fields, Fields) or not len(fields):
+            raise ConfigError(f"fields of a files spout are wrong; got {fields!r}; expected Fields")
+        if self.name == "text" and [field.type for field in fields] != ["string"]:
+            raise ConfigError(
+                f"a text file has one field, its lines; got {fields!r}; expected e.g. "
+                'Fields("line string")'
+            )
+
+
+class FileRange(NamedTuple):
+    """A part of a file, in bytes of a file of lines, or in rows of a Parquet file.
+
+    Attributes:
+        file: The file.
+        start: Its start.
+        end: Its end, exclusive; None for the whole file, which is then never divided.
+    """
+
+    file: SourceFile
+    start: int
+    end: int | None
+
+    @property
+    def weight(self) -> int:
+        """Its size, to compare it with other ranges of the batch."""
+        return self.file.size if self.end is None else self.end - self.start
+
+
+Share = list[FileRange]
+"""The part of a batch that one partition reads."""
 
 
 def _source_file(info: fs.FileInfo) -> SourceFile:
@@ -207,97 +293,6 @@ def _hidden(path: str) -> bool:
     return any(part.startswith(("_", ".")) for part in path.split("/"))
 
 
-FormatName = Literal["csv", "json", "text", "parquet"]
-
-FORMATS = ("csv", "json", "text", "parquet")
-
-# Read as one range, since a compressed stream cannot be entered in its middle.
-_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-
-
-@dataclass(frozen=True, slots=True)
-class FileFormat:
-    """How the files are written.
-
-    Attributes:
-        name: Which format.
-        header: CSV: whether the first line of each file names the columns; else they are the
-            fields, in order.
-        delimiter: CSV: what separates values.
-        null_values: CSV: unquoted texts that mean NULL.
-    """
-
-    name: FormatName
-    header: bool = True
-    delimiter: str = ","
-    null_values: tuple[str, ...] = ("",)
-
-    def __post_init__(self) -> None:
-        if self.name not in FORMATS:
-            raise ConfigError(
-                f"unknown file format; got {self.name!r}; expected one of {', '.join(FORMATS)}"
-            )
-        if len(self.delimiter) != 1:
-            raise ConfigError(f"delimiter is wrong; got {self.delimiter!r}; expected a character")
-
-    @property
-    def lines(self) -> bool:
-        """Whether a record is a line, so that files can be cut at any byte."""
-        return self.name != "parquet"
-
-    def compression(self, name: str) -> str | None:
-        """Return what a file is compressed with, by its name; None for nothing.
-
-        Raises:
-            ConfigError: It is a kind of archive that cannot be read; unpack it.
-        """
-        suffix = name[name.rfind(".") :].lower() if "." in name else ""
-        if suffix in (".zip", ".tar", ".tgz", ".7z"):
-            raise ConfigError(
-                f"file {name!r} is an archive; expected {self.name} files, plain or "
-                f"{', '.join(_COMPRESSIONS)}; unpack it",
-                path=name,
-            )
-        return _COMPRESSIONS.get(suffix) if self.lines else None
-
-    def check_fields(self, fields: Fields) -> None:
-        """Check that files of this format can have these fields.
-
-        Raises:
-            ConfigError: They cannot; mend the fields.
-        """
-        if not isinstance(fields, Fields) or not len(fields):
-            raise ConfigError(f"fields of a files spout are wrong; got {fields!r}; expected Fields")
-        if self.name == "text" and [field.type for field in fields] != ["string"]:
-            raise ConfigError(
-                f"a text file has one field, its lines; got {fields!r}; expected e.g. "
-                'Fields("line string")'
-            )
-
-
-class FileRange(NamedTuple):
-    """Part of a file; bytes of a file of lines, rows of a Parquet file.
-
-    Attributes:
-        file: The file.
-        start: Where it begins.
-        end: Where it ends, exclusive; None for the whole file, which is then never divided.
-    """
-
-    file: SourceFile
-    start: int
-    end: int | None
-
-    @property
-    def weight(self) -> int:
-        """How much it is, compared with other ranges of its batch."""
-        return self.file.size if self.end is None else self.end - self.start
-
-
-Share = list[FileRange]
-"""What one partition gets of a batch."""
-
-
 def shared(ranges: Sequence[FileRange], partitions: int) -> list[Share]:
     """Share the ranges of a batch among partitions, as evenly as they can be divided."""
     if all(each.end is None for each in ranges):
@@ -316,7 +311,7 @@ def shared(ranges: Sequence[FileRange], partitions: int) -> list[Share]:
 
 
 def to_json(shares: Sequence[Share]) -> Json:
-    """Return shares as JSON; what all names begin with is written once."""
+    """Return shares as JSON; the common beginning of all names is written once."""
     names = [each.file.name for share in shares for each in share]
     root = _common(names)
     listed: list[Json] = [
@@ -364,7 +359,7 @@ def _by_size(ranges: Sequence[FileRange], partitions: int) -> list[Share]:
 
 
 def _cut(each: FileRange, before: int, total: int, shares: list[Share]) -> None:
-    """Cut a range where the borders of the shares fall into it."""
+    """Divide a range at the borders between the shares."""
     assert each.end is not None
     start = each.start
     for partition, share in enumerate(shares):

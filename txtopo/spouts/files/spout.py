@@ -1,7 +1,4 @@
-"""FilesTransactionalSpout: files, local or remote, each exactly once.
-
-FileSpout: the lines of files, each at least once.
-"""
+"""The spouts that read files: FilesTransactionalSpout, and FileSpout for lines at least once."""
 
 from __future__ import annotations
 
@@ -33,32 +30,34 @@ if TYPE_CHECKING:
 class FilesTransactionalSpout(TransactionalSpout):
     """Reads a folder, a glob or a list of files, and the files that appear there later.
 
-    Delivery: transactional. Each file is read exactly once, and a batch that is replayed has the
-    same rows: a file that was changed or removed before its rows are committed stops the run with
+    Delivery: transactional. Each file is read exactly once, and a replayed batch has the same rows.
+    A file that is changed or removed before its rows are committed stops the run with
     ``SourceDataLost``, until it is brought back as it was.
 
-    The files that are found are read in the order of their names (or times); a file that appears
-    later is read after them, also if its name sorts before. A file must be complete when it appears
-    under its name, and is read once however often it is changed afterwards: write it elsewhere, or
-    under a name that begins with ``_`` or ``.``, and rename it. See ``cursor.py`` for what is kept
-    about the files that were read.
+    Files are read in the order of their names (or times). A file that appears later is read after
+    those that were found before, even if its name sorts before theirs. A file must be complete when
+    it appears under its name, since it is read only once, however often it changes afterwards.
+    Write it elsewhere, or under a name that begins with ``_`` or ``.``, and rename it.
+    :mod:`txtopo.spouts.files.planning` says how the spout knows which files were read.
 
-    A batch is cut in the driver, from sizes and times alone; only a limit in rows makes it read:
-    Parquet footers, or the lines of the files. Lines are cut at any byte, so a CSV value must have
-    no newline in it, quoted or not. Compressed files of lines (``.gz``, ``.bz2``, ``.zst``) are not
-    divided. Columns are matched by name: by the header of a CSV file (or the order, without
-    header), the keys of a JSON object, the columns of a Parquet file; other columns are not read.
+    Batches are planned in the driver, from sizes and times only. A limit in rows makes the driver
+    read Parquet footers, or the lines of the files. Files of lines are divided at any byte, so a
+    CSV value must not contain a newline, quoted or not. Compressed files of lines (``.gz``,
+    ``.bz2``, ``.zst``) are not divided. Columns are matched by name: the header of a CSV file (or
+    the order, without a header), the keys of a JSON object, the columns of a Parquet file. Other
+    columns are not read.
 
     Args:
         paths: A folder (with all below it), a file, a glob (``**`` crosses folders), or several;
             local, or URLs such as ``s3://bucket/folder``.
         fields: The fields; for text one string.
         format: ``"csv"``, ``"json"`` (an object a line), ``"text"`` or ``"parquet"``.
-        batch_rows_max: Rows of a batch at the most.
-        batch_bytes_max: Bytes of a batch at the most; 64 MiB if no limit is given.
-        batch_files_max: Files of a batch at the most, never more than 256; alone it makes batches
-            of whole files, and as many files as partitions are then read with no planning at all.
-        partitions: How many parts a batch is cut into; default: the tasks of the spout.
+        batch_rows_max: Maximum rows of a batch.
+        batch_bytes_max: Maximum bytes of a batch; 64 MiB if no limit is given.
+        batch_files_max: Maximum files of a batch, never more than 256. If it is the only limit,
+            batches consist of whole files, and if a batch has at least as many files as there are
+            partitions, the driver reads nothing to plan it.
+        partitions: The number of parts of a batch; by default the tasks of the spout.
         filesystem: A ``pyarrow.fs.FileSystem`` or its URL; None for local paths and URLs.
         order: ``"name"``, or ``"time"`` (of change, then name).
         header: CSV: whether each file begins with the names of its columns.
@@ -105,7 +104,7 @@ class FilesTransactionalSpout(TransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: A folder or file that was named does not exist.
+            ConfigError: A named folder or file does not exist; make it first.
         """
         self._source.check()
         partitions = self._partitions or context.tasks
@@ -122,12 +121,12 @@ MessageId = tuple[str, int]
 
 
 class FileSpout(Spout):
-    """Emits each line of some text files, and again when it failed. The files must not change.
+    """Emits each line of some text files, and again when it fails. The files must not change.
 
-    Delivery: at least once. It keeps no position: a run that is started anew, and a task that was
-    lost, begin at the first line again. With several tasks, each reads files of its own.
+    Delivery: at least once. It stores no position: a new run, and a task that was lost, begin at
+    the first line again. With several tasks, each reads files of its own.
 
-    What was emitted is kept in memory until it is acked: give ``Config.max_spout_pending``.
+    Lines are kept in memory until they are acked, so set ``Config.max_spout_pending``.
 
     Args:
         paths: A file, a pattern such as ``logs/*.txt``, or several of them.
@@ -161,7 +160,7 @@ class FileSpout(Spout):
         self._again: deque[MessageId] = deque()
 
     def next_tuple(self) -> None:
-        """Emit what failed first, else the next line."""
+        """Emit a line that failed, else the next one."""
         if self._again:
             id = self._again.popleft()
             self._collector.emit([self._open[id], *id], id)

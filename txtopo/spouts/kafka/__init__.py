@@ -1,4 +1,4 @@
-"""Kafka as a source: offsets are planned as ranges, and read by confluent-kafka in the tasks."""
+"""Kafka as a source: batches are ranges of offsets, which confluent-kafka reads in the tasks."""
 
 from txtopo.spouts.kafka.spouts import KafkaOpaqueSpout, KafkaTransactionalSpout
 

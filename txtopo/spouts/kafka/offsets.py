@@ -1,13 +1,9 @@
-"""Offsets: which partitions there are, and from where to where they can be read now.
+"""Offsets of Kafka: those that the cluster has, those of a batch, and those that are gone.
 
-Positions: which records a batch has, as its metadata says, and where the first one starts.
-
-For each topic the metadata names its id (a topic that is made again under its name gets another
-one) and for each partition the range of offsets [start, end). A partition without new records has
-an empty range, so that the next batch finds its position there. Offsets of records that are no
-longer there, or that never had one (markers of transactions), are in the ranges like any others.
-
-What has gone: records that were deleted before they were read, topics deleted or made anew.
+The metadata of a batch (:class:`Positions`) names the id of each topic, which changes when a topic
+is made again under its name, and for each partition the range of offsets [start, end). A partition
+without new records has an empty range, so that the next batch finds its position. A range also
+covers offsets without a record: deleted records, and markers of transactions.
 """
 
 from __future__ import annotations
@@ -36,8 +32,151 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.admin._listoffsets import OffsetSpec
 
+Start = Literal["earliest", "latest"] | datetime | Mapping[str, Mapping[int, int]]
+"""Where the first batch starts: a word, a time, or offsets by topic and partition."""
+
 Topics = str | Sequence[str] | re.Pattern[str]
 """Names of topics, or a pattern that whole names match."""
+
+METADATA_VERSION = 1
+
+
+class KafkaPartition(NamedTuple):
+    """A partition of a topic of Kafka."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+
+class Range(NamedTuple):
+    """The offsets from *start* (included) to *end* (excluded)."""
+
+    start: int
+    end: int
+
+
+class Lost(NamedTuple):
+    """Offsets whose records were deleted before they were read.
+
+    Attributes:
+        partition: The partition.
+        start: The first of them.
+        end: The offset after the last one; None if the whole topic was deleted and made again.
+    """
+
+    partition: KafkaPartition
+    start: int
+    end: int | None
+
+
+class Topic(NamedTuple):
+    """An existing topic: its id and its number of partitions."""
+
+    id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The topics and offsets that the cluster reported at one moment.
+
+    Attributes:
+        topics: The topics, by name.
+        bounds: The first and the end offset of each partition that has a leader.
+    """
+
+    topics: Mapping[str, Topic]
+    bounds: Mapping[KafkaPartition, Range]
+
+    @property
+    def partitions(self) -> list[KafkaPartition]:
+        """All partitions, including those without a leader."""
+        return [
+            KafkaPartition(name, partition)
+            for name, topic in sorted(self.topics.items())
+            for partition in range(topic.partitions)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """The ranges of a batch; its metadata as an object.
+
+    Attributes:
+        ids: The id of each topic.
+        ranges: The range of each partition.
+        lost: The offsets that the batch skipped because their records were deleted.
+    """
+
+    ids: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[KafkaPartition, Range] = field(default_factory=dict)
+    lost: tuple[Lost, ...] = ()
+
+    def to_json(self) -> Json:
+        """Return the metadata of the batch."""
+        topics: dict[str, Json] = {}
+        for name, id in self.ids.items():
+            ranges: dict[str, Json] = {
+                str(partition.number): list(each)
+                for partition, each in self.ranges.items()
+                if partition.topic == name
+            }
+            topics[name] = {"id": id, "ranges": ranges}
+        whole: dict[str, Json] = {"version": METADATA_VERSION, "topics": topics}
+        if self.lost:
+            whole["lost"] = [[*each.partition, each.start, each.end] for each in self.lost]
+        return whole
+
+
+def from_json(metadata: Json) -> Positions:
+    """Return the positions that the metadata of a batch holds; none for None, before txid 1.
+
+    Raises:
+        SchemaVersionError: A newer txtopo wrote it.
+    """
+    if metadata is None:
+        return Positions()
+    assert isinstance(metadata, dict)
+    if metadata["version"] != METADATA_VERSION:
+        raise SchemaVersionError(
+            f"the metadata of a Kafka batch has version {metadata['version']!r}; expected "
+            f"{METADATA_VERSION}; upgrade this txtopo"
+        )
+    ids: dict[str, str] = {}
+    ranges: dict[KafkaPartition, Range] = {}
+    topics = metadata["topics"]
+    assert isinstance(topics, dict)
+    for name, topic in topics.items():
+        assert isinstance(topic, dict)
+        ids[name] = str(topic["id"])
+        stored = topic["ranges"]
+        assert isinstance(stored, dict)
+        for partition, each in stored.items():
+            start, end = _numbers(each)
+            ranges[KafkaPartition(name, int(partition))] = Range(start, end)
+    lost = metadata.get("lost") or []
+    assert isinstance(lost, list)
+    return Positions(ids, ranges, tuple(_lost(each) for each in lost))
+
+
+def _lost(stored: Json) -> Lost:
+    assert isinstance(stored, list)
+    topic, *numbers = stored
+    assert isinstance(topic, str)
+    end = None if numbers[-1] is None else _numbers(numbers)[-1]
+    partition, start = _numbers(numbers[:2])
+    return Lost(KafkaPartition(topic, partition), start, end)
+
+
+def _numbers(stored: Json) -> list[int]:
+    assert isinstance(stored, list)
+    numbers = [each for each in stored if isinstance(each, int)]
+    assert len(numbers) == len(stored)
+    return numbers
+
 
 # A broker learns of a topic a little after the controller that made it, and later under load.
 _LOOKS_AGAIN_MAX = 15
@@ -49,60 +188,35 @@ _LOOKS_AGAIN_S = 0.2
 _clients: dict[tuple[object, ...], tuple[AdminClient, Heard]] = {}
 
 
-class Topic(NamedTuple):
-    """A topic that there is: its id and its number of partitions."""
-
-    id: str
-    partitions: int
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What there was at one look.
-
-    Attributes:
-        topics: The topics, by name.
-        bounds: The first and the end offset of the partitions that have a leader.
-    """
-
-    topics: Mapping[str, Topic]
-    bounds: Mapping[PartitionPosition, Range]
-
-    @property
-    def places(self) -> list[PartitionPosition]:
-        """All partitions, also those without a leader."""
-        return [
-            PartitionPosition(name, partition)
-            for name, topic in sorted(self.topics.items())
-            for partition in range(topic.partitions)
-        ]
-
-
 class Offsets:
-    """Asks the cluster, in two round trips. Picklable; used in the driver and in tasks.
+    """Asks a cluster for its topics and offsets. Picklable; used in the driver and in tasks.
 
-    The end is the *last stable offset* when only committed records are read: below it every
-    transaction is over, so that a range has the same records whenever it is read.
+    With ``read_committed`` the end of a partition is its *last stable offset*: every transaction
+    below it has ended, so a range has the same records whenever it is read.
     """
 
     def __init__(self, connection: Connection, topics: Topics) -> None:
         self._connection = connection
         self._names, self._pattern = _checked(topics)
 
-    def look(self, places: Iterable[PartitionPosition] | None = None) -> Look:
-        """Look at all partitions; with *places*, find the bounds of those only.
+    def look(self, partitions: Iterable[KafkaPartition] | None = None) -> Look:
+        """Return the topics, and the bounds of all partitions or of those given.
+
+        It takes two round trips.
 
         Raises:
             InfrastructureError: The cluster cannot be reached; try again.
-            AuthError: It refuses.
+            AuthError: The cluster refuses the credentials.
         """
         topics = self.topics()
         look = Look(topics, {})
-        wanted = look.places if places is None else [p for p in places if p.topic in topics]
+        wanted = (
+            look.partitions if partitions is None else [p for p in partitions if p.topic in topics]
+        )
         return Look(topics, self.bounds(wanted))
 
     def topics(self) -> dict[str, Topic]:
-        """Return the topics that there are now."""
+        """Return the topics that exist now, by name."""
         from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
         names = self._matching()
@@ -123,12 +237,15 @@ class Offsets:
                 found[name] = Topic(str(told.topic_id), len(told.partitions))
         return found
 
-    def seen_as_wanted(self, look: Look) -> bool:
-        """Return whether *look* shows where a first batch starts: a pattern may match nothing."""
+    def can_start(self, look: Look) -> bool:
+        """Return whether the first batch can be planned from *look*.
+
+        It needs the offsets of a partition, unless the topics are a pattern that matches none yet.
+        """
         return bool(look.bounds) or (self._pattern is not None and not look.topics)
 
     def missing(self) -> list[str]:
-        """Return the topics that were named and are not there, nor soon."""
+        """Return the named topics that do not exist, after waiting a few seconds for them."""
         missing = self._unseen(self.topics())
         for _ in range(_LOOKS_AGAIN_MAX):
             if not missing:
@@ -138,87 +255,96 @@ class Offsets:
             missing = self._unseen(self.topics())
         return missing
 
-    def bounds(self, places: Sequence[PartitionPosition]) -> dict[PartitionPosition, Range]:
+    def bounds(self, partitions: Sequence[KafkaPartition]) -> dict[KafkaPartition, Range]:
         """Return the first offset and the end of each partition that has a leader."""
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-        # Both are under way at once.
+        # Both requests are in flight at once.
         ends: tuple[OffsetSpec, OffsetSpec] = (
             OffsetSpec.earliest(),  # type: ignore[no-untyped-call]
             OffsetSpec.latest(),  # type: ignore[no-untyped-call]
         )
-        asked = [self._ask(places, what) for what in ends]
+        asked = [self._ask(partitions, what) for what in ends]
         first, end = map(self._answers, asked)
-        return {p: Range(first[p], end[p]) for p in places if p in first and p in end}
+        return {p: Range(first[p], end[p]) for p in partitions if p in first and p in end}
 
     def starts(
-        self, start: Start, look: Look, places: Sequence[PartitionPosition], *, first: bool
-    ) -> dict[PartitionPosition, int]:
-        """Return where *places*, of which no batch had any, start.
+        self, start: Start, look: Look, partitions: Sequence[KafkaPartition], *, first: bool
+    ) -> dict[KafkaPartition, int]:
+        """Return the offset from which each of *partitions*, new to the spout, is read.
 
-        What is added later is read from its beginning: its records came after the start. Those
-        without a leader are left out then. The first batch leaves out nothing that was named, since
-        it would be new when it is seen.
+        A partition that is added after the first batch is read from its beginning, since its
+        records came after the start; one without a leader is left out until it has one. The first
+        batch must see every named topic and a leader of every partition: one that it left out would
+        later count as added, and be read from its beginning.
+
+        Args:
+            start: The start that the user chose; it applies to the first batch only.
+            look: The state of the cluster.
+            partitions: Partitions that no batch has read yet.
+            first: Whether this is the first batch.
 
         Raises:
-            InfrastructureError: The first batch does not see a topic, or a leader; try again.
+            InfrastructureError: The first batch does not see a topic or a leader; try again.
         """
         if not first:
-            return self._starts("earliest", look, places)
+            return self._starts("earliest", look, partitions)
         if missing := self._unseen(look.topics):
             raise InfrastructureError(
                 f"topic {missing[0]!r} is not there, so the first batch cannot start; try again"
             )
-        starts = self._starts(start, look, places)
-        if len(starts) < len(places):
+        starts = self._starts(start, look, partitions)
+        if len(starts) < len(partitions):
             raise InfrastructureError(
-                f"partition {next(p for p in places if p not in starts)} has no leader, so the "
+                f"partition {next(p for p in partitions if p not in starts)} has no leader, so the "
                 "first batch cannot start; try again"
             )
         return starts
 
     def _starts(
-        self, start: Start, look: Look, places: Sequence[PartitionPosition]
-    ) -> dict[PartitionPosition, int]:
+        self, start: Start, look: Look, partitions: Sequence[KafkaPartition]
+    ) -> dict[KafkaPartition, int]:
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-        known = [place for place in places if place in look.bounds]
+        known = [partition for partition in partitions if partition in look.bounds]
         if isinstance(start, datetime):
             at = OffsetSpec.for_timestamp(int(start.timestamp() * 1000))
             found = self._answers(self._ask(known, at))
             return {p: n if n >= 0 else look.bounds[p].end for p, n in found.items()}
         if start == "latest":
-            return {place: look.bounds[place].end for place in known}
+            return {partition: look.bounds[partition].end for partition in known}
         given: Mapping[str, Mapping[int, int]] = {} if isinstance(start, str) else start
         return {
-            place: given.get(place.topic, {}).get(place.partition, look.bounds[place].start)
-            for place in known
+            partition: given.get(partition.topic, {}).get(
+                partition.number, look.bounds[partition].start
+            )
+            for partition in known
         }
 
     def _ask(
-        self, places: Sequence[PartitionPosition], what: OffsetSpec
-    ) -> dict[PartitionPosition, Any]:
+        self, partitions: Sequence[KafkaPartition], what: OffsetSpec
+    ) -> dict[KafkaPartition, Any]:
         from confluent_kafka import IsolationLevel, TopicPartition
 
-        if not places:
+        if not partitions:
             return {}
         level = self._connection.isolation.upper()
         with self._asking("list offsets") as client:
             asked = client.list_offsets(
-                {TopicPartition(*place): what for place in places},
+                {TopicPartition(*partition): what for partition in partitions},
                 isolation_level=IsolationLevel[level],
                 request_timeout=self._connection.timeout_s,
             )
-        return {PartitionPosition(at.topic, at.partition): answer for at, answer in asked.items()}
+        return {KafkaPartition(at.topic, at.partition): answer for at, answer in asked.items()}
 
-    def _answers(self, asked: Mapping[PartitionPosition, Any]) -> dict[PartitionPosition, int]:
-        """Return the offsets; a partition that is down alone is left out, all of them are not."""
+    def _answers(self, asked: Mapping[KafkaPartition, Any]) -> dict[KafkaPartition, int]:
+        """Return the offsets, without partitions that are down; raise if all of them are."""
         from confluent_kafka import KafkaException
 
         found, failed = {}, None
-        for place, answer in asked.items():
+        for partition, answer in asked.items():
             try:
-                found[place] = int(answer.result().offset)
+                found[partition] = int(answer.result().offset)
             except KafkaException as error:
                 failed = error
         if failed is not None and not found:
@@ -257,7 +383,7 @@ class Offsets:
 
 @atexit.register
 def _forget_clients() -> None:
-    """Let go of the clients while Python still stands; their threads call into it."""
+    """Release the clients before the interpreter ends: their threads call into it."""
     for key in [key for key in _clients if key[0] == os.getpid()]:
         del _clients[key]
 
@@ -273,120 +399,11 @@ def _checked(topics: Topics) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
     return tuple(sorted(set(names))), None
 
 
-METADATA_VERSION = 1
-
-
-class PartitionPosition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
-class Range(NamedTuple):
-    """Offsets from *start* up to, but not with, *end*."""
-
-    start: int
-    end: int
-
-
-class Lost(NamedTuple):
-    """Offsets that were gone before they could be read; *end* None: all that the topic had."""
-
-    place: PartitionPosition
-    start: int
-    end: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Positions:
-    """The ranges of a batch.
-
-    Attributes:
-        ids: The id of each topic.
-        ranges: By partition.
-        lost: What was passed over, because it was gone.
-    """
-
-    ids: Mapping[str, str] = field(default_factory=dict)
-    ranges: Mapping[PartitionPosition, Range] = field(default_factory=dict)
-    lost: tuple[Lost, ...] = ()
-
-    def to_json(self) -> Json:
-        """Return the metadata."""
-        topics: dict[str, Json] = {}
-        for name, id in self.ids.items():
-            ranges: dict[str, Json] = {
-                str(place.partition): list(each)
-                for place, each in self.ranges.items()
-                if place.topic == name
-            }
-            topics[name] = {"id": id, "ranges": ranges}
-        whole: dict[str, Json] = {"version": METADATA_VERSION, "topics": topics}
-        if self.lost:
-            whole["lost"] = [[*each.place, each.start, each.end] for each in self.lost]
-        return whole
-
-
-def from_json(metadata: Json) -> Positions:
-    """Read the metadata of a batch; None is the one before the first.
-
-    Raises:
-        SchemaVersionError: A newer txtopo wrote it.
-    """
-    if metadata is None:
-        return Positions()
-    assert isinstance(metadata, dict)
-    if metadata["version"] != METADATA_VERSION:
-        raise SchemaVersionError(
-            f"the metadata of a Kafka batch has version {metadata['version']!r}; expected "
-            f"{METADATA_VERSION}; upgrade this txtopo"
-        )
-    ids: dict[str, str] = {}
-    ranges: dict[PartitionPosition, Range] = {}
-    topics = metadata["topics"]
-    assert isinstance(topics, dict)
-    for name, topic in topics.items():
-        assert isinstance(topic, dict)
-        ids[name] = str(topic["id"])
-        stored = topic["ranges"]
-        assert isinstance(stored, dict)
-        for partition, each in stored.items():
-            start, end = _numbers(each)
-            ranges[PartitionPosition(name, int(partition))] = Range(start, end)
-    lost = metadata.get("lost") or []
-    assert isinstance(lost, list)
-    return Positions(ids, ranges, tuple(_lost(each) for each in lost))
-
-
-def _lost(stored: Json) -> Lost:
-    assert isinstance(stored, list)
-    topic, *numbers = stored
-    assert isinstance(topic, str)
-    end = None if numbers[-1] is None else _numbers(numbers)[-1]
-    partition, start = _numbers(numbers[:2])
-    return Lost(PartitionPosition(topic, partition), start, end)
-
-
-def _numbers(stored: Json) -> list[int]:
-    assert isinstance(stored, list)
-    numbers = [each for each in stored if isinstance(each, int)]
-    assert len(numbers) == len(stored)
-    return numbers
-
-
-Start = Literal["earliest", "latest"] | datetime | Mapping[str, Mapping[int, int]]
-"""Where the first batch starts: a word, a time, or offsets by topic and partition."""
-
-
 def checked_start(start: Start) -> Start:
-    """Return *start*, if it is one.
+    """Return *start* if it is valid.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not; mend it.
     """
     expected = "expected 'earliest', 'latest', a datetime with a time zone, or {topic: {0: offset}}"
     fits = start in ("earliest", "latest") if isinstance(start, str) else False
@@ -404,8 +421,8 @@ def checked_start(start: Start) -> Start:
 
 
 # A broker that has just started may not know all topics yet, nor the end of a log that it has just
-# recovered. Each look at which something is missing fails the planning, which is tried again after
-# a pause; so this is some seconds.
+# recovered. Each look that misses something fails the planning, which is tried again after a pause;
+# so many looks take some seconds.
 MISSING_LOOKS_MAX = 5
 
 _ADVICE = (
@@ -415,21 +432,25 @@ _ADVICE = (
 
 
 class LossCheck:
-    """Compares what a batch has to follow with what there is. Mutable; for one thread at a time."""
+    """Checks that the cluster still has what the next batch must read.
+
+    It counts how often something was missing in a row. One thread at a time may use it.
+    """
 
     def __init__(self) -> None:
         self._missing_looks = 0
         self._short_looks = 0
 
     def positions(self, before: Positions, look: Look) -> None:
-        """Check all that a batch has to follow, whether or not there is anything behind it.
+        """Check the topics and the ends of their logs against the batch *before*.
 
-        A log that ends before the position is not just one without new records: what is written
-        next takes offsets that were read already, and would be passed over.
+        A log that ends before the position must not pass for one without new records: the records
+        written next would get offsets that were read already, and be skipped.
 
         Raises:
-            SourceDataLost: As :meth:`topics`, or the log ends too early.
-            InfrastructureError: Something is missing for now.
+            OffsetRegression: A topic was made again, or a log ends before its position.
+            SourceDataLost: A topic does not exist any more.
+            InfrastructureError: Something is missing, but not for long enough yet; try again.
         """
         self.topics(before, look)
         try:
@@ -442,12 +463,12 @@ class LossCheck:
         self._short_looks = 0
 
     def topics(self, before: Positions, look: Look) -> None:
-        """Check that the topics are those that were read before.
+        """Check that the topics are those that the batch *before* read.
 
         Raises:
-            OffsetRegression: One was made anew.
-            SourceDataLost: One is gone for good.
-            InfrastructureError: One is missing for now.
+            OffsetRegression: A topic was deleted and made again.
+            SourceDataLost: A topic was missing ``MISSING_LOOKS_MAX`` times in a row.
+            InfrastructureError: A topic is missing, but not for long enough yet; try again.
         """
         missing = sorted(before.ids.keys() - look.topics.keys())
         if missing:
@@ -466,87 +487,90 @@ class LossCheck:
 
     @staticmethod
     def ends(before: Positions, look: Look) -> None:
-        """Check that no log ends before its position.
+        """Check that no log ends before the position that *before* reached.
 
         Raises:
             OffsetRegression: One does.
         """
-        for place, each in before.ranges.items():
-            bounds = look.bounds.get(place)
-            same = bounds is not None and look.topics[place.topic].id == before.ids[place.topic]
+        for partition, each in before.ranges.items():
+            bounds = look.bounds.get(partition)
+            same = (
+                bounds is not None
+                and look.topics[partition.topic].id == before.ids[partition.topic]
+            )
             if bounds is not None and same and each.end > bounds.end:
-                raise cut_short(place, each.end, bounds.end)
+                raise cut_short(partition, each.end, bounds.end)
 
     @staticmethod
-    def range(place: PartitionPosition, start: int, bounds: Range) -> None:
+    def range(partition: KafkaPartition, start: int, bounds: Range) -> None:
         """Check that offset *start* can still be read.
 
         Raises:
-            SourceDataLost: It is deleted.
-            OffsetRegression: It lies beyond the log.
+            SourceDataLost: Its record was deleted.
+            OffsetRegression: The log ends before it.
         """
         if start < bounds.start:
-            raise deleted(place, start, bounds.start)
+            raise deleted(partition, start, bounds.start)
         if start > bounds.end:
-            raise cut_short(place, start, bounds.end)
+            raise cut_short(partition, start, bounds.end)
 
 
 def losses(positions: Positions, look: Look) -> list[Lost]:
-    """Return what is gone of what comes after *positions*, in topics and partitions that differ.
+    """Return the unread offsets after *positions* whose records were deleted.
 
-    A topic that is not seen now is none of them: it may be seen again, and then goes on.
+    A topic that *look* does not show is not lost: it may be seen again, and is then read on.
     """
     gone = []
-    for place, each in positions.ranges.items():
-        topic = look.topics.get(place.topic)
-        if topic is not None and topic.id != positions.ids[place.topic]:
-            gone.append(Lost(place, each.end, None))
+    for partition, each in positions.ranges.items():
+        topic = look.topics.get(partition.topic)
+        if topic is not None and topic.id != positions.ids[partition.topic]:
+            gone.append(Lost(partition, each.end, None))
             continue
-        bounds = look.bounds.get(place)
+        bounds = look.bounds.get(partition)
         if bounds is not None and each.end < bounds.start:
-            gone.append(Lost(place, each.end, bounds.start))
+            gone.append(Lost(partition, each.end, bounds.start))
     return gone
 
 
-def unseen(positions: Positions, look: Look) -> dict[PartitionPosition, Range]:
-    """Return an empty range at the end of each partition that *look* does not show.
+def unseen(positions: Positions, look: Look) -> dict[KafkaPartition, Range]:
+    """Return an empty range at the position of each partition that *look* does not show.
 
-    One broker of a cluster may know of less than another did before. A position that were
-    forgotten then would be the beginning when the partition is seen again.
+    The broker that answers may know of less than the one that answered before. If the batch forgot
+    the position, the partition would be read from its beginning when it is seen again.
     """
-    seen = set(look.places)
+    seen = set(look.partitions)
     return {
-        place: Range(each.end, each.end)
-        for place, each in positions.ranges.items()
-        if place not in seen
+        partition: Range(each.end, each.end)
+        for partition, each in positions.ranges.items()
+        if partition not in seen
         and (
-            place.topic not in look.topics
-            or look.topics[place.topic].id == positions.ids[place.topic]
+            partition.topic not in look.topics
+            or look.topics[partition.topic].id == positions.ids[partition.topic]
         )
     }
 
 
-def cut_short(place: PartitionPosition, wanted: int, end: int) -> OffsetRegression:
+def cut_short(partition: KafkaPartition, wanted: int, end: int) -> OffsetRegression:
     """Return the error for a log that ends before what is wanted next."""
     return OffsetRegression(
-        f"partition {place.partition} of topic {place.topic!r} ends at offset {end}, but offset "
-        f"{wanted} is wanted next; the log was truncated, or the offset was given wrong; bring the "
-        "data back, or begin with a new topology id",
-        topic=place.topic,
-        partition=place.partition,
+        f"partition {partition.number} of topic {partition.topic!r} ends at offset {end}, but "
+        f"offset {wanted} is wanted next; the log was truncated, or the offset was given wrong; "
+        "bring the data back, or begin with a new topology id",
+        topic=partition.topic,
+        partition=partition.number,
         wanted=wanted,
         end=end,
     )
 
 
-def deleted(place: PartitionPosition, wanted: int, available: int) -> SourceDataLost:
+def deleted(partition: KafkaPartition, wanted: int, available: int) -> SourceDataLost:
     """Return the error for records that were deleted before they were read."""
     return SourceDataLost(
-        f"records of partition {place.partition} of topic {place.topic!r} were deleted before they "
-        f"were read; wanted is offset {wanted}; the first that is there is {available}; "
+        f"records of partition {partition.number} of topic {partition.topic!r} were deleted before "
+        f"they were read; wanted is offset {wanted}; the first that is there is {available}; "
         f"retention is too short for how far the topology was behind; {_ADVICE}",
-        topic=place.topic,
-        partition=place.partition,
+        topic=partition.topic,
+        partition=partition.number,
         wanted=wanted,
         available=available,
     )

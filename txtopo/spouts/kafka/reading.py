@@ -1,18 +1,14 @@
-"""Reading: the records of ranges of offsets, in the tasks.
+"""Reading ranges of offsets from Kafka in the tasks, and decoding their records into columns.
 
-A consumer is told where to read, never a member of a group. A range is finished at a record with
-the last offset or a later one, or at the end of the log at or behind the range's end: markers of
-transactions and compaction leave gaps, so the last offset itself may never come. Nothing here waits
-without limit: a broker that is dead, a topic that is gone and a log that ends before the range does
-are all just silent.
+Each consumer is assigned its offsets; none joins a group. A range is finished when a record with
+its last offset or a later one has come, or when the log ends at the range's end or after it:
+markers of transactions and compaction leave gaps, so the last offset itself may never come. Nothing
+here waits without a limit: a dead broker, a deleted topic and a log that ends before the range all
+look the same, silent.
 
-The next batch mostly starts where this one ends. So a consumer keeps its assignment, and what it
-fetched beyond the ranges; a reading of the same partitions from there on goes on with them. All
-others assign anew.
-
-Records: Kafka's records as columns, with their keys and values decoded.
-
-Consumers: those of this process, lent to one reading at a time, closed before Python ends.
+The next batch mostly starts where this one ends. So a consumer keeps its assignment, and the
+records that it fetched beyond the ranges. The next reading uses them if it reads the same
+partitions from those offsets on; any other reading assigns the consumer anew.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import ConfigError, EmitError, InfrastructureError, OffsetRegression, TxtopoError
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
-from txtopo.spouts.kafka.offsets import PartitionPosition, Range, deleted
+from txtopo.spouts.kafka.offsets import KafkaPartition, Range, deleted
 from txtopo.spouts.values import Read, first_bad, fitted_column, objects
 from txtopo.tuples import Fields
 
@@ -46,100 +42,101 @@ POLL_S = 0.02
 
 CONSUME_MAX = 10_000
 
-# At least so many records of a partition are kept while others are read; then it is paused.
+# This many fetched records of a partition, or more, are kept while others are read; then the
+# partition is paused.
 AHEAD_MIN = 10_000
 
-# An end that was told before is not told again. So a reading that goes on, and gets nothing for
-# this long though there should be something, assigns anew.
+# A consumer reports the end of a partition only once. So a reading that goes on with an assignment,
+# and gets nothing for this long though records should come, assigns the consumer anew.
 GOES_ON_IDLE_S = 0.1
 
 
 def read_ranges(
-    connection: Connection, ranges: Mapping[PartitionPosition, Range]
-) -> dict[PartitionPosition, list[Message]]:
+    connection: Connection, ranges: Mapping[KafkaPartition, Range]
+) -> dict[KafkaPartition, list[Message]]:
     """Read the records of ranges, all partitions at once.
 
     Returns:
         The records by partition, in the order of their offsets.
 
     Raises:
-        SourceDataLost: The first records of a range are deleted.
-        OffsetRegression: Its last ones are not there.
+        SourceDataLost: The first records of a range were deleted.
+        OffsetRegression: The log ends before the end of a range.
         InfrastructureError: The cluster did not answer in time; try again.
     """
-    wanted = {place: each for place, each in ranges.items() if each.start < each.end}
+    wanted = {partition: each for partition, each in ranges.items() if each.start < each.end}
     if not wanted:
         return {}
-    topics = {place.topic for place in wanted}
+    topics = {partition.topic for partition in wanted}
     with lent_consumer(connection, topics) as lent, connection.named_errors("read", lent.heard):
         return _Reading(connection, lent, wanted).all()
 
 
 class _Reading:
     def __init__(
-        self, connection: Connection, lent: Lent, wanted: Mapping[PartitionPosition, Range]
+        self, connection: Connection, lent: LentConsumer, wanted: Mapping[KafkaPartition, Range]
     ) -> None:
         self._connection = connection
         self._lent = lent
         self._consumer = lent.consumer
         self._heard = lent.heard
         self._wanted = wanted
-        self._next = {place: each.start for place, each in wanted.items()}
-        self._records: dict[PartitionPosition, list[Message]] = {place: [] for place in wanted}
-        self._ahead: dict[PartitionPosition, list[Message]] = {}
-        self._short: dict[PartitionPosition, int] = {}
-        topics = {place.topic for place in wanted}
+        self._next = {partition: each.start for partition, each in wanted.items()}
+        self._records: dict[KafkaPartition, list[Message]] = {partition: [] for partition in wanted}
+        self._ahead: dict[KafkaPartition, list[Message]] = {}
+        self._short: dict[KafkaPartition, int] = {}
+        topics = {partition.topic for partition in wanted}
         self._key = _PARTITION if len(topics) == 1 else _where
-        self._goes_on = lent.stands == self._next
-        # What is next to come from the consumer; behind `_next` where more was fetched.
+        self._goes_on = lent.positions == self._next
+        # The offsets that the consumer brings next; after `_next` where more was fetched.
         self._fetched = dict(self._next)
-        self._paused: set[PartitionPosition] = set()
+        self._paused: set[KafkaPartition] = set()
         self._lost = False
 
-    def all(self) -> dict[PartitionPosition, list[Message]]:
+    def all(self) -> dict[KafkaPartition, list[Message]]:
         """Read until every range is finished."""
         self._begin()
         idle_s = 0.0
         while self._next:
             if self._goes_on and (self._lost or idle_s > GOES_ON_IDLE_S or self._waits):
                 self._assign()
-            left = sum(self._wanted[place].end - at for place, at in self._next.items())
-            # A larger number than there is would wait out its time.
+            left = sum(self._wanted[partition].end - at for partition, at in self._next.items())
+            # Asked for more records than there are, `consume` waits until its timeout.
             got = self._consumer.consume(min(left, CONSUME_MAX), POLL_S)
             idle_s = 0.0 if self._take(got) else idle_s + POLL_S
             if idle_s > self._connection.timeout_s:
                 raise self._silence()
         lent = self._lent
-        lent.stands = {place: each.end for place, each in self._wanted.items()}
+        lent.positions = {partition: each.end for partition, each in self._wanted.items()}
         lent.fetched, lent.ahead, lent.paused = self._fetched, self._ahead, self._paused
         return self._records
 
     def _begin(self) -> None:
         lent = self._lent
-        ahead, lent.ahead, lent.stands = lent.ahead, {}, {}
+        ahead, lent.ahead, lent.positions = lent.ahead, {}, {}
         if not self._goes_on:
             self._assign()
             return
         self._paused = lent.paused
-        for place, stretch in ahead.items():
-            self._take_stretch(place, stretch)
+        for partition, stretch in ahead.items():
+            self._take_stretch(partition, stretch)
         self._fetched = {p: max(n, self._fetched[p]) for p, n in lent.fetched.items()}
 
     @property
     def _waits(self) -> bool:
-        """Whether a partition that is wanted was paused."""
+        """Whether a partition that has to be read is paused."""
         return bool(self._paused & self._next.keys())
 
     def _assign(self) -> None:
-        """Have the consumer fetch anew what it has not brought yet."""
+        """Assign the consumer anew, from the offsets that it has not brought yet."""
         self._goes_on, self._paused = False, set()
-        places = [_at(place, offset) for place, offset in self._fetched.items()]
-        self._consumer.assign(places)
-        # A partition that was paused stays so when it is assigned again.
-        self._consumer.resume(places)
+        offsets = [_at(partition, offset) for partition, offset in self._fetched.items()]
+        self._consumer.assign(offsets)
+        # A partition that was paused stays paused when it is assigned again.
+        self._consumer.resume(offsets)
 
     def _take(self, got: Sequence[Message]) -> bool:
-        """Take what came; return whether it brought a range on."""
+        """Take records and events; return whether a range was read further."""
         moved = False
         # A fetch brings a stretch of one partition, which is taken in one step: calls from Python
         # for single records cost more than all the rest of the reading.
@@ -147,99 +144,101 @@ class _Reading:
         for _, records in groupby(got, self._key):
             stretch = list(records)
             first = stretch[0]
-            place = PartitionPosition(str(first.topic()), int(first.partition() or 0))
+            partition = KafkaPartition(str(first.topic()), int(first.partition() or 0))
             if not plain and any(map(_ERROR, stretch)):
                 moved |= sum(map(self._take_one, stretch)) > 0
             else:
-                moved |= self._take_stretch(place, stretch)
+                moved |= self._take_stretch(partition, stretch)
         return moved
 
-    def _take_stretch(self, place: PartitionPosition, stretch: list[Message]) -> bool:
-        """Take records of one partition that follow each other; none is taken twice."""
-        if place not in self._wanted:
+    def _take_stretch(self, partition: KafkaPartition, stretch: list[Message]) -> bool:
+        """Take consecutive records of one partition, except those that were taken before."""
+        if partition not in self._wanted:
             return False
-        if _OFFSET(stretch[0]) < self._fetched[place]:
-            stretch = stretch[bisect_left(stretch, self._fetched[place], key=_OFFSET) :]
+        if _OFFSET(stretch[0]) < self._fetched[partition]:
+            stretch = stretch[bisect_left(stretch, self._fetched[partition], key=_OFFSET) :]
             if not stretch:
                 return False
-        end, fetched = self._wanted[place].end, _OFFSET(stretch[-1]) + 1
+        end, fetched = self._wanted[partition].end, _OFFSET(stretch[-1]) + 1
         cut = bisect_left(stretch, end, key=_OFFSET) if fetched > end else len(stretch)
-        self._records[place] += stretch[:cut]
-        self._fetched[place] = fetched
+        self._records[partition] += stretch[:cut]
+        self._fetched[partition] = fetched
         if cut < len(stretch):
-            self._keep(place, stretch[cut:])
-        return self._reached(place, fetched)
+            self._keep(partition, stretch[cut:])
+        return self._reached(partition, fetched)
 
-    def _keep(self, place: PartitionPosition, beyond: list[Message]) -> None:
-        """Keep what was fetched beyond a range for the next reading, up to the size of a range."""
-        kept = self._ahead.setdefault(place, [])
+    def _keep(self, partition: KafkaPartition, beyond: list[Message]) -> None:
+        """Keep records from beyond a range for the next reading, up to the size of a range."""
+        kept = self._ahead.setdefault(partition, [])
         kept += beyond
-        start, end = self._wanted[place]
-        if len(kept) > max(AHEAD_MIN, end - start) and place not in self._paused:
-            self._consumer.pause([_at(place, 0)])
-            self._paused.add(place)
+        start, end = self._wanted[partition]
+        if len(kept) > max(AHEAD_MIN, end - start) and partition not in self._paused:
+            self._consumer.pause([_at(partition, 0)])
+            self._paused.add(partition)
 
     def _take_one(self, message: Message) -> bool:
-        place = PartitionPosition(str(message.topic()), int(message.partition() or 0))
+        partition = KafkaPartition(str(message.topic()), int(message.partition() or 0))
         error = message.error()
         if error is None:
-            return self._take_stretch(place, [message])
-        return place in self._next and self._take_event(place, error, int(message.offset() or 0))
+            return self._take_stretch(partition, [message])
+        return partition in self._next and self._take_event(
+            partition, error, int(message.offset() or 0)
+        )
 
-    def _take_event(self, place: PartitionPosition, error: KafkaError, offset: int) -> bool:
+    def _take_event(self, partition: KafkaPartition, error: KafkaError, offset: int) -> bool:
         if error.name() == "_PARTITION_EOF":
-            self._short[place] = offset
-            self._fetched[place] = max(offset, self._fetched[place])
-            self._reached(place, offset)
-            return place not in self._next
+            self._short[partition] = offset
+            self._fetched[partition] = max(offset, self._fetched[partition])
+            self._reached(partition, offset)
+            return partition not in self._next
         if error.name() == "_AUTO_OFFSET_RESET" and self._goes_on:
-            self._lost = True  # it may be about what was fetched ahead: assign anew and see
+            self._lost = True  # it may concern records that were fetched ahead: assign anew
             return False
         if error.name() == "_AUTO_OFFSET_RESET":
             low, high = self._consumer.get_watermark_offsets(
-                _at(place, 0), timeout=self._connection.timeout_s
+                _at(partition, 0), timeout=self._connection.timeout_s
             )
-            wanted = self._next[place]
-            raise deleted(place, wanted, low) if wanted < low else self._beyond(place, high)
+            wanted = self._next[partition]
+            raise deleted(partition, wanted, low) if wanted < low else self._beyond(partition, high)
         self._heard.append(error)
         return False
 
-    def _reached(self, place: PartitionPosition, offset: int) -> bool:
-        """Note how far a range is read; return whether that is news."""
-        if place not in self._next:
+    def _reached(self, partition: KafkaPartition, offset: int) -> bool:
+        """Note how far a range is read; return False if it was finished before."""
+        if partition not in self._next:
             return False
-        if offset >= self._wanted[place].end:
-            del self._next[place]
+        if offset >= self._wanted[partition].end:
+            del self._next[partition]
         else:
-            self._next[place] = max(offset, self._next[place])
+            self._next[partition] = max(offset, self._next[partition])
         return True
 
     def _silence(self) -> TxtopoError:
-        for place, end in self._short.items():
-            if place in self._next:
-                return self._beyond(place, end)
-        place, at = next(iter(self._next.items()))
+        for partition, end in self._short.items():
+            if partition in self._next:
+                return self._beyond(partition, end)
+        partition, at = next(iter(self._next.items()))
         for error in self._heard:
             fault = self._connection.fault("read", error, self._heard)
             if not isinstance(fault, InfrastructureError):
                 return fault
         heard = f"; last heard: {self._heard[-1].str()}" if self._heard else ""
         return InfrastructureError(
-            f"Kafka {self._connection.servers} sent nothing of {place} from offset {at} for "
+            f"Kafka {self._connection.servers} sent nothing of {partition} from offset {at} for "
             f"{self._connection.timeout_s} s{heard}; is the broker down?",
-            topic=place.topic,
-            partition=place.partition,
+            topic=partition.topic,
+            partition=partition.number,
         )
 
-    def _beyond(self, place: PartitionPosition, end: int) -> OffsetRegression:
-        wanted = self._wanted[place]
+    def _beyond(self, partition: KafkaPartition, end: int) -> OffsetRegression:
+        wanted = self._wanted[partition]
         return OffsetRegression(
-            f"partition {place.partition} of topic {place.topic!r} ends at offset {end}, but a "
-            f"planned batch has the offsets {wanted.start} to {wanted.end - 1}; the log was "
+            f"partition {partition.number} of topic {partition.topic!r} ends at offset {end}, but "
+            f"a planned batch has the offsets {wanted.start} to {wanted.end - 1}; the log was "
             "truncated or the topic made again; bring the data back, or begin with a new topology "
             "id",
-            topic=place.topic,
-            partition=place.partition,
+            topic=partition.topic,
+            partition=partition.number,
             wanted=wanted.end - 1,
             end=end,
         )
@@ -249,10 +248,10 @@ def _where(message: Message) -> Any:
     return message.topic(), message.partition()
 
 
-def _at(place: PartitionPosition, offset: int) -> TopicPartition:
+def _at(partition: KafkaPartition, offset: int) -> TopicPartition:
     from confluent_kafka import TopicPartition
 
-    return TopicPartition(place.topic, place.partition, offset)
+    return TopicPartition(partition.topic, partition.number, offset)
 
 
 Decoder = str | Fields
@@ -276,12 +275,12 @@ EMIT_ROWS_MAX = 50_000
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """Which columns a record becomes. Picklable.
+    """The columns that a record becomes. Picklable.
 
     Attributes:
         columns: Names of :data:`COLUMNS`, in the order in which they are emitted.
         key: ``"bytes"`` or ``"string"``.
-        value: A decoder; the fields of a JSON object stand in the place of ``value``.
+        value: A decoder; the fields of a JSON object take the place of ``value``.
     """
 
     columns: tuple[str, ...] = COLUMNS
@@ -319,7 +318,7 @@ class RecordColumns:
         """Return the records as one record batch.
 
         Raises:
-            EmitError: A key or value cannot be decoded; mend what writes it, or the decoder.
+            EmitError: A key or value cannot be decoded; mend its writer, or the decoder.
         """
         import pyarrow as pa
 
@@ -343,7 +342,7 @@ class RecordColumns:
             raise _refused(name, field.type, records, read, pa.schema([field])) from error
 
     def _objects(self, records: Sequence[Message]) -> list[pa.Array]:
-        """Return a column for each field of the JSON objects; a tombstone has only NULLs."""
+        """Return a column for each field of the JSON objects; a tombstone becomes NULLs."""
         assert isinstance(self.value, Fields)
         values = [b"{}" if (data := record.value()) is None else data for record in records]
         schema = self.value.arrow_schema()
@@ -416,51 +415,50 @@ def _header(value: Any) -> object:
         return {"base64": base64.b64encode(value).decode()}
 
 
-# Connecting takes 20 to 50 ms, and Spark keeps no slot on one worker process: so each process has
-# idle consumers of its own, by configuration. Keyed by the process too, for forks.
-_idle: dict[tuple[object, ...], deque[Lent]] = {}
+# Connecting takes 20 to 50 ms, and Spark does not keep a task in one worker process. So each
+# process has idle consumers of its own, by configuration. The key has the process, for forks.
+_idle: dict[tuple[object, ...], deque[LentConsumer]] = {}
 
 _IDLE_MAX = 4
 
-# A broker answers in milliseconds. A consumer that was idle while its broker was killed and started
-# again has been silent for 20 s; it is given up sooner than a broker.
-_MEETS_S_MAX = 1.0
+# A broker answers in milliseconds. A consumer that was idle while its broker was killed and
+# restarted can be silent for 20 s; it is closed after this time, sooner than a broker is given up.
+_ANSWER_S_MAX = 1.0
 
 
 @dataclass(slots=True)
-class Lent:
-    """A consumer, what it heard of, and where it stands.
+class LentConsumer:
+    """A consumer that is lent to one reading, with its state between readings.
 
     Attributes:
         consumer: The consumer.
-        heard: Its troubles.
-        topics: Those that it has met.
-        stands: From where it reads on, in all partitions that it is assigned; empty if that is not
-            certain.
-        ahead: What it has brought from there on.
-        fetched: What it brings next.
-        paused: Of which it brings nothing until it is assigned anew.
+        heard: The errors that it reported in the background.
+        topics: The topics that it knows.
+        positions: The next offset to read of each assigned partition; empty if it is not certain.
+        ahead: The records from there on that it has brought already.
+        fetched: The offset that it brings next, of each assigned partition.
+        paused: The partitions of which it brings nothing until it is assigned anew.
     """
 
     consumer: Consumer
     heard: Heard
     topics: set[str] = field(default_factory=set)
-    stands: dict[PartitionPosition, int] = field(default_factory=dict)
-    ahead: dict[PartitionPosition, list[Message]] = field(default_factory=dict)
-    fetched: dict[PartitionPosition, int] = field(default_factory=dict)
-    paused: set[PartitionPosition] = field(default_factory=set)
+    positions: dict[KafkaPartition, int] = field(default_factory=dict)
+    ahead: dict[KafkaPartition, list[Message]] = field(default_factory=dict)
+    fetched: dict[KafkaPartition, int] = field(default_factory=dict)
+    paused: set[KafkaPartition] = field(default_factory=set)
 
-    def meets(self, topics: Set[str]) -> bool:
-        """Make the topics known to a consumer that has met others; False if it does not answer.
+    def add_topics(self, topics: Set[str]) -> bool:
+        """Make the consumer know the topics; return False if it does not answer.
 
-        A new consumer asks for the first ones at once. One that is told of a topic later waits for
-        its next look at all topics, which comes once a second.
+        A new consumer asks for its first topics at once. One that gets a topic later would wait for
+        its next refresh of all topics, which comes once a second.
         """
         from confluent_kafka import KafkaException
 
         try:
             for topic in topics - self.topics if self.topics else ():
-                self.consumer.list_topics(topic, timeout=_MEETS_S_MAX)
+                self.consumer.list_topics(topic, timeout=_ANSWER_S_MAX)
         except KafkaException:
             return False
         self.topics |= topics
@@ -468,20 +466,20 @@ class Lent:
 
 
 @contextmanager
-def lent_consumer(connection: Connection, topics: Set[str]) -> Iterator[Lent]:
-    """Lend a consumer of this process for *topics*; one that met an error is not used again."""
+def lent_consumer(connection: Connection, topics: Set[str]) -> Iterator[LentConsumer]:
+    """Lend a consumer of this process for *topics*; after an error it is closed, not kept."""
     from confluent_kafka import Consumer
 
     idle = _idle.setdefault((os.getpid(), *connection.key()), deque())
-    lent: Lent | None = None
-    with suppress(IndexError):  # there is none
+    lent: LentConsumer | None = None
+    with suppress(IndexError):  # no consumer is idle
         lent = idle.pop()
-    if lent is not None and not lent.meets(topics):
+    if lent is not None and not lent.add_topics(topics):
         lent.consumer.close()
         lent = None
     if lent is None:
         heard: Heard = deque(maxlen=HEARD_MAX)
-        lent = Lent(Consumer(connection.of_consumer(heard)), heard, set(topics))
+        lent = LentConsumer(Consumer(connection.of_consumer(heard)), heard, set(topics))
     try:
         yield lent
     except BaseException:
@@ -496,7 +494,7 @@ def lent_consumer(connection: Connection, topics: Set[str]) -> Iterator[Lent]:
 
 @atexit.register
 def _close_idle() -> None:
-    """Close the consumers while Python still stands; their threads call into it."""
+    """Close the consumers before the interpreter ends: their threads call into it."""
     for (process, *_), idle in _idle.items():
         while process == os.getpid() and idle:
             idle.pop().consumer.close()

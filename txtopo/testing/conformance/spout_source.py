@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from txtopo.spouts import (
+from txtopo.spouts.spout import (
     OpaquePartitionedTransactionalSpout,
     PartitionedTransactionalSpout,
     TransactionalSpout,

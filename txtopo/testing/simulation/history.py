@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.metadata import Json
-from txtopo.runtime.progress import Change
+from txtopo.runtime.progress import TopologyEvent
 from txtopo.state.row_backend import Contents
 from txtopo.transactional_state.memory import Nodes
 
@@ -126,7 +126,7 @@ class History:
         self.emissions.setdefault(attempt, []).append(one)
         self.note(at_s, who, f"emitted {attempt}", (one.share, len(one.records), one.metadata))
 
-    def changed(self, at_s: float, who: str, change: Change) -> None:
+    def changed(self, at_s: float, who: str, change: TopologyEvent) -> None:
         """Record an event of a run."""
         self.note(at_s, who, type(change).__name__, change)
 

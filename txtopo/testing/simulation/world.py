@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from txtopo.builders.transactional import Topology
 from txtopo.config import Config
 from txtopo.runtime.driver import TopologyDriver
-from txtopo.runtime.progress import Change, Leading, TopologyListener
+from txtopo.runtime.progress import Leading, TopologyEvent, TopologyListener
 from txtopo.runtime.start import open_driver
 from txtopo.state.backend import StateBackend, StateTable
 from txtopo.testing.simulation.clock import (
@@ -398,7 +398,7 @@ class SimulatedProcess(TopologyListener):
             driver = self.driver
             self.after(0.0, lambda: driver.set_active(True))
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         """Record a change of the run in the history."""
         if isinstance(change, Leading):
             self.epoch = change.epoch

@@ -23,7 +23,7 @@ from txtopo import (
 from txtopo.builders import ReliableTopology
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import ConfigError, StateUsageError
-from txtopo.runtime import Change, ErrorReported, Progressed, Started, Stopped, TreesFailed
+from txtopo.runtime import ErrorReported, Progressed, Started, Stopped, TopologyEvent, TreesFailed
 from txtopo.spouts import MemorySpout
 from txtopo.testing import FeederSpout
 
@@ -46,9 +46,9 @@ class Kept(TopologyListener):
     """Keeps all changes."""
 
     def __init__(self) -> None:
-        self.changes: list[Change] = []
+        self.changes: list[TopologyEvent] = []
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         self.changes.append(change)
 
 
@@ -224,7 +224,7 @@ class Impatient(TopologyListener):
         self.told = threading.Event()
         self.run: Any = None
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: TopologyEvent) -> None:
         if isinstance(change, Progressed) and self.run is not None and not self.told.is_set():
             try:
                 self.run.process_all_available()

@@ -18,13 +18,12 @@ from txtopo import (
 )
 from txtopo.errors import ConfigError
 from txtopo.metadata import Json
+from txtopo.plugins.spouts import LastBatch, TransactionalCoordinator
 from txtopo.spouts import (
     DataFrameTransactionalSpout,
-    LastBatch,
     MemorySpout,
     MemoryTransactionalSpout,
     StreamSpout,
-    TransactionalCoordinator,
 )
 from txtopo.state import Count, open_state
 

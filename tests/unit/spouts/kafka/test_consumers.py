@@ -11,7 +11,7 @@ from tests.harness.servers.kafka import KafkaBroker
 from tests.unit.spouts.kafka.logs import Log
 from txtopo.kafka_connection import Connection
 from txtopo.spouts.kafka import reading
-from txtopo.spouts.kafka.reading import Lent, lent_consumer
+from txtopo.spouts.kafka.reading import LentConsumer, lent_consumer
 
 pytestmark = pytest.mark.service("kafka")
 
@@ -21,7 +21,7 @@ def own(servers: str = "127.0.0.1:1") -> Connection:
     return Connection(servers, {"client.id": uuid.uuid4().hex})
 
 
-def lend(connection: Connection, *topics: str) -> Lent:
+def lend(connection: Connection, *topics: str) -> LentConsumer:
     with lent_consumer(connection, set(topics)) as lent:
         return lent
 
@@ -29,7 +29,7 @@ def lend(connection: Connection, *topics: str) -> Lent:
 def test_a_consumer_is_lent_again_and_learns_of_topics(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_MEETS_S_MAX", LIMIT_S)
+    monkeypatch.setattr(reading, "_ANSWER_S_MAX", LIMIT_S)
     connection, first, second = own(kafka.servers), Log(kafka).name, Log(kafka).name
     lent = lend(connection, first)
 

@@ -13,7 +13,7 @@ from txtopo import Config, TransactionAttempt
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
 from txtopo.spouts import KafkaTransactionalSpout
-from txtopo.spouts.kafka.offsets import Lost, PartitionPosition, Range
+from txtopo.spouts.kafka.offsets import KafkaPartition, Lost, Range
 from txtopo.spouts.kafka.spouts import share_of, whole
 
 pytestmark = pytest.mark.service("kafka")
@@ -58,7 +58,7 @@ def test_an_opaque_spout_records_what_was_deleted_and_goes_on(
     log.delete_before(0, 12)
 
     assert values(run.attempt(2)) == ["12", "13", "14", "15", "16"]
-    assert whole(dict(run.cuts[2])).lost == (Lost(PartitionPosition(log.name, 0), 5, 12),)
+    assert whole(dict(run.cuts[2])).lost == (Lost(KafkaPartition(log.name, 0), 5, 12),)
     assert run.coordinator.lost(run.cuts[2]) == {f"{log.name}-0": "5 to 12"}
     assert f"{log.name}-0 are lost: offsets 5 to 12" in caplog.text
     assert values(run.attempt(3)) == ["17", "18", "19"]
@@ -83,7 +83,7 @@ def test_a_topic_that_was_made_anew_is_noticed(kafka: KafkaBroker) -> None:
     with pytest.raises(OffsetRegression, match="made again"):
         emit(spout, planned)
     assert values(read_opaque(run, 20)) == [str(n) for n in range(100, 120)]
-    assert whole(dict(run.cuts[2])).lost == (Lost(PartitionPosition(log.name, 0), 10, None),)
+    assert whole(dict(run.cuts[2])).lost == (Lost(KafkaPartition(log.name, 0), 10, None),)
 
 
 def test_a_topic_that_is_gone_stops_the_spout_after_some_looks(kafka: KafkaBroker) -> None:
@@ -102,7 +102,7 @@ def test_a_topic_that_is_gone_stops_the_spout_after_some_looks(kafka: KafkaBroke
         planner.plan()
     assert run.attempt(2) == []
     cut = whole(dict(run.cuts[2]))
-    assert (cut.ranges, cut.lost) == ({PartitionPosition(log.name, 0): Range(3, 3)}, ())
+    assert (cut.ranges, cut.lost) == ({KafkaPartition(log.name, 0): Range(3, 3)}, ())
 
 
 @pytest.mark.row(11)
@@ -163,10 +163,10 @@ def test_a_broker_that_is_down_fails_attempts_until_it_is_back(kafka: KafkaBroke
 
 def test_the_shares_of_an_opaque_spout_never_move() -> None:
     """They stand in the metadata of topologies that run."""
-    places = [
-        PartitionPosition("orders", 0),
-        PartitionPosition("orders", 1),
-        PartitionPosition("payments", 7),
+    partitions = [
+        KafkaPartition("orders", 0),
+        KafkaPartition("orders", 1),
+        KafkaPartition("payments", 7),
     ]
 
-    assert [share_of(place) for place in places] == [46, 47, 57]
+    assert [share_of(partition) for partition in partitions] == [46, 47, 57]

@@ -6,31 +6,37 @@ import logging
 
 import pytest
 
+from txtopo.config import Config
+from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression
 from txtopo.kafka_connection import Connection
 from txtopo.metadata import Json
 from txtopo.spouts.kafka import offsets
 from txtopo.spouts.kafka.offsets import (
     MISSING_LOOKS_MAX,
+    KafkaPartition,
     Look,
     Lost,
     Offsets,
-    PartitionPosition,
     Positions,
     Range,
+    Start,
     Topic,
     from_json,
 )
+from txtopo.spouts.kafka.reading import RecordColumns
 from txtopo.spouts.kafka.spouts import (
-    KafkaCoordinator,
     KafkaOpaqueSpout,
-    _SharesCoordinator,
+    KafkaSource,
+    RangesCoordinator,
+    SharesCoordinator,
+    _SharesEmitter,
     check_topics,
 )
 from txtopo.spouts.spout import LastBatch
 
 pytest.importorskip("confluent_kafka")
-A, B = PartitionPosition("orders", 0), PartitionPosition("orders", 1)
+A, B = KafkaPartition("orders", 0), KafkaPartition("orders", 1)
 BEFORE = Positions({"orders": "id"}, {A: Range(0, 7), B: Range(2, 5)})
 
 
@@ -41,12 +47,12 @@ class Looks(Offsets):
         super().__init__(Connection("nowhere:1"), "orders")
         self._looks = list(looks)
 
-    def look(self, places: object = None) -> Look:
+    def look(self, partitions: object = None) -> Look:
         return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
 
 
-def shown(bounds: dict[PartitionPosition, Range], id: str = "id") -> Look:
-    names = {place.topic for place in bounds}
+def shown(bounds: dict[KafkaPartition, Range], id: str = "id") -> Look:
+    names = {partition.topic for partition in bounds}
     return Look({n: Topic(id, sum(p.topic == n for p in bounds)) for n in names}, bounds)
 
 
@@ -56,11 +62,23 @@ EMPTY = Look({"orders": Topic("id", 1), "returns": Topic("id", 0)}, {})
 ALL = shown({A: Range(0, 9), B: Range(0, 6)})
 
 
-def planner(*looks: Look, records_max: int = 100) -> KafkaCoordinator:
-    return KafkaCoordinator(Looks(*looks), "earliest", records_max)
+def source(offsets: Offsets, start: Start = "earliest", records_max: int = 100) -> KafkaSource:
+    made = KafkaSource(Connection("nowhere:1"), "orders", RecordColumns(), start, records_max)
+    made.offsets = offsets
+    return made
 
 
-def planned(planner: KafkaCoordinator, before: Json) -> Positions | None:
+def planner(*looks: Look, records_max: int = 100) -> RangesCoordinator:
+    return RangesCoordinator(source(Looks(*looks), records_max=records_max))
+
+
+def emitter(spout: KafkaOpaqueSpout) -> _SharesEmitter:
+    made = spout.emitter(Config(), TaskContext("orders", "spout", 0, 1))
+    assert isinstance(made, _SharesEmitter)
+    return made
+
+
+def planned(planner: RangesCoordinator, before: Json) -> Positions | None:
     ready = planner.is_ready(2, LastBatch(1, before))
     return from_json(planner.initialize_transaction(2, before)) if ready else None
 
@@ -79,32 +97,31 @@ def test_a_partition_that_one_broker_does_not_know_keeps_its_position() -> None:
 
 @pytest.mark.parametrize("stop", ["stop", "record"])
 def test_an_opaque_position_outlives_a_look_that_lacks_its_partition(stop: str) -> None:
-    cutting = KafkaOpaqueSpout("nowhere:1", "orders", on_data_loss=stop)._cutting  # type: ignore[arg-type]
-    first = cutting.cut(BEFORE, ONE_LESS, [A], first=False)
+    spout = KafkaOpaqueSpout("nowhere:1", "orders", on_data_loss=stop)  # type: ignore[arg-type]
+    opaque = emitter(spout)
+    first = opaque._batch(BEFORE, ONE_LESS, [A], first=False)
     assert first.ranges == {A: Range(7, 9), B: Range(5, 5)}
-    second = cutting.cut(first, ALL, [A, B], first=False)
+    second = opaque._batch(first, ALL, [A, B], first=False)
 
     assert second.ranges == {A: Range(9, 9), B: Range(5, 6)}
     assert first.lost == second.lost == ()
 
 
 def test_a_topic_that_is_not_seen_is_not_lost_before_another_has_its_name() -> None:
-    cutting = KafkaOpaqueSpout("nowhere:1", "orders", on_data_loss="record")._cutting
-    away = cutting.cut(BEFORE, NONE, [], first=False)
+    opaque = emitter(KafkaOpaqueSpout("nowhere:1", "orders", on_data_loss="record"))
+    away = opaque._batch(BEFORE, NONE, [], first=False)
     assert away.ranges == {A: Range(7, 7), B: Range(5, 5)}
     assert away.ids == {"orders": "id"}
-    back = cutting.cut(away, ALL, [A, B], first=False)
+    back = opaque._batch(away, ALL, [A, B], first=False)
     assert (back.ranges, back.lost) == ({A: Range(7, 9), B: Range(5, 6)}, ())
-    other = cutting.cut(away, shown({A: Range(0, 3)}, "other"), [A], first=False)
+    other = opaque._batch(away, shown({A: Range(0, 3)}, "other"), [A], first=False)
 
     assert (other.ranges, other.ids) == ({A: Range(0, 3)}, {"orders": "other"})
     assert set(other.lost) == {Lost(A, 7, None), Lost(B, 5, None)}
 
 
 def test_a_topic_that_stays_away_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    spout = KafkaOpaqueSpout("nowhere:1", "orders", on_data_loss="record")
-    spout._cutting.offsets = Looks(NONE)
-    coordinator = _SharesCoordinator(spout._cutting)
+    coordinator = SharesCoordinator(source(Looks(NONE)), stops=False)
     last = LastBatch(1, {"0": BEFORE.to_json()})
     with caplog.at_level(logging.WARNING, "txtopo"):
         asked = [coordinator.is_ready(2, last) for _ in range(3 * MISSING_LOOKS_MAX)]
@@ -174,12 +191,12 @@ def test_a_topic_that_was_just_made_is_waited_for(monkeypatch: pytest.MonkeyPatc
 def test_the_first_batch_waits_until_all_that_was_named_is_seen() -> None:
     """A topic that it left out would be new later, and be read from its beginning."""
     one = Look({"orders": Topic("id", 1)}, {A: Range(0, 9)})
-    coordinator = KafkaCoordinator(Named(), "latest", 100)
+    coordinator = RangesCoordinator(source(Named(), "latest"))
     coordinator._look = one
     with pytest.raises(InfrastructureError, match="'returns' is not there, so the first batch"):
         coordinator.initialize_transaction(1, None)
     spout = KafkaOpaqueSpout("nowhere:1", ["orders", "returns"], start="latest")
     with pytest.raises(InfrastructureError, match="'returns' is not there, so the first batch"):
-        spout._cutting.cut(Positions(), one, [A], first=True)
+        emitter(spout)._batch(Positions(), one, [A], first=True)
     with pytest.raises(InfrastructureError, match="orders-0 has no leader, so the first batch"):
-        spout._cutting.cut(Positions(), EMPTY, [A], first=True)
+        emitter(spout)._batch(Positions(), EMPTY, [A], first=True)

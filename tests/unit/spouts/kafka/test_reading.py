@@ -11,22 +11,24 @@ from tests.harness.servers.kafka import KafkaBroker
 from tests.unit.spouts.kafka.logs import Log
 from txtopo.kafka_connection import Connection
 from txtopo.spouts.kafka import reading
-from txtopo.spouts.kafka.offsets import Offsets, PartitionPosition, Range
+from txtopo.spouts.kafka.offsets import KafkaPartition, Offsets, Range
 from txtopo.spouts.kafka.reading import lent_consumer
 
 pytestmark = pytest.mark.service("kafka")
-Records = dict[PartitionPosition, list[tuple[int, bytes]]]
+Records = dict[KafkaPartition, list[tuple[int, bytes]]]
 
 
-def read(connection: Connection, ranges: dict[PartitionPosition, Range]) -> Records:
+def read(connection: Connection, ranges: dict[KafkaPartition, Range]) -> Records:
     found = reading.read_ranges(connection, ranges)
     return {
-        place: [(int(m.offset() or 0), bytes(m.value() or b"")) for m in found.get(place, [])]
-        for place in ranges
+        partition: [
+            (int(m.offset() or 0), bytes(m.value() or b"")) for m in found.get(partition, [])
+        ]
+        for partition in ranges
     }
 
 
-def filled(kafka: KafkaBroker, chance: random.Random) -> tuple[Log, dict[PartitionPosition, Range]]:
+def filled(kafka: KafkaBroker, chance: random.Random) -> tuple[Log, dict[KafkaPartition, Range]]:
     """Write to a topic in a mix of ways: markers and aborted records leave gaps."""
     log = Log(kafka, partitions=3)
     for write in range(8):
@@ -58,21 +60,22 @@ def test_each_range_has_its_records_whatever_was_read_before(
     connection = Connection(kafka.servers, {"client.id": f"seed-{seed}"}, timeout_s=LIMIT_S)
     for _ in range(120):
         if chance.random() < 0.1 or all(at[p] == bounds[p].end for p in bounds):
-            at = {place: chance.randrange(bounds[place].end) for place in bounds}
+            at = {partition: chance.randrange(bounds[partition].end) for partition in bounds}
         ranges = {
-            place: Range(
-                at[place], min(bounds[place].end, at[place] + chance.choice([0, 1, 7, 90]))
+            partition: Range(
+                at[partition],
+                min(bounds[partition].end, at[partition] + chance.choice([0, 1, 7, 90])),
             )
-            for place in bounds
+            for partition in bounds
             if chance.random() < 0.85
         }
         expected = {
-            place: [record for record in every[place] if start <= record[0] < end]
-            for place, (start, end) in ranges.items()
+            partition: [record for record in every[partition] if start <= record[0] < end]
+            for partition, (start, end) in ranges.items()
         }
 
         assert read(connection, ranges) == expected
-        at |= {place: each.end for place, each in ranges.items()}
+        at |= {partition: each.end for partition, each in ranges.items()}
 
 
 def test_a_range_of_nothing_but_a_marker_ends_though_its_end_was_told_before(
@@ -81,12 +84,12 @@ def test_a_range_of_nothing_but_a_marker_ends_though_its_end_was_told_before(
     """A consumer tells an end only once."""
     log = Log(kafka, partitions=1)
     log.transact(["a"], commit=True, partitions=1)
-    place = PartitionPosition(log.name, 0)
+    partition = KafkaPartition(log.name, 0)
     look = Offsets(Connection(kafka.servers), log.name).look
-    wait_until(lambda: look().bounds == {place: Range(0, 2)}, "the broker shows both records")
+    wait_until(lambda: look().bounds == {partition: Range(0, 2)}, "the broker shows both records")
     connection = Connection(kafka.servers, {"client.id": "marker"}, timeout_s=LIMIT_S)
-    assert read(connection, {place: Range(0, 1)}) == {place: [(0, b"a")]}
+    assert read(connection, {partition: Range(0, 1)}) == {partition: [(0, b"a")]}
     with lent_consumer(connection, {log.name}) as lent:
         wait_until(lambda: len(lent.consumer.consume(1, 0.1)) == 1, "a record comes")
 
-    assert read(connection, {place: Range(1, 2)}) == {place: []}
+    assert read(connection, {partition: Range(1, 2)}) == {partition: []}

@@ -9,12 +9,8 @@ from tests.unit.testing.conformance.spout_sources import FIELDS, MemorySource, O
 from txtopo import Fields
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.spouts import (
-    LastBatch,
-    MemoryTransactionalSpout,
-    OpaqueMemoryTransactionalSpout,
-    TransactionalSpout,
-)
+from txtopo.plugins.spouts import LastBatch, TransactionalSpout
+from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.testing.conformance import SpoutRule
 
 Rows = Mapping[int, list[tuple[int, int]]]
