@@ -244,8 +244,7 @@ def open_state(
     """Declare a state in a store: ``sqlite:///counts.db``, ``postgresql://…``, ``memory:``.
 
     Delivery: exactly once with every backend. ``"opaque"`` works with every spout.
-    ``"transactional"`` stores one value less in each row; a topology with an opaque spout refuses
-    it.
+    ``"transactional"`` stores one value less in each row, but not with an opaque spout.
 
     Args:
         url: Where the store is.
@@ -257,14 +256,13 @@ def open_state(
             each key, and folds them later; readers combine the rows. Use it for a
             ``PersistentAggregate`` whose aggregates combine in SQL, in a store where updates are
             expensive.
-        create: If False, *table* is your own and has the bookkeeping columns (an error lists those
-            that it lacks). Batches change its rows, and an undo restores them, also to what they
-            were before the first txid. Its other columns are left alone.
+        create: If False, *table* is your own and has the bookkeeping columns (an error lists the
+            missing ones). Batches change its rows. An undo restores them, also to their values
+            before the first txid. Its other columns are left alone.
         add_columns: If True, *table* is your own and the bookkeeping columns are added to it.
 
     Raises:
-        TopologyError: The URL, its scheme, the kind or the mode is unknown; the message
-            lists those known.
+        TopologyError: Unknown URL, scheme, kind or mode; the message lists the known ones.
 
     Example:
         >>> open_state("memory:", table="counts").kind
