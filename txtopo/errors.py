@@ -228,7 +228,7 @@ class StoreBehindCoordinator(PromiseError):
 
     Attributes:
         ledger_txid: The last txid that the store holds.
-        committed_txid: The last committed txid by ZooKeeper.
+        committed_txid: The last committed txid, as ZooKeeper has it.
     """
 
     ledger_txid: int | None = None
@@ -240,7 +240,7 @@ class StoreAheadOfCoordinator(PromiseError):
 
     Attributes:
         ledger_txid: The last txid that the store holds.
-        committed_txid: The last committed txid by ZooKeeper.
+        committed_txid: The last committed txid, as ZooKeeper has it.
     """
 
     ledger_txid: int | None = None

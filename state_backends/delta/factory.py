@@ -38,7 +38,7 @@ class DeltaFactory:
         return DeltaBackend(location_of(url), table)
 
     def frames_refused(self, url: str, table: StateTable) -> str | None:
-        """Return why a state takes no frames, or None if its URL has ``?writer=spark``."""
+        """Return why a state takes no frames, or None if it does."""
         location = location_of(url)
         if not location.frames:
             return (

@@ -1,4 +1,4 @@
-"""Makes and checks the Delta table of a state, lists those of a folder, and keeps their ledgers.
+"""The tables of states in Delta: made, checked, listed; their ledgers, packed into one integer.
 
 The ledger is the last transaction of an application id, ``<topology>/<state>``. Delta keeps the
 version of the last transaction for each application id, and refuses a commit that was prepared

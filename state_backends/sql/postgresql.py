@@ -1,4 +1,4 @@
-"""A state in PostgreSQL 15 or later.
+"""A state in PostgreSQL 15 or later: few rows are written as arrays, many by COPY.
 
 How rows are written
 --------------------

@@ -1,4 +1,4 @@
-"""A state in an SQLite file.
+"""A state in an SQLite file: its statements, types, exact decimals, and damaged files.
 
 WAL mode lets readers read while a batch is written. Tables are STRICT and WITHOUT ROWID, so the
 table is the index of the key. A sorted ``executemany`` of one upsert writes the rows: 0.3 M rows/s.

@@ -1,4 +1,4 @@
-"""Prototypes: copies of the user's spouts and bolts, pickled when the topology is built.
+"""Prototypes: pickled copies of the user's spouts and bolts; finds what cannot be pickled.
 
 If an object cannot be pickled, the error names the path of the attribute to blame. Pickle itself
 only says ``cannot pickle '_thread.lock' object``.

@@ -97,8 +97,8 @@ class CoordinatorSettings:
     def run_size(self) -> int:
         """Number of batches in a full run.
 
-        The window has room for *jobs_max* full runs and one more that fills meanwhile. With less
-        room, a run would take the one txid that a commit frees, and runs would shrink to one batch.
+        The window has room for *jobs_max* full runs and one more that fills meanwhile. If runs
+        filled the window, each commit would free one txid, and the next run would be one batch.
         """
         return max(1, min(self.run_txids_max, self.window_txids // (self.jobs_max + 1)))
 

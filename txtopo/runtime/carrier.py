@@ -99,7 +99,7 @@ class Carrier(Protocol):
         ...
 
     def close(self) -> None:
-        """Cancel everything and release all resources. A session of the user is not stopped."""
+        """Cancel everything and release all resources, except a Spark session of the user."""
         ...
 
 

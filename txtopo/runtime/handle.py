@@ -262,7 +262,7 @@ class IdleWaiters:
         self._waiting.append(_Waiter(future, term.asks if term else 0))
 
     def begin(self) -> None:
-        """Reset the counts of asks, because a new term begins."""
+        """Let waiters count the calls of the spout from 0 again, because a new term begins."""
         for waiter in self._waiting:
             waiter.asks_before = 0
 

@@ -1,4 +1,4 @@
-"""Pickling of user code. No other file of the stages pickles.
+"""dumps and loads: user code on its way to workers, by value if they cannot import it.
 
 A bolt may be defined in ``__main__`` or in a notebook cell, where workers cannot import its class.
 So the class is pickled by value, with the cloudpickle of PySpark. Pickles are only sent between the

@@ -84,7 +84,7 @@ class RowBackend(StateBackend):
 
     @abstractmethod
     def load(self) -> Contents:
-        """Read the ledger and all rows of one instant; return ``Contents()`` for a new store."""
+        """Read the ledger and all rows of one moment; ``Contents()`` for a new store."""
 
     @abstractmethod
     def replace(

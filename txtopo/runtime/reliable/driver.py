@@ -209,7 +209,7 @@ class ReliableDriver:
         self._go_on()
 
     def slot_lost(self, slot: int, reason: str) -> None:
-        """Handle the loss of a slot."""
+        """Forget the backlog and the credit of a lost slot, and tell the listeners."""
         self._backlog[slot] = 0
         self._credit.lost(slot)
         self.meter.slots_lost += 1

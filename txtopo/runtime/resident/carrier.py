@@ -85,7 +85,7 @@ class ResidentCarrier:
         config: How to run.
         slots: How many slots the session has room for.
         scheduler: Time and threads of its own: this carrier stops it.
-        limits: How long is waited for slots.
+        limits: How long to wait for slots.
         replacement: Makes the carrier to go on with, if a slot is missing for too long.
     """
 
@@ -259,9 +259,10 @@ class StageSlots:
         keys: The keys of the run.
         config: How to run.
         loop: Time and threads.
-        limits: How long is waited for slots.
+        limits: How long to wait for slots.
         open_socket: Makes the driver's socket; a simulator has its own.
-        changed: Called when the run has to go on without slots. Without it, it ends.
+        changed: Called when a slot is missing for too long, so that another carrier takes over.
+            If None, the run fails instead.
     """
 
     def __init__(

@@ -146,7 +146,7 @@ class SlotUser(Protocol):
         ...
 
     def slots_moved(self) -> None:
-        """Take note that a life has begun or ended somewhere."""
+        """Take note that a slot has a new life, or has lost one."""
         ...
 
 

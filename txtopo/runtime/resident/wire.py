@@ -72,7 +72,7 @@ def slot_of(frame: bytes) -> int:
 
 
 def lives_frame(receiver: int, sender: int) -> bytes:
-    """Return the frame before an envelope that goes from slot to slot."""
+    """Return the frame with the lives of both slots, which goes before an envelope."""
     return _LIVES.pack(receiver, sender)
 
 

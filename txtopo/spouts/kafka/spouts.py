@@ -125,7 +125,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: A named topic does not exist; make it first.
+            ConfigError: A named topic does not exist; create it first.
         """
         check_topics(self._source.offsets)
         return RangesCoordinator(self._source)
@@ -198,7 +198,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: A named topic does not exist; make it first.
+            ConfigError: A named topic does not exist; create it first.
         """
         check_topics(self._source.offsets)
         return SharesCoordinator(self._source, stops=self._stops)
@@ -521,7 +521,7 @@ def check_topics(offsets: Offsets) -> None:
     """Check that the topics exist; if the cluster cannot be asked, planning will wait for it.
 
     Raises:
-        ConfigError: A named topic does not exist; make it first.
+        ConfigError: A named topic does not exist; create it first.
     """
     try:
         missing = offsets.missing()

@@ -127,7 +127,7 @@ class ReliableSpoutTask:
         self._opened = True
 
     def turn(self, ends: Ends, *, active: bool, room: Room) -> Turn:
-        """Tell the spout which trees have ended, then let it emit.
+        """Activate or deactivate the spout, tell it which trees have ended, then let it emit.
 
         Args:
             ends: The ended trees.

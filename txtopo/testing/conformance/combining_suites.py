@@ -461,7 +461,7 @@ def merging(
 def writing(
     store: StateDriver, txid: int, attempt: int, draw: HistoryRandom, before: Contents
 ) -> tuple[str, Contents]:
-    """Commit updates, NULLs and removals, also several of one key."""
+    """Commit random updates, NULLs and removals, some of them of the same key."""
     after = dict(before)
     script: list[tuple[str, str, int]] = [
         (draw.choice(["add", "add", "null", "delete"]), draw.choice(draw.keys), draw.randint(1, 9))

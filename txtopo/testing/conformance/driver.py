@@ -164,7 +164,7 @@ def partials(state: State, rows: Sequence[tuple[Any, ...]]) -> Merges:
 
 
 def patiently(action: Callable[[], Result]) -> Result:
-    """Call *action* until the store is not busy with another writer."""
+    """Call *action* until the store is not busy, ``_TRIES_MAX`` times at most."""
     for _ in range(_TRIES_MAX):
         try:
             return action()

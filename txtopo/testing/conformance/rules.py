@@ -108,7 +108,7 @@ Part = Literal["key", "value"]
 
 @dataclass(frozen=True, slots=True)
 class Refusable:
-    """A kind of values that a store may refuse.
+    """A kind of value that a store may refuse.
 
     Attributes:
         why: Which stores refuse it, and why.

@@ -136,7 +136,8 @@ class SpoutDriver:
     def again(self, txid: int) -> Batch:
         """Process a txid again that was processed and not committed.
 
-        If the spout is opaque, this abandons all later txids, and clears where they ended.
+        If the spout is opaque, this abandons all later txids, and forgets where
+        this txid and they ended.
         """
         assert self.stored.committed < txid <= self.processed, "there is nothing to replay"
         newest = self.processed

@@ -100,7 +100,7 @@ class BoltWorld(SlotWorld):
         """Take note that a slot has come to life."""
 
     def slot_reported(self, slot: int, report: SlotReport) -> None:
-        """Add a report up."""
+        """Add what a report says was sent and consumed to each slot's backlog."""
         for receiver, tuples in report.sent.items():
             self._backlog[receiver] += tuples
         self._backlog[slot] -= report.consumed

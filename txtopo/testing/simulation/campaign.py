@@ -1,4 +1,4 @@
-"""Simulator: runs scenarios and has the checkers judge them, for one seed or for many.
+"""Simulator: runs scenarios, has the checkers judge them, and shrinks one that breaks a promise.
 
 :func:`run_seeds` runs many seeds on all cores. :func:`shrink` looks for a smaller scenario that
 breaks the same promise. A scenario is plain data, so it is made smaller one setting at a time, as

@@ -1,4 +1,4 @@
-"""``txtopo-simulate``: the command that runs seeds, replays one with its trace, and shrinks it."""
+"""``txtopo-simulate``: the command line of ``campaign``, to run, replay and shrink seeds."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Runs seeds of resident slots, or one with its trace:
-``python -m txtopo.testing.simulation.slot_command``."""
+"""Runs seeds of resident slots, or replays one with its trace.
+
+``python -m txtopo.testing.simulation.slot_command``
+"""
 
 from __future__ import annotations
 

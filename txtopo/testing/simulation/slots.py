@@ -1,4 +1,4 @@
-"""Resident slots in virtual time, from one seed.
+"""Resident slots of transactional topologies in virtual time, from one seed.
 
 The supervisor of the slots, the orders of their stages, what runs them both and the messages are
 those that users run. Spark, the tasks and the connections are simulated, and so is the topology: it

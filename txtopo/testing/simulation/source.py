@@ -120,7 +120,7 @@ class SimulatedSource:
         """Note where an attempt ends, to trim the source once its txid is done.
 
         A task that Spark runs twice may cut the same attempt in two ways, and only the driver knows
-        which one counted. So only what both have is trimmed.
+        which one counted. So only records that both cuts contain are trimmed.
         """
         ends = self._cuts.setdefault(attempt, {})
         ends[partition] = min(end, ends.get(partition, end))

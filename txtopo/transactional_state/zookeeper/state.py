@@ -1,4 +1,4 @@
-"""ZooKeeperTransactionalState: the transactional state in ZooKeeper.
+"""ZooKeeperTransactionalState: writes to ZooKeeper, finds out if an unanswered one was done.
 
 One ``apply`` is one ``multi``. If the connection is lost before the answer, the nodes that it would
 have written are read. If one of them carries the id of the write, the write was done. Otherwise it
