@@ -41,7 +41,7 @@ from txtopo.runtime.progress import (
 )
 from txtopo.runtime.reliable.carrier import SlotCarrier
 from txtopo.runtime.reliable.credit import Credit
-from txtopo.runtime.scheduler import LaneScheduler, SerialExecutor, Timer
+from txtopo.runtime.scheduler import ExecutorScheduler, SerialExecutor, Timer
 from txtopo.stages.anchoring.envelope import Complaint, Count, SlotReport
 from txtopo.stages.anchoring.sending import sent
 from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room, Turn
@@ -64,7 +64,7 @@ class ReliableParts:
     program: Program
     config: Config
     carrier: SlotCarrier
-    scheduler: LaneScheduler
+    scheduler: ExecutorScheduler
 
 
 class ReliableDriver:
@@ -378,7 +378,7 @@ class SpoutRunner:
         self,
         owner: int,
         task: ReliableSpoutTask,
-        scheduler: LaneScheduler,
+        scheduler: ExecutorScheduler,
         pause_max_s: float,
         made: Made,
         failed: Failed,
@@ -392,7 +392,7 @@ class SpoutRunner:
         self.busy = True
         self._task = task
         self._scheduler = scheduler
-        self._executor: SerialExecutor = scheduler.lane("-".join(map(str, task.name)))
+        self._executor: SerialExecutor = scheduler.serial_executor("-".join(map(str, task.name)))
         self._pause_max_s = pause_max_s
         self._made = made
         self._failed = failed

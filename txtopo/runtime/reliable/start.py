@@ -12,7 +12,7 @@ from txtopo.runtime.handle import RecentProgress, ReliableRun
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.carrier import LocalSlots, SlotCarrier
 from txtopo.runtime.reliable.driver import ReliableDriver, ReliableParts
-from txtopo.runtime.scheduler import LaneScheduler, ThreadScheduler
+from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, open_session
 from txtopo.stages.program import Program, compile_program
 from txtopo.topology.graph import Graph
@@ -76,7 +76,7 @@ def start_local(
     listeners: Sequence[TopologyListener] = (),
     *,
     active: bool = True,
-    scheduler: LaneScheduler | None = None,
+    scheduler: ExecutorScheduler | None = None,
 ) -> Opened:
     """Start an at-least-once topology in this process.
 
@@ -106,7 +106,7 @@ def _start(
     program: Program,
     config: Config,
     slots: SlotCarrier,
-    scheduler: LaneScheduler,
+    scheduler: ExecutorScheduler,
     listeners: Sequence[TopologyListener],
     *,
     active: bool,
