@@ -81,9 +81,9 @@ def test_who_turned_it_off_does_not_matter(url: str, at_commit: list[Commit], wh
         "database": f"ALTER DATABASE {database} SET synchronous_commit = off",
         "server": "ALTER SYSTEM SET synchronous_commit = off",
     }[who]
-    place = f"{url}?options=-csynchronous_commit%3Doff" if who == "url" else url
+    state_url = f"{url}?options=-csynchronous_commit%3Doff" if who == "url" else url
     with changed(url, off, "SELECT pg_reload_conf()"):
-        work(open_state(place, table="counts"))
+        work(open_state(state_url, table="counts"))
 
     assert len(at_commit) >= 8
     assert {waits for waits, _, _ in at_commit} == {"on"}

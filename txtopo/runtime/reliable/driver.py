@@ -58,8 +58,8 @@ REOPEN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class ReliableParts:
-    """The parts that an at-least-once topology runs with."""
+class ReliableContext:
+    """An at-least-once topology and what it runs on."""
 
     program: Program
     config: Config
@@ -74,10 +74,10 @@ class ReliableDriver:
     """
 
     def __init__(
-        self, parts: ReliableParts, listeners: Sequence[TopologyListener], *, active: bool
+        self, context: ReliableContext, listeners: Sequence[TopologyListener], *, active: bool
     ) -> None:
-        self._program, self._config = parts.program, parts.config
-        self._carrier, self._scheduler = parts.carrier, parts.scheduler
+        self._program, self._config = context.program, context.config
+        self._carrier, self._scheduler = context.carrier, context.scheduler
         self._listeners = Listeners(listeners)
         spouts = [c for c in self._program.components.values() if c.role.spout]
         self._owners = [(spout, task) for spout in spouts for task in range(spout.tasks)]
