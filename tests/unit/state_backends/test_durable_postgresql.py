@@ -94,7 +94,7 @@ def test_a_fold_does_not_wait_and_leaves_a_session_that_does(
 ) -> None:
     """Its session goes back to the pool: the commits that come after it may get that one.
 
-    A fold that is lost loses nothing that was in it: see ``postgresql_folding.py``.
+    A fold that is lost loses nothing that was in it: see ``postgresql_log.py``.
     """
     store = StateDriver(counted(url))
     for txid in range(1, 2 * SEGMENTS_OF_A_TIER + 1):
