@@ -226,7 +226,7 @@ LOG = "_delta_log"
 """The folder of a table's log; Delta's word."""
 
 CHECKSUMS = "_txtopo_checksums"
-"""The file of notes in that folder, on a local disk; see ``checksums.py``."""
+"""The file of notes in that folder, on a local disk; see ``durability.py``."""
 
 _PLAIN = frozenset("_0123456789" + ascii_letters)
 

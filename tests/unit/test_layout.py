@@ -77,6 +77,19 @@ def exports(node: ast.stmt) -> bool:
     return isinstance(node, ast.Import | ast.ImportFrom)
 
 
+def test_no_two_classes_share_a_name() -> None:
+    """Also private ones: a traceback, a log record and a search name the class only."""
+    homes: dict[str, str] = {}
+    for path in SOURCES:
+        if path.relative_to(ROOT).parts[0] not in PACKAGES:
+            continue
+        for node in ast.walk(ast.parse(text_of(path))):
+            if isinstance(node, ast.ClassDef):
+                where = f"{name_of(path)}:{node.lineno}"
+                other = homes.setdefault(node.name, where)
+                assert other == where, f"{node.name} is in {other} and {where}"
+
+
 def test_each_folder_of_the_package_has_its_tests() -> None:
     folders = {path.name for path in (ROOT / "txtopo").iterdir() if (path / "__init__.py").exists()}
 

@@ -33,7 +33,7 @@ logger = logging.getLogger("txtopo")
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The parts of a running topology, from its start to its end.
+    """A running topology and what it runs on, from its start to its end.
 
     Attributes:
         graph: The checked topology.

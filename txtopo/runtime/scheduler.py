@@ -62,7 +62,7 @@ class Scheduler(Protocol):
     def on_loop(self) -> bool:
         """Return whether the caller is on a thread that must not wait for the loop.
 
-        That is the loop itself, or a lane, which the end of the loop waits for.
+        That is the loop itself, or a serial executor, which the end of the loop waits for.
         """
         ...
 
@@ -112,10 +112,10 @@ class SerialExecutor(Protocol):
         ...
 
 
-class LaneScheduler(Scheduler, Protocol):
+class ExecutorScheduler(Scheduler, Protocol):
     """A scheduler for at-least-once topologies, in which each spout task has a thread."""
 
-    def lane(self, name: str) -> SerialExecutor:
+    def serial_executor(self, name: str) -> SerialExecutor:
         """Return a new thread that runs calls in order; from the loop only."""
         ...
 
@@ -147,7 +147,7 @@ class ThreadScheduler:
         self._queue.put(callback)
 
     def on_loop(self) -> bool:
-        """Return whether the caller is the loop or a lane."""
+        """Return whether the caller is the loop or a serial executor."""
         return threading.get_ident() in self._own
 
     def call_later(self, delay_s: float, callback: Callback) -> Timer:
@@ -167,13 +167,13 @@ class ThreadScheduler:
         """
         self._workers.run(self._uncounted(work, done))
 
-    def lane(self, name: str) -> SerialExecutor:
+    def serial_executor(self, name: str) -> SerialExecutor:
         """Return a new thread that runs calls in order."""
-        return ThreadLane(f"{self._name}-{name}", self._counted, self._own)
+        return ThreadExecutor(f"{self._name}-{name}", self._counted, self._own)
 
-    def lasting_lane(self, name: str) -> SerialExecutor:
+    def lasting_executor(self, name: str) -> SerialExecutor:
         """Return a new thread for work that lasts, see :meth:`submit_lasting`."""
-        return ThreadLane(f"{self._name}-{name}", self._uncounted, self._own)
+        return ThreadExecutor(f"{self._name}-{name}", self._uncounted, self._own)
 
     def seed(self) -> int:
         """Return a random number of the operating system."""
@@ -336,7 +336,7 @@ def this_thread() -> int:
     return threading.get_ident()
 
 
-class ThreadLane:
+class ThreadExecutor:
     """A daemon thread with a queue of work."""
 
     def __init__(

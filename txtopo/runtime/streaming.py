@@ -172,7 +172,7 @@ class NoPlanner:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamParts:
+class StreamContext:
     """The :class:`~txtopo.runtime.run_context.CommitContext` of a query."""
 
     graph: Graph
@@ -212,7 +212,7 @@ class StreamRun:
         program = compile_program(_with_tasks(graph, slots), config, slots)
         check_states(graph, config, commit_in_driver=program.commit_in_driver)
         carrier.start(program)
-        self._parts = StreamParts(graph, program, carrier, NoPlanner(), scheduler)
+        self._context = StreamContext(graph, program, carrier, NoPlanner(), scheduler)
         self._backends: Mapping[StateName, StateBackend] = {}
         self._epoch = 0
         self._calls: dict[int, int] = {}
@@ -231,7 +231,7 @@ class StreamRun:
             StoreBehindCoordinator: A state lacks txids that the query has done.
             FencedError: A later start of the query has claimed a state meanwhile.
         """
-        self._backends = open_states(self._parts)
+        self._backends = open_states(self._context)
         ledgers: dict[StateName, Ledger | None] = {}
         for name, backend in self._backends.items():
             backend.create()
@@ -256,16 +256,16 @@ class StreamRun:
             return
         attempt = TransactionAttempt(txid, self._calls.get(txid, 0), self._epoch)
         self._calls = {txid: attempt.attempt + 1}
-        parts = self._parts
+        context = self._context
         tag = f"txtopo:{self._graph.id}:{self._epoch}:{txid}-{txid}:{attempt.attempt}"
         run = Run(tag, (attempt,), (BatchMetadata(),), None)
-        output = parts.carrier.process_frame(run, self._columns(frame))
-        outcome = judge(parts.program, run, output.records)
+        output = context.carrier.process_frame(run, self._columns(frame))
+        outcome = judge(context.program, run, output.records)
         if outcome.failure is not None:
             raise outcome.failure.error
         result = BatchResult(attempt, outcome.processed[0], output, 0.0)
-        report = CommitPhase(parts, self._backends).run(result, lambda: True)
-        parts.carrier.release(output)
+        report = CommitPhase(context, self._backends).run(result, lambda: True)
+        context.carrier.release(output)
         if report.failure is not None:
             raise report.failure.error
 

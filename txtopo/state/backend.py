@@ -4,11 +4,11 @@ Rules
 -----
 1. A write happens in one store transaction that reads the ledger, asks
    :func:`txtopo.state.ledger.standing`, and writes ledger and rows together or not at all.
-2. *Undo before redo.* In an opaque state and :attr:`Standing.REDO`, every row tagged with the txid
-   is restored to what it was before that txid, or removed if it did not exist, before anything is
-   applied.
-3. A transactional state in :attr:`Standing.REDO` keeps its rows, and its ledger names the new
-   writer: the same txid always brings the same batch.
+2. *Undo before redo.* In an opaque state and :attr:`~txtopo.state.ledger.Standing.REDO`, every row
+   tagged with the txid is restored to what it was before that txid, or removed if it did not exist,
+   before anything is applied.
+3. A transactional state in :attr:`~txtopo.state.ledger.Standing.REDO` keeps its rows, and its
+   ledger names the new writer: the same txid always brings the same batch.
 4. Only the first write of a key in a txid moves its value to ``previous``. A commit brings one
    final write per key, so a backend never sees a second one.
 5. A delete leaves a tombstone, which readers do not see, so that it can be undone. The next commit

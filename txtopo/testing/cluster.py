@@ -196,9 +196,9 @@ class VirtualTime:
 
     def submit(self, work: Callable[[], T], done: Done) -> None:
         """Do a work after a random delay, then call *done*."""
-        self.lane("").submit(work, done)
+        self.serial_executor("").submit(work, done)
 
-    def lane(self, name: str) -> SerialExecutor:
+    def serial_executor(self, name: str) -> SerialExecutor:
         """Return an executor that does its works one after the other."""
         return _VirtualExecutor(self)
 

@@ -51,17 +51,17 @@ NUMBERS = Fields("part long, number long")
 
 
 class Deaths:
-    """Kills the executor of a task, or its Python worker, once for each place and txid."""
+    """Kills the executor of a task, or its Python worker, once for each step and txid."""
 
     def __init__(self, folder: Path, whom: str) -> None:
         self.folder, self.whom = folder, whom
 
-    def reach(self, place: str, txid: int, task: int) -> None:
+    def reach(self, step: str, txid: int, task: int) -> None:
         """Die if it is time to."""
-        if DEATHS.get(txid) != place or task != 1:
+        if DEATHS.get(txid) != step or task != 1:
             return
         try:
-            (self.folder / f"{place}-{txid}").touch(exist_ok=False)
+            (self.folder / f"{step}-{txid}").touch(exist_ok=False)
         except FileExistsError:
             return
         time.sleep(OTHERS_READ_S)

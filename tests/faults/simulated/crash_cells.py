@@ -45,7 +45,7 @@ up, and it is replayed.
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One place to die at.
+    """One checkpoint to die at.
 
     Attributes:
         point: One of :data:`POINTS`.
@@ -64,7 +64,7 @@ class Cell:
     story: Story = ""
 
     @property
-    def place(self) -> str:
+    def checkpoint(self) -> str:
         """The name that the runtime calls the point by."""
         return self._at(self.point, self.state)
 
@@ -74,17 +74,17 @@ class Cell:
         if self.story == "adopted":
             # The first process claimed too; the one that dies is its successor.
             again = 1 if self.point == "claim.adopted" else 2
-            return [("advance.before", self.txid), (self.place, again)]
+            return [("advance.before", self.txid), (self.checkpoint, again)]
         if self.story == "undone":
-            return [(self._at("write.after", 0), self.txid), (self.place, 2)]
+            return [(self._at("write.after", 0), self.txid), (self.checkpoint, 2)]
         if self.story == "retried":
             # The attempt that was given up passed here too, but for the end of its last write.
             again = not (self.point == "write.after" and self.state == self.states - 1)
-            return [(self.place, self.txid + again)]
+            return [(self.checkpoint, self.txid + again)]
         if self.point.startswith("store-metadata.") and self.kind == "transactional":
             # Each txid passes there twice: with its plan, and with what it brought.
-            return [(self.place, 2 * self.txid - 1)]
-        return [(self.place, 1 if self.story else self.txid)]
+            return [(self.checkpoint, 2 * self.txid - 1)]
+        return [(self.checkpoint, 1 if self.story else self.txid)]
 
     @property
     def lost_answer(self) -> tuple[str, int] | None:
@@ -96,7 +96,7 @@ class Cell:
         return None
 
     def __str__(self) -> str:
-        words = [self.place, self.story, f"txid{self.txid}", self.kind, f"states{self.states}"]
+        words = [self.checkpoint, self.story, f"txid{self.txid}", self.kind, f"states{self.states}"]
         return "-".join(filter(None, words))
 
     @staticmethod

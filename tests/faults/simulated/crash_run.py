@@ -1,6 +1,6 @@
 """Run one cell of the crash matrix, and judge it.
 
-Nothing goes wrong but what the cell says: a process dies at the place, another one is started and
+Only the fault of the cell happens: a process dies at the checkpoint, another one is started and
 goes on to the end. An opaque spout cuts each attempt anew, as it may.
 """
 
@@ -45,8 +45,8 @@ CONFIG = Config(
     carrier="local",
     zookeeper="memory",
     slots=1,
-    # One txid a job and one job at a time: each place is passed in txid order. Batches are planned
-    # and processed ahead of the commits all the same.
+    # One txid a job and one job at a time: each checkpoint is passed in txid order. Batches are
+    # planned and processed ahead of the commits all the same.
     run_txids_max=1,
     jobs_max=1,
     max_spout_pending=3,
@@ -60,7 +60,7 @@ class OrderedChaos(Chaos):
     """Nothing goes wrong but what was ordered.
 
     Attributes:
-        crashed: The places where processes died, and the how manieth passing it was.
+        crashed: The checkpoints where processes died, and the how manieth passing it was.
     """
 
     def __init__(self, seed: int, cell: Cell) -> None:
@@ -71,19 +71,19 @@ class OrderedChaos(Chaos):
         self._losing: list[str] = []
         self._times: Counter[str] = Counter()
 
-    def passes(self, place: str) -> bool:
+    def passes(self, checkpoint: str) -> bool:
         """Note crashes, and begin to lose the answer of a write."""
-        crash = super().passes(place)
-        self._times[place] += 1
-        if (place, self._times[place]) == self._cell.lost_answer:
+        crash = super().passes(checkpoint)
+        self._times[checkpoint] += 1
+        if (checkpoint, self._times[checkpoint]) == self._cell.lost_answer:
             self._losing = list(LOSSES[self._cell.story])
         if crash:
-            self.crashed.append((place, self._times[place]))
+            self.crashed.append((checkpoint, self._times[checkpoint]))
         return crash
 
-    def at(self, process: SimulatedProcess, place: str) -> float | None:
+    def at(self, process: SimulatedProcess, checkpoint: str) -> float | None:
         """Do nothing to a process but kill it where it was ordered."""
-        if self.passes(place):
+        if self.passes(checkpoint):
             process.kill()
         return None
 

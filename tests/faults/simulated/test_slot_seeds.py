@@ -17,7 +17,7 @@ from txtopo.testing.simulation.slots import SlotScenario, simulate_slots
 pytestmark = pytest.mark.integration
 SEEDS = 300
 # Each of them ends the run, so a seed passes one at the most. The tests of the supervisor have all.
-LAST = {supervisor.StopRequested, supervisor.JobFailed}
+LAST = {supervisor.EndRequested, supervisor.JobFailed}
 
 
 def test_no_seed_breaks_a_promise() -> None:

@@ -131,9 +131,9 @@ class OrderedChaos(Chaos):
         """Take the longest time, so that few questions for the leadership are asked."""
         return high
 
-    def at(self, process: SimulatedProcess, place: str) -> float | None:
+    def at(self, process: SimulatedProcess, checkpoint: str) -> float | None:
         """Let a process hang at its point."""
-        point = place.partition(":")[0]
+        point = checkpoint.partition(":")[0]
         if process.name == "A.1":
             self.passed[point] += 1
         durable = point.partition(".")[0] in STEPS

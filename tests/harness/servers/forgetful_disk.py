@@ -11,6 +11,9 @@ import pytest
 
 Inode = int
 
+Names = dict[str, tuple[Inode, bool]]
+"""What a folder names: the inode of each name, and whether it is a folder."""
+
 
 class ForgetfulDisk:
     """Watches ``os.fsync`` below a folder, and brings the folder to what was flushed.
@@ -27,33 +30,46 @@ class ForgetfulDisk:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder = folder
         self._contents: dict[Inode, bytes] = {}
-        self._names: dict[Inode, dict[str, tuple[Inode, bool]]] = {}
+        self._names: dict[Inode, Names] = {}
         self._fsync = os.fsync
         monkeypatch.setattr(os, "fsync", self._flush)
 
     def cut_the_power(self) -> None:
-        """Leave only flushed data."""
-        number = self._folder.stat().st_ino
+        """Leave only flushed data.
+
+        The files are made anew, so they may have other inodes than before, and those of lost files
+        may come again for other files. So what was flushed is noted anew under the new inodes.
+        """
+        contents, names = self._contents, self._names
+        self._contents, self._names = {}, {}
+        inode = self._folder.stat().st_ino
         for path in self._folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        self._restore(self._folder, number)
+        self._restore(self._folder, inode, contents, names)
 
     def _flush(self, descriptor: int) -> None:
         found = os.fstat(descriptor)
         path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
         if stat.S_ISDIR(found.st_mode):
-            self._names[found.st_ino] = {
-                entry.name: (entry.inode(), entry.is_dir()) for entry in os.scandir(path)
-            }
+            self._names[found.st_ino] = _names_in(path)
         else:
             self._contents[found.st_ino] = path.read_bytes()
         self._fsync(descriptor)
 
-    def _restore(self, folder: Path, number: Inode) -> None:
-        for name, (inode, is_folder) in self._names.get(number, {}).items():
+    def _restore(
+        self, folder: Path, inode: Inode, contents: dict[Inode, bytes], names: dict[Inode, Names]
+    ) -> None:
+        """Bring a folder to what was flushed of the one that had an inode."""
+        for name, (number, is_folder) in names.get(inode, {}).items():
             path = folder / name
             if is_folder:
                 path.mkdir()
-                self._restore(path, inode)
+                self._restore(path, number, contents, names)
             else:
-                path.write_bytes(self._contents.get(inode, b""))
+                path.write_bytes(contents.get(number, b""))
+                self._contents[path.stat().st_ino] = contents.get(number, b"")
+        self._names[folder.stat().st_ino] = _names_in(folder)
+
+
+def _names_in(folder: Path) -> Names:
+    return {entry.name: (entry.inode(), entry.is_dir()) for entry in os.scandir(folder)}

@@ -81,7 +81,7 @@ def sums(rows: list[Row], factor: int = 1) -> dict[Any, Any]:
 
 
 def global_count(storage: Storage, parallelism: int) -> Topology:
-    """design.md's own example."""
+    """The example of Storm's transactional topologies."""
     topology = builder("global-count", parallelism)
     topology.set_bolt("partial", BatchCount(), parallelism).shuffle_grouping("spout")
     topology.set_bolt("sum", AddUp()).global_grouping("partial").with_state(

@@ -88,18 +88,18 @@ def main() -> None:
     for version in missing:
         with tempfile.TemporaryDirectory() as folder:
             for kind in KINDS:
-                with tempfile.TemporaryDirectory() as place:
-                    _write_with(version, kind, Path(folder), Path(place))
+                with tempfile.TemporaryDirectory() as store_folder:
+                    _write_with(version, kind, Path(folder), Path(store_folder))
             pack(Path(folder), archive_of(version))
 
 
-def _write_with(version: str, kind: StateKind, folder: Path, place: Path) -> None:
+def _write_with(version: str, kind: StateKind, folder: Path, store_folder: Path) -> None:
     if store_name(version) == "redis":
         with RedisServer() as server:
             write(folder, kind, RedisStore(server))
     else:
         make = DeltaStore if store_name(version) == "delta" else SqliteStore
-        write(folder, kind, make(place))
+        write(folder, kind, make(store_folder))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Places in memory, and in SQLite with a real ZooKeeper."""
+"""Deployments in memory, and in SQLite with a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.operations.places import Place
+from tests.unit.operations.deployment import Deployment
 from txtopo.state import StateKind, open_state
 
-Make = Callable[..., Place]
+Make = Callable[..., Deployment]
 KINDS = ("memory", pytest.param("zookeeper", marks=pytest.mark.service("zookeeper")))
 
 
 @pytest.fixture(params=KINDS)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """Make a place of one kind; several are independent of each other."""
+    """Make a deployment of one kind; several are independent of each other."""
     return maker(request, tmp_path, request.param)
 
 
 @pytest.fixture
 def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """Make a place in memory."""
+    """Make a deployment in memory."""
     return maker(request, tmp_path, "memory")
 
 
 def maker(request: pytest.FixtureRequest, folder: Path, where: str) -> Make:
-    def make(opaque: bool = False, kind: StateKind = "opaque") -> Place:
+    def make(opaque: bool = False, kind: StateKind = "opaque") -> Deployment:
         id = uuid.uuid4().hex
         urls = [f"sqlite:///{folder}/{id}-{at}.db" for at in range(2)]
         if where == "memory":
             urls = ["memory:", "memory:"]
         first, second = (open_state(url, kind) for url in urls)
-        place = Place((first, second), opaque=opaque, id=id)
+        deployment = Deployment((first, second), opaque=opaque, id=id)
         if where == "zookeeper":
-            place.hosts = request.getfixturevalue("zookeeper").hosts
-        return place
+            deployment.hosts = request.getfixturevalue("zookeeper").hosts
+        return deployment
 
     return make

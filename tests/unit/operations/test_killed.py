@@ -9,8 +9,8 @@ import pytest
 
 from tests.harness.processes import Child
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from tests.unit.operations.dying_process import TXID, place_of
-from tests.unit.operations.places import ALL, BATCHES, POISON, both
+from tests.unit.operations.deployment import ALL, BATCHES, POISON, both
+from tests.unit.operations.dying_process import TXID, deployment_of
 from txtopo.errors import OperationUnfinished, PoisonBatchError
 from txtopo.operations import quarantine
 
@@ -18,16 +18,16 @@ from txtopo.operations import quarantine
 def test_another_process_finishes_what_a_killed_one_began(
     zookeeper: ZooKeeperProcess, tmp_path: Path
 ) -> None:
-    parts = (zookeeper.hosts, uuid.uuid4().hex, str(tmp_path))
-    place = place_of(*parts)
+    arguments = (zookeeper.hosts, uuid.uuid4().hex, str(tmp_path))
+    deployment = deployment_of(*arguments)
     with pytest.raises(PoisonBatchError):
-        place.run(POISON)
+        deployment.run(POISON)
 
-    with Child("tests.unit.operations.dying_process", *parts, "after:1") as child:
+    with Child("tests.unit.operations.dying_process", *arguments, "after:1") as child:
         child.die()
 
     with pytest.raises(OperationUnfinished, match="quarantine"):
-        place.run()
-    quarantine(place.topology(), TXID, place.config, access=place.access()).apply()
-    place.run(POISON)
-    assert place.held() == both(BATCHES, ALL - 4 - 5)
+        deployment.run()
+    quarantine(deployment.topology(), TXID, deployment.config, access=deployment.access()).apply()
+    deployment.run(POISON)
+    assert deployment.held() == both(BATCHES, ALL - 4 - 5)

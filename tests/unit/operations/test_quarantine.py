@@ -6,11 +6,11 @@ import pytest
 
 from tests.harness.dying import Died
 from tests.unit.operations.conftest import Make
-from tests.unit.operations.places import (
+from tests.unit.operations.deployment import (
     ALL,
     BATCHES,
     POISON,
-    Place,
+    Deployment,
     apply_with_deaths,
     both,
     die_on,
@@ -24,11 +24,11 @@ from txtopo.state import StateKind
 LEFT = ALL - 4 - 5
 
 
-def poisoned(place: Place) -> Place:
+def poisoned(deployment: Deployment) -> Deployment:
     with pytest.raises(PoisonBatchError, match=r"operations\.quarantine"):
-        place.run(POISON)
-    assert place.held() == both(2, sum(range(4)))
-    return place
+        deployment.run(POISON)
+    assert deployment.held() == both(2, sum(range(4)))
+    return deployment
 
 
 @pytest.mark.row(19)
@@ -41,52 +41,60 @@ def test_so_it_does_with_states_that_take_nothing_back(memory: Make) -> None:
     taken_out(poisoned(memory(kind="transactional")))
 
 
-def taken_out(place: Place) -> None:
-    before = show(place.topology(), place.config, access=place.access()).batches[3]
+def taken_out(deployment: Deployment) -> None:
+    before = show(deployment.topology(), deployment.config, access=deployment.access()).batches[3]
 
     deaths = apply_with_deaths(
-        lambda access: quarantine(place.topology(), 3, place.config, reason="bad", access=access),
-        place,
+        lambda access: quarantine(
+            deployment.topology(), 3, deployment.config, reason="bad", access=access
+        ),
+        deployment,
     )
 
     assert deaths >= 8
-    assert place.held() == both(3, sum(range(4)))
-    seen = show(place.topology(), place.config, access=place.access())
+    assert deployment.held() == both(3, sum(range(4)))
+    seen = show(deployment.topology(), deployment.config, access=deployment.access())
     assert isinstance(before, dict)
     assert seen.quarantined == {3: {**before, "reason": "bad"}}
-    assert verify(place.topology(), place.config, access=place.access()) == []
-    place.run(POISON)
-    assert place.held() == both(BATCHES, LEFT)
+    assert verify(deployment.topology(), deployment.config, access=deployment.access()) == []
+    deployment.run(POISON)
+    assert deployment.held() == both(BATCHES, LEFT)
 
 
 @pytest.mark.parametrize("at", ["after:0", "after:1", "before:3"])
 def test_no_coordinator_begins_before_the_verb_has_ended(memory: Make, at: str) -> None:
-    place = poisoned(memory())
+    deployment = poisoned(memory())
     with pytest.raises(Died):
-        quarantine(place.topology(), 3, place.config, access=place.access(die_on(at))).apply()
+        quarantine(
+            deployment.topology(), 3, deployment.config, access=deployment.access(die_on(at))
+        ).apply()
 
     with pytest.raises(OperationUnfinished, match="quarantine"):
-        place.run()
+        deployment.run()
 
 
 def test_other_verbs_wait_for_the_one_that_was_begun(memory: Make) -> None:
-    place = poisoned(memory())
-    plan = quarantine(place.topology(), 3, place.config, access=place.access(die_on("after:0")))
+    deployment = poisoned(memory())
+    plan = quarantine(
+        deployment.topology(), 3, deployment.config, access=deployment.access(die_on("after:0"))
+    )
     with pytest.raises(Died, match="after:0"):
         plan.apply()
 
     with pytest.raises(OperationUnfinished, match="same arguments again"):
-        quarantine(place.topology(), 3, place.config, reason="x", access=place.access())
-    findings = verify(place.topology(), place.config, access=place.access())
+        quarantine(
+            deployment.topology(), 3, deployment.config, reason="x", access=deployment.access()
+        )
+    findings = verify(deployment.topology(), deployment.config, access=deployment.access())
     assert any("quarantine was begun" in each.problem for each in findings)
 
 
 @pytest.mark.parametrize("txid", [2, 4])
 def test_only_the_batch_whose_turn_it_is_can_be_taken_out(memory: Make, txid: int) -> None:
-    place = poisoned(memory())
+    deployment = poisoned(memory())
 
     with pytest.raises(StateUsageError, match="expected 3, the lowest uncommitted"):
-        quarantine(place.topology(), txid, place.config, access=place.access())
+        quarantine(deployment.topology(), txid, deployment.config, access=deployment.access())
 
 
 @pytest.mark.parametrize("kind", ["opaque", "transactional"])
@@ -94,32 +102,32 @@ def test_what_a_state_has_of_the_batch_already_is_taken_back_or_it_is_refused(
     memory: Make, kind: StateKind
 ) -> None:
     """A crash in the commit phase left the batch in one state of two."""
-    place = poisoned(memory(kind=kind))
-    seen = show(place.topology(), place.config, access=place.access())
-    backend = place.states[0].named("totals_a").open()
+    deployment = poisoned(memory(kind=kind))
+    seen = show(deployment.topology(), deployment.config, access=deployment.access())
+    backend = deployment.states[0].named("totals_a").open()
     writes = Puts({("total",): (1_000,)})
     backend.commit(TransactionAttempt(3, 7, seen.epoch or 0), writes)
-    assert place.held() == ((3, 1_000), (2, sum(range(4))))
+    assert deployment.held() == ((3, 1_000), (2, sum(range(4))))
 
     def plan() -> Plan:
-        return quarantine(place.topology(), 3, place.config, access=place.access())
+        return quarantine(deployment.topology(), 3, deployment.config, access=deployment.access())
 
     if kind == "transactional":
         with pytest.raises(StateUsageError, match=r"'a\.totals' holds txid 3 already"):
             plan()
         return
     plan().apply()
-    assert place.held() == both(3, sum(range(4)))
+    assert deployment.held() == both(3, sum(range(4)))
 
 
 def test_nothing_is_done_before_the_plan_is_applied(memory: Make) -> None:
-    place = poisoned(memory())
-    before = dict(place.ensemble.nodes)
+    deployment = poisoned(memory())
+    before = dict(deployment.ensemble.nodes)
 
-    plan = quarantine(place.topology(), 3, place.config, access=place.access())
+    plan = quarantine(deployment.topology(), 3, deployment.config, access=deployment.access())
 
-    assert place.ensemble.nodes == before
-    assert place.held() == both(2, sum(range(4)))
+    assert deployment.ensemble.nodes == before
+    assert deployment.held() == both(2, sum(range(4)))
     assert "commit txid 3 to state 'a.totals' as an empty batch" in str(plan)
 
 
@@ -127,20 +135,33 @@ def test_nothing_is_done_before_the_plan_is_applied(memory: Make) -> None:
 def test_where_an_opaque_batch_ends_that_never_passed_is_not_guessed(
     memory: Make, end: object
 ) -> None:
-    place = poisoned(memory(opaque=True))
-    path = next(p for p in place.ensemble.nodes if p.endswith(f"/batches/{3:020d}"))
-    del place.ensemble.nodes[path]  # as if it had never been processed
+    deployment = poisoned(memory(opaque=True))
+    path = next(p for p in deployment.ensemble.nodes if p.endswith(f"/batches/{3:020d}"))
+    del deployment.ensemble.nodes[path]  # as if it had never been processed
 
     with pytest.raises(StateUsageError, match=r"not known where txid 3 ends|cannot be used"):
-        quarantine(place.topology(), 3, place.config, end=end, access=place.access())  # type: ignore[arg-type]
+        quarantine(
+            deployment.topology(),
+            3,
+            deployment.config,
+            end=end,  # type: ignore[arg-type]
+            access=deployment.access(),
+        )
 
 
 def test_an_end_that_is_given_is_where_the_next_batch_starts(memory: Make) -> None:
     """The poison alone is skipped: 4 was in the batch with it and comes in the next one."""
-    place = poisoned(memory(opaque=True))
+    deployment = poisoned(memory(opaque=True))
     end = {"planned": 1, "cut": {"0": [5, 1]}}
 
-    quarantine(place.topology(), 3, place.config, end=end, access=place.access()).apply()  # type: ignore[arg-type]
+    plan = quarantine(
+        deployment.topology(),
+        3,
+        deployment.config,
+        end=end,  # type: ignore[arg-type]
+        access=deployment.access(),
+    )
+    plan.apply()
 
-    place.run(POISON)
-    assert place.held() == both(BATCHES, LEFT)
+    deployment.run(POISON)
+    assert deployment.held() == both(BATCHES, LEFT)

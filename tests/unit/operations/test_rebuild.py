@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.operations.conftest import Make
-from tests.unit.operations.places import ALL, BATCHES, Place, apply_with_deaths, both
+from tests.unit.operations.deployment import ALL, BATCHES, Deployment, apply_with_deaths, both
 from txtopo.errors import (
     ForeignStateError,
     StateUsageError,
@@ -26,85 +26,89 @@ from txtopo.transactional_state.memory import MemoryEnsemble
 def test_a_wiped_zookeeper_is_rebuilt_from_ledgers_and_a_position(
     memory: Make, started: bool
 ) -> None:
-    place = memory()
-    place.run(batches=3)
-    kept = show(place.topology(), place.config, access=place.access()).batches
-    place.ensemble = MemoryEnsemble()
+    deployment = memory()
+    deployment.run(batches=3)
+    kept = show(deployment.topology(), deployment.config, access=deployment.access()).batches
+    deployment.ensemble = MemoryEnsemble()
     if started:  # which leaves an epoch and current = 1 behind
         with pytest.raises(StoreAheadOfCoordinator, match=r"operations\.rebuild"):
-            place.run()
+            deployment.run()
     with pytest.raises(StateUsageError, match="not known where the source stood after txid 3"):
-        rebuild(place.topology(), place.config, access=place.access())
+        rebuild(deployment.topology(), deployment.config, access=deployment.access())
 
     given = {3: kept[3]}
     deaths = apply_with_deaths(
-        lambda access: rebuild(place.topology(), place.config, metadata=given, access=access),
-        place,
+        lambda access: rebuild(
+            deployment.topology(), deployment.config, metadata=given, access=access
+        ),
+        deployment,
     )
 
     assert deaths >= 5
-    assert not rebuild(place.topology(), place.config, access=place.access()).steps
-    assert verify(place.topology(), place.config, access=place.access()) == []
-    place.run()
-    assert place.held() == both(BATCHES, ALL)
+    assert not rebuild(deployment.topology(), deployment.config, access=deployment.access()).steps
+    assert verify(deployment.topology(), deployment.config, access=deployment.access()) == []
+    deployment.run()
+    assert deployment.held() == both(BATCHES, ALL)
 
 
 @pytest.mark.row(8)
 def test_zookeeper_goes_back_to_a_store_that_was_restored(tmp_path: Path) -> None:
     first, second = (open_state(f"sqlite:///{tmp_path}/{at}.db") for at in range(2))
-    place = Place((first, second))
-    place.run(batches=2)
+    deployment = Deployment((first, second))
+    deployment.run(batches=2)
     for at in range(2):
         shutil.copy(tmp_path / f"{at}.db", tmp_path / f"{at}.backup")
-    kept = show(place.topology(), place.config, access=place.access()).batches
-    place.run()
+    kept = show(deployment.topology(), deployment.config, access=deployment.access()).batches
+    deployment.run()
     for at in range(2):
         shutil.copy(tmp_path / f"{at}.backup", tmp_path / f"{at}.db")
     with pytest.raises(StoreBehindCoordinator, match="back to txid 2"):
-        place.run()
-    findings = verify(place.topology(), place.config, access=place.access())
+        deployment.run()
+    findings = verify(deployment.topology(), deployment.config, access=deployment.access())
     assert [each.where for each in findings] == ["a.totals", "b.totals"]
     assert all("call rebuild" in each.remedy for each in findings)
 
-    rebuild(place.topology(), place.config, metadata={2: kept[2]}, access=place.access()).apply()
+    rebuild(
+        deployment.topology(), deployment.config, metadata={2: kept[2]}, access=deployment.access()
+    ).apply()
 
-    place.run()
-    assert place.held() == both(BATCHES, ALL)
+    deployment.run()
+    assert deployment.held() == both(BATCHES, ALL)
 
 
 @pytest.mark.parametrize(
     "metadata", [{"planned": 1}, {"planned": 1, "cut": None}, "x", {"planned": 1, "cut": [1]}]
 )
 def test_a_position_of_another_shape_is_refused(memory: Make, metadata: object) -> None:
-    place = memory()
-    place.run(batches=3)
-    place.ensemble = MemoryEnsemble()
+    deployment = memory()
+    deployment.run(batches=3)
+    deployment.ensemble = MemoryEnsemble()
 
     with pytest.raises(StateUsageError, match="metadata of txid 3 cannot be used"):
         rebuild(
-            place.topology(),
-            place.config,
+            deployment.topology(),
+            deployment.config,
             metadata={3: metadata},  # type: ignore[dict-item]
-            access=place.access(),
+            access=deployment.access(),
         )
 
 
 def test_another_topology_takes_over_what_was_forgotten(make: Make) -> None:
-    place = make()
-    place.run()
+    deployment = make()
+    deployment.run()
     heir = make()
-    heir.states = place.states
+    heir.states = deployment.states
     with pytest.raises(ForeignStateError, match=r"operations\.forget"):
         heir.run()
 
     deaths = apply_with_deaths(
-        lambda access: forget(place.topology(), place.config, access=access), place
+        lambda access: forget(deployment.topology(), deployment.config, access=access), deployment
     )
 
     assert deaths >= 9
-    seen = show(place.topology(), place.config, access=place.access())
+    seen = show(deployment.topology(), deployment.config, access=deployment.access())
     assert (seen.epoch, seen.current, seen.batches) == (None, None, {})
-    assert place.held() == both(BATCHES, ALL)
+    assert deployment.held() == both(BATCHES, ALL)
     with pytest.raises(StoreAheadOfCoordinator, match=r"operations\.rebuild"):
         heir.run()
     beginning: dict[int, Json] = {BATCHES: {"planned": None, "cut": {}}}
@@ -118,83 +122,88 @@ def test_another_topology_takes_over_what_was_forgotten(make: Make) -> None:
 
 
 def test_one_state_of_a_topology_is_given_up_alone(memory: Make) -> None:
-    place = memory()
-    place.run(batches=3)
+    deployment = memory()
+    deployment.run(batches=3)
     with pytest.raises(
         StateUsageError, match=r"no state 'a'; expected one of a\.totals, b\.totals"
     ):
-        forget(place.topology(), place.config, state="a", access=place.access())
+        forget(deployment.topology(), deployment.config, state="a", access=deployment.access())
 
     deaths = apply_with_deaths(
-        lambda access: forget(place.topology(), place.config, state="a.totals", access=access),
-        place,
+        lambda access: forget(
+            deployment.topology(), deployment.config, state="a.totals", access=access
+        ),
+        deployment,
     )
     assert deaths >= 3
-    seen = show(place.topology(), place.config, access=place.access())
+    seen = show(deployment.topology(), deployment.config, access=deployment.access())
     given_up, kept = seen.states["a.totals"], seen.states["b.totals"]
     assert isinstance(given_up, Ledger)
     assert isinstance(kept, Ledger)
     assert (given_up.topology, given_up.component, given_up.ensemble) == ("", "", "")
-    assert (given_up.txid, kept.topology, kept.component) == (3, place.id, "b")
+    assert (given_up.txid, kept.topology, kept.component) == (3, deployment.id, "b")
     assert seen.current == 4
 
-    place.run()
-    assert place.held() == both(BATCHES, ALL)
+    deployment.run()
+    assert deployment.held() == both(BATCHES, ALL)
 
 
 def test_what_takes_its_epochs_from_another_zookeeper_is_told_and_taken_over_on_purpose(
     memory: Make,
 ) -> None:
-    place = memory()
-    place.run(batches=3)
-    kept = show(place.topology(), place.config, access=place.access())
-    place.ensemble = MemoryEnsemble()
+    deployment = memory()
+    deployment.run(batches=3)
+    kept = show(deployment.topology(), deployment.config, access=deployment.access())
+    deployment.ensemble = MemoryEnsemble()
     with pytest.raises(StoreAheadOfCoordinator, match=f"ensemble .*{kept.ensemble}"):
-        place.run()
-    findings = verify(place.topology(), place.config, access=place.access())
+        deployment.run()
+    findings = verify(deployment.topology(), deployment.config, access=deployment.access())
     assert [f"{kept.ensemble!r}; this ZooKeeper is" in str(each) for each in findings].count(
         True
     ) == 2
 
     plan = rebuild(
-        place.topology(), place.config, metadata={3: kept.batches[3]}, access=place.access()
+        deployment.topology(),
+        deployment.config,
+        metadata={3: kept.batches[3]},
+        access=deployment.access(),
     )
     assert (
-        f"taken over from state 'totals' of component 'a' of topology {place.id!r}, with epochs of "
-        f"ensemble {kept.ensemble!r}" in str(plan)
+        f"taken over from state 'totals' of component 'a' of topology {deployment.id!r}, with "
+        f"epochs of ensemble {kept.ensemble!r}" in str(plan)
     )
     plan.apply()
-    place.run()
-    assert place.held() == both(BATCHES, ALL)
+    deployment.run()
+    assert deployment.held() == both(BATCHES, ALL)
 
 
 def test_what_is_released_although_another_zookeeper_has_it_is_told(memory: Make) -> None:
-    place = memory()
-    place.run(batches=3)
-    token = show(place.topology(), place.config, access=place.access()).ensemble
-    place.ensemble = MemoryEnsemble()
+    deployment = memory()
+    deployment.run(batches=3)
+    token = show(deployment.topology(), deployment.config, access=deployment.access()).ensemble
+    deployment.ensemble = MemoryEnsemble()
     with pytest.raises(StoreAheadOfCoordinator):
-        place.run()
+        deployment.run()
 
-    plan = forget(place.topology(), place.config, access=place.access())
+    plan = forget(deployment.topology(), deployment.config, access=deployment.access())
     assert str(plan).count("it is taken from state 'totals' of component") == 2
     assert str(plan).count(f"with epochs of ensemble {token!r}") == 2
     plan.apply()
-    plan = forget(place.topology(), place.config, access=place.access())
+    plan = forget(deployment.topology(), deployment.config, access=deployment.access())
     assert plan.steps == ()
 
 
 @pytest.mark.integration
 def test_a_delta_table_changes_hands(tmp_path: Path) -> None:
     first, second = (open_state(f"delta:///{tmp_path}/{at}") for at in range(2))
-    place, heir = Place((first, second)), Place((first, second), id="heir")
-    place.run(batches=2)
+    deployment, heir = Deployment((first, second)), Deployment((first, second), id="heir")
+    deployment.run(batches=2)
 
-    forget(place.topology(), place.config, access=place.access()).apply()
+    forget(deployment.topology(), deployment.config, access=deployment.access()).apply()
     beginning: dict[int, Json] = {2: {"planned": None, "cut": {}}}
     rebuild(heir.topology(), heir.config, metadata=beginning, access=heir.access()).apply()
 
     heir.run()
     assert heir.held() == both(2 + BATCHES, ALL + sum(range(4)))
     with pytest.raises(ForeignStateError):
-        place.run()
+        deployment.run()

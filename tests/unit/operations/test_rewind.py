@@ -9,11 +9,11 @@ import pytest
 
 from tests.harness.dying import Died
 from tests.unit.operations.conftest import Make
-from tests.unit.operations.places import (
+from tests.unit.operations.deployment import (
     ALL,
     BATCHES,
     POISON,
-    Place,
+    Deployment,
     apply_with_deaths,
     both,
     die_on,
@@ -26,89 +26,90 @@ LAST = 8 + 9
 
 
 def test_the_last_txid_is_undone_and_its_records_come_again(make: Make) -> None:
-    place = make(opaque=True)
-    place.run()
+    deployment = make(opaque=True)
+    deployment.run()
 
     deaths = apply_with_deaths(
-        lambda access: rewind(place.topology(), BATCHES - 1, place.config, access=access), place
+        lambda access: rewind(deployment.topology(), BATCHES - 1, deployment.config, access=access),
+        deployment,
     )
 
     assert deaths >= 8
-    assert place.held() == both(BATCHES, ALL - LAST)
-    assert verify(place.topology(), place.config, access=place.access()) == []
-    place.run()
-    assert place.held() == both(BATCHES + 1, ALL)
+    assert deployment.held() == both(BATCHES, ALL - LAST)
+    assert verify(deployment.topology(), deployment.config, access=deployment.access()) == []
+    deployment.run()
+    assert deployment.held() == both(BATCHES + 1, ALL)
 
 
 @pytest.mark.parametrize("opaque", [False, True])
 def test_what_was_planned_after_the_last_txid_is_planned_anew(memory: Make, opaque: bool) -> None:
     """It was cut from where that one ended; the records between would be left out."""
-    place = memory(opaque)
+    deployment = memory(opaque)
     with pytest.raises(PoisonBatchError):
-        place.run(POISON)
+        deployment.run(POISON)
 
-    rewind(place.topology(), 1, place.config, access=place.access()).apply()
+    rewind(deployment.topology(), 1, deployment.config, access=deployment.access()).apply()
 
-    place.run()
-    assert place.held() == both(BATCHES + 1, ALL)
+    deployment.run()
+    assert deployment.held() == both(BATCHES + 1, ALL)
 
 
 def test_a_rewind_is_told_before_anything_is_written(memory: Make) -> None:
-    place = memory()
-    place.run()
-    before = dict(place.ensemble.nodes)
+    deployment = memory()
+    deployment.run()
+    before = dict(deployment.ensemble.nodes)
 
-    plan = rewind(place.topology(), BATCHES - 1, place.config, access=place.access())
+    plan = rewind(deployment.topology(), BATCHES - 1, deployment.config, access=deployment.access())
 
     assert "undo txid 5 in state 'b.totals'" in str(plan)
-    assert place.ensemble.nodes == before
-    assert place.held() == both(BATCHES, ALL)
+    assert deployment.ensemble.nodes == before
+    assert deployment.held() == both(BATCHES, ALL)
 
 
 def test_a_state_without_earlier_values_is_refused_by_name(memory: Make) -> None:
-    place = memory(kind="transactional")
-    place.run()
+    deployment = memory(kind="transactional")
+    deployment.run()
 
     with pytest.raises(StateUsageError, match=r"'a.totals' is transactional .* 'b.totals'"):
-        rewind(place.topology(), BATCHES - 1, place.config, access=place.access())
+        rewind(deployment.topology(), BATCHES - 1, deployment.config, access=deployment.access())
 
 
 @pytest.mark.parametrize("txid", [BATCHES, BATCHES + 1, -1])
 def test_only_committed_txids_before_the_last_can_be_gone_back_to(memory: Make, txid: int) -> None:
-    place = memory()
-    place.run()
+    deployment = memory()
+    deployment.run()
 
     with pytest.raises(StateUsageError, match="expected one from 0 to 4"):
-        rewind(place.topology(), txid, place.config, access=place.access())
+        rewind(deployment.topology(), txid, deployment.config, access=deployment.access())
 
 
 def test_further_back_than_a_store_keeps_is_refused_with_its_reason(memory: Make) -> None:
-    place = memory()
-    place.run()
+    deployment = memory()
+    deployment.run()
 
     with pytest.raises(StateUsageError, match="keeps txid 4 only: MemoryBackend keeps no history"):
-        rewind(place.topology(), 2, place.config, access=place.access())
+        rewind(deployment.topology(), 2, deployment.config, access=deployment.access())
 
 
 @pytest.mark.integration
 def test_delta_goes_back_as_far_as_its_history(tmp_path: Path) -> None:
     first, second = (open_state(f"delta:///{tmp_path}/{at}") for at in range(2))
-    place = Place((first, second), opaque=True, id="history")
-    place.run(batches=2)
-    end = show(place.topology(), place.config, access=place.access()).batches[2]
-    place.run()
+    deployment = Deployment((first, second), opaque=True, id="history")
+    deployment.run(batches=2)
+    end = show(deployment.topology(), deployment.config, access=deployment.access()).batches[2]
+    deployment.run()
     with pytest.raises(StateUsageError, match="not known where the source stood after txid 2"):
-        rewind(place.topology(), 2, place.config, access=place.access())
+        rewind(deployment.topology(), 2, deployment.config, access=deployment.access())
 
     for step in ("after:1", "before:3", None):
-        access = place.access() if step is None else place.access(die_on(step))
-        plan = rewind(place.topology(), 2, place.config, metadata=end, access=access)
+        access = deployment.access() if step is None else deployment.access(die_on(step))
+        plan = rewind(deployment.topology(), 2, deployment.config, metadata=end, access=access)
         with pytest.raises(Died) if step is not None else nullcontext():
             plan.apply()
 
-    assert place.held() == both(BATCHES, sum(range(4)))
-    rewind(place.topology(), 0, place.config, access=place.access()).apply()
+    assert deployment.held() == both(BATCHES, sum(range(4)))
+    rewind(deployment.topology(), 0, deployment.config, access=deployment.access()).apply()
     with first.named("totals_a").reader() as reader:
         assert list(reader.items()) == []
-    place.run()
-    assert place.held() == both(2 * BATCHES, ALL)
+    deployment.run()
+    assert deployment.held() == both(2 * BATCHES, ALL)

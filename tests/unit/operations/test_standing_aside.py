@@ -8,7 +8,7 @@ import pytest
 
 from tests.harness.polling import LIMIT_S
 from tests.unit.operations.conftest import Make
-from tests.unit.operations.places import ALL, BATCHES, Place, both
+from tests.unit.operations.deployment import ALL, BATCHES, Deployment, both
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
     ConfigError,
@@ -23,7 +23,7 @@ from txtopo.testing.conformance.driver import claim_of
 from txtopo.transactional_state import Journal, MemoryTransactionalState
 from txtopo.transactional_state.nodes import CURRENT
 
-Call = Callable[[Place], object]
+Call = Callable[[Deployment], object]
 VERBS: dict[str, Call] = {
     "forget": lambda p: forget(p.topology(), p.config, access=p.access()),
     "quarantine": lambda p: quarantine(p.topology(), 6, p.config, access=p.access()),
@@ -35,33 +35,33 @@ VERBS: dict[str, Call] = {
 
 
 def test_every_verb_but_show_refuses_while_a_coordinator_leads(memory: Make) -> None:
-    place = memory()
-    with place.running(place.topology()) as run:
+    deployment = memory()
+    with deployment.running(deployment.topology()) as run:
         run.process_all_available(LIMIT_S)
 
         for call in VERBS.values():
             with pytest.raises(CoordinatorActive, match="stop that run first") as caught:
-                call(place)
+                call(deployment)
             assert caught.value.leader
-        seen = show(place.topology(), place.config, access=place.access())
+        seen = show(deployment.topology(), deployment.config, access=deployment.access())
         assert seen.leader is not None
         assert seen.lag == {"0": 0}
         assert f"current      {BATCHES + 1}" in str(seen)
 
 
 def test_a_coordinator_that_wakes_up_later_changes_nothing(memory: Make) -> None:
-    place = memory()
-    place.run(batches=3)
-    client = MemoryTransactionalState(place.id, place.ensemble)
+    deployment = memory()
+    deployment.run(batches=3)
+    client = MemoryTransactionalState(deployment.id, deployment.ensemble)
     sleeper = Journal(client)
     epoch = sleeper.claim_epoch("sleeper", token="ensemble")
     sleeper.load()
-    backend = place.states[0].named("totals_a").open()
+    backend = deployment.states[0].named("totals_a").open()
     backend.claim(
-        claim_of(place.id, epoch, component="a", state="totals", ensemble=sleeper.ensemble)
+        claim_of(deployment.id, epoch, component="a", state="totals", ensemble=sleeper.ensemble)
     )
 
-    rewind(place.topology(), 2, place.config, access=place.access()).apply()
+    rewind(deployment.topology(), 2, deployment.config, access=deployment.access()).apply()
 
     with pytest.raises(FencedError):
         sleeper.advance(5, drop_before=4)
@@ -70,60 +70,65 @@ def test_a_coordinator_that_wakes_up_later_changes_nothing(memory: Make) -> None
 
 
 def test_a_plan_is_not_applied_to_what_has_changed_since(memory: Make) -> None:
-    place = memory()
-    place.run(batches=3)
-    plan = forget(place.topology(), place.config, access=place.access())
-    place.run()
-    before = dict(place.ensemble.nodes)
+    deployment = memory()
+    deployment.run(batches=3)
+    plan = forget(deployment.topology(), deployment.config, access=deployment.access())
+    deployment.run()
+    before = dict(deployment.ensemble.nodes)
 
     with pytest.raises(StateUsageError, match="have changed since the plan was made"):
         plan.apply()
-    assert place.ensemble.nodes == before
-    assert place.held() == both(BATCHES, ALL)
+    assert deployment.ensemble.nodes == before
+    assert deployment.held() == both(BATCHES, ALL)
 
 
 def test_a_coordinator_of_a_zookeeper_that_was_wiped_never_meets_its_own_version_again(
     memory: Make,
 ) -> None:
     """Versions of a node that was made anew begin at 0, and its epoch left no trace in a ledger."""
-    place = memory()
-    place.run(batches=3)
-    kept = show(place.topology(), place.config, access=place.access()).batches
-    sleeper = Journal(MemoryTransactionalState(place.id, place.ensemble))
+    deployment = memory()
+    deployment.run(batches=3)
+    kept = show(deployment.topology(), deployment.config, access=deployment.access()).batches
+    sleeper = Journal(MemoryTransactionalState(deployment.id, deployment.ensemble))
     epoch = sleeper.claim_epoch("sleeper", token="ensemble")
-    place.ensemble.nodes = {}
+    deployment.ensemble.nodes = {}
 
-    rebuild(place.topology(), place.config, metadata={3: kept[3]}, access=place.access()).apply()
+    rebuild(
+        deployment.topology(), deployment.config, metadata={3: kept[3]}, access=deployment.access()
+    ).apply()
 
     for _ in range(3):
         with pytest.raises(FencedError):
             sleeper.advance(9, drop_before=1)
-        Journal(MemoryTransactionalState(place.id, place.ensemble)).claim_epoch(
+        Journal(MemoryTransactionalState(deployment.id, deployment.ensemble)).claim_epoch(
             "next", token="ensemble"
         )
     with pytest.raises(ForeignEnsembleError):
-        place.states[0].named("totals_a").open().claim(
-            claim_of(place.id, epoch, component="a", state="totals", ensemble=sleeper.ensemble)
+        deployment.states[0].named("totals_a").open().claim(
+            claim_of(deployment.id, epoch, component="a", state="totals", ensemble=sleeper.ensemble)
         )
 
 
 def test_rows_beyond_the_ledger_are_found(memory: Make) -> None:
-    place = memory()
-    place.run(batches=3)
-    _, store = place.states[0].url, place.states[0]._anchor
+    deployment = memory()
+    deployment.run(batches=3)
+    _, store = deployment.states[0].url, deployment.states[0]._anchor
     table, contents = store.tables["totals_a"]  # type: ignore[attr-defined]
     rows = {key: type(row)(9, row.current) for key, row in contents.rows.items()}
     store.tables["totals_a"] = (table, type(contents)(contents.ledger, rows))  # type: ignore[attr-defined]
 
-    (finding,) = verify(place.topology(), place.config, access=place.access())
+    (finding,) = verify(deployment.topology(), deployment.config, access=deployment.access())
 
     assert finding.where == "a.totals"
     assert "rows are of later txids than its ledger, which holds 3" in finding.problem
-    assert verify(place.topology(), place.config, rows=False, access=place.access()) == []
+    assert (
+        verify(deployment.topology(), deployment.config, rows=False, access=deployment.access())
+        == []
+    )
 
 
 def test_a_zookeeper_in_memory_has_to_be_handed_over(memory: Make) -> None:
-    place = memory()
+    deployment = memory()
 
     with pytest.raises(ConfigError, match="ensemble"):
-        show(place.topology(), place.config, access=Access())
+        show(deployment.topology(), deployment.config, access=Access())

@@ -73,9 +73,9 @@ def running(
     topology: Topology, ensemble: MemoryEnsemble, *listeners: TopologyListener, **settings: Any
 ) -> Iterator[TopologyRun]:
     """Run a topology with a client of *ensemble*."""
-    places = {"carrier": "local", "zookeeper": "memory"}
+    defaults = {"carrier": "local", "zookeeper": "memory"}
     pauses = {"backoff_s": 0.01, "backoff_max_s": 0.05, "poll_interval_s": 0.005}
-    config = Config(**(places | pauses | settings))
+    config = Config(**(defaults | pauses | settings))
     with started(topology, config, ensemble, listeners) as run:
         yield run
 

@@ -26,7 +26,7 @@ from txtopo.transactional_state.memory import MemoryTransactionalState
 EPOCH = 1
 
 
-def parts_with_two_states(state: State) -> RunContext:
+def context_with_two_states(state: State) -> RunContext:
     rows = [[amount] for amount in range(BATCHES * ROWS)]
     spout = MemoryTransactionalSpout({0: rows}, Fields("amount long"), ROWS)
     builder = TransactionalTopologyBuilder("totals", "spout", spout)
@@ -45,29 +45,29 @@ def parts_with_two_states(state: State) -> RunContext:
     )
 
 
-def processed(parts: RunContext) -> BatchResult:
+def processed(context: RunContext) -> BatchResult:
     attempt = TransactionAttempt(1, 0, EPOCH)
     run = Run("run", (attempt,), (BatchMetadata(1, None),), None)
-    parts.carrier.start(parts.program)
-    done = parts.carrier.process(run)
-    (batch,) = judge(parts.program, run, done.records).processed
+    context.carrier.start(context.program)
+    done = context.carrier.process(run)
+    (batch,) = judge(context.program, run, done.records).processed
     return BatchResult(attempt, batch, done, 0.0)
 
 
-def claimed(parts: RunContext) -> dict[StateName, StateBackend]:
-    backends = open_states(parts)
+def claimed(context: RunContext) -> dict[StateName, StateBackend]:
+    backends = open_states(context)
     for backend in backends.values():
-        backend.claim(claim_of(parts.graph.id, EPOCH))
+        backend.claim(claim_of(context.graph.id, EPOCH))
     return backends
 
 
 def test_an_attempt_that_is_abandoned_between_two_stores_leaves_the_second_alone() -> None:
     """The ledger would refuse it only once a later attempt has written there."""
-    parts = parts_with_two_states(memory_state())
-    backends, wanted = claimed(parts), iter([True, False])
+    context = context_with_two_states(memory_state())
+    backends, wanted = claimed(context), iter([True, False])
 
     with pytest.raises(RunLostError, match="abandoned"):
-        CommitPhase(parts, backends).run(processed(parts), lambda: next(wanted))
+        CommitPhase(context, backends).run(processed(context), lambda: next(wanted))
 
     assert {name: holds(backend) for (_, name), backend in backends.items()} == {
         "totals": 1,

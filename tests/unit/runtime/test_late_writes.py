@@ -20,18 +20,18 @@ T = TypeVar("T")
 
 
 class SlowThread(ThreadScheduler):
-    """Stops the first thread that comes to a place, until it is told to go on."""
+    """Stops the first thread that comes to a point, until it is told to go on."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, point: str) -> None:
         super().__init__("slow-thread")
         self.reached = threading.Event()
         self.go_on = threading.Event()
         self.done = threading.Event()
-        self._place = place
+        self._point = point
         self._slow: int | None = None
 
     def point(self, name: str) -> None:
-        if name == self._place and self._slow is None:
+        if name == self._point and self._slow is None:
             self._slow = threading.get_ident()
             self.reached.set()
             assert self.go_on.wait(LIMIT_S)

@@ -44,14 +44,16 @@ def test_the_end_waits_for_a_work_that_was_abandoned(tmp_path: Path) -> None:
     assert (process.returncode, process.stdout) == (0, "work done\n"), process.stderr
 
 
-def test_and_for_a_work_on_a_lane_which_comes_before_clients_are_closed(tmp_path: Path) -> None:
+def test_and_for_work_of_a_serial_executor_which_comes_before_clients_are_closed(
+    tmp_path: Path,
+) -> None:
     process = ended(
         tmp_path,
         WORK,
         "atexit.register(print, 'clients closed')",
-        "lane = ThreadScheduler('run').lane('spout')",
-        "lane.submit(work, lambda _: None)",
-        "lane.submit(lambda: print('too late', flush=True), lambda _: None)",
+        "executor = ThreadScheduler('run').serial_executor('spout')",
+        "executor.submit(work, lambda _: None)",
+        "executor.submit(lambda: print('too late', flush=True), lambda _: None)",
         "begun.wait()",
     )
     expected = "work done\nclients closed\n"
@@ -74,7 +76,7 @@ def test_a_work_that_hangs_keeps_no_process(tmp_path: Path) -> None:
     "begin",
     [
         "ThreadScheduler('run').submit_lasting(wait, lambda _: None)",
-        "ThreadScheduler('run').lasting_lane('post-office').submit(wait, lambda _: None)",
+        "ThreadScheduler('run').lasting_executor('driver-socket').submit(wait, lambda _: None)",
     ],
 )
 def test_a_work_that_lasts_as_long_as_the_run_is_not_waited_for(begin: str, tmp_path: Path) -> None:

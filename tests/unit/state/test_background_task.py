@@ -11,14 +11,14 @@ from txtopo.state.log_mode import BackgroundTask
 
 
 def test_what_fails_is_logged_whatever_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    lane = BackgroundTask("the log of state 'counts'")
+    task = BackgroundTask("the log of state 'counts'")
 
     def fails() -> None:
         raise TypeError("not a number")
 
     with caplog.at_level(logging.WARNING):
-        lane.submit(fails)
-        lane.close()
+        task.submit(fails)
+        task.close()
     (record,) = caplog.records
     assert "tidy the log of state 'counts', of which readers" in record.getMessage()
     assert (record.name, record.levelname) == ("txtopo.runtime", "WARNING")
@@ -27,7 +27,7 @@ def test_what_fails_is_logged_whatever_it_is(caplog: pytest.LogCaptureFixture) -
 
 
 def test_what_keeps_failing_is_tried_more_and_more_seldom(caplog: pytest.LogCaptureFixture) -> None:
-    lane = BackgroundTask("the log of state 'counts'")
+    task = BackgroundTask("the log of state 'counts'")
     tries: list[int] = []
 
     def fails(at: int) -> None:
@@ -35,20 +35,20 @@ def test_what_keeps_failing_is_tried_more_and_more_seldom(caplog: pytest.LogCapt
         raise PermissionError("no")
 
     for at in range(20):
-        lane.submit(partial(fails, at))
-        if lane._running is not None:
-            lane._running.result()
-    lane.close()
+        task.submit(partial(fails, at))
+        if task._running is not None:
+            task._running.result()
+    task.close()
 
     assert tries == [0, 3, 8, 17]
     assert [vars(record)["failures"] for record in caplog.records] == [1, 2, 3, 4]
 
 
-def test_a_lane_that_is_closed_takes_nothing_more() -> None:
+def test_a_task_that_is_closed_takes_nothing_more() -> None:
     done: list[int] = []
-    lane = BackgroundTask("the table")
-    lane.submit(lambda: done.append(1))
-    lane.close()
-    lane.submit(lambda: done.append(2))
+    task = BackgroundTask("the table")
+    task.submit(lambda: done.append(1))
+    task.close()
+    task.submit(lambda: done.append(2))
 
     assert done == [1]

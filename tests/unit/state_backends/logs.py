@@ -38,10 +38,10 @@ def folder_of(store: StateDriver) -> LogFolder:
     return dialect_of(store).folder
 
 
-def fold_under_way(lane: BackgroundTask) -> None:
+def fold_under_way(task: BackgroundTask) -> None:
     """Wait for the fold that the last commits began."""
-    assert lane._running is not None
-    lane._running.result()
+    assert task._running is not None
+    task._running.result()
 
 
 @contextmanager

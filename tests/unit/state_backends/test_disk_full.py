@@ -37,13 +37,13 @@ def url(request: pytest.FixtureRequest, disk: SmallDisk) -> Iterator[str]:
 
 def database_on(disk: SmallDisk, server: PostgresServer) -> Iterator[str]:
     """Yield the URL of a database whose tables are on the disk; the server's log is elsewhere."""
-    place = disk.folder / "tablespace"
-    place.mkdir()
-    place.chmod(0o777)
-    server.own(place)
+    tablespace = disk.folder / "tablespace"
+    tablespace.mkdir()
+    tablespace.chmod(0o777)
+    server.own(tablespace)
     engine = sa.create_engine(server.url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        connection.exec_driver_sql(f"CREATE TABLESPACE small LOCATION '{place}'")
+        connection.exec_driver_sql(f"CREATE TABLESPACE small LOCATION '{tablespace}'")
         connection.exec_driver_sql("CREATE DATABASE on_a_small_disk TABLESPACE small")
         yield server.url_of("on_a_small_disk")
         connection.exec_driver_sql("DROP DATABASE on_a_small_disk WITH (FORCE)")

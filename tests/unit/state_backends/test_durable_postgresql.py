@@ -81,9 +81,9 @@ def test_who_turned_it_off_does_not_matter(url: str, at_commit: list[Commit], wh
         "database": f"ALTER DATABASE {database} SET synchronous_commit = off",
         "server": "ALTER SYSTEM SET synchronous_commit = off",
     }[who]
-    place = f"{url}?options=-csynchronous_commit%3Doff" if who == "url" else url
+    state_url = f"{url}?options=-csynchronous_commit%3Doff" if who == "url" else url
     with changed(url, off, "SELECT pg_reload_conf()"):
-        work(open_state(place, table="counts"))
+        work(open_state(state_url, table="counts"))
 
     assert len(at_commit) >= 8
     assert {waits for waits, _, _ in at_commit} == {"on"}
@@ -94,7 +94,7 @@ def test_a_fold_does_not_wait_and_leaves_a_session_that_does(
 ) -> None:
     """Its session goes back to the pool: the commits that come after it may get that one.
 
-    A fold that is lost loses nothing that was in it: see ``postgresql_folding.py``.
+    A fold that is lost loses nothing that was in it: see ``postgresql_log.py``.
     """
     store = StateDriver(counted(url))
     for txid in range(1, 2 * SEGMENTS_OF_A_TIER + 1):

@@ -39,7 +39,7 @@ from functools import partial
 from typing import Protocol
 
 from txtopo.collector import BEAT_S, Pulse
-from txtopo.runtime.scheduler import LaneScheduler, SerialExecutor, Timer, this_thread
+from txtopo.runtime.scheduler import ExecutorScheduler, SerialExecutor, Timer, this_thread
 from txtopo.stages.anchoring.envelope import SlotReport
 from txtopo.stages.anchoring.sending import Sealed
 from txtopo.stages.anchoring.slot import Outcome, Slot
@@ -117,7 +117,7 @@ class _Life:
 class LocalSlots:
     """Hosts slots in this process. Used on the loop."""
 
-    def __init__(self, scheduler: LaneScheduler) -> None:
+    def __init__(self, scheduler: ExecutorScheduler) -> None:
         self._scheduler = scheduler
         self._lives: dict[int, _Life] = {}
         self._inboxes: list[list[bytes]] = []
@@ -178,7 +178,7 @@ class LocalSlots:
             self._scheduler.post(partial(self._left, slot, life, part))
 
         made = Slot(self._program, slot, self._scheduler.seed(), pulse, leave, thread=this_thread)
-        life = _Life(made, self._scheduler.lane(f"slot-{slot}"), number, pulse)
+        life = _Life(made, self._scheduler.serial_executor(f"slot-{slot}"), number, pulse)
         self._lives[slot] = life
         life.executor.submit(made.prepare, partial(self._prepared, slot, life))
 

@@ -41,7 +41,7 @@ from txtopo.runtime.progress import (
 )
 from txtopo.runtime.reliable.carrier import SlotCarrier
 from txtopo.runtime.reliable.credit import Credit
-from txtopo.runtime.scheduler import LaneScheduler, SerialExecutor, Timer
+from txtopo.runtime.scheduler import ExecutorScheduler, SerialExecutor, Timer
 from txtopo.stages.anchoring.envelope import Complaint, Count, SlotReport
 from txtopo.stages.anchoring.sending import sent
 from txtopo.stages.anchoring.spout_task import Ends, ReliableSpoutTask, Room, Turn
@@ -58,13 +58,13 @@ REOPEN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class ReliableParts:
-    """The parts that an at-least-once topology runs with."""
+class ReliableContext:
+    """An at-least-once topology and what it runs on."""
 
     program: Program
     config: Config
     carrier: SlotCarrier
-    scheduler: LaneScheduler
+    scheduler: ExecutorScheduler
 
 
 class ReliableDriver:
@@ -74,10 +74,10 @@ class ReliableDriver:
     """
 
     def __init__(
-        self, parts: ReliableParts, listeners: Sequence[TopologyListener], *, active: bool
+        self, context: ReliableContext, listeners: Sequence[TopologyListener], *, active: bool
     ) -> None:
-        self._program, self._config = parts.program, parts.config
-        self._carrier, self._scheduler = parts.carrier, parts.scheduler
+        self._program, self._config = context.program, context.config
+        self._carrier, self._scheduler = context.carrier, context.scheduler
         self._listeners = Listeners(listeners)
         spouts = [c for c in self._program.components.values() if c.role.spout]
         self._owners = [(spout, task) for spout in spouts for task in range(spout.tasks)]
@@ -378,7 +378,7 @@ class SpoutRunner:
         self,
         owner: int,
         task: ReliableSpoutTask,
-        scheduler: LaneScheduler,
+        scheduler: ExecutorScheduler,
         pause_max_s: float,
         made: Made,
         failed: Failed,
@@ -392,7 +392,7 @@ class SpoutRunner:
         self.busy = True
         self._task = task
         self._scheduler = scheduler
-        self._executor: SerialExecutor = scheduler.lane("-".join(map(str, task.name)))
+        self._executor: SerialExecutor = scheduler.serial_executor("-".join(map(str, task.name)))
         self._pause_max_s = pause_max_s
         self._made = made
         self._failed = failed

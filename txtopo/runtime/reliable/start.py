@@ -11,8 +11,8 @@ from txtopo.errors import ConfigError
 from txtopo.runtime.handle import RecentProgress, ReliableRun
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.carrier import LocalSlots, SlotCarrier
-from txtopo.runtime.reliable.driver import ReliableDriver, ReliableParts
-from txtopo.runtime.scheduler import LaneScheduler, ThreadScheduler
+from txtopo.runtime.reliable.driver import ReliableContext, ReliableDriver
+from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, open_session
 from txtopo.stages.program import Program, compile_program
 from txtopo.topology.graph import Graph
@@ -26,7 +26,7 @@ LOCAL_SLOTS = 2
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A started topology, with the parts that simulations need."""
+    """A started topology, with its driver and slots, which simulations need."""
 
     run: ReliableRun
     driver: ReliableDriver
@@ -76,7 +76,7 @@ def start_local(
     listeners: Sequence[TopologyListener] = (),
     *,
     active: bool = True,
-    scheduler: LaneScheduler | None = None,
+    scheduler: ExecutorScheduler | None = None,
 ) -> Opened:
     """Start an at-least-once topology in this process.
 
@@ -106,14 +106,14 @@ def _start(
     program: Program,
     config: Config,
     slots: SlotCarrier,
-    scheduler: LaneScheduler,
+    scheduler: ExecutorScheduler,
     listeners: Sequence[TopologyListener],
     *,
     active: bool,
 ) -> tuple[ReliableRun, ReliableDriver]:
     recent = RecentProgress(Progressed)
-    parts = ReliableParts(program, config, slots, scheduler)
-    driver = ReliableDriver(parts, [recent, *listeners], active=active)
+    context = ReliableContext(program, config, slots, scheduler)
+    driver = ReliableDriver(context, [recent, *listeners], active=active)
     driver.start()
     return ReliableRun(program.topology_id, driver, recent), driver
 

@@ -12,7 +12,7 @@ from txtopo.runtime.resident.in_flight import InFlightCounts
 from txtopo.runtime.resident.slot_jobs import SlotJobRunner
 from txtopo.runtime.resident.slot_runner import LIMITS, OpenSocket, SlotLimits, SlotRunner
 from txtopo.runtime.resident.sockets import Keys
-from txtopo.runtime.resident.supervisor import SlotFailed, SlotLost, SlotReady, SlotSaid, SlotState
+from txtopo.runtime.resident.supervisor import LifeLost, SlotFailed, SlotReady, SlotSaid, SlotState
 from txtopo.runtime.resident.transport import DriverSocket, SlotLoop
 from txtopo.stages.anchoring.envelope import Complaint, SlotReport
 from txtopo.stages.anchoring.sending import Sealed
@@ -86,7 +86,7 @@ class BoltSlots:
         )
         self._listener.slot_reported(said.slot, report)
 
-    def slot_lost(self, lost: SlotLost) -> None:
+    def slot_lost(self, lost: LifeLost) -> None:
         """Forget what was on its way to and from it."""
         in_vain = self._in_flight.end(lost.ended)
         self._kept[lost.slot].clear()

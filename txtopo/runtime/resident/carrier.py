@@ -56,12 +56,12 @@ from txtopo.runtime.resident.slot_runner import (
 )
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.resident.supervisor import (
+    LifeLost,
     SlotFailed,
-    SlotLost,
     SlotReady,
     SlotSaid,
     SlotState,
-    Tick,
+    TimePassed,
 )
 from txtopo.runtime.resident.transport import DriverSocket, SlotLoop
 from txtopo.runtime.resident.wire import StageOrder, unpack_answer
@@ -281,7 +281,7 @@ class StageSlots:
         self._changed = changed
         self._numbers = count(1)
         self._requests: dict[Level, tuple[StageRequest, Future[Answers]]] = {}
-        self._timer = DeadlineTimer(loop, partial(self._take, Tick()))
+        self._timer = DeadlineTimer(loop, partial(self._take, TimePassed()))
 
     @property
     def slots(self) -> Sequence[SlotState]:
@@ -338,7 +338,7 @@ class StageSlots:
         order, records = unpack_answer(list(said.frames))
         self._take(SlotAnswered(said.slot, order, records))
 
-    def slot_lost(self, lost: SlotLost) -> None:
+    def slot_lost(self, lost: LifeLost) -> None:
         """Fail what it was doing, as soon as it is known why."""
         self._take(lost)
 

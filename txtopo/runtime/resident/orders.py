@@ -63,7 +63,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from txtopo.errors import RunLostError, SlotUnavailable
-from txtopo.runtime.resident.supervisor import SlotLost, SlotReady, Tick
+from txtopo.runtime.resident.supervisor import LifeLost, SlotReady, TimePassed
 
 # What is not done by then is more than a slot's next life costs, about 0.5 s after Spark has given
 # the worker 2 s to end.
@@ -154,10 +154,10 @@ Event = (
     | ChainCancelled
     | SlotReady
     | SlotAnswered
-    | SlotLost
+    | LifeLost
     | SlotOverdue
     | AllFailed
-    | Tick
+    | TimePassed
 )
 
 
@@ -166,7 +166,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class GiveOrder:
-    """Have a slot compute its part of a level. Answered by ``SlotAnswered`` or ``SlotLost``."""
+    """Have a slot compute its part of a level. Answered by ``SlotAnswered`` or ``LifeLost``."""
 
     slot: int
     order: int
@@ -213,15 +213,15 @@ Action = GiveOrder | LevelDone | LevelFailed | RestartSlot | ChangeCarrier
 # LOST only while the reason may come.
 AFTER: dict[tuple[QueuePhase, type], QueuePhase] = {
     (QueuePhase.AWAY, SlotReady): QueuePhase.IDLE,
-    (QueuePhase.AWAY, SlotLost): QueuePhase.AWAY,
+    (QueuePhase.AWAY, LifeLost): QueuePhase.AWAY,
     (QueuePhase.IDLE, GiveOrder): QueuePhase.BUSY,
-    (QueuePhase.IDLE, SlotLost): QueuePhase.AWAY,
+    (QueuePhase.IDLE, LifeLost): QueuePhase.AWAY,
     (QueuePhase.BUSY, SlotAnswered): QueuePhase.IDLE,
-    (QueuePhase.BUSY, SlotLost): QueuePhase.LOST,
+    (QueuePhase.BUSY, LifeLost): QueuePhase.LOST,
     (QueuePhase.BUSY, LevelFailed): QueuePhase.ABANDONED,
     (QueuePhase.ABANDONED, SlotAnswered): QueuePhase.IDLE,
-    (QueuePhase.ABANDONED, SlotLost): QueuePhase.AWAY,
-    (QueuePhase.LOST, SlotLost): QueuePhase.LOST,
+    (QueuePhase.ABANDONED, LifeLost): QueuePhase.AWAY,
+    (QueuePhase.LOST, LifeLost): QueuePhase.LOST,
     (QueuePhase.LOST, LevelFailed): QueuePhase.AWAY,
 }
 
@@ -286,7 +286,7 @@ class StageOrders:
     """The state machine of what all slots of a run have to do.
 
     Who calls it: one loop of the runtime, :meth:`handle` for one event after the other, each when
-    the actions before it are done, and for a :class:`Tick` when :attr:`due_s` has come.
+    the actions before it are done, and for a :class:`TimePassed` when :attr:`due_s` has come.
     """
 
     def __init__(self, settings: OrderSettings) -> None:
@@ -327,13 +327,13 @@ class StageOrders:
                 return self._ready(self._queues[event.slot], now_s)
             case SlotAnswered():
                 return self._answered(event)
-            case SlotLost():
+            case LifeLost():
                 return self._lost(event, now_s)
             case SlotOverdue():
                 self._put(replace(self._queues[event.slot], overdue=event.error))
             case AllFailed():
                 return self._fail_all(event.error, now_s)
-            case Tick():
+            case TimePassed():
                 return self._due(now_s)
         return []
 
@@ -377,11 +377,11 @@ class StageOrders:
         del self._answers[level]
         return [LevelDone(level, tuple(answers[slot] for slot in range(len(self._queues))))]
 
-    def _lost(self, event: SlotLost, now_s: float) -> list[Action]:
+    def _lost(self, event: LifeLost, now_s: float) -> list[Action]:
         """Fail what a slot was doing, as soon as it is known why."""
         queue = self._queues[event.slot]
         since = queue.due_s if queue.phase is QueuePhase.LOST else NEVER_S
-        queue = queue.moved(SlotLost)
+        queue = queue.moved(LifeLost)
         if queue.phase is QueuePhase.LOST:
             due_s = min(since, now_s + self._settings.reason_s)
             queue = replace(queue, reason=event.error, due_s=due_s)

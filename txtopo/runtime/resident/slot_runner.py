@@ -30,29 +30,29 @@ from txtopo.runtime.resident.supervisor import (
     Close,
     ConnectionLost,
     CutOffTask,
+    EndRequested,
     EndTask,
     Event,
     JobFailed,
     JobLost,
     JobRetried,
-    Phase,
+    LifeLost,
     PingTasks,
     RestartRequested,
     SlotFailed,
-    SlotLost,
     SlotMissing,
+    SlotPhase,
     SlotReady,
     SlotSaid,
     SlotsMoved,
     SlotState,
     SlotSupervisor,
-    StopRequested,
     SubmitJob,
     SupervisorSettings,
     TaskGreeted,
     TaskReady,
     TaskSaid,
-    Tick,
+    TimePassed,
     WelcomeTask,
 )
 from txtopo.runtime.resident.transport import DriverSocket, Letter, SlotLoop
@@ -83,11 +83,11 @@ class SlotLimits:
 LIMITS = SlotLimits()
 # How a slot that is missing stands, for the log.
 _STANDS = {
-    Phase.PAUSED: "its Spark job {} has ended, and the next one follows",
-    Phase.STARTING: "its Spark job {} waits for a core",
-    Phase.PREPARING: "the task of its Spark job {} prepares",
-    Phase.SILENT: "the connection to the task of its Spark job {} was lost",
-    Phase.CANCELLED: "its Spark job {} was cancelled, and has not ended",
+    SlotPhase.PAUSED: "its Spark job {} has ended, and the next one follows",
+    SlotPhase.STARTING: "its Spark job {} waits for a core",
+    SlotPhase.PREPARING: "the task of its Spark job {} prepares",
+    SlotPhase.SILENT: "the connection to the task of its Spark job {} was lost",
+    SlotPhase.CANCELLED: "its Spark job {} was cancelled, and has not ended",
 }
 
 
@@ -133,7 +133,7 @@ class SlotUser(Protocol):
         """Take in what the life that has a slot says of its work."""
         ...
 
-    def slot_lost(self, lost: SlotLost) -> None:
+    def slot_lost(self, lost: LifeLost) -> None:
         """Take note that a life is over, or that the next one could not begin."""
         ...
 
@@ -201,7 +201,7 @@ class SlotRunner:
         self._loop = loop
         self._limits = limits
         self._open_socket = open_socket
-        self._timer = DeadlineTimer(loop, partial(self._take, Tick()))
+        self._timer = DeadlineTimer(loop, partial(self._take, TimePassed()))
         self._events: deque[Event] = deque()
         self._handling = False
         self._cores: Cores | None = None
@@ -247,7 +247,7 @@ class SlotRunner:
             done()  # they were never started
             return
         self._done = done
-        self._take(StopRequested())
+        self._take(EndRequested())
 
     # ------------------------------------------------------------ events
 
@@ -333,13 +333,13 @@ class SlotRunner:
             case _:
                 self._tell(action)
 
-    def _tell(self, action: SlotReady | SlotSaid | SlotLost | SlotFailed | SlotsMoved) -> None:
+    def _tell(self, action: SlotReady | SlotSaid | LifeLost | SlotFailed | SlotsMoved) -> None:
         match action:
             case SlotReady():
                 self._user.slot_ready(action)
             case SlotSaid():
                 self._user.slot_said(action)
-            case SlotLost():
+            case LifeLost():
                 self._user.slot_lost(action)
             case SlotFailed():
                 self._user.slot_failed(action)

@@ -70,7 +70,7 @@ STOP_S = 10.0
 NEVER_S = math.inf
 
 
-class Phase(Enum):
+class SlotPhase(Enum):
     """What a slot is in."""
 
     PAUSED = "paused"
@@ -167,12 +167,12 @@ class RestartRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class StopRequested:
+class EndRequested:
     """The run ends."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class TimePassed:
     """Some time has passed."""
 
 
@@ -184,8 +184,8 @@ Event = (
     | JobLost
     | JobFailed
     | RestartRequested
-    | StopRequested
-    | Tick
+    | EndRequested
+    | TimePassed
 )
 
 
@@ -260,7 +260,7 @@ class SlotSaid:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotLost:
+class LifeLost:
     """Tell the user of the slots: a life is over, or the next one could not begin.
 
     Attributes:
@@ -340,7 +340,7 @@ Action = (
     | PingTasks
     | SlotReady
     | SlotSaid
-    | SlotLost
+    | LifeLost
     | SlotFailed
     | SlotMissing
     | SlotsMoved
@@ -354,39 +354,39 @@ Action = (
 # Phases in which a job runs, or waits for a core.
 WITH_JOB = frozenset(
     {
-        Phase.STARTING,
-        Phase.PREPARING,
-        Phase.READY,
-        Phase.SILENT,
-        Phase.CANCELLED,
-        Phase.ENDING,
+        SlotPhase.STARTING,
+        SlotPhase.PREPARING,
+        SlotPhase.READY,
+        SlotPhase.SILENT,
+        SlotPhase.CANCELLED,
+        SlotPhase.ENDING,
     }
 )
 # Phases in which a task has the slot. A run that ends leaves it to the task that has it.
-WITH_TASK = frozenset({Phase.PREPARING, Phase.READY})
+WITH_TASK = frozenset({SlotPhase.PREPARING, SlotPhase.READY})
 # Phases with a deadline.
-WITH_DEADLINE = frozenset({Phase.PAUSED, Phase.SILENT})
+WITH_DEADLINE = frozenset({SlotPhase.PAUSED, SlotPhase.SILENT})
 
 # Which event or action leads from which phase to which. A pair that is missing is illegal: such an
 # event changes nothing, such an action is never asked for.
-AFTER: dict[tuple[Phase, type], Phase] = {
-    (Phase.PAUSED, SubmitJob): Phase.STARTING,
-    (Phase.STARTING, TaskGreeted): Phase.PREPARING,
-    (Phase.PREPARING, TaskGreeted): Phase.PREPARING,
-    (Phase.READY, TaskGreeted): Phase.PREPARING,
-    (Phase.SILENT, TaskGreeted): Phase.PREPARING,
-    (Phase.CANCELLED, TaskGreeted): Phase.PREPARING,
-    (Phase.PREPARING, TaskReady): Phase.READY,
-    (Phase.PREPARING, ConnectionLost): Phase.SILENT,
-    (Phase.READY, ConnectionLost): Phase.SILENT,
-    (Phase.SILENT, CancelJob): Phase.CANCELLED,
-    (Phase.ENDING, JobLost): Phase.ENDED,
-    (Phase.ENDING, JobFailed): Phase.ENDED,
-    (Phase.PAUSED, StopRequested): Phase.ENDED,
-    (Phase.FAILED, StopRequested): Phase.ENDED,
-    **{(phase, JobLost): Phase.PAUSED for phase in WITH_JOB - {Phase.ENDING}},
-    **{(phase, JobFailed): Phase.FAILED for phase in WITH_JOB - {Phase.ENDING}},
-    **{(phase, StopRequested): Phase.ENDING for phase in WITH_JOB - {Phase.ENDING}},
+AFTER: dict[tuple[SlotPhase, type], SlotPhase] = {
+    (SlotPhase.PAUSED, SubmitJob): SlotPhase.STARTING,
+    (SlotPhase.STARTING, TaskGreeted): SlotPhase.PREPARING,
+    (SlotPhase.PREPARING, TaskGreeted): SlotPhase.PREPARING,
+    (SlotPhase.READY, TaskGreeted): SlotPhase.PREPARING,
+    (SlotPhase.SILENT, TaskGreeted): SlotPhase.PREPARING,
+    (SlotPhase.CANCELLED, TaskGreeted): SlotPhase.PREPARING,
+    (SlotPhase.PREPARING, TaskReady): SlotPhase.READY,
+    (SlotPhase.PREPARING, ConnectionLost): SlotPhase.SILENT,
+    (SlotPhase.READY, ConnectionLost): SlotPhase.SILENT,
+    (SlotPhase.SILENT, CancelJob): SlotPhase.CANCELLED,
+    (SlotPhase.ENDING, JobLost): SlotPhase.ENDED,
+    (SlotPhase.ENDING, JobFailed): SlotPhase.ENDED,
+    (SlotPhase.PAUSED, EndRequested): SlotPhase.ENDED,
+    (SlotPhase.FAILED, EndRequested): SlotPhase.ENDED,
+    **{(phase, JobLost): SlotPhase.PAUSED for phase in WITH_JOB - {SlotPhase.ENDING}},
+    **{(phase, JobFailed): SlotPhase.FAILED for phase in WITH_JOB - {SlotPhase.ENDING}},
+    **{(phase, EndRequested): SlotPhase.ENDING for phase in WITH_JOB - {SlotPhase.ENDING}},
 }
 
 
@@ -411,7 +411,7 @@ class SlotState:
 
     slot: int
     life: int
-    phase: Phase = Phase.PAUSED
+    phase: SlotPhase = SlotPhase.PAUSED
     due_s: float = NEVER_S
     submission: int = 0
     owner: bytes | None = None
@@ -425,7 +425,7 @@ class SlotState:
     @property
     def ready(self) -> bool:
         """Whether it can be given work."""
-        return self.phase is Phase.READY
+        return self.phase is SlotPhase.READY
 
     def expects(self, cause: type) -> bool:
         """Return whether *cause*, an event or action class, leads anywhere from its phase."""
@@ -465,7 +465,7 @@ class SlotSupervisor:
     """The state machine of all slots of a run.
 
     Who calls it: one loop of the runtime: :meth:`start` once, then :meth:`handle` for one event
-    after the other, each when the actions before it are done, and for a :class:`Tick` when
+    after the other, each when the actions before it are done, and for a :class:`TimePassed` when
     :attr:`due_s` has come.
     """
 
@@ -523,9 +523,9 @@ class SlotSupervisor:
                 state = self._slots[event.slot]
                 if state.phase in WITH_JOB:
                     return [CancelJob(state.slot, state.submission)]
-            case StopRequested():
+            case EndRequested():
                 return self._stop(now_s)
-            case Tick():
+            case TimePassed():
                 pass
         return []
 
@@ -630,7 +630,7 @@ class SlotSupervisor:
 
     def _ended(
         self, state: SlotState, error: RunLostError, now_s: float, *, job_ended: bool
-    ) -> tuple[SlotState, SlotLost]:
+    ) -> tuple[SlotState, LifeLost]:
         """Return a slot after the end of a life, still in its phase, and what is told of it."""
         self._last_life += 1
         since_s = state.missing_since_s
@@ -641,7 +641,7 @@ class SlotSupervisor:
             endpoint=None,
             missing_since_s=now_s if since_s is None else since_s,
         )
-        return after, SlotLost(state.slot, state.life, error, job_ended, state.unready_jobs)
+        return after, LifeLost(state.slot, state.life, error, job_ended, state.unready_jobs)
 
     # ------------------------------------------------------------ the end
 
@@ -657,8 +657,8 @@ class SlotSupervisor:
                 actions += [EndTask(state.owner)]
             elif state.phase in WITH_JOB:
                 actions += [CancelJob(state.slot, state.submission)]
-            if state.expects(StopRequested):
-                state = replace(state.moved(StopRequested), missing_since_s=None)
+            if state.expects(EndRequested):
+                state = replace(state.moved(EndRequested), missing_since_s=None)
             self._put(state)
         return actions
 
@@ -745,7 +745,7 @@ def check_invariants(slots: Sequence[SlotState], last_life: int) -> None:
     owners = [each.owner for each in slots if each.owner is not None]
     assert len(set(owners)) == len(owners), "no task has two slots"
     for each in slots:
-        ends = each.phase in (Phase.ENDING, Phase.ENDED)
+        ends = each.phase in (SlotPhase.ENDING, SlotPhase.ENDED)
         assert ends or (each.owner is not None) == (each.phase in WITH_TASK), "who has the slot"
         assert each.owner not in each.dormant, "who has the slot is not dormant"
         assert (each.due_s < NEVER_S) == (each.phase in WITH_DEADLINE), "a phase's deadline"

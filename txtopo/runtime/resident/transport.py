@@ -58,7 +58,7 @@ class SlotLoop(Protocol):
         """Do the same with a work that lasts as long as the run."""
         ...
 
-    def lasting_lane(self, name: str) -> SerialExecutor:
+    def lasting_executor(self, name: str) -> SerialExecutor:
         """Return a thread for works that last as long as the run."""
         ...
 
@@ -91,48 +91,48 @@ class DriverSocket:
         self._outer, self.port = listening(self._context, zmq.ROUTER, keys, host)
         # An identity that is not connected is an error, which is how a lost one shows.
         self._outer.router_mandatory = True
-        self._inner = self._context.socket(zmq.PAIR)
-        self._desk = self._context.socket(zmq.PAIR)
-        for socket in (self._inner, self._desk):
+        self._thread_end = self._context.socket(zmq.PAIR)
+        self._loop_end = self._context.socket(zmq.PAIR)
+        for socket in (self._thread_end, self._loop_end):
             socket.sndhwm = socket.rcvhwm = 0
             socket.linger = 0
-        name = f"inproc://post-office-{next(_numbers)}"
-        self._inner.bind(name)
-        self._desk.connect(name)
-        self._lane = scheduler.lasting_lane("post-office")
+        name = f"inproc://driver-socket-{next(_numbers)}"
+        self._thread_end.bind(name)
+        self._loop_end.connect(name)
+        self._executor = scheduler.lasting_executor("driver-socket")
         self._closed = False
 
     def open(self) -> None:
         """Begin to send and to receive."""
-        self._lane.submit(self._serve, _served)
+        self._executor.submit(self._serve, _served)
 
     def send(self, identity: bytes, *frames: bytes) -> None:
         """Send to a task without waiting. Messages after :meth:`close` are dropped."""
         # A socket whose other end is closed would wait for ever, and with it the loop.
         if not self._closed:
-            self._desk.send_multipart((identity, *frames), copy=False)
+            self._loop_end.send_multipart((identity, *frames), copy=False)
 
     def close(self, closed: Callable[[], None]) -> None:
         """Close the sockets, then call *closed*."""
         self._closed = True
-        self._desk.send(b"")
+        self._loop_end.send(b"")
 
         def done(_: Future[None]) -> None:
             self._context.destroy()
             closed()
 
-        self._lane.submit(_nothing, done)
-        self._lane.close()
+        self._executor.submit(_nothing, done)
+        self._executor.close()
 
     def _serve(self) -> None:
         poller = zmq.Poller()
-        poller.register(self._inner, zmq.POLLIN)
+        poller.register(self._thread_end, zmq.POLLIN)
         poller.register(self._outer, zmq.POLLIN)
         now = self._scheduler.now
         ping_s = now() + PING_S
         while True:
             ready = dict(poller.poll(int(max(0.0, ping_s - now()) * 1000) + 1))
-            if self._inner in ready and not self._deliver():
+            if self._thread_end in ready and not self._deliver():
                 break
             if self._outer in ready:
                 self._collect()
@@ -140,13 +140,13 @@ class DriverSocket:
                 ping_s = now() + PING_S
                 for identity in self.pinged:
                     self._pass_on((identity, PING))
-        self._inner.close()
+        self._thread_end.close()
         self._outer.close()
 
     def _deliver(self) -> bool:
         for _ in range(_AT_ONCE_MAX):
             try:
-                frames = self._inner.recv_multipart(zmq.NOBLOCK)
+                frames = self._thread_end.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return True
             if len(frames) == 1:

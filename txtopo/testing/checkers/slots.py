@@ -203,7 +203,7 @@ class Dormant:
                 yield Violation(self.name, f"{fact.line()} keeps a core for nothing")
 
 
-class Jobs:
+class JobsInTurn:
     """S5: a slot has one job at a time; the next one follows when its pause is over, and each that
     is lost is told."""
 
@@ -455,7 +455,7 @@ class Missing:
                 waiting.discard((fact.tag, fact.level))
 
 
-class Ends:
+class EndsInTime:
     """S9: when the faults have stopped everything is done in bounded time, and the end leaves no
     task and no job behind."""
 
@@ -478,11 +478,11 @@ SLOT_CHECKERS: tuple[SlotChecker, ...] = (
     Turns(),
     Owners(),
     Dormant(),
-    Jobs(),
+    JobsInTurn(),
     Reasons(),
     Cancelled(),
     Missing(),
-    Ends(),
+    EndsInTime(),
 )
 
 

@@ -496,7 +496,7 @@ class SizeSuite(StoreFixtures):
 
 
 class MillionKeysSuite(SizeSuite):
-    """A million keys. It is not part of :class:`StateBackendSuite`, since it may take minutes."""
+    """A million keys. It is not part of ``StateBackendSuite``, since it may take minutes."""
 
     keys_max = 1_000_000
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Probability of each fault at each place where it can happen; 0 for never.
+    """Probability of each fault at each checkpoint where it can happen; 0 for never.
 
     Attributes:
         crash: A process is killed between any two actions.
@@ -223,7 +223,7 @@ AWAY_S = (0.1, 5.0)
 CLOCK_JUMP_S = 3600.0
 
 ONCE_A_TERM_TIMES = 10
-"""Factor for the places of a takeover: it passes a few, the transactions after it some hundreds."""
+"""Factor for the checkpoints of a takeover. It passes a few; later transactions pass hundreds."""
 
 
 class Chaos:
@@ -237,8 +237,8 @@ class Chaos:
     Attributes:
         counts: How often each kind has happened.
         healed: Whether faults have stopped.
-        crash_at: Where a process is killed in any case: name of the place, and at which time that
-            it is passed, from 1.
+        crash_at: Where a process is killed in any case: the name of the checkpoint, and which
+            passing of it, from 1.
     """
 
     def __init__(
@@ -275,19 +275,19 @@ class Chaos:
         """Draw a whole number from 0 to *limit* - 1."""
         return self._chance.randrange(limit)
 
-    def passes(self, place: str) -> bool:
-        """Count that a place is passed; return whether a crash is ordered for this time."""
-        self._passed[place] += 1
-        return (place, self._passed[place]) in self.crash_at
+    def passes(self, checkpoint: str) -> bool:
+        """Count that a checkpoint is passed; return whether a crash is ordered for this time."""
+        self._passed[checkpoint] += 1
+        return (checkpoint, self._passed[checkpoint]) in self.crash_at
 
-    def at(self, process: SimulatedProcess, place: str) -> float | None:
+    def at(self, process: SimulatedProcess, checkpoint: str) -> float | None:
         """Let faults happen to a process at a checkpoint.
 
         Returns:
             How long its work has to wait there; None if it goes on at once.
         """
-        times = ONCE_A_TERM_TIMES if place.startswith("claim.") else 1
-        if self.passes(place) or self.happens("crash", times):
+        times = ONCE_A_TERM_TIMES if checkpoint.startswith("claim.") else 1
+        if self.passes(checkpoint) or self.happens("crash", times):
             process.kill()
             return None
         if self.happens("clock"):

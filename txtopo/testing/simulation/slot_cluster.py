@@ -134,7 +134,7 @@ class VirtualLoop:
 
         self._timeline.after(self._chaos.latency_s(), run)
 
-    def lasting_lane(self, name: str) -> SerialExecutor:
+    def lasting_executor(self, name: str) -> SerialExecutor:
         """Refuse: the simulated socket needs no thread."""
         raise NotImplementedError(name)
 

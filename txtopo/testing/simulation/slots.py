@@ -25,7 +25,7 @@ from txtopo.retries import LOGGER
 from txtopo.runtime.resident.carrier import Answers, StageRequest, StageSlots
 from txtopo.runtime.resident.slot_runner import LIMITS
 from txtopo.runtime.resident.sockets import Keys
-from txtopo.runtime.resident.supervisor import SlotLost, SlotReady, SlotSaid
+from txtopo.runtime.resident.supervisor import LifeLost, SlotReady, SlotSaid
 from txtopo.stages.program import Chain, Program, Run
 from txtopo.stages.stage_context import RunLevel
 from txtopo.testing.checkers.evidence import Violation
@@ -366,7 +366,7 @@ class WatchedSlots(StageSlots):
         self.tell("slot said", slot=said.slot, life=said.life, note=said.frames[1:])
         super().slot_said(said)
 
-    def slot_lost(self, lost: SlotLost) -> None:
+    def slot_lost(self, lost: LifeLost) -> None:
         """Fail what it was doing."""
         self.tell(
             "slot lost", slot=lost.slot, life=lost.ended, error=lost.error, note=lost.job_ended

@@ -181,7 +181,7 @@ class RangesSpout(TransactionalSpout):
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
         """Make an emitting part."""
-        return _RangesEmitter(_source(self._world_number), context)
+        return _SourceRangesEmitter(_source(self._world_number), context)
 
 
 class _RangesCoordinator(TransactionalCoordinator):
@@ -202,7 +202,7 @@ class _RangesCoordinator(TransactionalCoordinator):
         return ranges
 
 
-class _RangesEmitter(TransactionalEmitter):
+class _SourceRangesEmitter(TransactionalEmitter):
     def __init__(self, source: SimulatedSource, context: TaskContext) -> None:
         self._source = source
         self._context = context

@@ -189,7 +189,7 @@ class World:
         return [p for p in found if p is not None and p.alive and p.driver is not None]
 
     def _note_fault(self, kind: str) -> None:
-        if kind != "switch":  # it happens at half of all places and would hide the rest
+        if kind != "switch":  # it happens at half of all checkpoints and would hide the rest
             self.history.note(self.timeline.now_s, "chaos", kind)
 
     def _until_processed(self, limit_s: float) -> bool:
@@ -317,22 +317,22 @@ class SimulatedProcess(TopologyListener):
         self._works.append(work)
         self.after(self.world.chaos.latency_s(), lambda: self._go_on(work))
 
-    def checkpoint(self, place: str) -> None:
-        """Mark a place where the process may be killed, frozen or overtaken.
+    def checkpoint(self, name: str) -> None:
+        """Mark a point where the process may be killed, frozen or overtaken.
 
         Raises:
             Crashed: The process is dead.
         """
         if not self.alive:
             raise Crashed
-        self.world.history.note(self.world.timeline.now_s, self.name, place)
+        self.world.history.note(self.world.timeline.now_s, self.name, name)
         if self.world.handoff.running is None:
             # Nothing can overtake the loop. It only crashes, where a test has ordered it.
-            if self.world.chaos.passes(place):
+            if self.world.chaos.passes(name):
                 self.kill()
                 raise Crashed
             return
-        pause_s = self.world.chaos.at(self, place)
+        pause_s = self.world.chaos.at(self, name)
         if not self.alive:
             raise Crashed
         if pause_s is not None:

@@ -24,7 +24,7 @@ from txtopo.runtime.resident.orders import (
     SlotOverdue,
     StageOrders,
 )
-from txtopo.runtime.resident.supervisor import SlotLost, SlotReady, Tick
+from txtopo.runtime.resident.supervisor import LifeLost, SlotReady, TimePassed
 
 DIED = RunLostError("a python worker died", counted=True, cancelled=False)
 AWAY = RunLostError("the connection was lost", counted=False, cancelled=False)
@@ -54,8 +54,8 @@ class Ordered:
         return self.orders.queues[0].phase
 
 
-def lost(error: RunLostError, *, job_ended: bool, unready_jobs: int = 0) -> SlotLost:
-    return SlotLost(0, 1, error, job_ended, unready_jobs)
+def lost(error: RunLostError, *, job_ended: bool, unready_jobs: int = 0) -> LifeLost:
+    return LifeLost(0, 1, error, job_ended, unready_jobs)
 
 
 def test_a_level_is_done_when_all_slots_have_answered() -> None:
@@ -106,7 +106,7 @@ def test_the_reason_of_a_loss_is_not_waited_for_longer_than_that() -> None:
     one.tell(lost(AWAY, job_ended=False))
 
     assert one.tell(lost(AWAY, job_ended=False), 7.0) == []
-    assert one.tell(Tick(), 1.0) == [LevelFailed(FIRST, AWAY)]
+    assert one.tell(TimePassed(), 1.0) == [LevelFailed(FIRST, AWAY)]
     assert one.phase is QueuePhase.AWAY
 
 
@@ -147,9 +147,9 @@ def test_a_slot_that_goes_on_with_what_was_given_up_is_started_again_once() -> N
     one.order(FIRST)
     one.tell(ChainCancelled("first"))
 
-    assert one.tell(Tick(), 1.9) == []
-    assert one.tell(Tick(), 0.1) == [RestartSlot(0)]
-    assert one.tell(Tick(), 100.0) == []
+    assert one.tell(TimePassed(), 1.9) == []
+    assert one.tell(TimePassed(), 0.1) == [RestartSlot(0)]
+    assert one.tell(TimePassed(), 100.0) == []
 
 
 def test_a_level_that_is_lost_with_one_slot_is_given_up_by_the_others() -> None:

@@ -177,11 +177,11 @@ def test_an_envelope_for_another_life_is_not_worked_on() -> None:
 
     with Resident(noting(feeder, seen), Config()) as resident:
         wait_until(lambda: resident.run.status == "running", "the run has started")
-        place = resident.slots.slots[0]
+        slot = resident.slots.slots[0]
         assert resident.jobs.keys is not None
-        assert place.endpoint is not None
-        push = connected(context, zmq.PUSH, resident.jobs.keys, place.endpoint)
-        for life in (place.life + 1, place.life):
+        assert slot.endpoint is not None
+        push = connected(context, zmq.PUSH, resident.jobs.keys, slot.endpoint)
+        for life in (slot.life + 1, slot.life):
             push.send_multipart((wire.lives_frame(life, 99), record))
         wait_until(lambda: ("a", "first") in seen.notes, "the bolt has got the tuple")
         push.close()

@@ -15,28 +15,28 @@ from txtopo.runtime.resident.supervisor import (
     Close,
     ConnectionLost,
     CutOffTask,
+    EndRequested,
     EndTask,
     Event,
     JobFailed,
     JobLost,
     JobRetried,
-    Phase,
+    LifeLost,
     PingTasks,
     RestartRequested,
     SlotFailed,
-    SlotLost,
     SlotMissing,
+    SlotPhase,
     SlotReady,
     SlotSaid,
     SlotsMoved,
     SlotSupervisor,
-    StopRequested,
     SubmitJob,
     SupervisorSettings,
     TaskGreeted,
     TaskReady,
     TaskSaid,
-    Tick,
+    TimePassed,
     WelcomeTask,
 )
 
@@ -63,31 +63,31 @@ class Supervised:
     def greet(self, task: bytes = FIRST, submission: int = 1, slot: int = 0) -> list[Action]:
         return self.tell(TaskGreeted(slot, task, submission, f"tcp://{task.decode()}"))
 
-    def bring(self, phase: Phase) -> None:
+    def bring(self, phase: SlotPhase) -> None:
         """Bring the first slot into a phase."""
-        steps: dict[Phase, list[tuple[Event, float]]] = {
-            Phase.STARTING: [],
-            Phase.PREPARING: [(TaskGreeted(0, FIRST, 1, ""), 0.0)],
-            Phase.READY: [(TaskGreeted(0, FIRST, 1, ""), 0.0), (TaskReady(0, FIRST, 1), 0.0)],
-            Phase.SILENT: [(TaskGreeted(0, FIRST, 1, ""), 0.0), (ConnectionLost(FIRST), 0.0)],
-            Phase.CANCELLED: [
+        steps: dict[SlotPhase, list[tuple[Event, float]]] = {
+            SlotPhase.STARTING: [],
+            SlotPhase.PREPARING: [(TaskGreeted(0, FIRST, 1, ""), 0.0)],
+            SlotPhase.READY: [(TaskGreeted(0, FIRST, 1, ""), 0.0), (TaskReady(0, FIRST, 1), 0.0)],
+            SlotPhase.SILENT: [(TaskGreeted(0, FIRST, 1, ""), 0.0), (ConnectionLost(FIRST), 0.0)],
+            SlotPhase.CANCELLED: [
                 (TaskGreeted(0, FIRST, 1, ""), 0.0),
                 (ConnectionLost(FIRST), 0.0),
-                (Tick(), 12.0),
+                (TimePassed(), 12.0),
             ],
-            Phase.PAUSED: [
+            SlotPhase.PAUSED: [
                 (JobLost(0, 1, DIED), 0.0),
                 (JobLost(0, 2, DIED), 0.0),
             ],
-            Phase.FAILED: [(JobFailed(0, 1, TxtopoError("no")), 0.0)],
-            Phase.ENDING: [(StopRequested(), 0.0)],
+            SlotPhase.FAILED: [(JobFailed(0, 1, TxtopoError("no")), 0.0)],
+            SlotPhase.ENDING: [(EndRequested(), 0.0)],
         }
         for event, after_s in steps[phase]:
             self.tell(event, after_s)
         assert self.phase is phase
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> SlotPhase:
         return self.supervisor.slots[0].phase
 
 
@@ -107,11 +107,11 @@ def test_a_task_is_told_its_life_and_then_given_work(one: Supervised) -> None:
 
 
 def test_the_newest_task_has_the_slot_and_the_other_one_stays(one: Supervised) -> None:
-    one.bring(Phase.READY)
+    one.bring(SlotPhase.READY)
 
     told = one.greet(COPY)
 
-    lost = next(each for each in told if isinstance(each, SlotLost))
+    lost = next(each for each in told if isinstance(each, LifeLost))
     assert told[0] == CutOffTask(FIRST, dormant=True)
     assert (lost.ended, str(lost.error)) == (1, "another copy of its task took its place")
     assert WelcomeTask(COPY, 2) in told
@@ -120,7 +120,7 @@ def test_the_newest_task_has_the_slot_and_the_other_one_stays(one: Supervised) -
 
 
 def test_a_task_of_an_earlier_job_is_sent_home(one: Supervised) -> None:
-    one.bring(Phase.READY)
+    one.bring(SlotPhase.READY)
 
     for event in (
         TaskGreeted(0, STRANGER, 0, ""),
@@ -131,31 +131,31 @@ def test_a_task_of_an_earlier_job_is_sent_home(one: Supervised) -> None:
 
 
 def test_a_lost_connection_is_told_again_with_the_reason(one: Supervised) -> None:
-    one.bring(Phase.READY)
+    one.bring(SlotPhase.READY)
 
     first = one.tell(ConnectionLost(FIRST))[0]
     second = one.tell(JobLost(0, 1, DIED))[0]
 
-    assert isinstance(first, SlotLost)
-    assert isinstance(second, SlotLost)
+    assert isinstance(first, LifeLost)
+    assert isinstance(second, LifeLost)
     assert (first.ended, first.job_ended) == (1, False)
     assert (second.ended, second.job_ended, second.error) == (2, True, DIED)
 
 
 def test_a_job_whose_task_stays_silent_is_cancelled(one: Supervised) -> None:
-    one.bring(Phase.READY)
+    one.bring(SlotPhase.READY)
     one.tell(ConnectionLost(FIRST))
 
-    assert one.tell(Tick(), 11.9) == []
-    assert one.tell(Tick(), 0.2) == [CancelJob(0, 1)]
-    assert one.tell(Tick(), 1.0) == []
+    assert one.tell(TimePassed(), 11.9) == []
+    assert one.tell(TimePassed(), 0.2) == [CancelJob(0, 1)]
+    assert one.tell(TimePassed(), 1.0) == []
 
 
 def test_a_task_that_comes_in_time_saves_the_job(one: Supervised) -> None:
-    one.bring(Phase.SILENT)
+    one.bring(SlotPhase.SILENT)
     one.greet(COPY)
 
-    assert one.tell(Tick(), 13.0) == []
+    assert one.tell(TimePassed(), 13.0) == []
 
 
 def test_pauses_grow_until_a_task_says_something_of_its_work(one: Supervised) -> None:
@@ -167,7 +167,7 @@ def test_pauses_grow_until_a_task_says_something_of_its_work(one: Supervised) ->
             each for each in one.tell(JobLost(0, submission, DIED)) if isinstance(each, JobRetried)
         ]
         pauses += [each.pause_s for each in retried]
-        one.tell(Tick(), pauses[-1])
+        one.tell(TimePassed(), pauses[-1])
     one.greet(FIRST, 4)
     one.tell(TaskSaid(0, FIRST, 4, ()))
 
@@ -179,14 +179,16 @@ def test_a_job_that_no_other_one_could_mend_is_the_last(one: Supervised) -> None
     error = TxtopoError("no module there")
 
     assert one.tell(JobFailed(0, 1, error)) == [SlotFailed(0, error)]
-    assert one.tell(Tick(), 10 * MISSING_S) == []
+    assert one.tell(TimePassed(), 10 * MISSING_S) == []
 
 
 def test_a_missing_slot_is_told_after_half_of_the_time_after_all_and_again(
     one: Supervised,
 ) -> None:
     told = [
-        each for after_s in (50.0, 40.0, 10.0, 90.0, 10.0) for each in one.tell(Tick(), after_s)
+        each
+        for after_s in (50.0, 40.0, 10.0, 90.0, 10.0)
+        for each in one.tell(TimePassed(), after_s)
     ]
 
     assert told == [
@@ -197,19 +199,19 @@ def test_a_missing_slot_is_told_after_half_of_the_time_after_all_and_again(
 
 
 def test_what_was_lost_is_missing_from_the_first_loss_on(one: Supervised) -> None:
-    one.bring(Phase.READY)
+    one.bring(SlotPhase.READY)
     one.tell(ConnectionLost(FIRST), 1000.0)
     one.tell(JobLost(0, 1, DIED), 49.0)
 
-    missing = [each for each in one.tell(Tick(), 1.0) if isinstance(each, SlotMissing)]
+    missing = [each for each in one.tell(TimePassed(), 1.0) if isinstance(each, SlotMissing)]
     assert missing == [SlotMissing(0, 2, 50.0, overdue=False)]
 
 
 def test_a_slot_that_is_back_is_not_missing(one: Supervised) -> None:
-    one.tell(Tick(), 99.0)
-    one.bring(Phase.READY)
+    one.tell(TimePassed(), 99.0)
+    one.bring(SlotPhase.READY)
 
-    assert one.tell(Tick(), 1000.0) == []
+    assert one.tell(TimePassed(), 1000.0) == []
     assert one.supervisor.due_s == float("inf")
 
 
@@ -217,23 +219,23 @@ def test_the_end_tells_tasks_and_cancels_jobs_without_one() -> None:
     two = Supervised(2)
     two.greet()
 
-    assert two.tell(StopRequested()) == [EndTask(FIRST), CancelJob(1, 1)]
+    assert two.tell(EndRequested()) == [EndTask(FIRST), CancelJob(1, 1)]
     assert two.tell(JobLost(0, 1, DIED)) == []
     assert two.tell(JobLost(1, 1, DIED)) == [Close()]
-    assert two.tell(Tick(), 1000.0) == []
+    assert two.tell(TimePassed(), 1000.0) == []
 
 
 def test_what_does_not_end_is_cancelled_and_then_left(one: Supervised) -> None:
-    one.bring(Phase.READY)
-    one.tell(StopRequested())
+    one.bring(SlotPhase.READY)
+    one.tell(EndRequested())
 
-    assert one.tell(Tick(), 10.0) == [CancelJob(0, 1)]
-    assert one.tell(Tick(), 10.0) == [Close()]
+    assert one.tell(TimePassed(), 10.0) == [CancelJob(0, 1)]
+    assert one.tell(TimePassed(), 10.0) == [Close()]
 
 
 def test_a_goodbye_is_heard_and_answered_after_the_end_began(one: Supervised) -> None:
-    one.bring(Phase.READY)
-    one.tell(StopRequested())
+    one.bring(SlotPhase.READY)
+    one.tell(EndRequested())
 
     said = one.tell(TaskSaid(0, FIRST, 1, (b"cleaned up",), leaves=True))
     assert said == [EndTask(FIRST), SlotSaid(0, 1, (b"cleaned up",))]
@@ -251,13 +253,13 @@ EVENTS: tuple[Event, ...] = (
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-@pytest.mark.parametrize("phase", [each for each in Phase if each is not Phase.ENDED])
-def test_what_the_table_does_not_have_changes_nothing(phase: Phase, event: Event) -> None:
+@pytest.mark.parametrize("phase", [each for each in SlotPhase if each is not SlotPhase.ENDED])
+def test_what_the_table_does_not_have_changes_nothing(phase: SlotPhase, event: Event) -> None:
     """Also what a task says twice: the owner is not its own second copy."""
     one = Supervised()
     one.bring(phase)
     before = one.supervisor.slots[0]
-    later = phase is Phase.PAUSED  # its first job is not its last one
+    later = phase is SlotPhase.PAUSED  # its first job is not its last one
     known = (phase, type(event)) in AFTER and not later
     own = isinstance(event, TaskGreeted) and before.owner == FIRST
 
@@ -266,12 +268,12 @@ def test_what_the_table_does_not_have_changes_nothing(phase: Phase, event: Event
     if own or not known:
         assert one.supervisor.slots[0] == before
         assert all(isinstance(each, CutOffTask | EndTask) for each in actions), actions
-    elif phase is not Phase.ENDING:
+    elif phase is not SlotPhase.ENDING:
         assert one.phase is not phase or actions
 
 
-@pytest.mark.parametrize("phase", [each for each in Phase if each is not Phase.ENDED])
-def test_a_restart_cancels_a_job_where_there_is_one(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [each for each in SlotPhase if each is not SlotPhase.ENDED])
+def test_a_restart_cancels_a_job_where_there_is_one(phase: SlotPhase) -> None:
     one = Supervised()
     one.bring(phase)
     before = one.supervisor.slots[0]
@@ -282,19 +284,19 @@ def test_a_restart_cancels_a_job_where_there_is_one(phase: Phase) -> None:
     assert one.supervisor.slots[0] == before
 
 
-@pytest.mark.parametrize("phase", [each for each in Phase if each is not Phase.ENDED])
+@pytest.mark.parametrize("phase", [each for each in SlotPhase if each is not SlotPhase.ENDED])
 @pytest.mark.parametrize("end", [JobLost(0, 1, DIED), JobFailed(0, 1, TxtopoError("no"))])
-def test_a_run_can_end_in_every_phase(phase: Phase, end: JobLost | JobFailed) -> None:
+def test_a_run_can_end_in_every_phase(phase: SlotPhase, end: JobLost | JobFailed) -> None:
     one = Supervised()
     one.bring(phase)
     job = one.supervisor.slots[0].submission
 
-    actions = one.tell(StopRequested())
-    if phase not in (Phase.PAUSED, Phase.FAILED):
-        assert one.phase is Phase.ENDING
+    actions = one.tell(EndRequested())
+    if phase not in (SlotPhase.PAUSED, SlotPhase.FAILED):
+        assert one.phase is SlotPhase.ENDING
         actions = one.tell(replace(end, submission=job))
 
-    assert one.phase is Phase.ENDED
+    assert one.phase is SlotPhase.ENDED
     assert actions[-1] == Close()
 
 
@@ -307,8 +309,8 @@ def test_equal_events_give_equal_actions() -> None:
             *one.tell(TaskReady(0, FIRST, 1)),
             *one.greet(COPY),
             *one.tell(ConnectionLost(COPY)),
-            *one.tell(Tick(), 60.0),
-            *one.tell(StopRequested()),
+            *one.tell(TimePassed(), 60.0),
+            *one.tell(EndRequested()),
         ]
 
     assert repr(story()) == repr(story())  # no two errors are equal

@@ -1,4 +1,4 @@
-"""The end of the driver's post office, while tasks still speak."""
+"""The end of the driver's socket, while tasks still speak."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.integration
 
 def test_who_speaks_after_the_end_does_not_hold_it_up() -> None:
     """The goodbye of another copy of a task may be heard when all jobs have ended."""
-    scheduler, closed = ThreadScheduler("txtopo-test-office"), threading.Event()
+    scheduler, closed = ThreadScheduler("txtopo-test-socket"), threading.Event()
 
     def open_and_close() -> None:
-        office = DriverSocket(Keys.make(), HOST, scheduler, lambda _: None, lambda _: None)
-        office.open()
-        office.close(closed.set)
-        wait_until(lambda: bool(office._inner.closed), "the socket is closed")
-        office.send(new_identity(1), END)
+        socket = DriverSocket(Keys.make(), HOST, scheduler, lambda _: None, lambda _: None)
+        socket.open()
+        socket.close(closed.set)
+        wait_until(lambda: bool(socket._thread_end.closed), "the socket is closed")
+        socket.send(new_identity(1), END)
 
     scheduler.start(open_and_close, print)
 

@@ -12,7 +12,7 @@ from txtopo import Config, ReliableTopology
 from txtopo.errors import RunLostError
 from txtopo.runtime.handle import RecentProgress, ReliableRun
 from txtopo.runtime.progress import Progressed, TopologyListener
-from txtopo.runtime.reliable.driver import ReliableDriver, ReliableParts
+from txtopo.runtime.reliable.driver import ReliableContext, ReliableDriver
 from txtopo.runtime.resident.bolt_slots import BoltSlots
 from txtopo.runtime.resident.hosts import BoltHost, StageHost
 from txtopo.runtime.resident.slot_jobs import Cores
@@ -125,8 +125,8 @@ class Resident:
         program = compile_program(topology.graph, config, slots)
         self.slots = BoltSlots(self.jobs, Keys.make(), config, scheduler, limits)
         recent = RecentProgress(Progressed)
-        parts = ReliableParts(program, config, self.slots, scheduler)
-        self.driver = ReliableDriver(parts, [recent, *listeners], active=True)
+        context = ReliableContext(program, config, self.slots, scheduler)
+        self.driver = ReliableDriver(context, [recent, *listeners], active=True)
         self.driver.start()
         self.run = ReliableRun(topology.id, self.driver, recent)
 

@@ -38,8 +38,8 @@ class Poisoned(Total):
 
 
 @dataclass
-class Place:
-    """Where a topology runs.
+class Deployment:
+    """A topology with its ensemble and its two stores.
 
     Attributes:
         states: Two of them.
@@ -113,17 +113,17 @@ def die_on(step: str) -> Callable[[str], None]:
     return dies_at(f"operator.{step}", die=raise_died)
 
 
-def apply_with_deaths(make: Callable[[Access], Plan], place: Place) -> int:
+def apply_with_deaths(make: Callable[[Access], Plan], deployment: Deployment) -> int:
     """Apply a plan, killed at the first point, then again at the second, and so on to the end.
 
     Each try begins where the one before died, so it is also killed after each prefix.
     """
     for deaths in range(100):
-        plan = make(place.access(dies_at("", deaths + 1, raise_died)))
+        plan = make(deployment.access(dies_at("", deaths + 1, raise_died)))
         try:
             plan.apply()
         except Died:
             continue
-        make(place.access()).apply()  # once more does no harm
+        make(deployment.access()).apply()  # once more does no harm
         return deaths
     raise AssertionError("a verb never came to its end")
