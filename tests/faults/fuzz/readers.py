@@ -13,16 +13,16 @@ import re
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from tests.harness.processes import say
+from tests.unit.spouts.data_sources import TableReader
 from tests.unit.spouts.driving import Emitted, Planner, context, emit
 from tests.unit.spouts.kafka.test_decoding import Record
 from txtopo import Fields
@@ -244,25 +244,8 @@ def query(chance: random.Random, folder: Path) -> None:
         emit(made, each)
 
 
-class _Reader(DataSourceStreamReader):
-    def __init__(self, rows: pa.Table) -> None:
-        self._rows = rows
-
-    def initialOffset(self) -> dict[str, int]:
-        return {"at": 0}
-
-    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
-        return {"at": 1}
-
-    def partitions(self, start: Any, end: Any) -> list[InputPartition]:
-        return [InputPartition(0)]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        yield self._rows
-
-
 def data_source(chance: random.Random, folder: Path) -> None:
-    made = DataSourceSpout(_Reader(table(chance)), fields=TYPED)
+    made = DataSourceSpout(TableReader(table(chance)), fields=TYPED)
     emitted = Emitted(made)
     emitter = made.emitter(cast(Any, None), context())
     emitter.emit_batch(cast(Any, None), {"start": {"at": 0}, "end": {"at": 1}}, emitted.collector)

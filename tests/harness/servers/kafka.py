@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tempfile
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.harness.servers.private import ServerProcess, free_port, installed
+from tests.harness.servers.private import ServerProcess, free_port, installed, run_program
 from tests.harness.servers.zookeeper import find_java
 
 if TYPE_CHECKING:
@@ -93,7 +92,9 @@ class KafkaBroker(ServerProcess):
             ),
         }
         (self.folder / "settings").write_text("".join(f"{n}={v}\n" for n, v in settings.items()))
-        self._run("kafka.tools.StorageTool", "format", "--ignore-formatted")
+        format = [*self._java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        cluster = ["-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(self.folder / "settings")]
+        run_program([*format, *cluster], self.folder)
 
     def start(self) -> None:
         """Start the broker and wait until it answers."""
@@ -120,19 +121,3 @@ class KafkaBroker(ServerProcess):
             return bool(self.admin.list_topics(timeout=0.5).brokers)
         except KafkaException:
             return False
-
-    def _run(self, main: str, *arguments: str) -> None:
-        done = subprocess.run(
-            [
-                *(*self._java, main, *arguments),
-                *("-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(self.folder / "settings")),
-            ],
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-        if done.returncode:
-            text = done.stdout.decode(errors="replace")
-            raise RuntimeError(f"{main} failed with status {done.returncode}: {text}")

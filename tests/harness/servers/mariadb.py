@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.harness.servers.private import ServerProcess, account, free_port
+from tests.harness.servers.private import ServerProcess, account, free_port, run_program
 
 # MariaDB refuses to run as root; these accounts exist where its package is installed, or always.
 _ACCOUNTS = ("mysql", "nobody")
@@ -95,22 +94,11 @@ class MariaServer(ServerProcess):
             f"GRANT ALL ON *.* TO '{self.user}'@'127.0.0.1' WITH GRANT OPTION;\n"
         )
         users.chmod(0o644)
-        done = subprocess.run(
-            [
-                *(install, "--no-defaults", "--skip-test-db"),
-                *("--auth-root-authentication-method=normal", f"--datadir={self.folder / 'data'}"),
-                f"--tmpdir={self.folder}",
-            ],
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-            **self._as_account(),
-        )
-        if done.returncode:
-            text = done.stdout.decode(errors="replace")
-            raise RuntimeError(f"mariadb-install-db failed with status {done.returncode}: {text}")
+        options = [
+            *("--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"),
+            *(f"--datadir={self.folder / 'data'}", f"--tmpdir={self.folder}"),
+        ]
+        run_program([install, *options], self.folder, **self._as_account())
 
     def _as_account(self) -> dict[str, Any]:
         if self._account is None:

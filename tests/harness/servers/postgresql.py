@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.harness.polling import LIMIT_S, wait_until
-from tests.harness.servers.private import PrivateServer, account, free_port
+from tests.harness.servers.private import PrivateServer, account, free_port, run_program
 
 # PostgreSQL refuses to run as root; these accounts exist where its package is installed, or always.
 _ACCOUNTS = ("postgres", "nobody")
@@ -145,18 +145,12 @@ class PostgresServer(PrivateServer):
 
     def _run(self, program: str, *arguments: str) -> None:
         environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PGPASSWORD": self.password}
-        done = subprocess.run(
-            [str(self._binaries / program), *arguments],
+        run_program(
+            [self._binaries / program, *arguments],
+            self.folder,
             user=self._account.pw_uid if self._account else None,
             group=self._account.pw_gid if self._account else None,
             extra_groups=[] if self._account else None,
             env=environment,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL if program == "pg_ctl" else subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
         )
-        if done.returncode:
-            text = (done.stdout or b"").decode(errors="replace")
-            raise RuntimeError(f"{program} failed with status {done.returncode}: {text}")

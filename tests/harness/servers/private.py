@@ -111,6 +111,29 @@ class ServerProcess(PrivateServer):
             self._process = None
 
 
+def run_program(
+    command: Sequence[str | Path], folder: Path, stdout: int = subprocess.PIPE, **settings: Any
+) -> None:
+    """Run a program in a folder until it ends; *settings* are those of ``subprocess.run``.
+
+    Raises:
+        RuntimeError: If it fails; the message has what it wrote.
+    """
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.STDOUT,
+        errors="replace",
+        check=False,
+        **settings,
+    )
+    if done.returncode:
+        name = Path(command[0]).name
+        raise RuntimeError(f"{name} failed with status {done.returncode}: {done.stdout or ''}")
+
+
 def installed(name: str) -> Path:
     """Return the folder of the user's caches where a script of ``.ci/`` puts a server."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

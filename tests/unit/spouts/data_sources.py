@@ -108,6 +108,25 @@ class LinesReader(OldLinesReader):
         return ReadMaxRows(3)
 
 
+class TableReader(DataSourceStreamReader):
+    """Gives one table, as the one partition from 0 to 1."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"at": 0}
+
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
+        return {"at": 1}
+
+    def partitions(self, start: Any, end: Any) -> list[InputPartition]:
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        yield self._table
+
+
 class CountingReader(DataSourceStreamReader):
     """As in PySpark's documentation: it counts its own calls, and begins again in each process."""
 

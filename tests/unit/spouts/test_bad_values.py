@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from tests.unit.spouts.data_sources import TableReader
 from tests.unit.spouts.driving import Planner, emit
 from txtopo import Fields
 from txtopo.errors import EmitError
@@ -85,25 +84,6 @@ def test_a_row_of_a_query_is_named(tmp_path: Path, kind: str, bad: object) -> No
         emit(made, Planner(made).plan())
 
 
-class Reader(DataSourceStreamReader):
-    """Gives one table."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-
-    def initialOffset(self) -> dict[str, int]:
-        return {"at": 0}
-
-    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
-        return {"at": 1}
-
-    def partitions(self, start: Any, end: Any) -> list[InputPartition]:
-        return [InputPartition(0)]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        yield self._table
-
-
 @pytest.mark.parametrize(
     ("kind", "column"),
     [
@@ -115,7 +95,7 @@ class Reader(DataSourceStreamReader):
     ],
 )
 def test_a_record_batch_of_a_data_source_is_named(kind: str, column: pa.Array) -> None:
-    made = DataSourceSpout(Reader(pa.table({"v": column})), fields=Fields(f"v {kind}"))
+    made = DataSourceSpout(TableReader(pa.table({"v": column})), fields=Fields(f"v {kind}"))
 
     with pytest.raises(EmitError, match=r"field 'v' of row 1 of record batch 0 .* read from"):
         emit(made, Planner(made).plan())

@@ -1,7 +1,10 @@
-"""Scenarios without faults, to which a test adds what it is about."""
+"""Scenarios without faults, to which a test adds what it is about; digests of what they do."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -29,3 +32,17 @@ def clean(seed: int = 1, **settings: Any) -> Scenario:
         attempts_max=100,
     )
     return replace(scenario, **settings)
+
+
+def digests_of(code: str) -> set[str]:
+    """Return what *code* prints where strings have other hashes, and so sets another order."""
+    return {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.unit.testing.scenarios import PLAIN, clean
+from tests.unit.testing.scenarios import PLAIN, clean, digests_of
 from txtopo.errors import ConfigError
 from txtopo.testing.checkers import Violation
 from txtopo.testing.simulation.campaign import Simulator, Verdict, shrink
@@ -53,16 +50,7 @@ def test_each_kind_of_spout_is_simulated(simulator: Simulator, spout: str) -> No
 
 @pytest.mark.integration
 def test_a_seed_does_the_same_whatever_the_order_of_hashes() -> None:
-    digests = {
-        subprocess.run(
-            [sys.executable, "-c", DIGEST.format(seed=14)],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
+    digests = digests_of(DIGEST.format(seed=14))
 
     assert len(digests) == 1
 

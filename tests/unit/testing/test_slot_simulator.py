@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
+from tests.unit.testing.scenarios import digests_of
 from txtopo.errors import ConfigError, RunLostError
 from txtopo.runtime.resident.slot_runner import LIMITS
 from txtopo.testing.checkers.slots import SLOT_CHECKERS, SlotEvidence
@@ -72,16 +70,7 @@ def test_each_kind_of_fault_happens_and_is_survived(kind: str) -> None:
 
 @pytest.mark.integration
 def test_a_seed_does_the_same_whatever_the_order_of_hashes() -> None:
-    digests = {
-        subprocess.run(
-            [sys.executable, "-c", DIGEST.format(seed=2)],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
+    digests = digests_of(DIGEST.format(seed=2))
 
     assert len(digests) == 1
 

@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter, deque
-from collections.abc import Callable
 
 import zmq
 
 from txtopo.collector import BEAT_S, Pulse
 from txtopo.runtime.resident import wire
 from txtopo.runtime.resident.in_flight import DRIVER
-from txtopo.runtime.resident.sockets import Keys, listening
+from txtopo.runtime.resident.sockets import listening
 from txtopo.runtime.resident.transport import Peers, TaskSocket
 from txtopo.runtime.resident.wire import Said, StageOrder, pack_answer
 from txtopo.runtime.scheduler import Beat, this_thread
@@ -45,27 +44,13 @@ class BoltHost:
 
     Args:
         program: The topology.
-        slot: Which slot it is.
-        submission: Which job of the slot this is.
-        keys: The keys of the run.
-        driver: Where the driver listens.
-        silence_s: After so many seconds without a message of the driver the task ends itself.
-        now: Seconds on a clock that only goes forward.
+        link: The connection to the driver; closed when :meth:`run` ends.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        slot: int,
-        submission: int,
-        keys: Keys,
-        driver: str,
-        silence_s: float,
-        now: Callable[[], float],
-    ) -> None:
+    def __init__(self, program: Program, link: TaskSocket) -> None:
         self._program = program
-        self._number = slot
-        self._now = now
+        self.link = link
+        self._now = link.now
         self._life = 0
         self._slot: Slot | None = None
         self._intervals: dict[str, float] = {}
@@ -78,28 +63,21 @@ class BoltHost:
         self._senders: list[tuple[int, int]] = []
         self._consuming: deque[tuple[int, int]] = deque()
         self._tuples = 0
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._link = TaskSocket(self._context, slot, submission, keys, driver, silence_s, now)
-        self._inbox, port = listening(self._context, zmq.PULL, keys, self._link.address)
-        self._peers = Peers(self._context, keys)
+        self._inbox, port = listening(link.context, zmq.PULL, link.keys, link.address)
+        self._peers = Peers(link.context, link.keys)
         self._poller = zmq.Poller()
-        self._poller.register(self._link.socket, zmq.POLLIN)
+        self._poller.register(link.socket, zmq.POLLIN)
         self._poller.register(self._inbox, zmq.POLLIN)
-        self._link.say(wire.HELLO, f"tcp://{self._link.address}:{port}".encode())
-
-    @property
-    def over(self) -> bool:
-        """Whether the driver has told the task to end."""
-        return self._link.over
+        link.say(wire.HELLO, f"tcp://{link.address}:{port}".encode())
 
     def run(self) -> None:
         """Host the slot until the driver ends it, or is gone."""
         beat = Beat(BEAT_S, self._pulse.beat)
         try:
-            while not self._link.over:
+            while not self.link.over:
                 self._poller.poll(self._wait_ms())
                 self._listen()
-                if self._link.gone:
+                if self.link.gone:
                     break
                 self._work()
         finally:
@@ -108,12 +86,12 @@ class BoltHost:
                 if self._slot is not None:
                     self._part(self._slot.cleanup())
             finally:
-                self._context.destroy()
+                self.link.close()
 
     def _wait_ms(self) -> int:
         if self._tuples or (self._slot is not None and self._slot.emitted):
             return 0
-        until_s = min([*self._due.values(), self._link.gone_s])
+        until_s = min([*self._due.values(), self.link.gone_s])
         return int(max(0.0, until_s - self._now()) * 1000) + 1
 
     def _listen(self) -> None:
@@ -132,7 +110,7 @@ class BoltHost:
 
     def _hear(self) -> None:
         while self._tuples < WORK_TUPLES_MAX:
-            heard = self._link.hear()
+            heard = self.link.hear()
             if heard is None:
                 break
             self._obey(*heard)
@@ -145,7 +123,7 @@ class BoltHost:
             self._peers.learn(self._life, loads(payload[0]))
         elif kind == wire.WELCOME:
             self._prepare(loads(payload[0]))
-        elif kind == wire.CUT_OFF and not self._link.over:
+        elif kind == wire.CUT_OFF and not self.link.over:
             if self._working:
                 self._cut_off = True
             else:
@@ -162,7 +140,7 @@ class BoltHost:
         self._life = life
         seed = int.from_bytes(os.urandom(8), "little")
         slot = self._slot = Slot(
-            self._program, self._number, seed, self._pulse, self._leave, this_thread
+            self._program, self.link.slot, seed, self._pulse, self._leave, this_thread
         )
         report = slot.prepare()
         self._intervals = slot.ticks()
@@ -170,7 +148,7 @@ class BoltHost:
         if report.crash is not None:
             self._tell(report, {})
         else:
-            self._link.say(wire.READY)
+            self.link.say(wire.READY)
 
     def _work(self) -> None:
         if self._slot is None:
@@ -202,7 +180,7 @@ class BoltHost:
 
     def _tell(self, report: SlotReport, sent: wire.Sent) -> None:
         said = Said(report, sent, self._consumed(report.consumed))
-        self._link.say(wire.REPORT, wire.pack_said(said))
+        self.link.say(wire.REPORT, wire.pack_said(said))
 
     def _consumed(self, tuples: int) -> dict[int, int]:
         """Return so many tuples of what the slot works on, by the life of their sender."""
@@ -217,8 +195,8 @@ class BoltHost:
         return dict(consumed)
 
     def _part(self, report: SlotReport) -> None:
-        if self._link.over:
-            self._link.part(wire.pack_said(Said(report, {}, {})))
+        if self.link.over:
+            self.link.part(wire.pack_said(Said(report, {}, {})))
 
     def _sleep(self) -> None:
         """Clean the bolts up and wait to be stopped; see ``DORMANT``."""
@@ -233,55 +211,33 @@ class StageHost:
 
     Args:
         program: The topology.
-        slot: Which slot it is.
-        submission: Which job of the slot this is.
-        keys: The keys of the run.
-        driver: Where the driver listens.
-        silence_s: After so many seconds without a message of the driver the task ends itself.
-        now: Seconds on a clock that only goes forward.
+        link: The connection to the driver; closed when :meth:`run` ends.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        slot: int,
-        submission: int,
-        keys: Keys,
-        driver: str,
-        silence_s: float,
-        now: Callable[[], float],
-    ) -> None:
+    def __init__(self, program: Program, link: TaskSocket) -> None:
         self._program = program
-        self._slot = slot
-        self._now = now
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._link = TaskSocket(self._context, slot, submission, keys, driver, silence_s, now)
-        self._link.say(wire.HELLO, b"")
-
-    @property
-    def over(self) -> bool:
-        """Whether the driver has told the task to end."""
-        return self._link.over
+        self.link = link
+        link.say(wire.HELLO, b"")
 
     def run(self) -> None:
         """Host the slot until the driver ends it, or is gone."""
         try:
-            while not self._link.over:
-                left_s = max(0.0, self._link.gone_s - self._now())
-                self._link.socket.poll(int(left_s * 1000) + 1)
-                while (heard := self._link.hear()) is not None:
+            while not self.link.over:
+                left_s = max(0.0, self.link.gone_s - self.link.now())
+                self.link.socket.poll(int(left_s * 1000) + 1)
+                while (heard := self.link.hear()) is not None:
                     self._obey(*heard)
-                if self._link.gone:
+                if self.link.gone:
                     break
         finally:
-            self._context.destroy()
+            self.link.close()
 
     def _obey(self, kind: bytes, frames: list[bytes]) -> None:
         # A task that is cut off and must not return gets nothing to do, and waits to be stopped.
         if kind == wire.WELCOME:
-            self._link.say(wire.READY)
+            self.link.say(wire.READY)
         elif kind == wire.STAGE:
             order: StageOrder = loads(frames[0])
-            context = order.stage.in_slot(self._program, self._slot, order.number)
+            context = order.stage.in_slot(self._program, self.link.slot, order.number)
             stage = run_stage(context, frames[1:])
-            self._link.say(wire.ANSWER, *pack_answer(order.number, list(stage)))
+            self.link.say(wire.ANSWER, *pack_answer(order.number, list(stage)))

@@ -238,16 +238,12 @@ class SlotTask:
         the worker of a task that has not for no other."""
         # Here, since the driver pickles the class by its name, and only workers need ZeroMQ then.
         from txtopo.runtime.resident.hosts import BoltHost, StageHost
+        from txtopo.runtime.resident.transport import TaskSocket
 
         deque(records, maxlen=0)
+        program = self.packed.value.unpack()
+        now = ThreadScheduler("slot").now
+        link = TaskSocket(self.slot, self.submission, self.keys, self.driver, self.silence_s, now)
         host = BoltHost if self.work == "bolts" else StageHost
-        host(
-            self.packed.value.unpack(),
-            self.slot,
-            self.submission,
-            self.keys,
-            self.driver,
-            self.silence_s,
-            ThreadScheduler("slot").now,
-        ).run()
+        host(program, link).run()
         return iter(())

@@ -185,7 +185,6 @@ class TaskSocket:
     """A task's socket to the driver. Used on the thread of the task.
 
     Args:
-        context: Makes the socket, and destroys it.
         slot: Which slot it is.
         submission: Which job of the slot this is.
         keys: The keys of the run.
@@ -196,7 +195,6 @@ class TaskSocket:
 
     def __init__(
         self,
-        context: Context,
         slot: int,
         submission: int,
         keys: Keys,
@@ -204,10 +202,15 @@ class TaskSocket:
         silence_s: float,
         now: Callable[[], float],
     ) -> None:
-        self._slot = wire.slot_frame(slot)
+        self.slot = slot
+        self.keys = keys
+        self.now = now
+        self.context: Context = zmq.Context()
+        """ZeroMQ's context of the task; its other sockets are made in it too."""
         self._silence_s = silence_s
-        self._now = now
-        self.socket = connected(context, zmq.DEALER, keys, driver, wire.new_identity(submission))
+        self.socket = connected(
+            self.context, zmq.DEALER, keys, driver, wire.new_identity(submission)
+        )
         self.address = address_towards(driver.removeprefix("tcp://").rpartition(":")[0])
         """Where other tasks can reach this one."""
         self.over = False
@@ -219,7 +222,7 @@ class TaskSocket:
     def gone(self) -> bool:
         """Whether no message came for too long, or none can be sent any more. Ask only when all
         messages that have come were read: user code may have taken longer than that."""
-        return self._lost or self._now() - self._heard_s > self._silence_s
+        return self._lost or self.now() - self._heard_s > self._silence_s
 
     @property
     def gone_s(self) -> float:
@@ -229,7 +232,9 @@ class TaskSocket:
     def say(self, kind: bytes, *frames: bytes) -> None:
         """Send to the driver without waiting."""
         try:
-            self.socket.send_multipart((kind, self._slot, *frames), zmq.NOBLOCK, copy=False)
+            self.socket.send_multipart(
+                (kind, wire.slot_frame(self.slot), *frames), zmq.NOBLOCK, copy=False
+            )
         except zmq.Again:
             # The connection is lost and there will be no other, so a send would wait for ever.
             self._lost = True
@@ -241,12 +246,12 @@ class TaskSocket:
         waited for longer than one that is gone.
         """
         self.say(wire.BYE, *frames)
-        until_s = self._now() + self._silence_s
+        until_s = self.now() + self._silence_s
         while not self._lost:
             while (heard := self.hear()) is not None:
                 if heard[0] in (wire.END, wire.CUT_OFF):
                     return
-            left_s = until_s - self._now()
+            left_s = until_s - self.now()
             if left_s <= 0:
                 return
             self.socket.poll(int(left_s * 1000) + 1)
@@ -257,10 +262,14 @@ class TaskSocket:
             kind, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return None
-        self._heard_s = self._now()
+        self._heard_s = self.now()
         if kind == wire.END or (kind == wire.CUT_OFF and frames[0] == wire.RETURN):
             self.over = True
         return kind, frames
+
+    def close(self) -> None:
+        """Close all sockets of the task; messages that are not sent yet are dropped."""
+        self.context.destroy()
 
 
 @dataclass(slots=True)

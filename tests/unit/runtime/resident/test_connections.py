@@ -62,7 +62,7 @@ def test_who_cannot_answer_any_more_ends(proxies: list[TcpProxy], limited: Limit
     one.start(held(gate))
     lost = one.process(run_of(1))
     assert gate.reached.wait(LIMIT_S)
-    link = one.jobs.hosts[0]._link.socket
+    link = one.jobs.hosts[0].link.socket
 
     proxies[0].cut()
     wait_until(lambda: not link.poll(0, zmq.POLLOUT), "the socket is full")

@@ -14,6 +14,7 @@ from txtopo import BasicBolt, Config, ReliableTopology, TopologyBuilder, Tuple
 from txtopo.collector import BatchOutputCollector
 from txtopo.runtime.resident.hosts import BoltHost, StageHost
 from txtopo.runtime.resident.sockets import Keys
+from txtopo.runtime.resident.transport import TaskSocket
 from txtopo.stages.program import compile_program
 from txtopo.testing import FeederSpout
 
@@ -34,7 +35,7 @@ def test_a_task_that_hears_nothing_of_the_driver_ends(
     program = compile_program(forwarding(FeederSpout(WORD)).graph, Config(), 1)
     driver = f"tcp://{HOST}:9"  # there is nobody
 
-    host = kind(program, 0, 1, Keys.make(), driver, 0.2, time.monotonic)
+    host = kind(program, TaskSocket(0, 1, Keys.make(), driver, 0.2, time.monotonic))
     task = threading.Thread(target=host.run, daemon=True)
     task.start()
     task.join(LIMIT_S)
@@ -48,7 +49,7 @@ def test_pings_keep_an_idle_task_alive() -> None:
         wait_until(lambda: resident.run.status == "running", "the run has started")
         (host,) = resident.jobs.hosts
         for _ in range(5):
-            wait_until(lambda: host._link.gone_s == clock.now_s + SILENCE_S, "a ping has come")
+            wait_until(lambda: host.link.gone_s == clock.now_s + SILENCE_S, "a ping has come")
             clock.now_s += 0.6 * SILENCE_S
         assert resident.driver.meter.slots_lost == 0
         assert resident.jobs.hosts == [host]

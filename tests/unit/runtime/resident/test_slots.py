@@ -139,13 +139,13 @@ def test_the_newest_task_has_the_slot_and_the_earlier_one_is_not_heard() -> None
         wait_until(lambda: ("cleaned up", "first") in seen.notes, "the bolt is cleaned up")
         feeder.feed(["found"], 2)
         feeder.wait_until_acked(2)
-        assert not resident.jobs.hosts[0].over
+        assert not resident.jobs.hosts[0].link.over
         resident.time_out()
         wait_until(lambda: feeder.failed == [1], "the tuple has failed")
 
     assert feeder.acked == [2]
     assert ("found", "later") in seen.notes
-    assert resident.jobs.hosts[0].over
+    assert resident.jobs.hosts[0].link.over
 
 
 def test_a_task_of_an_earlier_job_is_sent_away() -> None:

@@ -18,6 +18,7 @@ from txtopo.runtime.resident.hosts import BoltHost, StageHost
 from txtopo.runtime.resident.slot_jobs import Cores
 from txtopo.runtime.resident.slot_runner import LIMITS, SlotLimits
 from txtopo.runtime.resident.sockets import Keys
+from txtopo.runtime.resident.transport import TaskSocket
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.stages.program import Program, compile_program
 from txtopo.testing import Shared
@@ -58,9 +59,8 @@ class ThreadJobs:
     def copy(self, slot: int, submission: int, end: Future[None] | None = None) -> threading.Thread:
         """Run another task for a slot."""
         assert self.keys is not None
-        host = self.kind(
-            self.program, slot, submission, self.keys, self.driver, SILENCE_S, self.now
-        )
+        link = TaskSocket(slot, submission, self.keys, self.driver, SILENCE_S, self.now)
+        host = self.kind(self.program, link)
         self.hosts.append(host)
 
         def work() -> None:
@@ -104,7 +104,7 @@ class Clock(Shared):
         assert self.jobs is not None
         (host,) = self.jobs.hosts
         self.now_s += 2 * SILENCE_S
-        assert host._link.socket.poll(int(1000 * LIMIT_S))
+        assert host.link.socket.poll(int(1000 * LIMIT_S))
 
 
 class Resident:
