@@ -76,18 +76,19 @@ class BatchPlanner:
         return dict(self._coordinator.lost(self._plain(self._metadata(metadata)) or {}))
 
     def commit(self, attempt: TransactionAttempt) -> None:
-        """Call the emitter's ``commit``."""
+        """Call the emitter's ``commit``, if it has one."""
         with self._emitter_lock:
-            if (emitter := self._opened_emitter()) is not None:
-                emitter.commit(attempt)
+            # An emitter of a user need not be derived from ours, and then may lack the hooks.
+            if commit := getattr(self._opened_emitter(), "commit", None):
+                commit(attempt)
 
     def cleanup_before(self, txid: int) -> None:
-        """Call the emitter's ``cleanup_before``, unless it was called for a later txid."""
+        """Call the emitter's ``cleanup_before``, if any, unless it was called for a later txid."""
         with self._emitter_lock:
-            emitter = self._opened_emitter()
-            if emitter is not None and txid > self._cleaned_before:
+            cleanup = getattr(self._opened_emitter(), "cleanup_before", None)
+            if cleanup and txid > self._cleaned_before:
                 self.cleanup_failures += 1
-                emitter.cleanup_before(txid)
+                cleanup(txid)
                 self._cleaned_before, self.cleanup_failures = txid, 0
 
     def close(self) -> None:
