@@ -294,8 +294,9 @@ class OwnAggregate(PythonAggregate):
 
     @property
     def takes_back(self) -> bool:
-        """Whether the class defines ``remove``."""
-        return type(self).remove is not OwnAggregate.remove
+        """Whether the aggregate defines ``remove``."""
+        remove: object = self.remove
+        return callable(remove) and getattr(remove, "__func__", None) is not OwnAggregate.remove
 
     @property
     def name(self) -> str:
