@@ -183,8 +183,9 @@ class Child:
             self.signal(signal.SIGABRT)
             self.signal(signal.SIGCONT)  # it may be frozen
             self._process.wait(SILENCE_S_MAX)
-            self._error_reader.join(SILENCE_S_MAX)
         status = self._process.poll()
+        if status is not None:
+            self._error_reader.join(SILENCE_S_MAX)  # what it wrote last is still on its way
         return f"status {status}; said {self.said[-5:]}; {''.join(self._errors[-200:])}"
 
     def __enter__(self) -> Self:
