@@ -69,7 +69,10 @@ class Evidence:
         for share, emissions in sorted(shares.items()):
             if len(emissions) > 1:
                 cut = self._cut(attempt, nodes).get(str(share))
-                emissions = [each for each in emissions if each.metadata == cut]
+                # A task that could not reach its partition has no cut. The end of the batch
+                # before is stored then, which no emission of this attempt has.
+                fitting = [each for each in emissions if each.metadata == cut]
+                emissions = fitting or [each for each in emissions if each.metadata is None]
             if len(emissions) != 1:
                 raise TwoCuts(f"attempt {attempt} has two cuts of partition {share}")
             records += emissions[0].records

@@ -437,6 +437,8 @@ class Supervisor:
 
     def start(self) -> None:
         """Start a process after a random delay."""
+        # A process that has ended and is killed then is replaced once.
+        self.process = None
         if self._finishing:
             self.finished = True
             return
@@ -444,7 +446,7 @@ class Supervisor:
         self._world.timeline.after(delay_s, self._launch)
 
     def lost(self, process: SimulatedProcess) -> None:
-        """Start another process if the killed one is that of this supervisor."""
+        """Start another process if the one that has ended is that of this supervisor."""
         if process is self.process:
             self.start()
 
@@ -495,11 +497,4 @@ class Supervisor:
         self._world.history.ended(self._world.timeline.now_s, process.name, error)
         process.driver = None
         # The process ends a little later, as the last callbacks of its loop do.
-        self._world.timeline.after(0.0, self._again if process is self.process else _nothing)
-
-    def _again(self) -> None:
-        self.start()
-
-
-def _nothing() -> None:
-    pass
+        self._world.timeline.after(0.0, lambda: self.lost(process))
