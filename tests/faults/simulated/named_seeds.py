@@ -32,6 +32,8 @@ NAMED_SEEDS = (
     NamedSeed("a late envelope of the processing phase ends the run in the commit phase", 1653),
     NamedSeed("a stamp of the processing phase stands for a lost one of the commit phase", 4718),
     NamedSeed("what the commit phase of one txid sent stands for what another one lost", 5541),
+    NamedSeed("the simulator starts two processes for one that is killed as it ends", 668),
+    NamedSeed("a checker takes a task without its partition for a second cut of the batch", 764),
 )
 
 NAMED_SLOT_SEEDS = (
