@@ -51,17 +51,25 @@ def warn_of_retry(
         cause,
         failures,
         again,
-        extra={
-            "topology": topology,
-            "txid": txid,
-            "attempt": attempt,
-            "epoch": epoch,
-            "component": component,
-            "failures": failures,
-            "cause": cause,
-            "pause_s": pause_s,
-        },
+        extra=record_attributes(
+            topology=topology,
+            failures=failures,
+            cause=cause,
+            txid=txid,
+            attempt=attempt,
+            epoch=epoch,
+            component=component,
+            pause_s=pause_s,
+        ),
     )
+
+
+def record_attributes(
+    *, topology: str | None, failures: int, cause: str, **facts: object
+) -> dict[str, object]:
+    """Return the attributes of a log record; each is there, None if nothing is given for it."""
+    unknown = dict.fromkeys(("txid", "attempt", "epoch", "component", "pause_s"))
+    return {**unknown, "topology": topology, "failures": failures, "cause": cause, **facts}
 
 
 def one_line(error: BaseException) -> str:

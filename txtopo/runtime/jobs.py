@@ -121,9 +121,9 @@ class Jobs:
             return
         held = {id(result.output) for result in self._results.values()}
         gone = {id(each.output): each.output for each in found}
-        for key, processed in gone.items():
+        for key, output in gone.items():
             if key not in held:
-                self._carrier.release(processed)
+                self._carrier.release(output)
 
     def cancel_all(self) -> None:
         """Cancel every job and forget every result."""
@@ -159,21 +159,21 @@ class Jobs:
 
     def _process(self, run: Run) -> tuple[RunOutput, RunOutcome]:
         self._scheduler.point("process.before")
-        processed = self._carrier.process(run)
-        outcome = self._judged(run, processed)
-        processed.records = []
+        output = self._carrier.process(run)
+        outcome = self._judged(run, output)
+        output.records = []
         self._scheduler.point("process.after")
-        return processed, outcome
+        return output, outcome
 
-    def _judged(self, run: Run, processed: RunOutput) -> RunOutcome:
+    def _judged(self, run: Run, output: RunOutput) -> RunOutcome:
         frames = self._program.frames
-        if processed.failure is not None:
-            return RunOutcome((), processed.failure)
+        if output.failure is not None:
+            return RunOutcome((), output.failure)
         if frames is not None and not frames.emitting:
             return outcome_without_envelopes(run)
-        return judge(self._program, run, processed.records)
+        return judge(self._program, run, output.records)
 
-    def _take(self, processed: RunOutput, outcome: RunOutcome, seconds: float) -> None:
+    def _take(self, output: RunOutput, outcome: RunOutcome, seconds: float) -> None:
         taken: list[BatchOutcome] = []
         failure: Failed | None = None
         if outcome.failure is not None:
@@ -186,7 +186,7 @@ class Jobs:
                 failure = Failed(batch.attempt, failure_of(error, self._program.spout_id))
                 break
             taken.append(batch)
-            self._results[batch.attempt] = BatchResult(batch.attempt, batch, processed, seconds)
+            self._results[batch.attempt] = BatchResult(batch.attempt, batch, output, seconds)
             self._scheduler.point("turn.before")
         if taken:
             attempts = tuple(batch.attempt for batch in taken)

@@ -24,7 +24,7 @@ from itertools import count
 from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import RunLostError, SlotUnavailable
-from txtopo.retries import LOGGER
+from txtopo.retries import LOGGER, record_attributes
 from txtopo.runtime.carrier import Carrier, RunOutput
 from txtopo.runtime.resident import wire
 from txtopo.runtime.resident.orders import (
@@ -189,13 +189,9 @@ class ResidentCarrier:
             "topology %r: %s; the run goes on with the carrier 'rdd'",
             self._program.topology_id,
             error,
-            extra={
-                **dict.fromkeys(("txid", "attempt", "epoch", "component", "pause_s")),
-                "topology": self._program.topology_id,
-                "failures": 1,
-                "cause": str(error),
-                **error.facts,
-            },
+            extra=record_attributes(
+                topology=self._program.topology_id, failures=1, cause=str(error), **error.facts
+            ),
         )
         self.keeps_cut_in_driver = False
         self._replaced = Future()

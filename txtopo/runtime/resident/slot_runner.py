@@ -17,7 +17,7 @@ from typing import Protocol
 
 from txtopo.config import Config
 from txtopo.errors import InfrastructureError, RunLostError, SlotUnavailable
-from txtopo.retries import LOGGER, warn_of_retry
+from txtopo.retries import LOGGER, record_attributes, warn_of_retry
 from txtopo.runtime.resident import wire
 from txtopo.runtime.resident.orders import CANCEL_S, REASON_S
 from txtopo.runtime.resident.slot_jobs import Cores, SlotJobRunner
@@ -65,7 +65,7 @@ _logger = logging.getLogger(LOGGER)
 
 @dataclass(frozen=True, slots=True)
 class SlotLimits:
-    """How long is waited for slots; each is explained where its default is.
+    """How long to wait for slots. Each limit is explained where its default is.
 
     Attributes:
         silent_s: Until the job of a task without a connection is cancelled.
@@ -81,7 +81,7 @@ class SlotLimits:
 
 
 LIMITS = SlotLimits()
-# How a slot that is missing stands, for the log.
+# Why a missing slot cannot work, by its phase; for the log.
 _STANDS = {
     SlotPhase.PAUSED: "its Spark job {} has ended, and the next one follows",
     SlotPhase.STARTING: "its Spark job {} waits for a core",
@@ -122,8 +122,11 @@ OpenSocket = Callable[
 
 
 class SlotUser(Protocol):
-    """Who has the slots work. All calls are made on the loop, and after ``stop`` only those of what
-    tasks had still to say."""
+    """The side that gives work to the slots: the stages, or the bolts of a topology.
+
+    All methods are called on the loop. After ``stop`` the calls only report the last messages of
+    the tasks.
+    """
 
     def slot_ready(self, ready: SlotReady) -> None:
         """Take note that a life has begun to take work."""
@@ -138,11 +141,11 @@ class SlotUser(Protocol):
         ...
 
     def slot_failed(self, failed: SlotFailed) -> None:
-        """Take note that a slot will not live again."""
+        """Take note that a slot is lost for good: no other job follows."""
         ...
 
     def slot_overdue(self, slot: int, error: SlotUnavailable) -> None:
-        """Take note that a slot is missing for as long as it may be."""
+        """Take note that a slot has been missing for ``batch_timeout_s``."""
         ...
 
     def slots_moved(self) -> None:
@@ -182,7 +185,7 @@ class SlotRunner:
         keys: The keys of the run.
         config: How to run.
         loop: Time and threads.
-        limits: How long is waited for slots.
+        limits: How long to wait for slots.
         open_socket: Makes the driver's socket; a simulator has its own.
     """
 
@@ -366,14 +369,13 @@ class SlotRunner:
 
     def _warn(self, missing: SlotMissing) -> None:
         text = self._missing_text(missing)
-        facts = {
-            **dict.fromkeys(("txid", "attempt", "epoch", "component", "pause_s")),
-            "topology": self._topology_id,
-            "failures": self.slots[missing.slot].fruitless_jobs,
-            "cause": text,
+        attributes = record_attributes(
+            topology=self._topology_id,
+            failures=self.slots[missing.slot].fruitless_jobs,
+            cause=text,
             **self._facts(missing),
-        }
-        _logger.warning("topology %r: %s", self._topology_id, text, extra=facts)
+        )
+        _logger.warning("topology %r: %s", self._topology_id, text, extra=attributes)
 
     def _unavailable(self, missing: SlotMissing) -> SlotUnavailable:
         more = ", raise batch_timeout_s, or go on without resident slots by Config(lost_slot='rdd')"
