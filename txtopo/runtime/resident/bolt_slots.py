@@ -51,7 +51,7 @@ class BoltSlots:
             self._in_flight.begin(state.life)
 
     def send(self, sealed: list[Sealed]) -> None:
-        """Send envelopes to tasks that are ready; the others will get theirs."""
+        """Send envelopes to the slots that are ready, and keep those for the other slots."""
         by_slot: dict[int, list[bytes]] = {}
         for each in sealed:
             by_slot.setdefault(each.to_slot, []).append(each.record)
@@ -66,14 +66,14 @@ class BoltSlots:
         self._runner.stop(done)
 
     def slot_ready(self, ready: SlotReady) -> None:
-        """Send what waited for it."""
+        """Send the envelopes that were kept for the slot."""
         kept, self._kept[ready.slot] = self._kept[ready.slot], []
         if kept:
             self._runner.send(ready.slot, wire.ENVELOPES, *kept)
         self._listener.slot_ready(ready.slot)
 
     def slot_said(self, said: SlotSaid) -> None:
-        """Tell the driver of a report, with exact sums."""
+        """Pass a report on to the driver, with exact counts of the tuples in flight."""
         told = wire.unpack_said(said.frames[0])
         report, in_flight = told.report, self._in_flight
         report.sent.clear()
@@ -87,7 +87,7 @@ class BoltSlots:
         self._listener.slot_reported(said.slot, report)
 
     def slot_lost(self, lost: LifeLost) -> None:
-        """Forget what was on its way to and from it."""
+        """Forget the tuples that were on their way to the slot and from it."""
         in_vain = self._in_flight.end(lost.ended)
         self._kept[lost.slot].clear()
         self._in_flight.begin(self.slots[lost.slot].life)
@@ -97,13 +97,13 @@ class BoltSlots:
                 self._listener.slot_reported(state.slot, SlotReport(consumed=in_vain[state.life]))
 
     def slot_failed(self, failed: SlotFailed) -> None:
-        """End the run."""
+        """End the run with the error of the slot."""
         complaint = Complaint("slot", failed.slot, failed.error)
         self._listener.slot_reported(failed.slot, SlotReport(crash=complaint))
 
     def slot_overdue(self, slot: int, error: SlotUnavailable) -> None:
-        """Go on waiting: what is not acked is still with the spouts, which are told that its time
-        is up. The log has said that the slot is missing."""
+        """Go on waiting. The trees of lost tuples time out, and the spouts emit them again. The log
+        has said that the slot is missing."""
 
     def slots_moved(self) -> None:
         """Tell all tasks where the others are."""

@@ -286,7 +286,7 @@ class StageSlots:
 
     @property
     def queues(self) -> Sequence[SlotQueue]:
-        """What each slot has to do."""
+        """The queue of each slot."""
         return self._orders.queues
 
     def start(self, program: Program) -> None:
@@ -302,7 +302,7 @@ class StageSlots:
         self._runner.start(program, self)
 
     def compute(self, request: StageRequest, done: Future[Answers]) -> None:
-        """Have all slots compute a level; *done* takes what they yield, or why it is lost."""
+        """Have all slots compute a level. *done* gets their answers, or the error that lost it."""
         level = Level(next(self._numbers), request.tag, request.urgency)
         self._requests[level] = request, done
         self._take(LevelOrdered(level))
@@ -326,16 +326,16 @@ class StageSlots:
     # ------------------------------------------------------------ what slots say
 
     def slot_ready(self, ready: SlotReady) -> None:
-        """Give it something to do."""
+        """Let the slot take orders."""
         self._take(ready)
 
     def slot_said(self, said: SlotSaid) -> None:
-        """Take an answer, if it is waited for."""
+        """Take an answer. One that nobody waits for is dropped."""
         order, records = unpack_answer(list(said.frames))
         self._take(SlotAnswered(said.slot, order, records))
 
     def slot_lost(self, lost: LifeLost) -> None:
-        """Fail what it was doing, as soon as it is known why."""
+        """Fail the order of the slot, as soon as the reason of the loss is known."""
         self._take(lost)
 
     def slot_failed(self, failed: SlotFailed) -> None:
