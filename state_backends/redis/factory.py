@@ -21,8 +21,6 @@ def open_backend(url: str, table: StateTable) -> StateBackend:
     Raises:
         TopologyError: redis-py is not installed, or it cannot read the URL.
     """
-    from state_backends.redis.client import client_of
-
     client_of(url).close()  # says what is missing before anything imports redis-py
     from state_backends.redis.backend import RedisBackend
 

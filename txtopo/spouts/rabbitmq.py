@@ -46,9 +46,6 @@ if TYPE_CHECKING:
 
 Decode = Callable[[bytes], Sequence[Any] | None]
 
-MessageId = tuple[int, int]
-"""(number of the connection, delivery tag)."""
-
 # Messages that the server sends ahead of their acks when max_spout_pending sets no other limit: a
 # few turns of the spout. Without any limit a long queue would move into this process.
 PREFETCH = 10_000

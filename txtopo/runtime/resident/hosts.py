@@ -84,7 +84,7 @@ class BoltHost:
             beat.close()
             try:
                 if self._slot is not None:
-                    self._part(self._slot.cleanup())
+                    self._say_goodbye(self._slot.cleanup())
             finally:
                 self.link.close()
 
@@ -194,9 +194,9 @@ class BoltHost:
                 self._consuming.appendleft((sender, rest - now))
         return dict(consumed)
 
-    def _part(self, report: SlotReport) -> None:
+    def _say_goodbye(self, report: SlotReport) -> None:
         if self.link.over:
-            self.link.part(wire.pack_said(Said(report, {}, {})))
+            self.link.say_goodbye(wire.pack_said(Said(report, {}, {})))
 
     def _sleep(self) -> None:
         """Clean the bolts up and wait to be stopped; see ``DORMANT``."""

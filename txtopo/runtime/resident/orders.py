@@ -57,13 +57,12 @@ commit in tasks too. ::
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from txtopo.errors import RunLostError, SlotUnavailable
-from txtopo.runtime.resident.supervisor import LifeLost, SlotReady, TimePassed
+from txtopo.runtime.resident.supervisor import NEVER_S, LifeLost, SlotReady, TimePassed
 
 # What is not done by then is more than a slot's next life costs, about 0.5 s after Spark has given
 # the worker 2 s to end.
@@ -75,7 +74,6 @@ REASON_S = 8.0
 # Cancelled tags are remembered for levels that were about to be ordered; an abandoned run is never
 # started again, so old ones can go.
 _CANCELLED_MAX = 1000
-NEVER_S = math.inf
 
 
 class QueuePhase(Enum):

@@ -239,7 +239,7 @@ class TaskSocket:
             # The connection is lost and there will be no other, so a send would wait for ever.
             self._lost = True
 
-    def part(self, *frames: bytes) -> None:
+    def say_goodbye(self, *frames: bytes) -> None:
         """Say goodbye, and wait until the driver has answered or is gone.
 
         Messages on their way would be lost with the socket. A driver that does not answer is not

@@ -1,6 +1,7 @@
 """The checkers of resident slots, S1 to S9, one for each promise.
 
-S0 is an assertion, or anything else, that failed on the loop of the slots.
+S0 is an assertion, or anything else, that failed on the loop of the slots. S10, the sums of tuples
+between bolts, is judged by :mod:`txtopo.testing.simulation.bolt_slots` while it runs.
 """
 
 from __future__ import annotations

@@ -213,9 +213,6 @@ class CampaignReport:
         ]
 
 
-Changes = Callable[[Scenario], Scenario]
-
-
 def run_seeds(
     first: int,
     count: int,

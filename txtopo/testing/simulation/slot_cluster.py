@@ -11,7 +11,7 @@ simulation of slots is what users run.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -239,8 +239,7 @@ class SlotCluster:
     ) -> ClusterSocket:
         """Return the driver's socket."""
         self._heard, self._unreachable = heard, unreachable
-        self.socket = ClusterSocket(self)
-        return self.socket
+        return ClusterSocket(self)
 
     def send(self, identity: bytes, frames: Sequence[bytes]) -> None:
         """Send to a task; one that is not connected is told as such."""
@@ -290,10 +289,6 @@ class SlotCluster:
             self.executor_lost(task)
         if not for_good:
             self.timeline.after(self.chaos.between(*AWAY_S), partial(self._core_back, core))
-
-    def running(self) -> Iterator[SlotTaskRun]:
-        """Yield the tasks that have not ended."""
-        yield from (task for task in self.tasks.values() if task.alive)
 
     def jobs_left(self) -> list[SlotJob]:
         """Return the jobs that have not ended."""

@@ -37,7 +37,6 @@ from txtopo.testing.simulation.slot_cluster import SlotCluster, SlotFact, Virtua
 FAULTS_SALT = 0x51075
 CHAOS_S = 60.0
 """Faults stop after so much virtual time; until then most seeds have done everything."""
-CHAINS_MAX = 500
 CALM_S = 400.0
 """Everything is done and ended so long after the faults have stopped."""
 RETRY_S = 0.1
@@ -401,7 +400,7 @@ def heard_warnings(world: SlotWorld) -> Iterator[None]:
     logger, handler = logging.getLogger(LOGGER), _Warnings(world)
     propagate, level = logger.propagate, logger.level
     logger.addHandler(handler)
-    logger.propagate, logger.level = False, logging.WARNING
+    logger.propagate = False
     logger.setLevel(logging.WARNING)
     try:
         yield
