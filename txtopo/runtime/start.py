@@ -23,7 +23,8 @@ from txtopo.runtime.run_context import (
     open_states,
 )
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
-from txtopo.runtime.session import active_session, is_classic, open_session, probe_executors
+from txtopo.runtime.session import active_session, is_classic, open_session
+from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import compile_program, frame_plan
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
@@ -73,8 +74,9 @@ def start_topology(
         check_zeromq()
     session = None if config.carrier == "local" else _session(spark, topology)
     if session is not None and is_classic(session):
-        more = ("zmq",) if config.carrier == "resident" else ()
-        probe_executors(session.sparkContext, topology.graph.spout, more)
+        zmq = ("zmq",) if config.carrier == "resident" else ()
+        client = getattr(topology.graph.spout.prototype, "client_modules", ())
+        check_workers(session.sparkContext, (*zmq, *client))
     carrier = open_carrier(
         config, session, name=topology.id, frames=topology.graph.spout.role.frame
     )

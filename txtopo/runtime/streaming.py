@@ -43,10 +43,11 @@ from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.run_context import StateName, close_backends, open_states
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
-from txtopo.runtime.session import is_classic, probe_executors
+from txtopo.runtime.session import is_classic
 from txtopo.runtime.spark_carriers import DataFrameCarrier
 from txtopo.runtime.spark_jobs import NoLabels
 from txtopo.runtime.start import check_config, check_states
+from txtopo.runtime.workers import check_workers
 from txtopo.stages.outcome import judge
 from txtopo.stages.program import Program, Run, compile_program
 from txtopo.state.backend import StateBackend
@@ -206,7 +207,7 @@ class StreamRun:
         if config.carrier == "local":
             carrier = LocalCarrier(config.slots)
         else:
-            probe_executors(frame.sparkSession.sparkContext, graph.spout)
+            check_workers(frame.sparkSession.sparkContext)
             carrier = DataFrameCarrier(frame.sparkSession, NoLabels())
         slots = config.slots or carrier.default_slots()
         program = compile_program(_with_tasks(graph, slots), config, slots)

@@ -14,6 +14,7 @@ from txtopo.runtime.reliable.carrier import LocalSlots, SlotCarrier
 from txtopo.runtime.reliable.driver import ReliableContext, ReliableDriver
 from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, open_session
+from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import Program, compile_program
 from txtopo.topology.graph import Graph
 
@@ -63,7 +64,9 @@ def start_reliable(
     keys = Keys.make()
     from txtopo.runtime.resident.bolt_slots import BoltSlots
 
-    jobs = SlotJobs(session if session is not None else open_session()[0], "bolts")
+    session = session if session is not None else open_session()[0]
+    jobs = SlotJobs(session, "bolts")
+    check_workers(session.sparkContext, ("zmq",))
     program = compile_program(graph, config, jobs.fit(config.slots))
     scheduler = ThreadScheduler(f"txtopo-{graph.id}")
     slots = BoltSlots(jobs, keys, config, scheduler)
