@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from txtopo.config import Config
+from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import Carrier, LocalCarrier
@@ -64,11 +64,13 @@ def start_topology(
             ends with the topology.
 
     Raises:
-        ConfigError: A setting does not fit, or executors lack a module; nothing has run.
+        ConfigError: A setting does not fit, or workers lack a module; nothing has run.
         CoordinatorUnavailable: ZooKeeper cannot be reached; nothing was written.
         PromiseError: A state's table cannot be used; nothing was written.
     """
     check_config(config)
+    resident = (Kind.RESIDENT,) if config.carrier == "resident" else ()
+    config.check_used(topology.id, Kind.TRANSACTIONAL, *resident)
     check_frame_carrier(topology.graph, config.carrier)
     if config.carrier == "resident":
         check_zeromq()

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.config import Config
+from txtopo.config import Config, Kind
 from txtopo.errors import (
     ConfigError,
     ForeignStateError,
@@ -70,7 +70,7 @@ class ForeachBatch:
 
     Args:
         graph: A topology with a ``StreamSpout``.
-        config: The settings. Only carrier and slots are used.
+        config: The settings; only carrier and slots, since the query has the others.
         continues: Id of the query whose ledgers this one takes over.
         after_txid: The txid that those ledgers hold.
         scheduler: Is told of durable steps; by default one that ignores them.
@@ -93,6 +93,7 @@ class ForeachBatch:
                 component=spout.id,
             )
         check_config(config)
+        config.check_used(graph.id, Kind.FOREACH_BATCH)
         if config.carrier in ("rdd", "resident"):
             raise ConfigError(
                 f"a micro-batch is a DataFrame; got carrier {config.carrier!r}; expected 'auto', "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from txtopo.config import Config
+from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError
 from txtopo.runtime.handle import RecentProgress, ReliableRun
 from txtopo.runtime.progress import Progressed, TopologyListener
@@ -56,7 +56,10 @@ def start_reliable(
     """
     carrier = _carrier(config)
     session = spark if spark is not None or carrier == "local" else active_session()
-    if carrier == "local" or (carrier == "auto" and session is None):
+    local = carrier == "local" or (carrier == "auto" and session is None)
+    resident = () if local else (Kind.AT_LEAST_ONCE_RESIDENT,)
+    config.check_used(graph.id, Kind.AT_LEAST_ONCE, *resident)
+    if local:
         return start_local(graph, config, listeners, active=active).run
     from txtopo.runtime.resident.slot_jobs import SlotJobs
     from txtopo.runtime.resident.sockets import Keys
@@ -131,11 +134,5 @@ def _carrier(config: Config) -> str:
             f"carrier {config.carrier!r} cannot carry an at-least-once topology, whose bolts live "
             "longer than a Spark job; use carrier='resident' on Spark, or 'local'",
             setting="carrier",
-        )
-    if config.lost_slot == "rdd":
-        raise ConfigError(
-            "an at-least-once topology cannot go on with the carrier 'rdd', whose jobs end with "
-            "each batch; got lost_slot='rdd'; expected 'end', with which it waits for its slots",
-            setting="lost_slot",
         )
     return config.carrier
