@@ -53,6 +53,7 @@ from txtopo.stages.program import Program, Run, compile_program
 from txtopo.state.backend import StateBackend
 from txtopo.state.commit import claim_state
 from txtopo.state.ledger import Claim, Ledger, Owner, same_owner
+from txtopo.state.registry import redacted_url
 from txtopo.topology.component import Role
 from txtopo.topology.graph import Graph
 
@@ -331,10 +332,14 @@ class StreamRun:
                 txid=held,
             )
         if held < txid - 1:
+            component, _, state = name.rpartition(".")
+            url = redacted_url(self._graph.components[component].states[state].url)
+            empty = f"was its URL changed, which is {url}, " if held == 0 else ""
             raise StoreBehindCoordinator(
-                f"state {name!r} holds txid {held}, but {batch}; was the store restored from a "
-                "backup, or did the query run without this topology? restore both, or begin with a "
-                "new checkpoint and new tables",
+                f"state {name!r} holds txid {held}, but {batch}; {empty}was the store restored "
+                "from a backup, or did the query run without this topology? point to the store "
+                "that has the earlier batches, restore store and checkpoint, or begin with a new "
+                "checkpoint and new tables",
                 state=name,
                 txid=held,
             )
