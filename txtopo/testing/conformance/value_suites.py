@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import random
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -95,7 +96,7 @@ class ValuesSuite(StoreFixtures):
         key, value = Fields(f"id {kind}, n int"), Fields(f"value {kind}, other string")
         state = self.declared(url, "values", key, value)
         if not self.keeps(kind):
-            refused_as_declared(drive, state)
+            _refused_as_declared(drive, state, kind)
             return
         store = drive(state)
         rows = {(value, n): (value, None) for n, value in enumerate(VALUES[kind])}
@@ -173,11 +174,9 @@ class ValuesSuite(StoreFixtures):
         return tuple(values[number % len(values)] if some else None for values in columns)
 
 
-def refused_as_declared(drive: Drive, state: State) -> None:
-    """Fail unless a state with a decimal that is too wide is refused before anything is made."""
-    with pytest.raises(TopologyError, match="decimals of at most"):
-        state.check()
-    with pytest.raises(TopologyError, match="decimals of at most"):
+def _refused_as_declared(drive: Drive, state: State, kind: str) -> None:
+    """Fail unless a state with a decimal that is too wide is refused by the name of its type."""
+    with pytest.raises(TopologyError, match=re.escape(kind)):
         drive(state)
 
 
@@ -288,7 +287,7 @@ class KeysSuite(StoreFixtures):
     def test_a_key_of_each_type_is_found_again(self, url: str, drive: Drive, kind: str) -> None:
         state = self.aggregated(url, "typed", Fields(f"k {kind}"), Fields("n long"), (Count(),))
         if not self.keeps(kind):
-            refused_as_declared(drive, state)
+            _refused_as_declared(drive, state, kind)
             return
         store = drive(state)
         keys = VALUES[kind]
