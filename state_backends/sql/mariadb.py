@@ -261,9 +261,10 @@ class MariadbDialect(SqlDialect):
             columns = [column.to_pylist() for column in partials.columns]
             self._write(connection, (statements.merge,), list(zip(*columns, strict=True)), txid)
 
-    def encoded(self, key: Key) -> tuple[Any, ...]:
-        """Return a key as parameters of a query."""
-        return tuple(parameter(*pair) for pair in zip(self.state.key, key, strict=True))
+    def encoded(self, connection: sa.Connection, keys: Sequence[Key]) -> Sequence[Key]:
+        """Return keys as parameters of a query."""
+        fields = self.state.key
+        return [tuple(parameter(*pair) for pair in zip(fields, key, strict=True)) for key in keys]
 
     def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
         """Convert values read from MariaDB to Python values of these field types."""

@@ -6,6 +6,7 @@ its store, and the fixtures that open states in it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -227,6 +228,8 @@ class StoreFixtures:
         atomic_reader: Whether a reader never sees half a batch.
         refused: The values that it refuses, by their names in
             :data:`txtopo.testing.conformance.REFUSABLE`. It keeps all others exactly.
+        decimal_digits: The most digits of a decimal that it keeps. It refuses the states of wider
+            ones, and sums that grow beyond.
         histories: How many random histories are tried.
         keys_max: How many keys the test of many keys writes.
         many: A number of rows that the store writes in bulk, if it writes many rows in another
@@ -238,6 +241,7 @@ class StoreFixtures:
     fenced: ClassVar[bool] = True
     atomic_reader: ClassVar[bool] = True
     refused: ClassVar[frozenset[str]] = frozenset()
+    decimal_digits: ClassVar[int] = 38
     histories: ClassVar[int] = 200
     keys_max: ClassVar[int] = 100_000
     many: ClassVar[int] = 2_500
@@ -251,6 +255,11 @@ class StoreFixtures:
                 f"{cls.__name__}.refused has unknown names; got {', '.join(unknown)}; "
                 f"expected some of {', '.join(REFUSABLE)}"
             )
+
+    def keeps(self, kind: str) -> bool:
+        """Return whether the store keeps values of a type; it does not if they are too wide."""
+        found = re.fullmatch(r"decimal\((\d+),\d+\)", kind)
+        return found is None or int(found[1]) <= self.decimal_digits
 
     def losing(self, backend: StateBackend, *, landed: bool) -> StateBackend | None:
         """Return a backend whose next commit loses its answer; None to have the suite imitate it.

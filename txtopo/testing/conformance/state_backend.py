@@ -67,7 +67,7 @@ class StateBackendSuite(
     states there with ``open_state``, as a topology does.
 
     Attributes of the subclass declare what the store cannot do: ``kinds``, ``fenced``,
-    ``atomic_reader``, and ``refused``, which has names from
+    ``atomic_reader``, ``decimal_digits``, and ``refused``, which has names from
     :data:`~txtopo.testing.conformance.REFUSABLE`. Both directions are tested: a declared value must
     be refused before any write, and every other one must come back exactly.
 
