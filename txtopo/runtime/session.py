@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from txtopo.errors import ConfigError
+from txtopo.extras import advice
 from txtopo.runtime.spark_jobs import failure_of_job
 
 if TYPE_CHECKING:
@@ -229,14 +230,15 @@ def check_findings(findings: Iterable[ExecutorFinding]) -> None:
     first = lacking[min(lacking)]
     modules = sorted({name for each in lacking.values() for name, _ in each.missing})
     reasons = "; ".join(f"{name}: {reason}" for name, reason in first.missing)
+    install = advice(frozenset(modules)) or "pip"
     raise ConfigError(
         f"executors cannot import {', '.join(modules)}; got, on {first.executor} with "
         f"{first.python}, {reasons}"
         + (f", and the like on {len(lacking) - 1} more" if len(lacking) > 1 else "")
         + "; expected all of it, as in the driver; pack the driver's environment (venv-pack -o "
         "environment.tar.gz) and set spark.archives=environment.tar.gz#environment and "
-        "spark.pyspark.python=./environment/bin/python, or install it there; wheels with compiled "
-        "code do not travel by --py-files",
+        f"spark.pyspark.python=./environment/bin/python, or install it there with {install}; "
+        "wheels with compiled code do not travel by --py-files",
         modules=tuple(modules),
         executors=tuple(sorted(lacking)),
     )
