@@ -99,10 +99,14 @@ class ConfigError(TxtopoError, ValueError):
     Attributes:
         setting: The setting or argument.
         executors: The executors that lack a module, for modules that cannot be imported there.
+        package: The package that is not installed.
+        extra: The extra of txtopo that brings that package.
     """
 
     setting: str | None = None
     executors: object = None
+    package: str | None = None
+    extra: str | None = None
 
 
 class FieldsError(TopologyError):

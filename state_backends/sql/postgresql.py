@@ -58,6 +58,7 @@ from state_backends.sql.dialect import (
 )
 from state_backends.sql.names import STAGE, SqlNames, TakenName, postgresql_names
 from txtopo.errors import TopologyError, ValueRefusedError
+from txtopo.extras import require
 from txtopo.plugins.stores import Aggregate, Puts, StateTable, Writes, checked_partials
 
 _log = logging.getLogger("txtopo.state")
@@ -128,6 +129,7 @@ class PostgresqlDialect(SqlDialect):
     def __init__(self, url: sa.URL, state: StateTable) -> None:
         self.state = state
         self.names = self.names_of(state)
+        require("psycopg", f"{url.get_backend_name()}://")
         self._url = url.set(drivername="postgresql+psycopg")
         half_filled: dict[str, Any] = {"postgresql_with": {"fillfactor": 50}}
         self.columns = state_columns(state, column_type, **half_filled)
@@ -143,21 +145,15 @@ class PostgresqlDialect(SqlDialect):
 
     def engine(self) -> sa.Engine:
         """Make the engine, for one connection that writes and one that reads beside it."""
-        try:
-            engine = sa.create_engine(
-                self._url,
-                pool_size=2,
-                connect_args={
-                    "application_name": "txtopo",
-                    "connect_timeout": _CONNECT_TIMEOUT_S,
-                    "tcp_user_timeout": _TCP_TIMEOUT_MS,
-                },
-            )
-        except ModuleNotFoundError as error:
-            raise TopologyError(
-                "states in PostgreSQL need the driver psycopg 3, which is not installed; "
-                "install txtopo[postgres]"
-            ) from error
+        engine = sa.create_engine(
+            self._url,
+            pool_size=2,
+            connect_args={
+                "application_name": "txtopo",
+                "connect_timeout": _CONNECT_TIMEOUT_S,
+                "tcp_user_timeout": _TCP_TIMEOUT_MS,
+            },
+        )
         self.driver_errors = (engine.dialect.loaded_dbapi.Error,)
         sa.event.listen(engine, "connect", _on_connect)
         return engine

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from txtopo import extras
 from txtopo.errors import ConfigError, TxtopoError
 from txtopo.runtime.spark_jobs import failure_of_job
 
@@ -156,7 +157,7 @@ def check_findings(findings: Iterable[WorkerFinding], *, remote: bool) -> None:
         f"the workers cannot import {', '.join(modules)}; got, on {first.executor} with "
         f"{first.python}, {reasons}"
         + (f", and the like on {len(lacking) - 1} more" if len(lacking) > 1 else "")
-        + f"; expected what the driver has; {_advice(remote=remote)}",
+        + f"; expected what the driver has; {_advice(frozenset(modules), remote=remote)}",
         modules=tuple(modules),
         executors=tuple(sorted(lacking)),
     )
@@ -165,14 +166,15 @@ def check_findings(findings: Iterable[WorkerFinding], *, remote: bool) -> None:
 _VERSION = "{}.{}".format(*sys.version_info[:2])
 
 
-def _advice(*, remote: bool) -> str:
+def _advice(missing: frozenset[str] = frozenset(), *, remote: bool) -> str:
     here = f"export PYSPARK_PYTHON={sys.executable} before the session is made"
     if not remote:
         return here
+    install = extras.advice(missing) or "pip"
     return (
-        f"{here}, if the executors have this path; else install the driver's packages there, or "
-        "ship them: venv-pack -o environment.tar.gz, spark.archives=environment.tar.gz#environment "
-        "and PYSPARK_PYTHON=./environment/bin/python (spark.pyspark.python with spark-submit); "
+        f"{here}, if the executors have this path; else install the driver's packages there with "
+        f"{install}, or ship them: venv-pack -o environment.tar.gz, "
+        "spark.archives=environment.tar.gz#environment and PYSPARK_PYTHON=./environment/bin/python (spark.pyspark.python with spark-submit); "
         "--py-files cannot ship wheels with compiled code"
     )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from typing import TYPE_CHECKING
 
+from txtopo.extras import require
 from txtopo.metadata import Json
 from txtopo.runtime.progress import (
     BatchCommitted,
@@ -17,6 +17,10 @@ from txtopo.runtime.progress import (
 )
 from txtopo.runtime.progress import Progress as BatchProgress
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
 
 class ProgressBar(TopologyListener):
     """Shows txid, phases, rows per second, attempts and lag.
@@ -24,7 +28,10 @@ class ProgressBar(TopologyListener):
     Args:
         total_rows: Total number of rows, if it is known. Otherwise the bar only pulses.
         line_every_s: Without a terminal, minimum number of seconds between two lines.
-        console: The console to print to; standard error by default.
+        console: The console to print to, of ``rich``; standard error by default.
+
+    Raises:
+        ConfigError: rich is not installed; ``pip install 'txtopo[progress]'``.
 
     Example:
         >>> run = topology.start(spark, listeners=[ProgressBar()])
@@ -37,6 +44,10 @@ class ProgressBar(TopologyListener):
         line_every_s: float = 5.0,
         console: Console | None = None,
     ) -> None:
+        require("rich", "ProgressBar")
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
         self._console = console or Console(stderr=True)
         self._line_every_s = line_every_s
         self._last_line_s = 0.0

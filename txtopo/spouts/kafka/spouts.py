@@ -16,7 +16,8 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
-from txtopo.kafka_connection import Connection, Isolation, Setting, require_client
+from txtopo.extras import require
+from txtopo.kafka_connection import Connection, Isolation, Setting
 from txtopo.metadata import Json
 from txtopo.spouts.kafka.offsets import (
     MISSING_LOOKS_MAX,
@@ -101,6 +102,8 @@ class KafkaTransactionalSpout(TransactionalSpout):
         ConfigError: An argument is wrong, or confluent-kafka is missing; mend it.
     """
 
+    client_modules = ("confluent_kafka",)
+
     def __init__(
         self,
         servers: str,
@@ -115,7 +118,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
         timeout_s: float = 20.0,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
-        require_client()
+        require("confluent_kafka", "KafkaTransactionalSpout")
         connection = Connection(servers, dict(settings or {}), isolation, timeout_s)
         records = RecordColumns(tuple(columns), key, value)
         self._source = KafkaSource(connection, topics, records, start, batch_records_max)
@@ -168,6 +171,8 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         ConfigError: An argument is wrong, or confluent-kafka is missing; mend it.
     """
 
+    client_modules = ("confluent_kafka",)
+
     def __init__(
         self,
         servers: str,
@@ -183,7 +188,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         timeout_s: float = 20.0,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
-        require_client()
+        require("confluent_kafka", "KafkaOpaqueSpout")
         if on_data_loss not in ("stop", "record"):
             raise ConfigError(
                 f"unknown on_data_loss; got {on_data_loss!r}; expected 'stop' or 'record'"

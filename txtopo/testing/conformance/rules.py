@@ -22,7 +22,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
-import pytest
+from txtopo.extras import require
+
+require("pytest", "txtopo.testing.conformance")
+
+# isort: split
+import pytest  # noqa: E402 - not before the line that says how to get it
 
 if TYPE_CHECKING:
     from txtopo.testing.conformance.spout_source import SpoutRule

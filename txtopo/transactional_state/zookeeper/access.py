@@ -9,7 +9,6 @@ be opened.
 
 from __future__ import annotations
 
-import importlib.util
 import ipaddress
 import logging
 import ssl
@@ -20,6 +19,7 @@ from typing import Any
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from txtopo.errors import ConfigError
+from txtopo.extras import require
 
 _log = logging.getLogger("txtopo.transactional_state")
 
@@ -105,8 +105,7 @@ def _check_sasl(options: Mapping[str, str]) -> None:
             "zookeeper_sasl names no mechanism; expected for instance mechanism='DIGEST-MD5', "
             "username=…, password=…"
         )
-    if importlib.util.find_spec("puresasl") is None:
-        raise ConfigError("zookeeper_sasl needs the package pure-sasl; pip install 'txtopo[sasl]'")
+    require("puresasl", "zookeeper_sasl")
 
 
 def _is_loopback(host_port: str) -> bool:
