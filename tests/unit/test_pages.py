@@ -13,21 +13,25 @@ or function of the name that pytest expects) run as well.
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from configparser import ConfigParser
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.harness.polling import wait_until
 from tests.unit.test_layout import ROOT
 from tests.unit.test_references import PAGES
+from txtopo import Config, open_state
+from txtopo.errors import TxtopoError
 
 LIMIT_S = 280
 README_BYTES_MAX = 8_000
@@ -54,7 +58,7 @@ SERVERS: dict[str, tuple[str, str, Callable[[Any], str]] | None] = {
     "delta-spark": None,
 }
 
-NOT_YET = {"README", "at-least-once", "dataframes", "operations", "retries"}
+NOT_YET = {"at-least-once", "dataframes", "operations", "retries"}
 """Pages whose programs are not complete yet."""
 
 NEEDS = re.compile(r"<!-- needs: ([\w, -]+) -->")
@@ -163,17 +167,22 @@ def run_page(name: str, text: str, folder: Path) -> None:
 
 def run_python(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run this environment's Python in a folder."""
-    submit = "--driver-memory 1g --conf spark.ui.enabled=false pyspark-shell"
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submit},
+        env=environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
         check=False,
     )
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a user who has installed this checkout, with a small Spark."""
+    submit = "--driver-memory 1g --conf spark.ui.enabled=false pyspark-shell"
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submit}
 
 
 def pages_with_programs() -> list[Any]:
@@ -277,6 +286,57 @@ def test_the_commands_of_pages_exist() -> None:
             ]
 
     assert not lost, "\n".join(lost)
+
+
+def test_the_readme_is_short_and_begins_with_a_program_to_paste() -> None:
+    readme = (ROOT / "README.md").read_text()
+    first, *_ = programs_of(readme)
+
+    assert len(readme.encode()) < README_BYTES_MAX
+    assert len([line for line in first.lines if line.strip()]) <= FIRST_PROGRAM_LINES_MAX
+    assert first.line in outputs_of(readme), "its output is not shown"
+    assert readme.index("pip install txtopo") < readme.index("```python")
+
+
+@pytest.mark.spark
+@pytest.mark.kills
+def test_the_program_of_the_readme_goes_on_after_a_kill(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    program, *_ = programs_of(readme)
+    (tmp_path / "first.py").write_text(program.text)
+    with subprocess.Popen(
+        [sys.executable, "first.py"], cwd=tmp_path, env=environment(), stderr=subprocess.DEVNULL
+    ) as killed:
+        wait_until(lambda: committed(tmp_path / "words.db") >= 3, lambda: "it commits")
+        killed.kill()
+    before = committed(tmp_path / "words.db")
+
+    done = run_python(["first.py"], tmp_path)
+
+    assert 3 <= before < 100, "it was not killed in the middle"
+    assert done.stdout == outputs_of(readme)[program.line], done.stderr[-2000:]
+
+
+def committed(database: Path) -> int:
+    """Return the txid that the program's state holds; 0 before there is one."""
+    if not database.exists():
+        return 0
+    try:
+        with open_state(f"sqlite:///{database}", table="counts").reader() as reader:
+            return reader.ledger.txid if reader.ledger else 0
+    except TxtopoError:
+        return 0
+
+
+def test_the_page_of_settings_has_each_setting_with_its_default() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE))
+
+    assert set(rows) == {setting.name for setting in fields(Config)}
+    for setting in fields(Config):
+        if setting.default is not None:
+            shown = rows[setting.name].strip("`").replace("1 GiB", str(1 << 30))
+            assert ast.literal_eval(shown) == setting.default, setting.name
 
 
 def module_exists(name: str) -> bool:
