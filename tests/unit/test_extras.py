@@ -14,7 +14,7 @@ import pytest
 from tests.harness import extras
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.extras import EXTRAS, require
-from txtopo.runtime.session import ExecutorFinding, check_findings
+from txtopo.runtime.workers import WorkerFinding, check_findings
 from txtopo.spouts import DeltaTransactionalSpout, KafkaOpaqueSpout, KafkaTransactionalSpout
 from txtopo.stages.user_errors import missing_module, pickled_error, unpickled_error
 
@@ -118,10 +118,10 @@ def test_an_extra_that_only_a_worker_lacks_is_asked_for_there(
 def test_the_probe_of_executors_names_the_extras() -> None:
     lacking = [("confluent_kafka", "gone"), ("zmq", "gone"), ("mine", "gone")]
 
-    with pytest.raises(ConfigError, match=r"with pip install 'txtopo\[kafka,resident\]'; wheels"):
-        check_findings([ExecutorFinding("host", "python3", tuple(lacking))])
-    with pytest.raises(ConfigError, match=r"or install it there with pip; wheels"):
-        check_findings([ExecutorFinding("host", "python3", (("mine", "gone"),))])
+    with pytest.raises(ConfigError, match=r"with pip install 'txtopo\[kafka,resident\]', or ship"):
+        check_findings([WorkerFinding("host", "python3", tuple(lacking))], remote=True)
+    with pytest.raises(ConfigError, match=r"packages there with pip, or ship"):
+        check_findings([WorkerFinding("host", "python3", (("mine", "gone"),))], remote=True)
 
 
 def test_spouts_name_the_client_that_their_tasks_import() -> None:

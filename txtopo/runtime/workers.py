@@ -174,7 +174,8 @@ def _advice(missing: frozenset[str] = frozenset(), *, remote: bool) -> str:
     return (
         f"{here}, if the executors have this path; else install the driver's packages there with "
         f"{install}, or ship them: venv-pack -o environment.tar.gz, "
-        "spark.archives=environment.tar.gz#environment and PYSPARK_PYTHON=./environment/bin/python (spark.pyspark.python with spark-submit); "
+        "spark.archives=environment.tar.gz#environment "
+        "and PYSPARK_PYTHON=./environment/bin/python (spark.pyspark.python with spark-submit); "
         "--py-files cannot ship wheels with compiled code"
     )
 
