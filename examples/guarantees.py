@@ -43,12 +43,11 @@ from txtopo.spouts import QueryTransactionalSpout
 
 MESSAGES = 10_000
 # The shares of the messages that are counted when the kills come, in the middle of a burst.
-KILLED_AT = (0.205, 0.505, 0.805)
+KILLED_AT = (0.2025, 0.5025, 0.8025)
 FIELDS = Fields("number long")
-# A source that is not behind has a few messages at a time. A kill loses or doubles some of them.
-BURST = 100
-# The work on a message, so that there are always some under way.
-WORK_S = 0.000_2
+# Messages come a few at a time and take a little work each, about as fast as they come. So some are
+# under way at each moment, which a kill loses or doubles.
+BURST, BURST_S, WORK_S = 50, 0.05, 0.000_5
 BATCH = 500
 LOOK_S = 0.001
 INPUT, STORE = "messages.db", "store.db"
@@ -67,14 +66,15 @@ class Inbox(Spout):
         self._path = path
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
-        self._collector, self._burst = collector, BURST
+        self._collector, self._burst, self._next_s = collector, BURST, 0.0
         self._database = connect(self._path)
         rows = self._database.execute("SELECT number FROM messages ORDER BY number")
         self._numbers = deque(number for (number,) in rows)
 
     def next_tuple(self) -> None:
-        if not self._burst or not self._numbers:
-            self._burst = BURST
+        if not self._burst:
+            self._burst, self._next_s = BURST, time.monotonic() + BURST_S
+        if not self._numbers or time.monotonic() < self._next_s:
             return
         self._burst -= 1
         number = self._numbers.popleft()
