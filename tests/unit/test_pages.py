@@ -58,7 +58,7 @@ SERVERS: dict[str, tuple[str, str, Callable[[Any], str]] | None] = {
     "delta-spark": None,
 }
 
-NOT_YET = {"at-least-once", "dataframes", "operations", "retries"}
+NOT_YET = {"dataframes", "operations", "retries"}
 """Pages whose programs are not complete yet."""
 
 NEEDS = re.compile(r"<!-- needs: ([\w, -]+) -->")
