@@ -152,7 +152,8 @@ class NodesSuite(EnsembleFixtures):
 
     @proves(EnsembleRule.VERSIONS)
     def test_a_node_that_was_deleted_begins_again(self, state: TransactionalState) -> None:
-        state.apply([Put("/current", 1), Put("/current", 2)])
+        for value in range(2):
+            state.apply([Put("/current", value)])
         state.apply([Delete("/current")])
 
         assert state.get("/current") is None
