@@ -103,6 +103,7 @@ class Config:
             takes ``resident`` if a session is given or active, else ``local``.
         zookeeper: ``"embedded"`` (the server inside PySpark's jars, in the driver's JVM),
             ``"memory"`` (nothing survives the process) or ``"host:port,host:port/chroot"``.
+            ``"scheme://…"`` names another ensemble, of a plug-in (:mod:`txtopo.plugins.ensembles`).
         zookeeper_dir: Directory of the embedded server.
         zookeeper_digest: ``"user:password"``; nodes are then readable by that user only.
         zookeeper_sasl: kazoo's ``sasl_options``.

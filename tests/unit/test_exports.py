@@ -18,6 +18,7 @@ PACKAGES = [
     "txtopo.bolts",
     "txtopo.builders",
     "txtopo.operations",
+    "txtopo.plugins.ensembles",
     "txtopo.plugins.stores",
     "txtopo.plugins.spouts",
     "txtopo.spouts",
@@ -52,6 +53,12 @@ FACES = {
         DeltaTransactionalSpout DeltaDataFrameSpout DataFrameTransactionalSpout DataSourceSpout
         StreamSpout MemoryTransactionalSpout OpaqueMemoryTransactionalSpout Outage Recut
         MemorySpout FileSpout QueueSpout
+    """,
+    "txtopo.plugins.ensembles": """
+        TransactionalState Leadership Node Step Put CompareAndSet Delete Check VersionConflict
+        EnsembleFactory register_ensemble MemoryTransactionalState encode_steps decode is_gone
+        Json Config AuthError BatchMetadataTooLarge ConfigError CoordinatorUnavailable
+        CorruptNodeError EmitError StateUsageError
     """,
     "txtopo.plugins.spouts": """
         TransactionalSpout TransactionalCoordinator TransactionalEmitter LastBatch

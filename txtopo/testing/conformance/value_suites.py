@@ -30,6 +30,7 @@ from txtopo.testing.conformance.driver import (
     putting,
     stored_rows,
 )
+from txtopo.testing.conformance.pace import Extent, announce
 from txtopo.testing.conformance.rules import REFUSABLE, Refusable, Rule, exactly, proves
 from txtopo.tuples import Fields
 
@@ -125,11 +126,13 @@ class ValuesSuite(StoreFixtures):
 
     @pytest.mark.parametrize("many", [False, True], ids=["few rows", "many rows"])
     @proves(Rule.EXACT)
-    def test_few_rows_and_many_are_kept_alike(self, url: str, drive: Drive, many: bool) -> None:
+    def test_few_rows_and_many_are_kept_alike(
+        self, url: str, drive: Drive, extent: Extent, many: bool
+    ) -> None:
         """Some stores write them in different ways."""
         fields = self._wide()
         store = drive(self.declared(url, "wide", Fields("n int"), fields))
-        rows = {n: self._row(n) for n in range(self.many if many else 10)}
+        rows = {n: self._row(n) for n in range(extent.many if many else 10)}
 
         store.run(1, putting(rows))
         expected = {n: named(fields, *row) for n, row in rows.items()}
@@ -244,10 +247,10 @@ class KeysSuite(StoreFixtures):
 
     @proves(Rule.KEYS)
     def test_keys_that_look_alike_are_different_among_many(
-        self, counts: State, drive: Drive
+        self, counts: State, drive: Drive, extent: Extent
     ) -> None:
         keys = [key for alike in ALIKE.values() for key in alike]
-        self._keep_apart(drive(counts), list(dict.fromkeys(keys)), self.many)
+        self._keep_apart(drive(counts), list(dict.fromkeys(keys)), extent.many)
 
     def _keep_apart(self, store: StateDriver, keys: list[str], number: int) -> None:
         others = [f"other {n}" for n in range(number)]
@@ -325,13 +328,13 @@ class KeysSuite(StoreFixtures):
 
     @pytest.mark.parametrize("name", ['we"ird name', "select", "ünicode", "50% off:`b"])
     @proves(Rule.KEYS)
-    def test_names_are_quoted(self, url: str, drive: Drive, name: str) -> None:
+    def test_names_are_quoted(self, url: str, drive: Drive, extent: Extent, name: str) -> None:
         column = name.replace("`", "'")
         fields = Fields(f"`{column}` string"), Fields(f"`{column} 2` long")
         store = drive(self.aggregated(url, name, *fields, (Count(),)))
 
         store.merge(1, [("x", 1)])
-        store.merge(2, [(str(n), 1) for n in range(self.many)])
+        store.merge(2, [(str(n), 1) for n in range(extent.many)])
         store.merge(2, [("x", 1)], attempt=1)
         assert store.contents() == {"x": 2}
 
@@ -362,13 +365,13 @@ class PutKeysSuite(StoreFixtures):
         assert [str(key) for (key,) in stored_rows(store)] == ["0.0"]
 
     @proves(Rule.KEYS)
-    def test_many_keys_are_read_at_once(self, state: State, drive: Drive) -> None:
-        store = drive(state)
-        store.puts(1, {str(n): n for n in range(1_000)})
+    def test_many_keys_are_read_at_once(self, state: State, drive: Drive, extent: Extent) -> None:
+        store, stored = drive(state), 2 * (extent.many // 2)
+        store.puts(1, {str(n): n for n in range(stored)})
 
-        wanted = [str(n) for n in range(0, 1_010, 2)]
+        wanted = [str(n) for n in range(0, stored + 10, 2)]
         found = store.run(2, lambda s: s.get_all(wanted))
-        assert found == [*range(0, 1_000, 2), *[None] * 5]
+        assert found == [*range(0, stored, 2), *[None] * 5]
 
 
 def _of(keys: list[str], contents: dict[str, Any]) -> dict[str, Any]:
@@ -437,14 +440,14 @@ Write = Callable[[int, Rows, int], None]
 
 # Some stores write few rows and many in different ways, so both are tried.
 class _Refusals(StoreFixtures):
-    def _try(self, name: str, store: StateDriver, write: Write) -> None:
+    def _try(self, name: str, store: StateDriver, write: Write, bulk: int) -> None:
         """Write an odd value by itself, then among many others, then undo a change of it."""
         sort = REFUSABLE[name]
         in_key = sort.part == "key"
         fine = 1 if in_key else sort.harmless
         key = sort.value if in_key else "odd"
         odd = {key: fine if in_key else sort.value}
-        many = {str(n): fine for n in range(self.many)} | odd
+        many = {str(n): fine for n in range(bulk)} | odd
         write(1, {"before": fine}, 0)
         if name in self.refused:
             for rows in (odd, many):
@@ -469,13 +472,15 @@ class RefusalSuite(_Refusals):
 
     @pytest.mark.parametrize("name", [name for name in REFUSABLE if REFUSABLE[name].in_arrow])
     @proves(Rule.EXACT)
-    def test_a_partial_is_kept_exactly_or_refused(self, url: str, drive: Drive, name: str) -> None:
+    def test_a_partial_is_kept_exactly_or_refused(
+        self, url: str, drive: Drive, extent: Extent, name: str
+    ) -> None:
         store = drive(self.aggregated(url, "odd", *_fields(REFUSABLE[name]), (Max("x"),)))
 
         def merge(txid: int, rows: Rows, attempt: int) -> None:
             store.merge(txid, list(rows.items()), attempt)
 
-        self._try(name, store, merge)
+        self._try(name, store, merge, extent.many)
 
 
 class PutRefusalSuite(_Refusals):
@@ -483,13 +488,15 @@ class PutRefusalSuite(_Refusals):
 
     @pytest.mark.parametrize("name", REFUSABLE)
     @proves(Rule.EXACT)
-    def test_a_value_is_kept_exactly_or_refused(self, url: str, drive: Drive, name: str) -> None:
+    def test_a_value_is_kept_exactly_or_refused(
+        self, url: str, drive: Drive, extent: Extent, name: str
+    ) -> None:
         store = drive(self.declared(url, "odd", *_fields(REFUSABLE[name])))
 
         def put(txid: int, rows: Rows, attempt: int) -> None:
             store.run(txid, putting(rows), attempt)
 
-        self._try(name, store, put)
+        self._try(name, store, put, extent.many)
 
 
 def _fields(sort: Refusable) -> tuple[Fields, Fields]:
@@ -502,15 +509,15 @@ class SizeSuite(StoreFixtures):
     """``keys_max`` keys in two batches; a replay of the second one leaves them out."""
 
     @proves(Rule.UNDO)
-    def test_many_keys_are_written_undone_and_read(self, counts: State, drive: Drive) -> None:
-        self.write_and_undo(drive(counts), self.keys_max)
-
-    def write_and_undo(self, store: StateDriver, keys: int) -> None:
-        """Write *keys* keys; change their upper half and add as many new ones; undo that."""
-        half = keys // 2
+    def test_many_keys_are_written_undone_and_read(
+        self, counts: State, drive: Drive, extent: Extent, request: pytest.FixtureRequest
+    ) -> None:
+        """Write the keys; change their upper half and add as many new ones; undo that."""
+        store, keys, half = drive(counts), extent.keys, extent.keys // 2
         old, changed = range(keys), range(half, keys + half)
 
         _merge(store, 1, old)
+        announce(request, f"{type(self).__name__}: {keys:,} keys are written; next, {keys:,} more")
         _merge(store, 2, changed)
         contents = store.contents()
         assert len(contents) == keys + half
