@@ -36,7 +36,8 @@ class Progress:
         attempts: Number of attempts at this batch since the start; 1 if none failed.
         attempts_failed: Number of failed attempts since the start, of all batches.
         pending: Phase of each batch in flight, by txid.
-        lag: Number of records behind this batch, by partition, where the spout knows it.
+        lag: Number of records behind this batch, by partition, where the spout knows it. Of files:
+            how many ``files`` and ``bytes`` are behind it.
         lost: What the source lost before this batch could read it, by partition, if the spout
             continues without it.
         tuples: Number of tuples that each component emitted in this batch.

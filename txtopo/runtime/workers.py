@@ -81,7 +81,7 @@ def check_workers(context: SparkContext, modules: Sequence[str] = ()) -> None:
             raise
         context.pythonExec = sys.executable
         _log.info(
-            "the workers of this session run %s from now on, as this process does; %s",
+            "the workers of this session run %s from now on, as this process does, since %s",
             sys.executable,
             error,
         )
@@ -107,11 +107,11 @@ def _is_this_environment(python: str) -> bool:
     code = "import sys; print('%d.%d' % sys.version_info[:2]); print(sys.prefix)"
     try:
         done = subprocess.run([found, "-c", code], capture_output=True, text=True)
-    except OSError as error:
-        raise _unfit(python, os.strerror(error.errno or 0), remote=False) from error
-    version, _, prefix = done.stdout.strip().partition("\n")
-    if version != _VERSION:
+        version, _, prefix = done.stdout.strip().partition("\n")
         reason = f"version {version}" if version else f"exit code {done.returncode}"
+    except OSError as error:
+        version, prefix, reason = "", "", os.strerror(error.errno or 0)
+    if version != _VERSION:
         raise _unfit(found, reason, remote=False)
     return prefix == sys.prefix
 
@@ -128,12 +128,12 @@ def ask_workers(context: SparkContext, modules: Sequence[str]) -> list[WorkerFin
         with _quiet(context):
             asked = context.parallelize(range(tasks), tasks).mapPartitions(_question(modules))
             return [WorkerFinding(*each) for each in asked.collect()]
-    except Exception as error:  # noqa: BLE001 - Spark raises any; it is raised again below
+    except Exception as error:
         failure = failure_of_job(error, "txtopo:workers")
         reason = _reason(failure, str(error))
+        if reason is None:
+            raise failure from error
     # Not "from error": its text is a hundred lines of Java, of which the reason is one.
-    if reason is None:
-        raise failure
     raise _unfit(context.pythonExec, reason, remote=is_remote(context.master or ""))
 
 
