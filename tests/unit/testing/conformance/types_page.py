@@ -100,7 +100,8 @@ What a key or value column is in the store, and what plain SQL sees of an exampl
 * **SQLite tables of earlier versions** have text in place of decimals. They are read as they are.
   When the state is opened to write, table and view are made anew in one transaction; earlier
   versions then refuse the state. A table of your own is never made anew: it is refused until its
-  column is an INTEGER.
+  column is an INTEGER. A state with wider decimals can be read, but no longer written: take it to
+  another store.
 * Text and bytes in a key of MariaDB and MySQL are `VARCHAR` and `VARBINARY`, which an index
   can hold.
 * A `timestamp` is a moment, in UTC where the column has no time zone. A `timestamp_ntz` is kept
