@@ -48,7 +48,7 @@ def test_columns_for_bookkeeping_are_refused(name: str) -> None:
 
 def test_columns_must_be_there_and_distinct() -> None:
     with pytest.raises(TopologyError, match="no key columns"):
-        open_state("memory:", key=Fields(""))
+        open_state("memory:", key=Fields())
     with pytest.raises(TopologyError, match="two columns 'n'"):
         open_state("memory:", key=Fields("n long"), value=Fields("n long"))
     with pytest.raises(TopologyError, match="one for each column"):
