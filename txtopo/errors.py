@@ -15,6 +15,8 @@ Spark tasks to the driver.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
@@ -56,6 +58,15 @@ def shortened(text: str) -> str:
         return text
     half = TEXT_CHARACTERS_MAX // 2
     return f"{text[:half]}\n[…]\n{text[-half:]}"
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return a hint for an unknown name: the most similar known name, or all known names."""
+    names = list(known)
+    close = get_close_matches(str(name), names, 1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known are {', '.join(map(repr, sorted(names))) or 'none'}"
 
 
 def _rebuild(kind: type[TxtopoError], message: str, facts: dict[str, object]) -> TxtopoError:

@@ -30,7 +30,7 @@ from txtopo.state.backend import (
 )
 from txtopo.state.backing_map import BackingMap, ComparesAndPuts
 from txtopo.state.declaration import declaration, listed_states, parsed_declaration
-from txtopo.state.frames import FrameBackend, FrameFactory, FrameWrites
+from txtopo.state.frames import FrameBackend, FrameFactory, FrameSnapshot, FrameWrites
 from txtopo.state.ledger import LEDGER_SCHEMA, Claim, Ledger, Owner, Standing, claimed, standing
 from txtopo.state.map_backend import MapFactory, OpaqueMap, TransactionalMap, backing_map_factory
 from txtopo.state.reader import mean_names
@@ -68,6 +68,7 @@ __all__ = [
     "Fields",
     "FrameBackend",
     "FrameFactory",
+    "FrameSnapshot",
     "FrameWrites",
     "Key",
     "LEDGER_SCHEMA",

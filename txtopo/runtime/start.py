@@ -132,7 +132,7 @@ def open_driver(
             config=config,
             carrier=carrier,
             transactional_state=opened,
-            planner=BatchPlanner(graph.id, graph.spout, config),
+            planner=BatchPlanner(graph.id, graph.spout, config, graph.parallelism),
             scheduler=scheduler,
         )
     except BaseException:

@@ -243,6 +243,10 @@ class CountDistinct(PythonAggregate):
         # on the order of values, which depends on the number of tasks.
         return round(self._union([value, value]).get_estimate())
 
+    def shown_type(self, stored: str) -> str:
+        """Return ``long``, the type of the estimate."""
+        return "long"
+
     def _united(self, sketches: Sequence[bytes]) -> bytes:
         result = self._union(sketches).get_result(_library().HLL_4)
         return bytes(result.serialize_compact())

@@ -89,6 +89,17 @@ class CombiningSuite(StoreFixtures):
             assert exactly(reader.get("a")["n"]) == exactly(thirds)
             assert reader.get("a")["d"] * 3 == cost * 2 - decimal.Decimal("2E-38")
             assert reader.get("b") == {"n": None, "d": cost}
+            table = reader.to_arrow()
+        assert table.schema.names == ["key", "n", "d"]
+        assert [str(kind) for kind in table.schema.types] == [
+            "string",
+            "double",
+            "decimal128(38, 6)",
+        ]
+        assert sorted(table.to_pylist(), key=lambda row: row["key"]) == [
+            {"key": "a", "n": thirds, "d": decimal.Decimal("0.066667")},
+            {"key": "b", "n": None, "d": cost},
+        ]
 
     @proves(Rule.COMBINE)
     def test_nan_is_the_largest_number(self, url: str, drive: Drive) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from txtopo.errors import StateUsageError, TopologyError, ValueRefusedError
@@ -124,6 +125,23 @@ class ValuesSuite(StoreFixtures):
         assert exactly(store.contents()) == exactly(expected)
         assert exactly(store.run(2, lambda s: s.get_all(rows))) == exactly(list(expected.values()))
 
+    @proves(Rule.EXACT)
+    def test_a_table_of_arrow_has_the_declared_types_and_values(
+        self, url: str, drive: Drive
+    ) -> None:
+        key, fields = Fields("n int"), self._wide()
+        store = drive(self.declared(url, "wide", key, fields))
+        rows = {n: self._row(n) for n in range(10)}
+
+        store.run(1, putting({**rows, 10: self._row(1)}))
+        store.puts(2, {10: None})
+        with store.state.reader() as reader:
+            table = reader.to_arrow()
+        assert table.schema == pa.schema([*key.arrow_schema(), *fields.arrow_schema()])
+        assert table.schema.metadata == {b"txid": b"2"}
+        found = {row.pop("n"): row for row in table.to_pylist()}
+        assert _comparable(found) == _comparable({n: named(fields, *r) for n, r in rows.items()})
+
     @pytest.mark.parametrize("many", [False, True], ids=["few rows", "many rows"])
     @proves(Rule.EXACT)
     def test_few_rows_and_many_are_kept_alike(
@@ -185,6 +203,21 @@ def _refused_as_declared(drive: Drive, state: State, kind: str) -> None:
 
 def _named(value: Any, other: Any) -> dict[str, Any]:
     return {"value": value, "other": other}
+
+
+def _comparable(rows: Mapping[Any, Mapping[str, Any]]) -> object:
+    """Return rows without the difference between two zones of UTC: Arrow has its own."""
+    return exactly(
+        {
+            key: {
+                name: value.astimezone(datetime.UTC)
+                if isinstance(value, datetime.datetime) and value.tzinfo
+                else value
+                for name, value in row.items()
+            }
+            for key, row in rows.items()
+        }
+    )
 
 
 _CHANCE = random.Random(700)
