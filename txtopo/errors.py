@@ -193,6 +193,10 @@ class RunLostError(InfrastructureError):
     cancelled: bool | None = None
 
 
+class ProcessEnds(InfrastructureError):
+    """The process ends, and lets no new work begin; nothing failed. The next start goes on."""
+
+
 # ---------------------------------------------------------------- a promise would break: stop
 
 
@@ -406,11 +410,11 @@ class PoisonBatchError(PromiseError):
     """A batch failed ``Config.attempts_max`` times; mend the cause and start again.
 
     Attributes:
-        attempts: How many attempts failed.
+        failures: How many attempts failed, of those that ``Config.attempts_max`` counts.
         cause: The error of the last one.
     """
 
-    attempts: int | None = None
+    failures: int | None = None
     cause: object = None
 
 

@@ -33,7 +33,6 @@ before it is sent. A value that the server finds too large is refused as well.
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -59,9 +58,10 @@ from state_backends.sql.dialect import (
 from state_backends.sql.names import STAGE, SqlNames, TakenName, postgresql_names
 from txtopo.errors import TopologyError, ValueRefusedError
 from txtopo.extras import require
+from txtopo.log_records import logger_of
 from txtopo.plugins.stores import Aggregate, Puts, StateTable, Writes, checked_partials
 
-_log = logging.getLogger("txtopo.state")
+_logger = logger_of("txtopo.state")
 
 _OLDEST = 15
 
@@ -190,7 +190,7 @@ class PostgresqlDialect(SqlDialect):
                 "server"
             )
         if found["full_page_writes"] != "on":
-            _log.warning(
+            _logger.warning(
                 "PostgreSQL has full_page_writes = %s; a crash of the machine may leave half a "
                 "page; expected on, unless its file system writes pages whole",
                 found["full_page_writes"],

@@ -155,7 +155,7 @@ def _prepare(context: RunContext) -> None:
         close_spout(context)
         raise
     finally:
-        close_backends(backends)
+        close_backends(context.graph.id, backends)
 
 
 def open_carrier(

@@ -83,7 +83,7 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
             journal.confirm()
             raise
     except BaseException:
-        close_backends(backends)
+        close_backends(context.graph.id, backends)
         raise
     return Takeover(coordinator, journal, backends, adopted)
 
