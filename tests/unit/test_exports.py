@@ -42,7 +42,7 @@ FACES = {
         Started Leading Standby Stopped ProcessingStarted BatchesProcessed BatchCommitted
         BatchFailed Progressed TreesFailed SlotLost ErrorReported
         TxtopoError TopologyError TopologyWarning ConfigError FieldsError StateUsageError
-        FailedException InfrastructureError PromiseError AuthError SourceDataLost
+        FailedException InfrastructureError StoreUnavailable PromiseError AuthError SourceDataLost
     """,
     "txtopo.bolts": """
         ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt KafkaSink PersistentAggregate

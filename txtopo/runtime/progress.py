@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -131,12 +131,15 @@ class BatchFailed:
         kind: ``counted``, ``infrastructure`` or ``fatal``.
         error: The error.
         component: Id of the component that failed, if known.
+        pause_s: Seconds until the batch is tried again, 0 for at once; None if it is not tried
+            again, because the topology ends.
     """
 
     attempt: TransactionAttempt
     kind: str
     error: Exception
     component: str | None
+    pause_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,18 +342,31 @@ class ProgressReporter:
         self._meter = meter
         self.tell = tell
 
-    def of(self, event: Event) -> None:
-        """Tell of an event; called before the coordinator handles it."""
-        is_current = self._coordinator.is_current
+    def current_of(self, event: Event) -> list[TransactionAttempt]:
+        """Return the current attempts of an event; asked before the coordinator handles it."""
         match event:
-            case Processed() if is_current(event.attempts[0]):
+            case Failed():
+                attempts: tuple[TransactionAttempt, ...] = (event.attempt,)
+            case Processed() | RunFailed():
+                attempts = event.attempts
+            case _:
+                return []
+        return [attempt for attempt in attempts if self._coordinator.is_current(attempt)]
+
+    def of(self, event: Event, current: Sequence[TransactionAttempt], pause_s: float) -> None:
+        """Tell of an event that the coordinator has handled.
+
+        Args:
+            event: The event.
+            current: What :meth:`current_of` returned for it.
+            pause_s: The pause after a failure; 0 for none.
+        """
+        match event:
+            case Processed() if event.attempts[0] in current:
                 self.tell(BatchesProcessed(event.attempts))
-            case Failed() if is_current(event.attempt):
-                self._failed(event.attempt, event.failure)
-            case RunFailed():
-                current = [attempt for attempt in event.attempts if is_current(attempt)]
-                if current:
-                    self._failed(current[0], event.failure)
+            case Failed() | RunFailed() if current:
+                again = self._coordinator.is_replaced(current[0])
+                self._failed(current[0], event.failure, pause_s if again else None)
             case _:
                 pass
 
@@ -378,6 +394,7 @@ class ProgressReporter:
         )
         self.tell(BatchCommitted(progress))
 
-    def _failed(self, attempt: TransactionAttempt, failure: Failure) -> None:
+    def _failed(self, attempt: TransactionAttempt, failure: Failure, pause_s: float | None) -> None:
         self._meter.failed(attempt.txid)
-        self.tell(BatchFailed(attempt, failure.kind.value, failure.error, failure.component))
+        kind, error, component = failure.kind.value, failure.error, failure.component
+        self.tell(BatchFailed(attempt, kind, error, component, pause_s))

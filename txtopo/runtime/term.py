@@ -55,7 +55,6 @@ from txtopo.transactional_state.nodes import StoredBatch, metadata_to_json
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from txtopo.config import Config
     from txtopo.runtime.progress import ProgressMeter
     from txtopo.runtime.scheduler import Timer
     from txtopo.transactional_state.journal import Journal
@@ -109,7 +108,7 @@ class LeaderTerm:
         self._journal = journal
         self._commit_phase = commit_phase
         self._reporter = ProgressReporter(coordinator, meter, hooks.tell)
-        self._retries = Retries(context.graph.id, coordinator, context.config)
+        self._retries = Retries(context.graph.id, coordinator)
         self._waiters = hooks.waiters
         self._end = hooks.end
         self._jobs = Jobs(
@@ -119,6 +118,7 @@ class LeaderTerm:
         self._writing = self._stopping = self._gathers = False
         self._committing: tuple[TransactionAttempt, str] | None = None
         self._poll: Timer | None = None
+        self._pauses: dict[int, Timer] = {}
 
     @property
     def at_rest(self) -> bool:
@@ -134,11 +134,12 @@ class LeaderTerm:
         """Give the coordinator an event and do what it asks for."""
         if self.over:
             return
-        self._reporter.of(event)
         self._stopping = self._stopping or isinstance(event, StopRequested)
-        failed = self._retries.failed_by(event)
+        current = self._reporter.current_of(event)
         actions = self.coordinator.handle(event)
-        self._retries.tell(event, failed, actions, self._scheduler.now())
+        pause_s = self._pause_after(actions)
+        self._reporter.of(event, current, pause_s)
+        self._retries.tell(event, current, pause_s)
         # Now, because the queue of actions may wait for a write.
         self._jobs.forget(self._gone(event, actions))
         if self._committing is not None and not self.coordinator.is_current(self._committing[0]):
@@ -205,11 +206,26 @@ class LeaderTerm:
             case Cancel():
                 self._jobs.cancel(action.attempts)
             case Backoff():
-                self._scheduler.call_later(
-                    self._context.config.pause_s(action.failures), lambda: self.handle(Resumed())
-                )
+                self._pause(action)
             case Stop():
                 self._end(action.error)
+
+    def _pause(self, action: Backoff) -> None:
+        """Send ``Resumed`` later, instead of that of an earlier pause of the txid."""
+        if (before := self._pauses.get(action.txid)) is not None:
+            before.cancel()
+
+        def resume() -> None:
+            del self._pauses[action.txid]
+            self.handle(Resumed(action.txid))
+
+        pause_s = self._context.config.pause_s(action.failures)
+        self._pauses[action.txid] = self._scheduler.call_later(pause_s, resume)
+
+    def _pause_after(self, actions: Sequence[Action]) -> float:
+        """Return how long the txid that failed pauses, by the actions after its failure."""
+        pauses = [each for each in actions if isinstance(each, Backoff)]
+        return self._context.config.pause_s(pauses[0].failures) if pauses else 0.0
 
     def _write(self, action: StoreBatches | Advance, failures: int = 0) -> None:
         self._writing = True
@@ -382,47 +398,24 @@ class Retries:
     again if it was the current one of its txid before an event, and a later one is afterwards.
     """
 
-    def __init__(self, topology: str, coordinator: Coordinator, config: Config) -> None:
+    def __init__(self, topology: str, coordinator: Coordinator) -> None:
         self._topology = topology
         self._coordinator = coordinator
-        self._config = config
         self._failures: Counter[int] = Counter()
-        self._due_s = 0.0
 
-    def failed_by(self, event: Event) -> list[TransactionAttempt]:
-        """Return the current attempts that an event fails; asked before it is handled."""
-        match event:
-            case Failed():
-                attempts: tuple[TransactionAttempt, ...] = (event.attempt,)
-            case RunFailed():
-                attempts = event.attempts
-            case _:
-                return []
-        return [attempt for attempt in attempts if self._coordinator.is_current(attempt)]
-
-    def tell(
-        self,
-        event: Event,
-        failed: Sequence[TransactionAttempt],
-        actions: Sequence[Action],
-        now_s: float,
-    ) -> None:
-        """Log which of the *failed* attempts are made again, after an event was handled.
+    def tell(self, event: Event, current: Sequence[TransactionAttempt], pause_s: float) -> None:
+        """Log which attempts are made again, after an event was handled.
 
         Args:
             event: The event.
-            failed: What :meth:`failed_by` returned for it.
-            actions: The actions that the coordinator answered with.
-            now_s: The time.
+            current: Its attempts that were current before it was handled.
+            pause_s: When they are made again; 0 for at once.
         """
-        for action in actions:
-            if isinstance(action, Backoff):
-                self._due_s = now_s + self._config.pause_s(action.failures)
         if not isinstance(event, Failed | RunFailed):
             return
         for txid in [txid for txid in self._failures if txid < self._coordinator.current]:
             del self._failures[txid]
-        again = [each for each in failed if self._coordinator.is_replaced(each)]
+        again = [each for each in current if self._coordinator.is_replaced(each)]
         if not again:
             return
         self._failures.update(each.txid for each in again)
@@ -432,7 +425,7 @@ class Retries:
             event.failure.error,
             topology=self._topology,
             failures=self._failures[first.txid],
-            pause_s=max(0.0, self._due_s - now_s),
+            pause_s=pause_s,
             txid=first.txid,
             attempt=first.attempt,
             epoch=first.epoch,
