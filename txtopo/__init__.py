@@ -54,6 +54,7 @@ from txtopo.runtime.progress import (
     Progress,
     Progressed,
     ReliableProgress,
+    Restarting,
     SlotLost,
     Standby,
     Started,
@@ -62,6 +63,7 @@ from txtopo.runtime.progress import (
     TopologyListener,
     TreesFailed,
 )
+from txtopo.runtime.restart import Restart
 from txtopo.spouts.spout import Spout
 from txtopo.state.aggregates import Count, Max, Mean, Min, OwnAggregate, Sum
 from txtopo.state.python_aggregates import CountDistinct, First, Last, TopN
@@ -118,6 +120,8 @@ __all__ = [
     "ReliableProgress",
     "ReliableRun",
     "ReliableTopology",
+    "Restart",
+    "Restarting",
     "SlotLost",
     "SourceDataLost",
     "Spout",

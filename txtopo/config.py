@@ -40,6 +40,11 @@ def check_text(what: str, text: str) -> None:
         )
 
 
+def growing_pause_s(failures: int, first_s: float, longest_s: float) -> float:
+    """Return the pause after *failures* failures, from 1: doubled each time, up to the longest."""
+    return min(longest_s, first_s * 2.0 ** min(failures - 1, 30))
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """The settings of a run. No setting changes what is committed.
@@ -187,7 +192,7 @@ class Config:
 
     def pause_s(self, failures: int) -> float:
         """Return the pause after *failures* failures of one kind, from 1."""
-        return min(self.backoff_max_s, self.backoff_s * 2.0 ** min(failures - 1, 30))
+        return growing_pause_s(failures, self.backoff_s, self.backoff_max_s)
 
     def _check_type(self, name: str, kind: type | UnionType, expected: str) -> None:
         value = getattr(self, name)

@@ -39,8 +39,8 @@ FACES = {
         open_state Count CountDistinct First Last Max Mean Min OwnAggregate Sum TopN
         open_session TopologyRun ReliableRun
         TopologyListener ProgressBar Progress ReliableProgress TopologyEvent
-        Started Leading Standby Stopped ProcessingStarted BatchesProcessed BatchCommitted
-        BatchFailed Progressed TreesFailed SlotLost ErrorReported
+        Restart Restarting Started Leading Standby Stopped ProcessingStarted BatchesProcessed
+        BatchCommitted BatchFailed Progressed TreesFailed SlotLost ErrorReported
         TxtopoError TopologyError TopologyWarning ConfigError FieldsError StateUsageError
         FailedException InfrastructureError StoreUnavailable PromiseError AuthError SourceDataLost
     """,

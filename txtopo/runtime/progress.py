@@ -143,6 +143,22 @@ class BatchFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Restarting:
+    """The run ended with an error, and is started again after a pause; see ``Restart``.
+
+    Attributes:
+        error: The error.
+        restarts: Number of restarts within ``Restart.within_s``, with this one.
+        pause_s: The pause, in seconds.
+    """
+
+    topology_id: str
+    error: Exception
+    restarts: int
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The topology has ended; *error* is None if the user stopped it."""
 
@@ -203,6 +219,7 @@ TopologyEvent = (
     | BatchesProcessed
     | BatchCommitted
     | BatchFailed
+    | Restarting
     | Stopped
 )
 

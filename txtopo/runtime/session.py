@@ -109,6 +109,27 @@ def open_session(
     return _build(master, conf or {}, app_name), True
 
 
+def check_session(session: SparkSession | None) -> None:
+    """Check that a session has not been stopped.
+
+    Raises:
+        ConfigError: It has; give another one.
+    """
+    if session is None or not is_classic(session) or not is_stopped(session.sparkContext):
+        return
+    raise ConfigError(
+        "the Spark session has been stopped; a topology runs on one, and a restart uses the one "
+        "that the run was started with; start the topology with a new session, or the process anew",
+        setting="spark",
+    )
+
+
+def is_stopped(context: SparkContext) -> bool:
+    """Return whether somebody has stopped a session."""
+    java = context._jsc
+    return java is None or bool(java.sc().isStopped())
+
+
 def is_classic(session: SparkSession) -> bool:
     """Return whether a session is one of classic Spark, not of Spark Connect."""
     return hasattr(session, "_jvm") and type(session).__module__.startswith("pyspark.sql.session")

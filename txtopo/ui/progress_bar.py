@@ -10,6 +10,7 @@ from txtopo.runtime.progress import (
     BatchCommitted,
     BatchFailed,
     Leading,
+    Restarting,
     Standby,
     Stopped,
     TopologyEvent,
@@ -68,6 +69,12 @@ class ProgressBar(TopologyListener):
             case BatchFailed():
                 self._console.print(
                     f"txid {change.attempt.txid} failed ({change.kind}): {change.error}",
+                    markup=False,
+                )
+                return
+            case Restarting():
+                self._console.print(
+                    f"restart {change.restarts} in {change.pause_s:g} s, after: {change.error}",
                     markup=False,
                 )
                 return

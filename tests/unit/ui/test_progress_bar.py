@@ -7,7 +7,15 @@ import io
 from rich.console import Console
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.runtime.progress import BatchCommitted, BatchFailed, Leading, Progress, Standby, Stopped
+from txtopo.runtime.progress import (
+    BatchCommitted,
+    BatchFailed,
+    Leading,
+    Progress,
+    Restarting,
+    Standby,
+    Stopped,
+)
 from txtopo.ui.progress_bar import ProgressBar
 
 
@@ -32,11 +40,13 @@ def test_failures_and_the_end_are_shown_at_once() -> None:
     bar.on_change(Leading("counts", epoch=3, current=1, adopted=None))
 
     bar.on_change(BatchFailed(TransactionAttempt(4), "counted", ValueError("[bad] row"), "split"))
+    bar.on_change(Restarting("counts", ValueError("[bad] row"), restarts=1, pause_s=2.0))
     bar.on_change(Stopped("counts", ValueError("[bad] row")))
 
-    leading, failed, stopped = shown.getvalue().splitlines()
+    leading, failed, again, stopped = shown.getvalue().splitlines()
     assert leading == "leading, epoch 3"
     assert failed == "txid 4 failed (counted): [bad] row"
+    assert again == "restart 1 in 2 s, after: [bad] row"
     assert stopped.startswith("failed: [bad] row")
 
 
