@@ -41,6 +41,11 @@ def check_text(what: str, text: str) -> None:
         )
 
 
+def growing_pause_s(failures: int, first_s: float, longest_s: float) -> float:
+    """Return the pause after *failures* failures, from 1: doubled each time, up to the longest."""
+    return min(longest_s, first_s * 2.0 ** min(failures - 1, 30))
+
+
 class Kind(StrEnum):
     """The kinds of topologies, as far as they use different settings."""
 
@@ -122,10 +127,12 @@ class Config:
             which go on waiting.
         run_txids_max: Maximum batches that one Spark job processes together.
         jobs_max: Maximum Spark jobs that process at the same time.
-        attempts_max: The topology stops after this many counted failures of one batch.
+        attempts_max: The topology stops after this many counted failures of one batch; None for no
+            limit, as in Storm: it pauses and tries again until the batch succeeds.
         batch_timeout_s: Time limit of a batch; a job of n batches has n times as much.
         poll_interval_s: Pause before a spout that was not ready is asked again.
-        backoff_s: First pause after an infrastructure fault; doubled each time.
+        backoff_s: Pause after the first failure of a batch, or the first infrastructure fault;
+            doubled each time.
         backoff_max_s: Longest such pause.
         keep_processed: Keep later batches of a transactional spout when one fails, instead of
             computing them again.
@@ -159,7 +166,7 @@ class Config:
     lost_slot: LostSlot = "end"
     run_txids_max: int = 10
     jobs_max: int = 2
-    attempts_max: int = 5
+    attempts_max: int | None = 5
     batch_timeout_s: float = 120.0
     poll_interval_s: float = 0.05
     backoff_s: float = 0.1
@@ -206,8 +213,10 @@ class Config:
         for name in ("max_spout_pending", "slots"):
             if getattr(self, name) is not None:
                 self._check_positive_int(name)
-        for name in ("run_txids_max", "jobs_max", "attempts_max", "driver_bytes_max"):
+        for name in ("run_txids_max", "jobs_max", "driver_bytes_max"):
             self._check_positive_int(name)
+        if self.attempts_max is not None:
+            self._check_positive_int("attempts_max", or_none="None for no limit")
         for name in ("session_timeout_s", "connect_timeout_s", "batch_timeout_s"):
             self._check_positive_number(name)
         self._check_positive_number("message_timeout_s")
@@ -264,8 +273,8 @@ class Config:
             )
 
     def pause_s(self, failures: int) -> float:
-        """Return the pause after *failures* infrastructure faults in a row, from 1."""
-        return min(self.backoff_max_s, self.backoff_s * 2.0 ** min(failures - 1, 30))
+        """Return the pause after *failures* failures of one kind, from 1."""
+        return growing_pause_s(failures, self.backoff_s, self.backoff_max_s)
 
     def _check_type(self, name: str, kind: type | UnionType, expected: str) -> None:
         value = getattr(self, name)
@@ -276,10 +285,11 @@ class Config:
                 setting=name,
             )
 
-    def _check_positive_int(self, name: str) -> None:
+    def _check_positive_int(self, name: str, or_none: str = "") -> None:
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(f"{name} must be a whole number of at least 1; got {value!r}")
+            more = f"; expected that, or {or_none}" if or_none else ""
+            raise ConfigError(f"{name} must be a whole number of at least 1; got {value!r}{more}")
 
     def _check_positive_number(self, name: str) -> None:
         value = getattr(self, name)

@@ -76,8 +76,10 @@ def _rebuild(kind: type[TxtopoError], message: str, facts: dict[str, object]) ->
 class FailedException(TxtopoError):
     """Raise it in a bolt or emitter to fail the batch (Storm ``FailedException``).
 
-    The batch and every later one in flight are tried again, at most ``Config.attempts_max`` times.
-    In an at-least-once topology it fails the tuple. Any other exception ends the run.
+    The batch and every later one in flight are tried again after a pause that grows from
+    ``Config.backoff_s``, until the batch has failed ``Config.attempts_max`` times. If a service
+    outside is away, raise ``StoreUnavailable``, which does not count. In an at-least-once topology
+    it fails the tuple, and the spout decides. Any exception of another kind ends the run.
     """
 
 
@@ -166,7 +168,11 @@ class CoordinatorUnavailable(InfrastructureError, ConnectionError):
 
 
 class StoreUnavailable(InfrastructureError, ConnectionError):
-    """A state's store cannot be reached, or refuses for now; nothing was written."""
+    """A state's store, or a service that a bolt calls, cannot be reached; nothing was written.
+
+    A bolt or emitter of a transactional topology may raise it: its batch is tried again after a
+    pause that grows, as often as it takes.
+    """
 
 
 class StoreContended(StoreUnavailable):

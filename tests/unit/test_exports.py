@@ -40,10 +40,10 @@ FACES = {
         open_state Count CountDistinct First Last Max Mean Min OwnAggregate Sum TopN
         open_session TopologyRun ReliableRun
         TopologyListener ProgressBar Progress ReliableProgress TopologyEvent
-        Started Leading Standby Stopped ProcessingStarted BatchesProcessed BatchCommitted
-        BatchFailed Progressed TreesFailed SlotLost ErrorReported
+        Restart Restarting Started Leading Standby Stopped ProcessingStarted BatchesProcessed
+        BatchCommitted BatchFailed Progressed TreesFailed SlotLost ErrorReported
         TxtopoError TopologyError TopologyWarning ConfigError FieldsError StateUsageError
-        FailedException InfrastructureError PromiseError AuthError SourceDataLost
+        FailedException InfrastructureError StoreUnavailable PromiseError AuthError SourceDataLost
     """,
     "txtopo.bolts": """
         ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt KafkaSink PersistentAggregate
@@ -162,10 +162,11 @@ def test_the_face_of_stores_is_what_their_authors_need() -> None:
     names = (
         "Aggregate AnchoredFactory BackendFactory BackingMap CheckingFactory Claim "
         "ComparesAndPuts Contents Field Fields FrameBackend FrameFactory FrameSnapshot FrameWrites "
-        "Key LEDGER_SCHEMA Ledger MapFactory Merges NamingFactory OpaqueMap Owner Puts Row RowBackend "
-        "RowText Snapshot Standing StateBackend StateKind StateMode StateTable TransactionAttempt "
-        "TransactionalMap Values Writes backing_map_factory changed_rows checked_partials claimed "
-        "combines_in_store declaration final_values listed_states log_rows mean_names "
+        "Key LEDGER_SCHEMA Ledger MapFactory Merges NamingFactory OpaqueMap Owner Puts Row "
+        "RowBackend RowText Snapshot Standing StateBackend StateKind StateMode StateTable "
+        "TransactionAttempt TransactionalMap Values Writes backing_map_factory changed_rows "
+        "checked_partials claimed combines_in_store declaration final_values listed_states "
+        "log_rows mean_names "
         "parsed_declaration redacted_url "
         "register_backend standing written_keys"
     )

@@ -50,10 +50,15 @@ class TopologyDriver:
         context: The graph, settings, carrier etc. of the topology.
         candidate: Describes this process to other candidates.
         listeners: They are told of each change.
+        meter: Counts commits; that of the driver before, if the run is started again.
     """
 
     def __init__(
-        self, context: RunContext, candidate: Json, listeners: Sequence[TopologyListener]
+        self,
+        context: RunContext,
+        candidate: Json,
+        listeners: Sequence[TopologyListener],
+        meter: ProgressMeter | None = None,
     ) -> None:
         self.ended: Future[Exception | None] = Future()
         self.status = "starting"
@@ -61,7 +66,7 @@ class TopologyDriver:
         self._scheduler = context.scheduler
         self._candidate = candidate
         self._tell = Listeners(context.graph.id, listeners).tell
-        self._meter = ProgressMeter(context.scheduler.now())
+        self._meter = meter or ProgressMeter(context.scheduler.now())
         self._journal = Journal(context.transactional_state)
         self._leadership: Leadership | None = None
         self._term: LeaderTerm | None = None

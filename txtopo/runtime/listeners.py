@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import reprlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from txtopo.attempt import TransactionAttempt
@@ -23,6 +23,7 @@ from txtopo.runtime.progress import (
     Leading,
     ProcessingStarted,
     Progressed,
+    Restarting,
     SlotLost,
     Standby,
     Started,
@@ -38,12 +39,15 @@ _logger = logger_of(LOGGER)
 class Listeners:
     """Tells the log and all listeners of each change.
 
-    An exception of a listener is logged and ignored.
+    An exception of a listener is logged and ignored. A driver that is started by another one has a
+    :class:`Relay` for its listener, and writes no log: the other one does.
     """
 
     def __init__(self, topology: str, listeners: Iterable[TopologyListener]) -> None:
         self._topology = topology
-        self._listeners = [EventLog(topology), *listeners]
+        self._listeners = list(listeners)
+        if not any(isinstance(each, Relay) for each in self._listeners):
+            self._listeners.insert(0, EventLog(topology))
 
     def tell(self, change: TopologyEvent) -> None:
         """Tell the log and all listeners of a change."""
@@ -58,6 +62,18 @@ class Listeners:
                     exc_info=True,
                     extra={"topology": self._topology},
                 )
+
+
+class Relay(TopologyListener):
+    """Passes on what a driver tells, except that it has ended: another driver may follow."""
+
+    def __init__(self, tell: Callable[[TopologyEvent], None]) -> None:
+        self._tell = tell
+
+    def on_change(self, change: TopologyEvent) -> None:
+        """Pass a change on."""
+        if not isinstance(change, Stopped):
+            self._tell(change)
 
 
 # A little less than the second between two progresses, which no clock keeps to the last digit.
@@ -89,6 +105,14 @@ class EventLog(TopologyListener):
                 self._failed(change)
             case Started() | Standby() | Leading() | Stopped():
                 self._life(change)
+            case Restarting():
+                warn_of_retry(
+                    "the run",
+                    change.error,
+                    topology=self._topology,
+                    failures=change.restarts,
+                    pause_s=change.pause_s,
+                )
             case TreesFailed() | ErrorReported() | Progressed() | SlotLost():
                 self._tuples(change)
             case _ as never:

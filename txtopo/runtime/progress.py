@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import Coordinator
 from txtopo.coordinator.protocol import (
-    Action,
-    Backoff,
     Event,
     Failed,
     Failure,
@@ -25,7 +23,6 @@ from txtopo.coordinator.protocol import (
 from txtopo.metadata import Json
 
 if TYPE_CHECKING:
-    from txtopo.config import Config
     from txtopo.runtime.commit_phase import CommitReport
     from txtopo.runtime.jobs import BatchResult
     from txtopo.runtime.scheduler import Scheduler
@@ -157,6 +154,22 @@ class BatchFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Restarting:
+    """The run ended with an error, and is started again after a pause; see ``Restart``.
+
+    Attributes:
+        error: The error.
+        restarts: Number of restarts within ``Restart.within_s``, with this one.
+        pause_s: The pause, in seconds.
+    """
+
+    topology_id: str
+    error: Exception
+    restarts: int
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The topology has ended; *error* is None if the user stopped it."""
 
@@ -217,6 +230,7 @@ TopologyEvent = (
     | BatchesProcessed
     | BatchCommitted
     | BatchFailed
+    | Restarting
     | Stopped
 )
 
@@ -333,13 +347,10 @@ class ProgressReporter:
         self,
         coordinator: Coordinator,
         meter: ProgressMeter,
-        config: Config,
         tell: Callable[[TopologyEvent], None],
     ) -> None:
         self._coordinator = coordinator
         self._meter = meter
-        self._config = config
-        self._due_s = 0.0
         self.tell = tell
 
     def current_of(self, event: Event) -> list[TransactionAttempt]:
@@ -352,31 +363,21 @@ class ProgressReporter:
             case _:
                 return []
 
-    def of(
-        self,
-        event: Event,
-        current: Sequence[TransactionAttempt],
-        actions: Sequence[Action],
-        now_s: float,
-    ) -> None:
+    def of(self, event: Event, current: Sequence[TransactionAttempt], pause_s: float) -> None:
         """Tell of an event; called after the coordinator has handled it.
 
         Args:
             event: The event.
             current: What :meth:`current_of` returned for it.
-            actions: The actions that the coordinator answered with.
-            now_s: The time.
+            pause_s: Seconds until what failed is tried again; 0 for at once.
         """
-        for action in actions:
-            if isinstance(action, Backoff):
-                self._due_s = now_s + self._config.pause_s(action.failures)
         if current and isinstance(event, Processed):
             self.tell(BatchesProcessed(tuple(current)))
         elif current and isinstance(event, Failed | RunFailed):
             # Results that are kept have not failed with their run. A batch that the spout could not
             # plan stays where it is if the topology ends.
             gone = [each for each in current if not self._coordinator.is_current(each)]
-            self._failed(gone or current[:1], event.failure, max(0.0, self._due_s - now_s))
+            self._failed(gone or current[:1], event.failure, pause_s)
 
     def committed(
         self,

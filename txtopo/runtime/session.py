@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from txtopo.errors import ConfigError
 from txtopo.runtime.java import check_java
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 # A task of a batch takes 10 to 50 ms. With the default settings the following costs more than that,
@@ -99,6 +101,27 @@ def open_session(
     if session is not None:
         return session, False
     return _build(master, conf or {}, app_name), True
+
+
+def check_session(session: SparkSession | None) -> None:
+    """Check that a session has not been stopped.
+
+    Raises:
+        ConfigError: It has; give another one.
+    """
+    if session is None or not is_classic(session) or not is_stopped(session.sparkContext):
+        return
+    raise ConfigError(
+        "the Spark session has been stopped; a topology runs on one, and a restart uses the one "
+        "that the run was started with; start the topology with a new session, or the process anew",
+        setting="spark",
+    )
+
+
+def is_stopped(context: SparkContext) -> bool:
+    """Return whether somebody has stopped a session."""
+    java = context._jsc
+    return java is None or bool(java.sc().isStopped())
 
 
 def is_classic(session: SparkSession) -> bool:

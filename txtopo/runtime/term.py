@@ -106,7 +106,7 @@ class LeaderTerm:
         self._scheduler = context.scheduler
         self._journal = journal
         self._commit_phase = commit_phase
-        self._reporter = ProgressReporter(coordinator, meter, context.config, hooks.tell)
+        self._reporter = ProgressReporter(coordinator, meter, hooks.tell)
         self._waiters = hooks.waiters
         self._end = hooks.end
         self._jobs = Jobs(
@@ -116,6 +116,7 @@ class LeaderTerm:
         self._writing = self._stopping = self._gathers = False
         self._committing: tuple[TransactionAttempt, str] | None = None
         self._poll: Timer | None = None
+        self._pauses: dict[int, Timer] = {}
 
     @property
     def at_rest(self) -> bool:
@@ -134,7 +135,7 @@ class LeaderTerm:
         self._stopping = self._stopping or isinstance(event, StopRequested)
         current = self._reporter.current_of(event)
         actions = self.coordinator.handle(event)
-        self._reporter.of(event, current, actions, self._scheduler.now())
+        self._reporter.of(event, current, self._pause_after(actions))
         # Now, because the queue of actions may wait for a write.
         self._jobs.forget(self._gone(event, actions))
         if self._committing is not None and not self.coordinator.is_current(self._committing[0]):
@@ -201,11 +202,26 @@ class LeaderTerm:
             case Cancel():
                 self._jobs.cancel(action.attempts)
             case Backoff():
-                self._scheduler.call_later(
-                    self._context.config.pause_s(action.failures), lambda: self.handle(Resumed())
-                )
+                self._pause(action)
             case Stop():
                 self._end(action.error)
+
+    def _pause(self, action: Backoff) -> None:
+        """Send ``Resumed`` later, instead of that of an earlier pause of the txid."""
+        if (before := self._pauses.get(action.txid)) is not None:
+            before.cancel()
+
+        def resume() -> None:
+            del self._pauses[action.txid]
+            self.handle(Resumed(action.txid))
+
+        pause_s = self._context.config.pause_s(action.failures)
+        self._pauses[action.txid] = self._scheduler.call_later(pause_s, resume)
+
+    def _pause_after(self, actions: Sequence[Action]) -> float:
+        """Return how long the txid that failed pauses, by the actions after its failure."""
+        pauses = [each for each in actions if isinstance(each, Backoff)]
+        return self._context.config.pause_s(pauses[0].failures) if pauses else 0.0
 
     def _write(self, action: StoreBatches | Advance, failures: int = 0) -> None:
         self._writing = True

@@ -127,7 +127,7 @@ class TransactionalEmitter(ABC):
         ``context.tasks`` says which share is this task's.
 
         Raises:
-            FailedException: To fail the attempt; the batch is emitted again, at most
+            FailedException: To fail the attempt; the batch is emitted again after a pause, at most
                 ``Config.attempts_max`` times.
             InfrastructureError: The same, as often as it takes, after pauses.
             SourceDataLost: To end the run, because the batch cannot be brought again.

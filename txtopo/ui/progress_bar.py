@@ -12,6 +12,7 @@ from txtopo.runtime.progress import (
     BatchCommitted,
     BatchFailed,
     Leading,
+    Restarting,
     Standby,
     Stopped,
     TopologyEvent,
@@ -88,6 +89,8 @@ class ProgressBar(TopologyListener):
                 self._status = f"standby{_of(change.holder)}"
             case BatchFailed() if self._bar is not None:
                 self._status = f"txid {change.attempt.txid} failed, {change.failures} in a row"
+            case Restarting() if self._bar is not None:
+                self._status = f"restart {change.restarts} in {change.pause_s:g} s"
             case Stopped():
                 self._stopped(change)
                 return

@@ -50,7 +50,7 @@ def test_failures_of_the_infrastructure_do_not_count() -> None:
     script = Script(POISON, s=10)
     for _ in range(9):
         script.fail(1, INFRASTRUCTURE)
-        script.tell(Resumed())
+        script.tell(Resumed(1))
 
     assert script.transaction(1).failures == 0
 

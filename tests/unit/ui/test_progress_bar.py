@@ -11,7 +11,15 @@ from rich.console import Console
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.runtime.listeners import EventLog
-from txtopo.runtime.progress import BatchCommitted, BatchFailed, Leading, Progress, Standby, Stopped
+from txtopo.runtime.progress import (
+    BatchCommitted,
+    BatchFailed,
+    Leading,
+    Progress,
+    Restarting,
+    Standby,
+    Stopped,
+)
 from txtopo.ui.progress_bar import ProgressBar
 
 
@@ -36,6 +44,7 @@ def test_without_a_terminal_the_end_is_shown_at_once_and_failures_are_left_to_th
     bar.on_change(Leading("counts", epoch=3, current=1, adopted=None))
 
     bar.on_change(BatchFailed(TransactionAttempt(4), "counted", ValueError("[bad] row"), "split"))
+    bar.on_change(Restarting("counts", ValueError("[bad] row"), restarts=1, pause_s=2.0))
     bar.on_change(Stopped("counts", ValueError("[bad] row")))
 
     leading, stopped = shown.getvalue().splitlines()

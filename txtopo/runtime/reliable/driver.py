@@ -72,7 +72,12 @@ class ReliableDriver:
     """
 
     def __init__(
-        self, context: ReliableContext, listeners: Sequence[TopologyListener], *, active: bool
+        self,
+        context: ReliableContext,
+        listeners: Sequence[TopologyListener],
+        *,
+        active: bool,
+        meter: Meter | None = None,
     ) -> None:
         self._program, self._config = context.program, context.config
         self._carrier, self._scheduler = context.carrier, context.scheduler
@@ -83,7 +88,8 @@ class ReliableDriver:
         self.slots = self._program.slots
         self.ackers = 1 if self._config.ackers is None else self._config.ackers
         self.trees = PendingTrees(self.spouts, self.ackers, self._ended)
-        self.meter = Meter(self._scheduler.now, self._scheduler.wall_clock)
+        # That of the driver before, if the run was started again.
+        self.meter = meter or Meter(self._scheduler.now, self._scheduler.wall_clock)
         self._backlog = [0] * self.slots
         self._credit = Credit(self.slots, self._config.message_timeout_s, BACKLOG_TUPLES_MAX)
         self._awaited = set(range(self.slots))
