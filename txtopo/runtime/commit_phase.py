@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.context import FrameContext
+from txtopo.dead_letters import STREAM
 from txtopo.errors import RunLostError
 from txtopo.runtime.frames import Frames, failure_of_plan
 from txtopo.runtime.jobs import BatchResult
@@ -103,7 +104,10 @@ class CommitPhase:
                 raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
             with self._labelled(result, writes):
                 commit_resolved(backend, attempt, writes)
-        return CommitReport(None, _tuples(result, outcome), *self._behind_and_lost(result))
+        tuples = _tuples(result, outcome)
+        if tuples.get(STREAM):
+            logger.warning("txid %d: %d dead letters", attempt.txid, tuples[STREAM])
+        return CommitReport(None, tuples, *self._behind_and_lost(result))
 
     def close(self) -> None:
         """Close the states of the term."""
@@ -161,7 +165,9 @@ def _tuples(result: BatchResult, outcome: CommitOutcome) -> dict[str, int]:
     totals: dict[str, int] = {}
     for tuples in (result.outcome.tuples, outcome.tuples):
         for component, streams in tuples.items():
-            totals[component] = totals.get(component, 0) + sum(streams.values())
+            # Dead letters are counted once, where they are numbered.
+            emitted = sum(count for stream, count in streams.items() if stream != STREAM)
+            totals[component] = totals.get(component, 0) + emitted
     return totals
 
 
