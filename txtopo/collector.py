@@ -203,7 +203,7 @@ class RevocableOutputCollector(BatchOutputCollector):
         dead_letters_max: int,
     ) -> None:
         super().__init__(component, streams, rows, batches, dead_letters_max)
-        # These lists are emptied, not replaced. A bolt with one stream needs no loop for each input.
+        # These lists are emptied, not replaced. With one of them, an input needs no loop.
         lists = list(self._rows.values())
         self.mark: Callable[[], int | list[int]] = (
             lists[0].__len__ if len(lists) == 1 else lambda: list(map(len, lists))
