@@ -147,9 +147,10 @@ def row_values(table: pa.Table | pa.RecordBatch, row: int) -> dict[str, object]:
         try:
             values[name] = column.to_pylist()[0]
         except (ValueError, OverflowError):
-            text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-            plain = column.cast(pa.binary()) if text else column.view(pa.int64())
-            values[name] = plain.to_pylist()[0]
+            kind = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
+            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+                kind = pa.binary()
+            values[name] = column.cast(kind).to_pylist()[0]
     return values
 
 
