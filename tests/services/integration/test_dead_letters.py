@@ -246,10 +246,12 @@ def test_a_replay_with_other_records_leaves_no_dead_letter_of_the_dropped_attemp
     check(storage)
 
 
-def test_a_batch_with_more_dead_letters_than_the_limit_ends_the_run() -> None:
-    """Batches of 4: the second has two."""
+@pytest.mark.parametrize("tasks", [1, 4])
+def test_a_batch_with_more_dead_letters_than_the_limit_ends_the_run(tasks: int) -> None:
+    """The second batch has two; four tasks have one each."""
     storage = Storage.in_memory()
-    topology = parsing(storage, dead_letters=DeadLetters(open_state(storage.url), 1))
+    letters = DeadLetters(open_state(storage.url), 1)
+    topology = parsing(storage, tasks=tasks, dead_letters=letters)
 
     with pytest.raises(TooManyDeadLetters, match="got 2 or more; expected at most 1") as caught:
         run_to_end(topology, storage)
@@ -261,7 +263,7 @@ def test_a_batch_with_more_dead_letters_than_the_limit_ends_the_run() -> None:
     assert str(first["record"]) in ('{"text": "four"}', '{"text": "\\u0000"}')
     assert str(first["message"]) in str(caught.value)
     assert letters_of(storage) == {(1, 1): "x"}
-    enough = parsing(storage, dead_letters=DeadLetters(open_state(storage.url), 2))
+    enough = parsing(storage, tasks=tasks, dead_letters=DeadLetters(open_state(storage.url), 2))
     run_to_end(enough, storage)
     check(storage)
 
