@@ -33,12 +33,14 @@ from txtopo.spouts import MemoryTransactionalSpout
 
 PAYMENTS = ["ann 12", "bob many", "cid -3", "nobody", "ann 30", "dan 900", "eve 7"]
 LIMIT = 500
+PAYMENT = Fields("customer string, amount long")
+STREAMS = {"too_large": PAYMENT}
 
 
 class Parse(BasicBolt):
     """Makes a payment of a text."""
 
-    output_fields = Fields("customer string, amount long")
+    output_fields = PAYMENT
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
         # A text without a space, and an amount that is no number, are ValueErrors.
@@ -51,8 +53,8 @@ class Parse(BasicBolt):
 class Divide(ArrowBolt):
     """Lets payments up to a limit pass, and emits larger ones to the stream ``too_large``."""
 
-    output_fields = Fields("customer string, amount long")
-    output_streams = {"too_large": Fields("customer string, amount long")}  # noqa: RUF012
+    output_fields = PAYMENT
+    output_streams = STREAMS
 
     def prepare(
         self,

@@ -57,14 +57,14 @@ GOOD = {1, 2, 3, 5, 6, 7}
 BAD = ["x", "four", "\0", ""]
 
 
+STREAMS: dict[str, Stream | Fields] = {"seen": TEXT, "picked": Stream(TEXT, direct=True)}
+
+
 class Parse(BasicBolt):
     """Emits on three streams before it knows whether the text is a number."""
 
     output_fields = Fields("number long")
-    output_streams: ClassVar[dict[str, Any]] = {
-        "seen": TEXT,
-        "picked": Stream(TEXT, direct=True),
-    }
+    output_streams = STREAMS
 
     def execute(self, tuple: Any, collector: Any) -> None:
         collector.emit(tuple.values, "seen")

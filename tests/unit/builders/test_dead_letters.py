@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -30,6 +30,9 @@ FIELDS = Fields("word string")
 WORDS = MemoryTransactionalSpout({0: [["a"]]}, FIELDS, 1)
 
 
+OWN = {"dead_letters": Stream(FIELDS)}
+
+
 class Pass(BasicBolt):
     output_fields = FIELDS
 
@@ -48,7 +51,7 @@ class PassBatch(ArrowBolt):
 
 
 class OwnStream(Pass):
-    output_streams: ClassVar[dict[str, Stream]] = {"dead_letters": Stream(FIELDS)}
+    output_streams = OWN
 
 
 def memory() -> State:
