@@ -129,14 +129,16 @@ class BatchOutputCollector:
         """Make a dead letter of a record. Called by spouts and by the framework.
 
         Args:
-            error: Why the record cannot be processed.
+            error: Why the record cannot be processed. It is raised if the topology takes no dead
+                letters.
             place: Where it was read.
             record: Its bytes, its tuple, or its values.
 
         Raises:
             TooManyDeadLetters: The task has more of them than the batch may have.
         """
-        assert self._dead_letters_max is not None
+        if self._dead_letters_max is None:
+            raise error
         letters = self._dead_letters
         letters.append(dead_letter(self._component, error, place, record))
         if len(letters) > self._dead_letters_max:

@@ -18,6 +18,7 @@ from txtopo import (
     BasicBolt,
     BatchBolt,
     Committer,
+    Config,
     Count,
     DeadLetters,
     FailedException,
@@ -30,18 +31,24 @@ from txtopo import (
     Topology,
     TransactionalTopologyBuilder,
     open_state,
+    operations,
 )
 from txtopo.config import Carrier
 from txtopo.dead_letters import dead_letter, in_order
 from txtopo.errors import EmitError, StoreUnavailable, TopologyChanged
+from txtopo.operations import Access
+from txtopo.plugins.spouts import TransactionalCoordinator
 from txtopo.runtime.progress import BatchCommitted
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import (
+    DataFrameTransactionalSpout,
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
     Recut,
+    StreamSpout,
 )
+from txtopo.state import Ledger
 from txtopo.testing import ScriptedTransactionalSpout, simulate
 
 if TYPE_CHECKING:
@@ -388,6 +395,61 @@ def test_dead_letters_that_are_added_or_removed_are_a_changed_topology() -> None
 
     run_to_end(without, storage, replace(LOCAL, allow_change=True))
     assert storage.read("counts")[8] == 1
+
+
+def test_operators_verbs_treat_dead_letters_as_any_state(tmp_path: Path) -> None:
+    storage = Storage.in_sqlite(tmp_path)
+    topology, access = parsing(storage), Access(ensemble=storage.ensemble)
+    run_to_end(topology, storage)
+    assert operations.verify(topology, LOCAL, access=access) == []
+
+    operations.rewind(topology, 2, LOCAL, access=access).apply()
+    assert letters_of(storage) == {(1, 1): "x", (2, 1): "\0", (2, 2): "four"}
+    run_to_end(topology, storage)
+    again = {(1, 1): "x", (2, 1): "\0", (2, 2): "four", (4, 1): ""}
+    assert letters_of(storage) == again  # txid 3 is left empty
+
+    name = "dead_letters.dead_letters"
+    operations.forget(topology, LOCAL, state=name, access=access).apply()
+    shown = operations.show(topology, LOCAL, access=access)
+    released = shown.states[name]
+    assert isinstance(released, Ledger)
+    assert released.topology == ""
+    assert letters_of(storage) == again
+
+
+def test_a_streaming_query_has_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
+    storage = Storage.in_sqlite(tmp_path)
+    topology = parsing(storage, StreamSpout(TEXT), tasks=1)
+    write_batch = topology.foreach_batch(Config(slots=2))
+
+    for number in range(3):
+        texts = [(text,) for text in ROWS[4 * number : 4 * number + 4]]
+        write_batch(spark.createDataFrame(texts, "text string"), number)
+    write_batch(spark.createDataFrame([("",), ("7",)], "text string"), 2)
+
+    check(storage)
+
+
+class Texts(TransactionalCoordinator):
+    def is_ready(self, txid: int, last: Any) -> bool:
+        return txid <= 3
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        return 4 * txid - 4
+
+
+def texts_of(spark: Any, attempt: Any, metadata: Any) -> Any:
+    return spark.createDataFrame([(t,) for t in ROWS[metadata : metadata + 4]], "text string")
+
+
+def test_a_bolt_below_a_dataframe_has_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
+    storage = Storage.in_sqlite(tmp_path)
+    spout = DataFrameTransactionalSpout(Texts(), texts_of, TEXT)
+
+    run_to_end(parsing(storage, spout), storage, on("dataframe"), spark)
+
+    check(storage)
 
 
 def folded(records: Sequence[Any]) -> dict[int, int]:

@@ -10,6 +10,7 @@ from tests.harness.runs import LOCAL
 from txtopo import (
     ArrowBolt,
     BasicBolt,
+    Config,
     Count,
     DeadLetters,
     Fields,
@@ -22,7 +23,12 @@ from txtopo import (
     open_state,
 )
 from txtopo.errors import EmitError
-from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout, StreamSpout
+from txtopo.spouts import (
+    MemorySpout,
+    MemoryTransactionalSpout,
+    OpaqueMemoryTransactionalSpout,
+    StreamSpout,
+)
 from txtopo.state import State
 from txtopo.topology.graph import fingerprint
 
@@ -194,7 +200,14 @@ def test_a_bolt_that_lists_exceptions_needs_a_place_for_dead_letters() -> None:
 
 
 def test_an_at_least_once_topology_has_no_dead_letters() -> None:
-    assert not hasattr(TopologyBuilder("words").set_bolt("pass", Pass()), "dead_letters_on")
+    builder = TopologyBuilder("words")
+    builder.set_spout("spout", MemorySpout([["a"]], FIELDS))
+    declarer = builder.set_bolt("refuse", Refuse()).shuffle_grouping("spout")
+
+    assert not hasattr(declarer, "dead_letters_on")
+    config = Config(carrier="local")
+    with builder.build_topology().start(config=config) as run, pytest.raises(RecordFailed):
+        run.await_termination(60)
 
 
 class Refuse(Pass):

@@ -136,6 +136,22 @@ def test_each_bad_line_is_a_dead_letter_with_its_place(
         assert letter["encoding"] == "base64" or letter["record"].encode() == bad
 
 
+def test_lines_far_behind_the_beginning_are_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txtopo.spouts.files.reading.COUNTED_BYTES_MAX", 20)
+    lines = [f"w{n},{n}" if n % 10 else f"w{n},x" for n in range(40)]
+    (tmp_path / "a").write_text("\n".join(lines))
+    spout = FilesTransactionalSpout(tmp_path, FIELDS, "csv", header=False, batch_rows_max=4)
+
+    _, letters = read(spout)
+
+    content = "\n".join(lines)
+    places = [(letter["place"].get("line"), letter["place"]["byte"]) for letter in letters]
+    starts = [content.index(f"w{n},x") for n in (0, 10, 20, 30)]
+    assert places == [(1, 0), *((None, start) for start in starts[1:])]
+
+
 def test_lines_of_a_compressed_file_with_a_header_are_counted_from_its_beginning(
     tmp_path: Path,
 ) -> None:

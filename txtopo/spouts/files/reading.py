@@ -30,6 +30,10 @@ BLOCK_BYTES = 8 * 1024 * 1024
 
 _TAIL_BYTES = 64 * 1024
 
+# A dead letter has the number of its line if the range starts within so many bytes: to count the
+# lines before it, each range with a bad line reads the file from its beginning.
+COUNTED_BYTES_MAX = 256 * 1024 * 1024
+
 # Counting stops inside a block, whose rest is read again for the next batch; so blocks are smaller.
 _COUNT_BYTES = 1024 * 1024
 
@@ -141,17 +145,24 @@ class FilesEmitter(TransactionalEmitter):
             def read(start: int, end: int, schema: pa.Schema) -> pa.Table:
                 return self._parse(b"".join(lines[start:end]), header, schema)
 
-            first, at = map(sum, zip(self._before(each), before, strict=True))
             # A type that a text cannot have is no fault of a line.
             if isinstance(error, TypeError) or not collector.takes_dead_letters:
                 bad = first_bad(len(lines), self._schema, read)
-                line = None if bad.row is None else first + bad.row + 1
+                line = None
+                if bad.row is not None:
+                    line = self._lines_before(each) + before[0] + bad.row + 1
                 raise self._bad(each.file, "line", line, bad, error) from error
+
+        counted = each.start <= COUNTED_BYTES_MAX
+        first = self._lines_before(each) + before[0] + 1 if counted else None
+        at = self._first_byte(each) + before[1]
 
         def refuse(row: int, error: Exception) -> None:
             bad = first_bad(1, self._schema, lambda a, b, some: read(row + a, row + b, some))
-            line, byte = first + row + 1, at + sum(map(len, lines[:row]))
-            place: dict[str, Json] = {"file": each.file.name, "line": line, "byte": byte}
+            line = None if first is None else first + row
+            place: dict[str, Json] = {"file": each.file.name}
+            place |= {} if line is None else {"line": line}
+            place |= {"byte": at + sum(map(len, lines[:row]))}
             refused = self._bad(each.file, "line", line, bad, error)
             collector.set_aside(refused, place, lines[row].rstrip(b"\r\n"))
 
@@ -165,13 +176,17 @@ class FilesEmitter(TransactionalEmitter):
             return objects([line for line in body.split(b"\n") if line.strip(b" \t\r")], schema)
         return _text(body, schema)
 
-    def _before(self, each: FileRange) -> tuple[int, int]:
-        """Return how many lines and bytes of the file come before the first line of a range."""
-        lines = nbytes = 0
+    def _lines_before(self, each: FileRange) -> int:
         with self._opened(each.file) as opened:
-            for block in line_blocks(opened, 0, each.start):
-                lines, nbytes = lines + block.count(b"\n"), nbytes + len(block)
-        return lines, nbytes
+            return sum(block.count(b"\n") for block in line_blocks(opened, 0, each.start))
+
+    def _first_byte(self, each: FileRange) -> int:
+        """Return where the first line of a range starts."""
+        if not each.start:
+            return 0
+        with self._opened(each.file) as opened:
+            opened.seek(each.start - 1)
+            return each.start - 1 + len(_tail(opened))
 
     def _bad(
         self, file: SourceFile, unit: str, number: int | None, bad: Bad, error: Exception
