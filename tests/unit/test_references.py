@@ -25,8 +25,8 @@ FILE = re.compile(
 )
 DOTTED = re.compile(r"(?<![\w./-])((?:txtopo|state_backends|tests)(?:\.[A-Za-z_]\w*)+)(?![\w/-])")
 ROLE = re.compile(r":(?:mod|class|func|meth|attr|data|exc):`~?\.?([\w.]+)`")
-NO_MODULES = frozenset({"txtopo.state_backends"})
-"""The group of entry points."""
+NO_MODULES = frozenset({"txtopo.ensembles", "txtopo.state_backends"})
+"""The groups of entry points."""
 
 
 def texts() -> Iterator[tuple[str, str]]:
