@@ -26,6 +26,7 @@ from txtopo import FailedException
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import PoisonBatchError, ProcessEnds, StoreUnavailable
 from txtopo.log_records import CAUSE_CHARACTERS_MAX, one_line
+from txtopo.retries import warn_of_retry
 from txtopo.runtime.listeners import EventLog
 from txtopo.runtime.progress import (
     BatchCommitted,
@@ -300,6 +301,16 @@ def test_a_thousand_reported_errors_are_two_warnings(kept: Kept) -> None:
         "topology 't': 'bolt', task 0, reports 999 more errors; got at last ValueError: odd 999",
         "topology 't': 'bolt', task 0, reports an error; got ValueError: odd again",
     ]
+
+
+def test_an_error_that_a_spout_reports_and_retries_is_one_warning(kept: Kept) -> None:
+    """That of the retry, which says when it is tried again."""
+    error = StoreUnavailable("the broker is away")
+    warn_of_retry("spout 'queue', task 0,", error, topology="t", failures=1, pause_s=0.1)
+    EventLog("t").on_change(ErrorReported("queue", 0, error))
+
+    assert len(kept.at(logging.WARNING)) == 1
+    assert len(kept.at(logging.DEBUG)) == 1
 
 
 def test_failed_trees_are_counted_once_a_second_and_anew_after_an_ack(kept: Kept) -> None:
