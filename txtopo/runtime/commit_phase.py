@@ -24,7 +24,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.context import FrameContext
 from txtopo.dead_letters import STREAM
 from txtopo.errors import RunLostError
-from txtopo.log_records import logger_of
+from txtopo.log_records import logger_of, printable
 from txtopo.runtime.frames import Frames, failure_of_plan
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.run_context import close_backends
@@ -123,8 +123,9 @@ class CommitPhase:
         try:
             lost = planner.lost(metadata)
             for partition, what in lost.items():
-                text = "topology %r: txid %d: lost of %s: %s"
-                _logger.warning(text, topology, attempt.txid, partition, what, extra=facts)
+                lost_there = printable(f"lost of {partition}: {what}")
+                text = "topology %r: txid %d: %s"
+                _logger.warning(text, topology, attempt.txid, lost_there, extra=facts)
             return planner.lag(metadata), lost
         except Exception:
             text = "topology %r: the spout could not tell its lag"
