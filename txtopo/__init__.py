@@ -39,6 +39,7 @@ from txtopo.errors import (
     RecordFailed,
     SourceDataLost,
     StateUsageError,
+    StoreUnavailable,
     TooManyDeadLetters,
     TopologyError,
     TopologyWarning,
@@ -56,6 +57,7 @@ from txtopo.runtime.progress import (
     Progress,
     Progressed,
     ReliableProgress,
+    Restarting,
     SlotLost,
     Standby,
     Started,
@@ -64,6 +66,7 @@ from txtopo.runtime.progress import (
     TopologyListener,
     TreesFailed,
 )
+from txtopo.runtime.restart import Restart
 from txtopo.spouts.spout import Spout
 from txtopo.state.aggregates import Count, Max, Mean, Min, OwnAggregate, Sum
 from txtopo.state.python_aggregates import CountDistinct, First, Last, TopN
@@ -122,6 +125,8 @@ __all__ = [
     "ReliableProgress",
     "ReliableRun",
     "ReliableTopology",
+    "Restart",
+    "Restarting",
     "SlotLost",
     "SourceDataLost",
     "Spout",
@@ -130,6 +135,7 @@ __all__ = [
     "Started",
     "StateUsageError",
     "Stopped",
+    "StoreUnavailable",
     "Stream",
     "Sum",
     "TaskContext",
