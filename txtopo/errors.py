@@ -15,6 +15,8 @@ Spark tasks to the driver.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
@@ -58,6 +60,15 @@ def shortened(text: str) -> str:
     return f"{text[:half]}\n[…]\n{text[-half:]}"
 
 
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return a hint for an unknown name: the most similar known name, or all known names."""
+    names = list(known)
+    close = get_close_matches(str(name), names, 1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known are {', '.join(map(repr, sorted(names))) or 'none'}"
+
+
 def _rebuild(kind: type[TxtopoError], message: str, facts: dict[str, object]) -> TxtopoError:
     return kind(message, **facts)
 
@@ -70,6 +81,24 @@ class FailedException(TxtopoError):
     outside is away, raise ``StoreUnavailable``, which does not count. In an at-least-once topology
     it fails the tuple, and the spout decides. Any exception of another kind ends the run.
     """
+
+
+class RecordFailed(TxtopoError):
+    """Raise it in ``execute`` of a ``BasicBolt`` to make a dead letter of the input tuple.
+
+    Delivery: what the bolt emitted for the tuple is dropped, the tuple goes to the topology's
+    ``dead_letters``, and the batch goes on. Everywhere else it ends the run, like any other
+    exception: in a topology without ``dead_letters``, in other bolts and in spouts, and in an
+    at-least-once topology. A subclass does the same.
+    """
+
+    def __init__(self, message: str = "", **facts: object) -> None:
+        super().__init__(message, **facts)
+        # Only seen where it ends the run.
+        self.add_note(
+            "RecordFailed makes a dead letter in execute of a BasicBolt, in a topology of "
+            "TransactionalTopologyBuilder(…, dead_letters=open_state(…)); elsewhere it ends the run"
+        )
 
 
 # ---------------------------------------------------------------- what you defined is wrong
@@ -101,10 +130,14 @@ class ConfigError(TxtopoError, ValueError):
     Attributes:
         setting: The setting or argument.
         executors: The executors that lack a module, for modules that cannot be imported there.
+        package: The package that is not installed.
+        extra: The extra of txtopo that brings that package.
     """
 
     setting: str | None = None
     executors: object = None
+    package: str | None = None
+    extra: str | None = None
 
 
 class FieldsError(TopologyError):
@@ -133,6 +166,23 @@ class EmitError(TxtopoError, ValueError):
     field: str | None = None
     row: int | None = None
     line: int | None = None
+
+
+class TooManyDeadLetters(TxtopoError):
+    """A batch has more dead letters than the limit; nothing of it is committed. It ends the run.
+
+    Look at the record that the message names; mend the source, the declared fields or the bolt, or
+    raise the limit (``DeadLetters``) if so many bad records are expected.
+
+    Attributes:
+        count: How many there are, as far as they were counted.
+        batch_records_max: The limit.
+        first: The first of them: its fields by name.
+    """
+
+    count: int | None = None
+    batch_records_max: int | None = None
+    first: dict[str, object] | None = None
 
 
 # ---------------------------------------------------------------- something failed: retry
@@ -182,6 +232,10 @@ class RunLostError(InfrastructureError):
 
     counted: bool | None = None
     cancelled: bool | None = None
+
+
+class ProcessEnds(InfrastructureError):
+    """The process ends, and lets no new work begin; nothing failed. The next start goes on."""
 
 
 # ---------------------------------------------------------------- a promise would break: stop
@@ -397,11 +451,11 @@ class PoisonBatchError(PromiseError):
     """A batch failed ``Config.attempts_max`` times; mend the cause and start again.
 
     Attributes:
-        attempts: How many attempts failed.
+        failures: How many attempts failed, of those that ``Config.attempts_max`` counts.
         cause: The error of the last one.
     """
 
-    attempts: int | None = None
+    failures: int | None = None
     cause: object = None
 
 

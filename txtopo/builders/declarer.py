@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from txtopo.errors import TopologyError
+from txtopo.dead_letters import DeadLetterRule
+from txtopo.errors import RecordFailed, TopologyError, TxtopoError
 from txtopo.groupings import (
     AllGrouping,
     CustomGrouping,
@@ -44,16 +45,32 @@ class InputDeclarer:
     _committer: bool = False
     _subscriptions: list[Subscription] = field(default_factory=list)
     _states: dict[str, State] = field(default_factory=dict)
+    _dead_letters: DeadLetterRule | None = None
 
     def shuffle_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
         """Send each task the same number of tuples, give or take one."""
         return self._subscribe(source, stream, ShuffleGrouping())
 
     def fields_grouping(
-        self, source: str, fields: FieldNames, *, stream: str = DEFAULT_STREAM
+        self, source: str, fields: FieldNames, *more: str, stream: str = DEFAULT_STREAM
     ) -> Self:
-        """Send equal values of the named fields to the same task."""
-        return self._subscribe(source, stream, FieldsGrouping(_names(fields)))
+        """Send equal values of the named fields to the same task.
+
+        Args:
+            source: Id of the component that emits.
+            fields: The first field; or all of them, as a list or ``Fields``.
+            *more: The other fields, if the first one was given as a name.
+            stream: The stream of *source*; only by keyword, so that no name of a field is taken
+                for it.
+
+        Raises:
+            TopologyError: The fields are no names.
+
+        Example:
+            ``bolt.fields_grouping("orders", "customer", "country", stream="paid")``
+        """
+        names = self._names("fields_grouping", fields, more)
+        return self._subscribe(source, stream, FieldsGrouping(names))
 
     def global_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
         """Send every tuple to the task with the lowest index."""
@@ -72,10 +89,14 @@ class InputDeclarer:
         return self._subscribe(source, stream, LocalOrShuffleGrouping())
 
     def partial_key_grouping(
-        self, source: str, fields: FieldNames, *, stream: str = DEFAULT_STREAM
+        self, source: str, fields: FieldNames, *more: str, stream: str = DEFAULT_STREAM
     ) -> Self:
-        """Send each key to two tasks, each time to the one that the sender has used less."""
-        return self._subscribe(source, stream, PartialKeyGrouping(_names(fields)))
+        """Send each key to two tasks, each time to the one that the sender has used less.
+
+        The arguments are those of :meth:`fields_grouping`.
+        """
+        names = self._names("partial_key_grouping", fields, more)
+        return self._subscribe(source, stream, PartialKeyGrouping(names))
 
     def direct_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
         """Send each tuple to the task that the emitter names in ``emit_direct``."""
@@ -104,6 +125,24 @@ class InputDeclarer:
             tuple(self._subscriptions),
             self._committer,
             dict(self._states),
+            self._dead_letters,
+        )
+
+    def _names(self, method: str, fields: FieldNames, more: Sequence[str]) -> tuple[str, ...]:
+        given: Sequence[object] = (fields, *more)
+        if not more and isinstance(fields, Fields):
+            return fields.names
+        if not more and not isinstance(fields, str) and isinstance(fields, Iterable):
+            given = tuple(fields)
+        names = tuple(each for each in given if isinstance(each, str))
+        if len(names) == len(given):
+            return names
+        raise TopologyError(
+            f"the fields of {method} of bolt {self._id!r} are no names; got "
+            f"{', '.join(map(repr, given))}; expected names, or one list of names; write "
+            f"{method}(source, 'first', 'second'), with stream='name' after them if the stream is "
+            "not the default one",
+            component=self._id,
         )
 
     def _subscribe(self, source: str, stream: str, grouping: Grouping) -> Self:
@@ -149,8 +188,45 @@ class BoltDeclarer(InputDeclarer):
         self._states[name] = state.named(name)
         return self
 
+    def dead_letters_on(self, *errors: type[Exception]) -> Self:
+        """Make a dead letter of a tuple whose ``execute`` raises one of these exceptions.
 
-def _names(fields: FieldNames) -> tuple[str, ...]:
-    if isinstance(fields, Fields):
-        return fields.names
-    return (fields,) if isinstance(fields, str) else tuple(fields)
+        ``RecordFailed`` does so without being listed. What the bolt emitted for the tuple is
+        dropped; attributes that it changed on itself stay changed. The topology needs
+        ``dead_letters=``.
+
+        Args:
+            errors: Exceptions that the record causes, such as ``ValueError``. Those of txtopo are
+                not among them, even if they are derived from one that is.
+
+        Raises:
+            TopologyError: The bolt is no ``BasicBolt``, or an exception cannot be listed.
+        """
+        if self._role is not Role.BASIC_BOLT:
+            raise TopologyError(
+                f"bolt {self._id!r} makes no dead letters; got a {self._role.value}; expected a "
+                "BasicBolt, whose output for one tuple can be dropped; send bad rows to a stream "
+                "of its own instead",
+                component=self._id,
+            )
+        for error in errors or (None,):
+            fault = _not_listed(error)
+            if fault is not None:
+                raise TopologyError(
+                    f"bolt {self._id!r} cannot make dead letters on {error!r}, {fault}; expected "
+                    "exceptions that a bad record causes, e.g. ValueError, KeyError",
+                    component=self._id,
+                )
+        self._dead_letters = DeadLetterRule(errors=errors)
+        return self
+
+
+def _not_listed(error: object) -> str | None:
+    """Return why an exception cannot be listed; None if it can."""
+    if not isinstance(error, type) or not issubclass(error, BaseException):
+        return "which is no class of exceptions"
+    if error in (Exception, BaseException) or not issubclass(error, Exception):
+        return "which a lost connection or a mistake in the bolt may raise as well"
+    if issubclass(error, TxtopoError) and not issubclass(error, RecordFailed):
+        return "which txtopo raises for other reasons"
+    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,20 +19,16 @@ from txtopo.errors import (
     StateUsageError,
     TopologyError,
 )
-from txtopo.retries import warn_of_retry
+from txtopo.log_records import logger_of
+from txtopo.retries import LOGGER
 from txtopo.runtime.handle import RunDriver, resolve
-from txtopo.runtime.progress import (
-    Listeners,
-    Restarting,
-    Stopped,
-    TopologyEvent,
-    TopologyListener,
-)
+from txtopo.runtime.listeners import Listeners, Relay
+from txtopo.runtime.progress import Restarting, Stopped, TopologyListener
 
 if TYPE_CHECKING:
     from txtopo.runtime.scheduler import Scheduler, Timer
 
-logger = logging.getLogger("txtopo")
+_logger = logger_of(LOGGER)
 
 LASTS = (PromiseError, TopologyError, ConfigError, StateUsageError, EmitError)
 """What a person has to mend or decide; the next start would end in the same way."""
@@ -177,8 +172,8 @@ class RestartingDriver:
         self._open_driver = open_driver
         self._restart = restart
         self._count = RestartCount(restart)
-        self._listeners = Listeners(listeners)
-        self._told: list[TopologyListener] = [_AllButTheEnd(self._listeners.tell)]
+        self._listeners = Listeners(topology_id, listeners)
+        self._told: list[TopologyListener] = [Relay(self._listeners.tell)]
         self._scheduler = scheduler
         self._active = active
         self._driver: StartableDriver | None = None
@@ -283,9 +278,6 @@ class RestartingDriver:
             self._end(error)
             return
         restarts = self._count.restarts
-        warn_of_retry(
-            "the run", error, topology=self._topology_id, failures=restarts, pause_s=pause_s
-        )
         self._listeners.tell(Restarting(self._topology_id, as_exception(error), restarts, pause_s))
         self._pause = self._scheduler.call_later(pause_s, self._open)
 
@@ -307,7 +299,12 @@ class RestartingDriver:
 
     def _crashed(self, error: BaseException) -> None:
         """End after an exception on the loop, which is a bug in txtopo."""
-        logger.error("txtopo %s: the loop failed", self._topology_id, exc_info=error)
+        _logger.error(
+            "topology %r: the loop of restarts failed",
+            self._topology_id,
+            exc_info=error,
+            extra={"topology": self._topology_id},
+        )
         if self._driver is not None:
             self._driver.post(self._driver.stop)
         self._end(error)
@@ -321,17 +318,6 @@ class RestartingDriver:
             resolve(future, ended)
         self.ended.set_result(ended)
         self._scheduler.stop()
-
-
-class _AllButTheEnd(TopologyListener):
-    """Passes on what a driver tells, except that it has ended: another may follow."""
-
-    def __init__(self, tell: Callable[[TopologyEvent], None]) -> None:
-        self._tell = tell
-
-    def on_change(self, change: TopologyEvent) -> None:
-        if not isinstance(change, Stopped):
-            self._tell(change)
 
 
 def as_exception(error: BaseException) -> Exception:

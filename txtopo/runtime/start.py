@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from txtopo.config import Config
+from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import Carrier, LocalCarrier
@@ -24,13 +24,8 @@ from txtopo.runtime.run_context import (
     open_states,
 )
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
-from txtopo.runtime.session import (
-    active_session,
-    check_session,
-    is_classic,
-    open_session,
-    probe_executors,
-)
+from txtopo.runtime.session import active_session, check_session, is_classic, open_session
+from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import compile_program, frame_plan
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
@@ -72,19 +67,22 @@ def start_topology(
         restart: When to start it again; never by default.
 
     Raises:
-        ConfigError: A setting does not fit, or executors lack a module; nothing has run.
+        ConfigError: A setting does not fit, or workers lack a module; nothing has run.
         CoordinatorUnavailable: ZooKeeper cannot be reached; nothing was written.
         PromiseError: A state's table cannot be used; nothing was written.
     """
     check_config(config)
     check_restart(restart)
+    resident = (Kind.RESIDENT,) if config.carrier == "resident" else ()
+    config.check_used(topology.id, Kind.TRANSACTIONAL, *resident)
     check_frame_carrier(topology.graph, config.carrier)
     if config.carrier == "resident":
         check_zeromq()
     session = None if config.carrier == "local" else _session(spark, topology)
     if session is not None and is_classic(session):
-        more = ("zmq",) if config.carrier == "resident" else ()
-        probe_executors(session.sparkContext, topology.graph.spout, more)
+        zmq = ("zmq",) if config.carrier == "resident" else ()
+        client = getattr(topology.graph.spout.prototype, "client_modules", ())
+        check_workers(session.sparkContext, (*zmq, *client))
     recent = RecentProgress(BatchCommitted)
     told = [recent, *listeners]
     driver: StartableDriver
@@ -162,7 +160,7 @@ def open_driver(
             config=config,
             carrier=carrier,
             transactional_state=opened,
-            planner=BatchPlanner(graph.id, graph.spout, config),
+            planner=BatchPlanner(graph.id, graph.spout, config, graph.parallelism),
             scheduler=scheduler,
         )
     except BaseException:
@@ -195,7 +193,7 @@ def _prepare(context: RunContext) -> None:
         close_spout(context)
         raise
     finally:
-        close_backends(backends)
+        close_backends(context.graph.id, backends)
 
 
 def open_carrier(

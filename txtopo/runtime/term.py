@@ -12,7 +12,7 @@ Rules
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +34,6 @@ from txtopo.coordinator.protocol import (
     PlanBatch,
     Processed,
     Resumed,
-    RunFailed,
     StartCommit,
     StartProcessing,
     Stop,
@@ -108,7 +107,6 @@ class LeaderTerm:
         self._journal = journal
         self._commit_phase = commit_phase
         self._reporter = ProgressReporter(coordinator, meter, hooks.tell)
-        self._retries = Retries(context.graph.id, coordinator)
         self._waiters = hooks.waiters
         self._end = hooks.end
         self._jobs = Jobs(
@@ -137,9 +135,7 @@ class LeaderTerm:
         self._stopping = self._stopping or isinstance(event, StopRequested)
         current = self._reporter.current_of(event)
         actions = self.coordinator.handle(event)
-        pause_s = self._pause_after(actions)
-        self._reporter.of(event, current, pause_s)
-        self._retries.tell(event, current, pause_s)
+        self._reporter.of(event, current, self._pause_after(actions))
         # Now, because the queue of actions may wait for a write.
         self._jobs.forget(self._gone(event, actions))
         if self._committing is not None and not self.coordinator.is_current(self._committing[0]):
@@ -389,45 +385,3 @@ class LeaderTerm:
             self._jobs.check_memory()
         except DriverMemoryError as error:
             self._end(error)
-
-
-class Retries:
-    """Logs the attempts of a term that failed and are made again. Used on the loop only.
-
-    The coordinator decides which attempts are made again, but writes no log. An attempt is made
-    again if it was the current one of its txid before an event, and a later one is afterwards.
-    """
-
-    def __init__(self, topology: str, coordinator: Coordinator) -> None:
-        self._topology = topology
-        self._coordinator = coordinator
-        self._failures: Counter[int] = Counter()
-
-    def tell(self, event: Event, current: Sequence[TransactionAttempt], pause_s: float) -> None:
-        """Log which attempts are made again, after an event was handled.
-
-        Args:
-            event: The event.
-            current: Its attempts that were current before it was handled.
-            pause_s: When they are made again; 0 for at once.
-        """
-        if not isinstance(event, Failed | RunFailed):
-            return
-        for txid in [txid for txid in self._failures if txid < self._coordinator.current]:
-            del self._failures[txid]
-        again = [each for each in current if self._coordinator.is_replaced(each)]
-        if not again:
-            return
-        self._failures.update(each.txid for each in again)
-        first, last = again[0], again[-1]
-        warn_of_retry(
-            f"txid {first.txid}" if first is last else f"the run of txids {first.txid}-{last.txid}",
-            event.failure.error,
-            topology=self._topology,
-            failures=self._failures[first.txid],
-            pause_s=pause_s,
-            txid=first.txid,
-            attempt=first.attempt,
-            epoch=first.epoch,
-            component=event.failure.component,
-        )

@@ -90,8 +90,9 @@ class TransactionalCoordinator(ABC):
     def lag(self, metadata: Json) -> Mapping[str, int]:
         """Return how many unread records each partition has after the batch of this metadata.
 
-        Leave out partitions for which it is not known. Called before each commit, perhaps while
-        ``is_ready`` runs on another thread.
+        Leave out partitions for which it is not known. A source whose records are not counted may
+        use other units as keys, such as ``files`` and ``bytes``. Called before each commit, perhaps
+        while ``is_ready`` runs on another thread.
         """
         return {}
 

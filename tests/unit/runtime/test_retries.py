@@ -22,8 +22,8 @@ from tests.unit.runtime.loop_world import (
 from tests.unit.runtime.test_outages import FlakyBackend, flaky
 from txtopo import FailedException
 from txtopo.errors import AuthError, FencedError, PoisonBatchError, StoreUnavailable
+from txtopo.log_records import CAUSE_CHARACTERS_MAX, one_line
 from txtopo.plugins.stores import StateTable
-from txtopo.retries import CAUSE_CHARACTERS_MAX, one_line
 from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.progress import BatchCommitted, BatchFailed, TopologyEvent
 from txtopo.state import State, open_state, register_backend
@@ -35,10 +35,9 @@ __all__ = ["flaky"]
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """Return the attributes of each warning of a retry."""
-    records = [each for each in caplog.records if each.name == "txtopo.runtime"]
-    assert all(each.levelno == logging.WARNING for each in records)
-    return [vars(each) for each in records]
+    """Return the attributes of each warning of a failure."""
+    warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
+    return [vars(each) for each in warnings if each.name == "txtopo.runtime"]
 
 
 def test_each_try_at_a_store_that_is_away_is_told_with_a_growing_pause(
@@ -57,8 +56,8 @@ def test_each_try_at_a_store_that_is_away_is_told_with_a_growing_pause(
     assert {(each["topology"], each["epoch"]) for each in warned} == {("totals", 1)}
     assert {each["cause"] for each in warned} == {"StoreUnavailable: the store is away; try again"}
     assert caplog.messages[0] == (
-        "topology 'totals': txid 3 failed; got StoreUnavailable: the store is away; try again; "
-        "failures in a row: 1; tried again in 0.01 s"
+        "topology 'totals': attempt 0 of txid 3 failed; got StoreUnavailable: the store is away; "
+        "try again; failures in a row: 1; tried again in 0.01 s"
     )
 
 
@@ -71,7 +70,7 @@ class Unlucky(Total):
         super().execute(tuple)
 
 
-def test_each_replay_of_a_batch_is_told_but_not_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_failed_attempt_is_told_and_so_is_the_end(caplog: pytest.LogCaptureFixture) -> None:
     topology = topology_of(memory_state(), Unlucky())
     changes = Changes()
 
@@ -85,8 +84,13 @@ def test_each_replay_of_a_batch_is_told_but_not_the_end(caplog: pytest.LogCaptur
     assert [(each["txid"], each["attempt"], each["failures"]) for each in warned] == [
         (5, 0, 1),
         (5, 1, 2),
+        (5, 2, 3),
     ]
-    assert [each["pause_s"] for each in warned] == [0.01, 0.02]
+    assert [each["pause_s"] for each in warned] == [0.01, 0.02, None]
+    assert warned[2]["message"].endswith("failures in a row: 3; the run ends")
+    end = caplog.records[-1]
+    assert (end.levelname, vars(end)["topology"]) == ("ERROR", "totals")
+    assert "has ended with an error; got PoisonBatchError: batch of txid 5" in end.getMessage()
     assert [each.pause_s for each in changes.of(BatchFailed)] == [0.01, 0.02, None]
     assert {each["component"] for each in warned} == {"total"}
     assert warned[0]["cause"] == "FailedException: 13 brings bad luck; and more of it"
@@ -118,7 +122,7 @@ def test_without_a_limit_a_batch_is_replayed_until_it_succeeds(
         progress = next(each for each in run.recent_progress if each.txid == 5)
 
     assert stored(state) == (12, expected())
-    assert progress.attempts == 21
+    assert progress.failures == 20
     assert [each["failures"] for each in said(caplog)] == [*range(1, 21)]
     assert [each["pause_s"] for each in said(caplog)][:4] == [0.001, 0.002, 0.004, 0.004]
 

@@ -25,12 +25,10 @@ import numpy.typing as npt
 
 from txtopo.acking import EndedTrees, PendingTrees
 from txtopo.config import Config
-from txtopo.errors import FailedException
-from txtopo.retries import warn_of_retry
 from txtopo.runtime.handle import IdleWaiters
+from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.progress import (
     ErrorReported,
-    Listeners,
     Progressed,
     ReliableProgress,
     SlotLost,
@@ -83,7 +81,7 @@ class ReliableDriver:
     ) -> None:
         self._program, self._config = context.program, context.config
         self._carrier, self._scheduler = context.carrier, context.scheduler
-        self._listeners = Listeners(listeners)
+        self._listeners = Listeners(self._program.topology_id, listeners)
         spouts = [c for c in self._program.components.values() if c.role.spout]
         self._owners = [(spout, task) for spout in spouts for task in range(spout.tasks)]
         self.spouts = len(self._owners)
@@ -97,8 +95,6 @@ class ReliableDriver:
         self._awaited = set(range(self.slots))
         self._runners: list[SpoutRunner] = []
         self._waiters = IdleWaiters()
-        self._failures: Counter[tuple[str, int, str]] = Counter()
-        self._unsaid: set[tuple[str, int, str]] = set()
         self._active = active
         self._opened = False
         self._stopping = False
@@ -299,8 +295,6 @@ class ReliableDriver:
 
     def _ended(self, completed: EndedTrees, failed: EndedTrees) -> None:
         self.meter.complete(completed)
-        if len(completed):
-            self._failures.clear()
         for owner, message in zip(completed.owners.tolist(), completed.messages, strict=True):
             self._runners[owner].ends.acked.append(message)
         self._failed(failed, timed_out=False)
@@ -316,8 +310,6 @@ class ReliableDriver:
         for owner, messages in by_owner.items():
             runner = self._runners[owner]
             runner.ends.failed += messages
-            self._failures[*runner.name, reason] += len(messages)
-            self._unsaid.add((*runner.name, reason))
             self._listeners.tell(TreesFailed(*runner.name, tuple(messages), reason))
 
     def _rotate(self) -> None:
@@ -329,20 +321,7 @@ class ReliableDriver:
     def _show(self) -> None:
         if not self._stopping:
             self.tell_progress()
-            self._warn_of_failed()
             self._scheduler.call_later(PROGRESS_S, self._show)
-
-    def _warn_of_failed(self) -> None:
-        """Log the trees that failed since the last call, in one warning for each spout task."""
-        for component, task, reason in sorted(self._unsaid):
-            warn_of_retry(
-                f"trees of spout {component!r}, task {task},",
-                FailedException(f"they {reason}; whether they come again is up to the spout"),
-                topology=self._program.topology_id,
-                failures=self._failures[component, task, reason],
-                component=component,
-            )
-        self._unsaid.clear()
 
     def _complain(self, complaints: Sequence[Complaint]) -> None:
         for each in complaints:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from txtopo.config import Config
+from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError
 from txtopo.runtime.handle import RecentProgress, ReliableRun
 from txtopo.runtime.progress import Progressed, TopologyListener
@@ -17,6 +17,7 @@ from txtopo.runtime.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.restart import Restart, RestartingDriver, StartableDriver, check_restart
 from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
 from txtopo.runtime.session import active_session, check_session, open_session
+from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import compile_program
 from txtopo.topology.graph import Graph
 
@@ -61,6 +62,9 @@ def start_reliable(
     carrier = _carrier(config)
     check_restart(restart)
     session = spark if spark is not None or carrier == "local" else active_session()
+    local = carrier == "local" or (carrier == "auto" and session is None)
+    resident = () if local else (Kind.AT_LEAST_ONCE_RESIDENT,)
+    config.check_used(graph.id, Kind.AT_LEAST_ONCE, *resident)
     if carrier == "resident" and session is None:
         check_zeromq()
         session = open_session()[0]
@@ -99,6 +103,7 @@ def _open(
 
         keys = Keys.make()
         jobs = SlotJobs(session, "bolts")
+        check_workers(session.sparkContext, ("zmq",))
         program = compile_program(graph, config, jobs.fit(config.slots))
         slots = BoltSlots(jobs, keys, config, scheduler)
     context = ReliableContext(program, config, slots, scheduler)
@@ -149,11 +154,5 @@ def _carrier(config: Config) -> str:
             f"carrier {config.carrier!r} cannot carry an at-least-once topology, whose bolts live "
             "longer than a Spark job; use carrier='resident' on Spark, or 'local'",
             setting="carrier",
-        )
-    if config.lost_slot == "rdd":
-        raise ConfigError(
-            "an at-least-once topology cannot go on with the carrier 'rdd', whose jobs end with "
-            "each batch; got lost_slot='rdd'; expected 'end', with which it waits for its slots",
-            setting="lost_slot",
         )
     return config.carrier
