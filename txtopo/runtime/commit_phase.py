@@ -91,7 +91,7 @@ class CommitPhase:
         self._context.scheduler.point("turn.after")
         attempt = result.attempt
         try:
-            self._context.planner.commit(attempt)
+            self._context.planner.commit(attempt, result.outcome.metadata)
         except Exception as error:  # noqa: BLE001 - the spout's code; told with its txid
             return CommitReport(FailedBatch(attempt, error, self._context.program.spout_id))
         outcome = self._run_committers(result)

@@ -260,7 +260,7 @@ class _DataSourceEmitter(TransactionalEmitter):
             for number, row in enumerate(reader.read(partition)):
                 self._emit(row, collector, number, span)
 
-    def commit(self, attempt: TransactionAttempt) -> None:
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
         """Note, in the driver, that an attempt is about to be committed."""
         if self._done is not None:
             self._done.committing(attempt)
