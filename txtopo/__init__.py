@@ -37,6 +37,7 @@ from txtopo.errors import (
     PromiseError,
     SourceDataLost,
     StateUsageError,
+    StoreUnavailable,
     TopologyError,
     TopologyWarning,
     TxtopoError,
@@ -53,6 +54,7 @@ from txtopo.runtime.progress import (
     Progress,
     Progressed,
     ReliableProgress,
+    Restarting,
     SlotLost,
     Standby,
     Started,
@@ -61,6 +63,7 @@ from txtopo.runtime.progress import (
     TopologyListener,
     TreesFailed,
 )
+from txtopo.runtime.restart import Restart
 from txtopo.spouts.spout import Spout
 from txtopo.state.aggregates import Count, Max, Mean, Min, OwnAggregate, Sum
 from txtopo.state.python_aggregates import CountDistinct, First, Last, TopN
@@ -117,6 +120,8 @@ __all__ = [
     "ReliableProgress",
     "ReliableRun",
     "ReliableTopology",
+    "Restart",
+    "Restarting",
     "SlotLost",
     "SourceDataLost",
     "Spout",
@@ -125,6 +130,7 @@ __all__ = [
     "Started",
     "StateUsageError",
     "Stopped",
+    "StoreUnavailable",
     "Stream",
     "Sum",
     "TaskContext",

@@ -77,7 +77,10 @@ class BatchOutputCollector:
             self._flush(stream)
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple to the given task of every bolt that subscribes to a direct stream."""
+        """Emit one tuple to the given task of every bolt that subscribes to a direct stream.
+
+        ``context.component_tasks(bolt)`` has the numbers of the tasks.
+        """
         if stream not in self._targets or not self._open:
             self._refuse(values, stream, direct=True)
         if len(self._streams[stream].fields) != len(values):
@@ -250,7 +253,10 @@ class OutputCollector(_Emitting):
         anchors: Anchors = None,
         stream: str = DEFAULT_STREAM,
     ) -> None:
-        """Emit one tuple to the given task of every bolt that subscribes to a direct stream."""
+        """Emit one tuple to the given task of every bolt that subscribes to a direct stream.
+
+        ``context.component_tasks(bolt)`` has the numbers of the tasks.
+        """
         self._put_direct(task, values, _as_they_are(anchors), stream)
 
     def ack(self, tuple: Tuple) -> None:
@@ -327,7 +333,10 @@ class SpoutOutputCollector(_Emitting):
         message_id: Any = None,
         stream: str = DEFAULT_STREAM,
     ) -> None:
-        """Emit one tuple to the given task of every bolt that subscribes to a direct stream."""
+        """Emit one tuple to the given task of every bolt that subscribes to a direct stream.
+
+        ``context.component_tasks(bolt)`` has the numbers of the tasks.
+        """
         self._put_direct(task, values, message_id if self._ack is None else None, stream)
         self._count(message_id)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from txtopo.errors import StateUsageError
+from txtopo.errors import StateUsageError, TopologyError, nearest
 
 if TYPE_CHECKING:
     from txtopo.state.frames import FrameStateHandle
@@ -66,6 +66,7 @@ class TaskContext:
         task_index: The number of this task, from 0.
         tasks: The number of tasks of the spout or bolt.
         states: Opens a state by name; use :meth:`state`.
+        parallelism: The number of tasks of each component; use :meth:`component_tasks`.
     """
 
     topology_id: str
@@ -73,6 +74,31 @@ class TaskContext:
     task_index: int
     tasks: int
     states: Callable[[str], StateHandle] = field(default=_no_states, repr=False, compare=False)
+    parallelism: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
+
+    def component_tasks(self, component: str) -> list[int]:
+        """Return the numbers of the tasks of a component, for ``emit_direct`` (Storm's name).
+
+        They count from 0 within the component, as ``task_index`` does; in Storm they are unique in
+        the topology.
+
+        Args:
+            component: Id of a spout or bolt of this topology.
+
+        Returns:
+            The numbers in ascending order; empty for what has no tasks: a ``PersistentAggregate``,
+            a DataFrame spout or bolt.
+
+        Raises:
+            TopologyError: There is no such component; the message has the nearest name.
+        """
+        if component not in self.parallelism:
+            raise TopologyError(
+                f"{self.component_id!r} asks for the tasks of unknown component {component!r}; "
+                f"{nearest(component, self.parallelism)}",
+                component=component,
+            )
+        return list(range(self.parallelism[component]))
 
     def state(self, name: str) -> StateHandle:
         """Return the state that ``with_state(name, …)`` declared for this bolt.

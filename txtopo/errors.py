@@ -15,6 +15,8 @@ Spark tasks to the driver.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
@@ -58,6 +60,15 @@ def shortened(text: str) -> str:
     return f"{text[:half]}\n[…]\n{text[-half:]}"
 
 
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return a hint for an unknown name: the most similar known name, or all known names."""
+    names = list(known)
+    close = get_close_matches(str(name), names, 1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known are {', '.join(map(repr, sorted(names))) or 'none'}"
+
+
 def _rebuild(kind: type[TxtopoError], message: str, facts: dict[str, object]) -> TxtopoError:
     return kind(message, **facts)
 
@@ -65,8 +76,10 @@ def _rebuild(kind: type[TxtopoError], message: str, facts: dict[str, object]) ->
 class FailedException(TxtopoError):
     """Raise it in a bolt or emitter to fail the batch (Storm ``FailedException``).
 
-    The batch and every later one in flight are tried again, at most ``Config.attempts_max`` times.
-    In an at-least-once topology it fails the tuple. Any other exception ends the run.
+    The batch and every later one in flight are tried again after a pause that grows from
+    ``Config.backoff_s``, until the batch has failed ``Config.attempts_max`` times. If a service
+    outside is away, raise ``StoreUnavailable``, which does not count. In an at-least-once topology
+    it fails the tuple, and the spout decides. Any exception of another kind ends the run.
     """
 
 
@@ -99,10 +112,14 @@ class ConfigError(TxtopoError, ValueError):
     Attributes:
         setting: The setting or argument.
         executors: The executors that lack a module, for modules that cannot be imported there.
+        package: The package that is not installed.
+        extra: The extra of txtopo that brings that package.
     """
 
     setting: str | None = None
     executors: object = None
+    package: str | None = None
+    extra: str | None = None
 
 
 class FieldsError(TopologyError):
@@ -151,7 +168,11 @@ class CoordinatorUnavailable(InfrastructureError, ConnectionError):
 
 
 class StoreUnavailable(InfrastructureError, ConnectionError):
-    """A state's store cannot be reached, or refuses for now; nothing was written."""
+    """A state's store, or a service that a bolt calls, cannot be reached; nothing was written.
+
+    A bolt or emitter of a transactional topology may raise it: its batch is tried again after a
+    pause that grows, as often as it takes.
+    """
 
 
 class StoreContended(StoreUnavailable):
@@ -176,6 +197,10 @@ class RunLostError(InfrastructureError):
 
     counted: bool | None = None
     cancelled: bool | None = None
+
+
+class ProcessEnds(InfrastructureError):
+    """The process ends, and lets no new work begin; nothing failed. The next start goes on."""
 
 
 # ---------------------------------------------------------------- a promise would break: stop
@@ -391,11 +416,11 @@ class PoisonBatchError(PromiseError):
     """A batch failed ``Config.attempts_max`` times; mend the cause and start again.
 
     Attributes:
-        attempts: How many attempts failed.
+        failures: How many attempts failed, of those that ``Config.attempts_max`` counts.
         cause: The error of the last one.
     """
 
-    attempts: int | None = None
+    failures: int | None = None
     cause: object = None
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import datetime
 import decimal
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from txtopo.errors import FieldsError
+from txtopo.errors import FieldsError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,32 @@ _PYTHON_TYPES: dict[type, str] = {
 
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.I)
 
-_DECLARATION = re.compile(r"\s*(?:`([^`]+)`|(\w+))\s*:?\s*([A-Za-z_]+\s*(?:\([^)]*\))?)\s*")
+_DECLARATION = re.compile(
+    r"\s*(?:`([^`]+)`|(\w+)\b)\s*:?\s*([A-Za-z_]\w*\s*(?:\([^)]*\)|<\S*>)?)?\s*"
+)
+
+# What other systems call these types.
+_ELSEWHERE = {
+    "str": "string",
+    "text": "string",
+    "varchar": "string",
+    "char": "string",
+    "bytes": "binary",
+    "blob": "binary",
+    "int8": "byte",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long",
+    "float32": "float",
+    "float64": "double",
+    "datetime": "timestamp",
+    "timestamp_ltz": "timestamp",
+    "timestamptz": "timestamp",
+    "dict": "json",
+    "array": "json",
+    "map": "json",
+    "struct": "json",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +108,16 @@ class Fields:
     """The declared fields of a stream, or the columns of a key or value.
 
     Three forms mean the same: ``Fields("word string, amt long")``, ``Fields(word=str, amt=int)``
-    and ``Fields(struct_type)`` with a ``pyspark.sql.types.StructType``.
+    and ``Fields(struct_type)`` with a ``pyspark.sql.types.StructType``. ``Fields()`` declares none,
+    for tuples without values.
 
     Raises:
         FieldsError: The declaration cannot be read, or has a name twice; mend it.
     """
 
-    def __init__(self, declaration: object = None, /, **columns: object) -> None:
+    def __init__(self, declaration: object = None, /, *more: object, **columns: object) -> None:
+        if more:
+            raise _not_one_text((declaration, *more))
         if columns and declaration is not None:
             raise FieldsError("fields are declared twice; give a string, a StructType or keywords")
         if isinstance(declaration, str):
@@ -101,7 +129,9 @@ class Fields:
         names = [field.name for field in fields]
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
-            raise FieldsError(f"field names must be distinct; got twice: {', '.join(doubled)}")
+            raise FieldsError(
+                f"field names must be distinct; got twice: {', '.join(doubled)}; rename one"
+            )
         self._fields = tuple(fields)
         self.names: tuple[str, ...] = tuple(names)
         self.index: dict[str, int] = {name: at for at, name in enumerate(names)}
@@ -109,6 +139,8 @@ class Fields:
     @classmethod
     def of(cls, fields: Sequence[Field]) -> Fields:
         """Return the fields of some :class:`Field` objects."""
+        if not fields:
+            return cls()
         return cls(", ".join(f"`{field.name}` {field.type}" for field in fields))
 
     def select(self, names: Sequence[str]) -> Fields:
@@ -146,7 +178,8 @@ class Fields:
         return hash(self._fields)
 
     def __repr__(self) -> str:
-        return f"Fields({', '.join(f'{field.name} {field.type}' for field in self)!r})"
+        declared = ", ".join(f"{field.name} {field.type}" for field in self)
+        return f"Fields({declared!r})" if declared else "Fields()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,26 +270,36 @@ class Tuple:
 
 def _parse(declaration: str) -> list[Field]:
     if not declaration.strip():
-        return []
+        raise FieldsError(
+            f"no field is declared; got {declaration!r}; expected 'name type, name type', or "
+            "Fields() for tuples without values"
+        )
     fields = []
     position = 0
     while True:
         match = _DECLARATION.match(declaration, position)
         if match is None:
+            rest = declaration[position:].strip()
+            what = f"at {rest!r}" if rest else "after its last comma, which is one too many"
             raise FieldsError(
-                f"cannot read the fields {declaration!r} at {declaration[position:].strip()!r}; "
-                "expected 'name type, name type'"
+                f"cannot read the fields {declaration!r} {what}; expected 'name type, name type'"
             )
-        name = match.group(1) or match.group(2)
-        fields.append(Field(name, _type_name(name, match.group(3))))
-        position = match.end()
-        if position == len(declaration):
-            return fields
-        if declaration[position] != ",":
+        name, kind, position = match.group(1) or match.group(2), match.group(3), match.end()
+        at_end = position == len(declaration)
+        if not at_end and declaration[position] != ",":
             raise FieldsError(
                 f"cannot read the fields {declaration!r} at {declaration[position:]!r}; "
                 "expected a comma"
             )
+        if kind is None:
+            raise FieldsError(
+                f"field {name!r} has no type; write '{name} string', or another type than string; "
+                "a grouping takes the plain name, without Fields",
+                field=name,
+            )
+        fields.append(Field(name, _type_name(name, kind)))
+        if at_end:
+            return fields
         position += 1
 
 
@@ -272,11 +315,38 @@ def _type_name(name: str, kind: object) -> str:
             precision, scale = int(match.group(1) or 10), int(match.group(2) or 0)
             if 1 <= precision <= 38 and scale <= precision:
                 return f"decimal({precision},{scale})"
-    known = ", ".join(sorted({*_TYPES, "decimal(p,s)"}))
-    raise FieldsError(f"field {name!r} has unknown type {kind!r}; expected one of {known}")
+    raise FieldsError(f"field {name!r} has unknown type {kind!r}; {_type_hint(kind)}", field=name)
+
+
+def _type_hint(kind: object) -> str:
+    known = [*_TYPES, "decimal(p,s)"]
+    word = re.match(r"\w*", str(kind).strip().lower())
+    assert word is not None
+    if word[0] in ("decimal", "dec", "numeric"):
+        return "expected decimal(p,s) with p from 1 to 38 digits, s of them after the point"
+    if word[0] in _ELSEWHERE:
+        return f"did you mean {_ELSEWHERE[word[0]]!r}?"
+    return nearest(word[0], known)
+
+
+def _not_one_text(parts: Sequence[object]) -> FieldsError:
+    """Return the error for names in Storm's way, ``Fields("word", "count")``, or in a list."""
+    named = all(isinstance(part, str) and part.strip() for part in parts)
+    typed = [str(part) if " " in str(part).strip() else f"{part} string" for part in parts]
+    hint = f"write Fields({', '.join(typed)!r})" if named else "give a string, with types"
+    return FieldsError(
+        f"fields are declared in one text, each with its type; got {', '.join(map(repr, parts))}; "
+        f"{hint}"
+    )
 
 
 def _from_struct_type(declaration: object) -> list[Field]:
+    if isinstance(declaration, list | tuple):
+        raise _not_one_text(declaration)
+    if isinstance(declaration, Mapping):
+        raise FieldsError(
+            f"cannot read fields from a mapping; got {declaration!r}; write Fields(**mapping)"
+        )
     columns = getattr(declaration, "fields", None)
     if not isinstance(columns, list):
         raise FieldsError(

@@ -116,7 +116,7 @@ class DeltaBackend(StateBackend):
         """Open one version of the table."""
         with self._table(newest=True) as table:
             ledger = self._ledger(table)
-            yield DeltaSnapshot(table, self._reader, self._layout, ledger, self._label)
+            yield self._snapshot(table, ledger)
 
     @contextmanager
     def snapshot_of(self, txid: int) -> Iterator[Snapshot]:
@@ -124,7 +124,7 @@ class DeltaBackend(StateBackend):
         with self._table(newest=True) as newest:
             table = self._at(newest, txid)
             ledger = self._read_ledger(table)
-            yield DeltaSnapshot(table, self._reader, self._layout, ledger, self._label)
+            yield self._snapshot(table, ledger)
 
     def stored(self) -> tuple[StateTable, ...] | None:
         """Return the states whose tables are in the folder."""
@@ -231,8 +231,14 @@ class DeltaBackend(StateBackend):
         kept = found is Standing.REDO and self._state.kind == "transactional"
         if kept or combines_in_store(self._state):
             return writes
-        read = DeltaSnapshot(table, self._reader, self._layout, held, self._label).rows
+        read = self._snapshot(table, held).rows
         return final_values(self._state, txid, writes, read)
+
+    def _snapshot(self, table: DeltaTable, ledger: Ledger | None) -> DeltaSnapshot:
+        by_spark = self._location.frames and self._location.local
+        return DeltaSnapshot(
+            table, self._reader, self._layout, ledger, self._label, by_spark=by_spark
+        )
 
     def _written(self, table: DeltaTable, ledger: Ledger) -> None:
         self._log.written(table.version())

@@ -7,7 +7,7 @@ views, which pyarrow cannot compare, and 0.0 is not found in a file whose smalle
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from pyarrow.fs import LocalFileSystem, PyFileSystem
 
 from state_backends.delta.failures import FAILURES, translated
 from state_backends.delta.layout import Layout, Location
+from state_backends.delta.spark_session import check_session
 from state_backends.delta.tables import LEDGER, application, notes_of, unpacked
 from txtopo.errors import ValueRefusedError
 from txtopo.plugins.stores import Aggregate, Key, Ledger, Row, Snapshot, StateTable
@@ -27,13 +28,18 @@ from txtopo.state.log_mode import is_exact
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class Reader:
-    """Reads the table of a state."""
+    """Reads the table of a state.
+
+    Attributes:
+        uri: Where the table is.
+    """
 
     def __init__(self, label: Location, state: str, schema: pa.Schema) -> None:
-        self._uri = label.table(state)
+        self.uri = label.table(state)
         self._local = label.local
         self._options = label.options
         self._schema = schema
@@ -54,16 +60,25 @@ class Reader:
         paths = [file.path for file in files_of(table) if wanted(file)]
         if not paths:
             return self._schema.empty_table()
-        if self._local:
-            files: Any = LocalFileSystem()
-            paths = [os.path.join(self._uri, path) for path in paths]
-        else:
-            files = PyFileSystem(DeltaStorageHandler(self._uri, self._options))
-        dataset = ds.dataset(paths, schema=self._schema, format="parquet", filesystem=files)
+        dataset = self._dataset(paths)
         if condition is None:
             return dataset.to_table()
         found = [pa.Table.from_batches([batch]).filter(condition) for batch in dataset.to_batches()]
         return pa.concat_tables([self._schema.empty_table(), *found])
+
+    def batches(self, table: DeltaTable) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a version, of which only some files are held at a time."""
+        paths = [file.path for file in files_of(table)]
+        if paths:
+            yield from self._dataset(paths).to_batches(batch_size=_ROWS_AT_A_TIME)
+
+    def _dataset(self, paths: list[str]) -> ds.Dataset:
+        if self._local:
+            files: Any = LocalFileSystem()
+            paths = [os.path.join(self.uri, path) for path in paths]
+        else:
+            files = PyFileSystem(DeltaStorageHandler(self.uri, self._options))
+        return ds.dataset(paths, schema=self._schema, format="parquet", filesystem=files)
 
 
 ANY_TXID = 2**63 - 1
@@ -179,16 +194,33 @@ _ROWS_AT_A_TIME = 10_000
 
 
 class DeltaSnapshot(Snapshot):
-    """Rows and ledger of one version of the table; later versions do not change it."""
+    """Rows and ledger of one version of the table; later versions do not change it.
+
+    Args:
+        table: The table at that version.
+        reader: Reads it.
+        layout: Its columns.
+        ledger: The ledger of that version.
+        label: The state, for messages.
+        by_spark: Whether the user says that Spark reads the table itself.
+    """
 
     def __init__(
-        self, table: DeltaTable, reader: Reader, layout: Layout, ledger: Ledger | None, label: str
+        self,
+        table: DeltaTable,
+        reader: Reader,
+        layout: Layout,
+        ledger: Ledger | None,
+        label: str,
+        *,
+        by_spark: bool,
     ) -> None:
         self._table = table
         self._reader = reader
         self._layout = layout
         self._ledger = ledger
         self._label = label
+        self._by_spark = by_spark
 
     @property
     def ledger(self) -> Ledger | None:
@@ -205,25 +237,46 @@ class DeltaSnapshot(Snapshot):
         among = [pc.field(f.name).isin(pa.array(set(part), f.type)) for f, part in columns]
         wanted = set(keys)
         found = self._read(reduce(lambda left, right: left & right, among))
-        return {key: row for key, row in _rows(found, self._layout) if key in wanted}
+        return {key: row for key, row in _rows(found.to_batches(), self._layout) if key in wanted}
 
     def items(self) -> Iterator[tuple[Key, Row]]:
         """Yield every row, including tombstones."""
-        return _rows(self._read(None), self._layout)
+        if self._layout.state.mode == "log":
+            yield from _rows(self._read(None).to_batches(_ROWS_AT_A_TIME), self._layout)
+            return
+        try:
+            yield from _rows(self._reader.batches(self._table), self._layout)
+        except FAILURES as error:
+            raise self._translated(error) from error
+
+    def frame(self, spark: SparkSession) -> DataFrame | None:
+        """Return the visible rows as Spark reads them at this version, if the URL asks for that."""
+        if not self._by_spark or self._layout.state.mode == "log":
+            return None
+        check_session(spark)
+        version = self._table.version()
+        frame = spark.read.format("delta").option("versionAsOf", version).load(self._reader.uri)
+        if self._layout.opaque:
+            frame = frame.where("NOT coalesce(deleted, false)")
+        names = [*self._layout.keys, *self._layout.values]
+        return frame.select(*(f"`{name}`" for name in names))
 
     def _read(self, condition: Any) -> pa.Table:
         try:
             found = self._reader.read(self._table, condition)
         except FAILURES as error:
-            raise translated(error, self._label, uri=self._table.table_uri) from error
+            raise self._translated(error) from error
         if self._layout.state.mode == "log":
             return combined_rows(self._layout.state, found)
         return found
 
+    def _translated(self, error: Exception) -> Exception:
+        return translated(error, self._label, uri=self._table.table_uri)
 
-def _rows(found: pa.Table, layout: Layout) -> Iterator[tuple[Key, Row]]:
+
+def _rows(found: Iterable[pa.RecordBatch], layout: Layout) -> Iterator[tuple[Key, Row]]:
     width, values = len(layout.keys), len(layout.values)
-    for batch in found.to_batches(_ROWS_AT_A_TIME):
+    for batch in found:
         for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             key, current = record[:width], record[width : width + values]
             txid = record[width + values]

@@ -44,7 +44,7 @@ def session_conf() -> dict[str, str]:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Check that a session can write Delta tables.
+    """Check that a session can read and write Delta tables.
 
     Raises:
         ConfigError: It cannot; the message says what is missing.
@@ -59,10 +59,10 @@ def check_session(spark: SparkSession) -> None:
     if _EXTENSION in extensions:
         return
     raise ConfigError(
-        f"the Spark session cannot write Delta tables; got spark.sql.extensions={extensions!r}; "
-        f"expected {_EXTENSION} in it, {_CATALOG} as spark.sql.catalog.spark_catalog, and the jars "
-        "of delta-spark (make delta-jar fetches them); build the session with "
-        "state_backends.delta.session_conf(), or let txtopo build it; states in Delta without "
-        "?writer=spark need none of it",
+        "the Spark session cannot read and write Delta tables; got "
+        f"spark.sql.extensions={extensions!r}; expected {_EXTENSION} in it, {_CATALOG} as "
+        "spark.sql.catalog.spark_catalog, and the jars of delta-spark (make delta-jar fetches "
+        "them); build the session with state_backends.delta.session_conf(), or let txtopo build "
+        "it; states in Delta without ?writer=spark need none of it",
         extensions=extensions,
     )

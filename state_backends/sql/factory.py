@@ -61,6 +61,14 @@ class SqlFactory:
         fold = in_small_letters if kind is SqliteDialect else str
         return {fold(name): use for name, use in kind.names_of(table).reserved().items()}
 
+    def check(self, url: str, table: StateTable) -> None:
+        """Check, when a topology is built, that its database can keep a state.
+
+        Raises:
+            TopologyError: It cannot; the message says what can.
+        """
+        _DIALECTS[_parsed(url).drivername].check(table)
+
     def __call__(self, url: str, table: StateTable) -> SqlBackend:
         """Open a state; connects when it is first used.
 
@@ -86,17 +94,25 @@ class SqlFactory:
 
 
 def _parsed(url: str) -> sa.URL:
+    scheme, _, rest = url.partition(":")
+    scheme = scheme.lower()
     try:
-        parsed = sa.make_url(url)
+        parsed = sa.make_url(f"{scheme}:{rest}")
     except (sa.exc.ArgumentError, ValueError) as error:
         raise TopologyError(
             f"cannot read the URL of a state; got {redacted_url(url)!r}; "
-            "expected e.g. 'sqlite:///counts.db' or 'postgresql://user:…@host/database'"
+            "expected e.g. 'sqlite:///counts.db' or 'postgresql://user:…@host/database', with "
+            "slashes after the colon: three before the path of a file, two before a host"
         ) from error
-    if parsed.drivername not in _DIALECTS:
+    if scheme not in _DIALECTS:
         raise TopologyError(
-            f"states are not kept through {parsed.drivername!r}; expected "
-            f"{', '.join(sorted(_DIALECTS))}; other databases have no tested backend yet"
+            f"states are not kept through {scheme!r}; write {scheme.partition('+')[0]!r}; expected "
+            f"one of {', '.join(sorted(_DIALECTS))}; no other driver is tested"
+        )
+    if _DIALECTS[scheme] is SqliteDialect and parsed.host:
+        raise TopologyError(
+            f"the URL of an SQLite file has no host, so three slashes; got {redacted_url(url)!r}; "
+            f"write {f'sqlite:///{parsed.host}'!r}"
         )
     return parsed
 

@@ -56,7 +56,8 @@ from txtopo.errors import (
     UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.kafka_connection import HEARD_MAX, Connection, Heard, Setting, require_client
+from txtopo.extras import require
+from txtopo.kafka_connection import HEARD_MAX, Connection, Heard, Setting
 from txtopo.kafka_errors import may_pass, meaning_of
 from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
@@ -135,7 +136,7 @@ class KafkaSink(BatchBolt, Committer):
         timeout_s: float = 20.0,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
-        require_client()
+        require("confluent_kafka", "KafkaSink")
         if not isinstance(topic, str) or not topic:
             raise ConfigError(f"topic of a KafkaSink is wrong; got {topic!r}; expected its name")
         if topic.endswith(END):

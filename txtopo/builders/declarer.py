@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -50,10 +50,25 @@ class InputDeclarer:
         return self._subscribe(source, stream, ShuffleGrouping())
 
     def fields_grouping(
-        self, source: str, fields: FieldNames, *, stream: str = DEFAULT_STREAM
+        self, source: str, fields: FieldNames, *more: str, stream: str = DEFAULT_STREAM
     ) -> Self:
-        """Send equal values of the named fields to the same task."""
-        return self._subscribe(source, stream, FieldsGrouping(_names(fields)))
+        """Send equal values of the named fields to the same task.
+
+        Args:
+            source: Id of the component that emits.
+            fields: The first field; or all of them, as a list or ``Fields``.
+            *more: The other fields, if the first one was given as a name.
+            stream: The stream of *source*; only by keyword, so that no name of a field is taken
+                for it.
+
+        Raises:
+            TopologyError: The fields are no names.
+
+        Example:
+            ``bolt.fields_grouping("orders", "customer", "country", stream="paid")``
+        """
+        names = self._names("fields_grouping", fields, more)
+        return self._subscribe(source, stream, FieldsGrouping(names))
 
     def global_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
         """Send every tuple to the task with the lowest index."""
@@ -72,10 +87,14 @@ class InputDeclarer:
         return self._subscribe(source, stream, LocalOrShuffleGrouping())
 
     def partial_key_grouping(
-        self, source: str, fields: FieldNames, *, stream: str = DEFAULT_STREAM
+        self, source: str, fields: FieldNames, *more: str, stream: str = DEFAULT_STREAM
     ) -> Self:
-        """Send each key to two tasks, each time to the one that the sender has used less."""
-        return self._subscribe(source, stream, PartialKeyGrouping(_names(fields)))
+        """Send each key to two tasks, each time to the one that the sender has used less.
+
+        The arguments are those of :meth:`fields_grouping`.
+        """
+        names = self._names("partial_key_grouping", fields, more)
+        return self._subscribe(source, stream, PartialKeyGrouping(names))
 
     def direct_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
         """Send each tuple to the task that the emitter names in ``emit_direct``."""
@@ -104,6 +123,23 @@ class InputDeclarer:
             tuple(self._subscriptions),
             self._committer,
             dict(self._states),
+        )
+
+    def _names(self, method: str, fields: FieldNames, more: Sequence[str]) -> tuple[str, ...]:
+        given: Sequence[object] = (fields, *more)
+        if not more and isinstance(fields, Fields):
+            return fields.names
+        if not more and not isinstance(fields, str) and isinstance(fields, Iterable):
+            given = tuple(fields)
+        names = tuple(each for each in given if isinstance(each, str))
+        if len(names) == len(given):
+            return names
+        raise TopologyError(
+            f"the fields of {method} of bolt {self._id!r} are no names; got "
+            f"{', '.join(map(repr, given))}; expected names, or one list of names; write "
+            f"{method}(source, 'first', 'second'), with stream='name' after them if the stream is "
+            "not the default one",
+            component=self._id,
         )
 
     def _subscribe(self, source: str, stream: str, grouping: Grouping) -> Self:
@@ -148,9 +184,3 @@ class BoltDeclarer(InputDeclarer):
             )
         self._states[name] = state.named(name)
         return self
-
-
-def _names(fields: FieldNames) -> tuple[str, ...]:
-    if isinstance(fields, Fields):
-        return fields.names
-    return (fields,) if isinstance(fields, str) else tuple(fields)

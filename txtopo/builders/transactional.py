@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txtopo.runtime.progress import TopologyListener
+    from txtopo.runtime.restart import Restart
     from txtopo.runtime.start import TopologyRun
     from txtopo.runtime.streaming import ForeachBatch
 
@@ -60,6 +61,8 @@ class Topology:
         spark: SparkSession | None = None,
         config: Config | None = None,
         listeners: Sequence[TopologyListener] = (),
+        *,
+        restart: Restart | None = None,
     ) -> TopologyRun:
         """Run the topology; it continues after the last committed batch.
 
@@ -68,13 +71,14 @@ class Topology:
                 needs none.
             config: The settings; default ``Config()``.
             listeners: Called with each event of the run.
+            restart: When to start the run again after an error that may pass; never by default.
 
         Returns:
             The handle of the run.
         """
         from txtopo.runtime.start import start_topology
 
-        return start_topology(self, spark, config or Config(), listeners)
+        return start_topology(self, spark, config or Config(), listeners, restart=restart)
 
     def foreach_batch(
         self,

@@ -177,7 +177,8 @@ def _lag(session: OperatorSession, reading: Reading) -> Mapping[str, int] | Exce
         return {}
     metadata = metadata_from_json(last, batch_of("", last, Node(value, 0)).metadata)
     try:
-        planner = BatchPlanner(session.graph.id, session.graph.spout, session.config)
+        graph = session.graph
+        planner = BatchPlanner(graph.id, graph.spout, session.config, graph.parallelism)
         try:
             return planner.lag(metadata)
         finally:

@@ -30,11 +30,17 @@ from txtopo.state.backend import (
 )
 from txtopo.state.backing_map import BackingMap, ComparesAndPuts
 from txtopo.state.declaration import declaration, listed_states, parsed_declaration
-from txtopo.state.frames import FrameBackend, FrameFactory, FrameWrites
+from txtopo.state.frames import FrameBackend, FrameFactory, FrameSnapshot, FrameWrites
 from txtopo.state.ledger import LEDGER_SCHEMA, Claim, Ledger, Owner, Standing, claimed, standing
 from txtopo.state.map_backend import MapFactory, OpaqueMap, TransactionalMap, backing_map_factory
 from txtopo.state.reader import mean_names
-from txtopo.state.registry import AnchoredFactory, NamingFactory, redacted_url, register_backend
+from txtopo.state.registry import (
+    AnchoredFactory,
+    CheckingFactory,
+    NamingFactory,
+    redacted_url,
+    register_backend,
+)
 from txtopo.state.row_backend import (
     Contents,
     RowBackend,
@@ -54,6 +60,7 @@ __all__ = [
     "AnchoredFactory",
     "BackendFactory",
     "BackingMap",
+    "CheckingFactory",
     "Claim",
     "ComparesAndPuts",
     "Contents",
@@ -61,6 +68,7 @@ __all__ = [
     "Fields",
     "FrameBackend",
     "FrameFactory",
+    "FrameSnapshot",
     "FrameWrites",
     "Key",
     "LEDGER_SCHEMA",

@@ -27,10 +27,18 @@ class BatchPlanner:
     wait.
     """
 
-    def __init__(self, topology_id: str, spout: Component, config: Config) -> None:
+    def __init__(
+        self,
+        topology_id: str,
+        spout: Component,
+        config: Config,
+        parallelism: Mapping[str, int] | None = None,
+    ) -> None:
         self._spout_id = spout.id
         self._generic = spout.role.plans_batches
-        context = TaskContext(topology_id, spout.id, 0, spout.parallelism)
+        context = TaskContext(
+            topology_id, spout.id, 0, spout.parallelism, parallelism=parallelism or {}
+        )
         # A copy, so that several runs of one topology share nothing.
         prototype: Any = loads(dumps(spout.prototype))
         self._coordinator = prototype.coordinator(config, context)

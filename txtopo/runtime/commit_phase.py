@@ -15,7 +15,6 @@ ledgers.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from txtopo.attempt import TransactionAttempt
 from txtopo.context import FrameContext
 from txtopo.errors import RunLostError
+from txtopo.log_records import logger_of
 from txtopo.runtime.frames import Frames, failure_of_plan
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.run_context import close_backends
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from txtopo.runtime.run_context import CommitContext, StateName
     from txtopo.state.registry import State
 
-logger = logging.getLogger("txtopo")
+_logger = logger_of("txtopo.runtime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +107,28 @@ class CommitPhase:
 
     def close(self) -> None:
         """Close the states of the term."""
-        close_backends(self._backends)
+        close_backends(self._context.graph.id, self._backends)
 
     def _behind_and_lost(self, result: BatchResult) -> tuple[Mapping[str, int], Mapping[str, str]]:
         """Ask the spout for its lag and losses. Its errors do not fail a batch that is written."""
         planner, metadata = self._context.planner, result.outcome.metadata
+        topology, attempt = self._context.graph.id, result.attempt
+        facts = {
+            "topology": topology,
+            "txid": attempt.txid,
+            "attempt": attempt.attempt,
+            "epoch": attempt.epoch,
+            "component": self._context.program.spout_id,
+        }
         try:
             lost = planner.lost(metadata)
             for partition, what in lost.items():
-                logger.warning("txid %d: lost of %s: %s", result.attempt.txid, partition, what)
+                text = "topology %r: txid %d: lost of %s: %s"
+                _logger.warning(text, topology, attempt.txid, partition, what, extra=facts)
             return planner.lag(metadata), lost
         except Exception:
-            logger.warning("the spout could not tell its lag", exc_info=True)
+            text = "topology %r: the spout could not tell its lag"
+            _logger.warning(text, topology, exc_info=True, extra=facts)
             return {}, {}
 
     def _run_committers(self, result: BatchResult) -> CommitOutcome:

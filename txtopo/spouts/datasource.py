@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,6 +19,7 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, EmitError, FieldsError
+from txtopo.log_records import logger_of
 from txtopo.metadata import Json, json_flaw, shown
 from txtopo.spouts.spout import (
     LastBatch,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-logger = logging.getLogger("txtopo")
+_logger = logger_of("txtopo.spouts")
 
 # Names of types for StructType.add, where they differ from ours.
 _SPARK_NAMES = {"int": "integer"}
@@ -100,7 +100,7 @@ class DataSourceSpout(TransactionalSpout):
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
         """Make the planning part, which has the reader of the driver."""
         self._done = _Done()
-        return _DataSourceCoordinator(made(self._open), self._rows_max, self._done)
+        return _DataSourceCoordinator(made(self._open), self._rows_max, self._done, context)
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
         """Make an emitting part; the one in the driver only passes on what is committed."""
@@ -163,8 +163,11 @@ class _Done:
 
 
 class _DataSourceCoordinator(TransactionalCoordinator):
-    def __init__(self, reader: StreamReader, rows_max: int | None, done: _Done) -> None:
+    def __init__(
+        self, reader: StreamReader, rows_max: int | None, done: _Done, context: TaskContext
+    ) -> None:
         self._reader, self._done = reader, done
+        self._about = {"topology": context.topology_id, "component": context.component_id}
         self._limited = takes_limit(reader)
         self._rows_max = rows_max
         if rows_max is not None and (isinstance(reader, SimpleReader) or not self._limited):
@@ -190,7 +193,11 @@ class _DataSourceCoordinator(TransactionalCoordinator):
         self._commit()
         if self._next is None or self._next["start"] != start:
             end = self._latest(start)
-            self._next = {"start": start, "end": start if behind(start, end) else end}
+            if behind(start, end):
+                text = "the source's latest offset %s is behind %s; nothing is read"
+                _logger.warning(text, end, start, extra={**self._about, "txid": txid})
+                end = start
+            self._next = {"start": start, "end": end}
         if txid > 1 and same(start, self._next["end"]):
             self._next = None
             return False
@@ -540,12 +547,9 @@ def behind(start: Json, end: Json) -> bool:
     if before.keys() != after.keys():
         return False
     changed = [(old, after[path]) for path, old in before.items() if old != after[path]]
-    back = bool(changed) and all(
+    return bool(changed) and all(
         type(old) is type(new) and type(old) in (int, float) and new < old for old, new in changed
     )
-    if back:
-        logger.warning("the source's latest offset %s is behind %s; nothing is read", end, start)
-    return back
 
 
 def _leaves(offset: Json, path: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, Any]]:

@@ -88,8 +88,9 @@ class TransactionalCoordinator(ABC):
     def lag(self, metadata: Json) -> Mapping[str, int]:
         """Return how many unread records each partition has after the batch of this metadata.
 
-        Leave out partitions for which it is not known. Called before each commit, perhaps while
-        ``is_ready`` runs on another thread.
+        Leave out partitions for which it is not known. A source whose records are not counted may
+        use other units as keys, such as ``files`` and ``bytes``. Called before each commit, perhaps
+        while ``is_ready`` runs on another thread.
         """
         return {}
 
@@ -126,7 +127,7 @@ class TransactionalEmitter(ABC):
         ``context.tasks`` says which share is this task's.
 
         Raises:
-            FailedException: To fail the attempt; the batch is emitted again, at most
+            FailedException: To fail the attempt; the batch is emitted again after a pause, at most
                 ``Config.attempts_max`` times.
             InfrastructureError: The same, as often as it takes, after pauses.
             SourceDataLost: To end the run, because the batch cannot be brought again.

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.config import Config
+from txtopo.context import TaskContext
 from txtopo.groupings import CustomGrouping, Grouping
 from txtopo.metadata import BatchMetadata
 from txtopo.stages.aggregation import Aggregation
@@ -66,6 +67,11 @@ class TopologyGraph(Protocol):
     @property
     def committing(self) -> frozenset[str]:
         """Ids of the committers and of all components below them."""
+        ...
+
+    @property
+    def parallelism(self) -> Mapping[str, int]:
+        """The number of tasks of each component; 0 for those that have none."""
         ...
 
     def edges(self) -> tuple[Edge, ...]:
@@ -147,6 +153,7 @@ class Program:
         commit: Ids of the components on each level of the commit phase. Empty if no component
             with tasks commits.
         commit_in_driver: Whether the commit phase runs in the driver, in one slot.
+        parallelism: The number of tasks of each component, as its bolts are told.
         frames: The part that Spark runs as DataFrame plans; None without a DataFrame spout.
     """
 
@@ -160,7 +167,14 @@ class Program:
     processing: Levels
     commit: Levels
     commit_in_driver: bool
+    parallelism: Mapping[str, int]
     frames: FramePlan | None = None
+
+    def context(self, component: PlannedComponent, task: int) -> TaskContext:
+        """Return what a task is told about itself, without states."""
+        return TaskContext(
+            self.topology_id, component.id, task, component.tasks, parallelism=self.parallelism
+        )
 
     def levels_of(self, chain: Chain) -> Levels:
         """Return the levels of a chain."""
@@ -201,6 +215,7 @@ def compile_program(graph: TopologyGraph, config: Config, slots: int) -> Program
         processing=_levels(processing),
         commit=_levels(depths),
         commit_in_driver=in_driver,
+        parallelism=graph.parallelism,
         frames=frames,
     )
 

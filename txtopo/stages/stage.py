@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.context import TaskContext
 from txtopo.errors import RecomputedError, RunLostError, StateUsageError
 from txtopo.metadata import BatchMetadata
 from txtopo.stages.emission import Channel, Emission
@@ -189,11 +189,9 @@ class _Stage:
         program = self._stage.program
         emission = Emission(self._channel, component, txid=attempt.txid, task=task)
         states = TaskStates(self._states, component.id, attempt)
-        context = TaskContext(program.topology_id, component.id, task, component.tasks)
+        context = program.context(component, task)
         if self._stage.chain == "commit":
-            context = TaskContext(
-                program.topology_id, component.id, task, component.tasks, states.state
-            )
+            context = replace(context, states=states.state)
         bolt = loads(component.prototype)
         yield from run_bolt(bolt, program.config, context, attempt, arrivals, emission)
         self._control.writes += states.write_sets(task)

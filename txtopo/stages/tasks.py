@@ -100,7 +100,7 @@ class SpoutTask:
 
     def _open(self) -> Any:
         program, component = self._channel.stage.program, self._component
-        context = TaskContext(program.topology_id, component.id, self._task, component.tasks)
+        context = program.context(component, self._task)
         return loads(component.prototype).emitter(program.config, context)
 
     def _emission(self, attempt: TransactionAttempt) -> Emission:

@@ -78,6 +78,10 @@ class Aggregate(ABC):
         """Return the value that a reader sees for a stored value."""
         return value
 
+    def shown_type(self, stored: str) -> str:
+        """Return the type of what :meth:`shown` returns, for the type of the stored column."""
+        return stored
+
     def combine_values(self, left: Any, right: Any) -> Any:
         """Combine two values in Python; ``None`` is "no value yet"."""
         if left is None or right is None:

@@ -69,6 +69,22 @@ class FrameBackend(Protocol):
 
 
 @runtime_checkable
+class FrameSnapshot(Protocol):
+    """A :class:`~txtopo.state.backend.Snapshot` that Spark may read without this process."""
+
+    def frame(self, spark: SparkSession) -> DataFrame | None:
+        """Return the visible rows: key columns, then value columns as they are stored.
+
+        Returns:
+            The DataFrame; None if the rows have to pass through this process.
+
+        Raises:
+            ConfigError: The session cannot read the store; the message says what is missing.
+        """
+        ...
+
+
+@runtime_checkable
 class FrameFactory(Protocol):
     """A factory of backends (see ``BackendFactory``), some of which take frames."""
 

@@ -14,7 +14,8 @@ from heapq import nlargest
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from txtopo.errors import FieldsError, SchemaDrift, TopologyError, ValueRefusedError
+from txtopo.errors import FieldsError, SchemaDrift, ValueRefusedError
+from txtopo.extras import require
 from txtopo.state.aggregates import PythonAggregate, ordered, selected
 from txtopo.tuples import Field, Fields
 
@@ -212,7 +213,7 @@ class CountDistinct(PythonAggregate):
         """Return ``binary``.
 
         Raises:
-            TopologyError: datasketches is not installed.
+            ConfigError: datasketches is not installed.
         """
         self._input(inputs)
         _library()
@@ -241,6 +242,10 @@ class CountDistinct(PythonAggregate):
         # A union of the sketch with itself: the estimate of a sketch that was never united depends
         # on the order of values, which depends on the number of tasks.
         return round(self._union([value, value]).get_estimate())
+
+    def shown_type(self, stored: str) -> str:
+        """Return ``long``, the type of the estimate."""
+        return "long"
 
     def _united(self, sketches: Sequence[bytes]) -> bytes:
         result = self._union(sketches).get_result(_library().HLL_4)
@@ -280,11 +285,7 @@ def _hashable(value: Any) -> int | float | str:
 
 
 def _library() -> Any:
-    try:
-        import datasketches
-    except ModuleNotFoundError as error:
-        raise TopologyError(
-            f"CountDistinct needs Apache DataSketches; got {error}; install it with "
-            "pip install 'txtopo[sketches]'"
-        ) from error
+    require("datasketches", "CountDistinct")
+    import datasketches
+
     return datasketches

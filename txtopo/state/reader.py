@@ -1,6 +1,7 @@
 """StateReader: reads a state, in or outside a topology, in the form that users see.
 
-Users see a mean where its sum and count are stored, and a number where a sketch is stored.
+Users see a mean where its sum and count are stored, and a number where a sketch is stored. They
+read key by key, or all of it as a table of Arrow, a frame of pandas or a DataFrame of Spark.
 """
 
 from __future__ import annotations
@@ -8,14 +9,28 @@ from __future__ import annotations
 import decimal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import islice
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from txtopo.errors import StateUsageError
+from txtopo.errors import ConfigError, StateUsageError, ValueRefusedError
 from txtopo.state.aggregates import MeanCount, MeanSum
 from txtopo.state.backend import Snapshot, StateBackend, StateTable, Values
 from txtopo.state.columns import Columns
+from txtopo.state.frames import FrameSnapshot
 from txtopo.state.ledger import Ledger
+from txtopo.tuples import Field, Fields
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+TXID = "txid"
+"""The name under which a table of Arrow, in the metadata of its schema, and the ``attrs`` of a
+frame of pandas hold the last txid whose effect is in them."""
+# Values are Python objects until their part of the table is made.
+_ROWS_AT_A_TIME = 10_000
 
 
 class StateReader:
@@ -74,6 +89,101 @@ class StateReader:
             if seen is not None:
                 yield keys.plain(key), shown.value(seen)
 
+    def to_arrow(self) -> pa.Table:
+        """Return all keys with their values as a table of Arrow, also for use after the block.
+
+        The columns are those of the key and of the value, with the declared types. A ``json`` is
+        its text. A mean is a ``double``, or of decimals a decimal with four more digits after the
+        point (22 in all, unless its values have more). The metadata of the schema has the last txid
+        as ``txid``, unless the state is unclaimed.
+
+        The rows are converted some thousand at a time, so that only the table is held as a whole.
+
+        Raises:
+            ValueRefusedError: The mean of decimals does not fit; read it with :meth:`items`.
+        """
+        import pyarrow as pa
+
+        snapshot, view = self._opened(), ReaderView(self._table)
+        told = None if snapshot.ledger is None else {TXID: str(snapshot.ledger.txid)}
+        fields = [*self._table.key.arrow_schema(), *view.fields.arrow_schema()]
+        schema = pa.schema(fields, metadata=told)
+        rows = (
+            (*key, *view.row(seen))
+            for key, row in snapshot.items()
+            if (seen := row.visible()) is not None
+        )
+        parts: list[pa.Table] = []
+        while part := list(islice(rows, _ROWS_AT_A_TIME)):
+            columns = zip(schema.types, zip(*part, strict=True), strict=True)
+            # It may have chunks, since a column of text has 2 GiB at most.
+            arrays = [pa.array(column, kind) for kind, column in columns]
+            parts.append(pa.Table.from_arrays(arrays, schema=schema))
+        return pa.concat_tables(parts) if parts else schema.empty_table()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return all keys with their values as a frame of pandas; as :meth:`to_arrow`.
+
+        Whole numbers and booleans are of pandas' types that have NULL (``Int64``, ``boolean``);
+        decimals and dates are Python objects. ``frame.attrs["txid"]`` is the last txid.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ConfigError(
+                "to_pandas needs the package pandas, which is not installed; pip install "
+                "'txtopo[pandas]', or use to_arrow()"
+            ) from error
+        import pyarrow as pa
+
+        table = self.to_arrow()
+        with_null = {
+            pa.int8(): pd.Int8Dtype(),
+            pa.int16(): pd.Int16Dtype(),
+            pa.int32(): pd.Int32Dtype(),
+            pa.int64(): pd.Int64Dtype(),
+            pa.bool_(): pd.BooleanDtype(),
+        }
+        held = table.schema.metadata or {}
+        # The table is taken apart column by column, so that there are never two copies of it.
+        frame: pd.DataFrame = table.to_pandas(
+            types_mapper=with_null.get, split_blocks=True, self_destruct=True
+        )
+        if TXID.encode() in held:
+            frame.attrs[TXID] = int(held[TXID.encode()])
+        return frame
+
+    def to_spark(self, spark: SparkSession) -> DataFrame:
+        """Return all keys with their values as a DataFrame of Spark, also for use after the block.
+
+        The columns have the declared types; ``json`` is a string. They are those of
+        :meth:`to_arrow`, which brings the rows through this process. A Delta state opened with
+        ``?writer=spark`` is read by Spark itself, at the version of this reader, unless it keeps
+        a mean; compute such a DataFrame, or ``persist`` it, before the version is too old to be
+        read (``?history_txids=…``).
+
+        Args:
+            spark: The session.
+
+        Raises:
+            ConfigError: The state is to be read by Spark, and the session cannot read Delta.
+        """
+        snapshot, view = self._opened(), ReaderView(self._table)
+        if isinstance(snapshot, FrameSnapshot) and view.as_stored:
+            frame = snapshot.frame(spark)
+            if frame is not None:
+                return frame
+        columns = [*self._table.key, *view.fields]
+        # Spark would read text as it is, but a time without a zone in that of the session.
+        declared = ", ".join(
+            f"`{each.name.replace('`', '``')}` {'string' if each.type == 'json' else each.type}"
+            for each in columns
+        )
+        return spark.createDataFrame(self.to_arrow(), declared)
+
     def __enter__(self) -> StateReader:
         with ExitStack() as stack:
             backend = self._open(self._table)
@@ -123,6 +233,11 @@ class StateReader:
 
 
 _DIVISION = decimal.Context(prec=38)
+_ROUNDING = decimal.Context(
+    prec=38, rounding=decimal.ROUND_HALF_UP, traps=[decimal.InvalidOperation]
+)
+_MEAN_DIGITS = 4
+_MEAN_SCALE_MAX = 22
 
 
 class ReaderView:
@@ -142,6 +257,51 @@ class ReaderView:
             for at, name in enumerate(table.value.names)
             if at not in taken
         }
+
+    @property
+    def fields(self) -> Fields:
+        """The columns that users see, with their types; a mean has the place of its sum."""
+        return Fields.of([self._field(at, name) for at, name in self._names.items()])
+
+    @property
+    def as_stored(self) -> bool:
+        """Whether users see every value as it is stored."""
+        stored = self._columns.fields
+        return self.fields == stored and all(
+            each.shown_type(field.type) == field.type
+            for each, field in zip(self._aggregates, stored, strict=False)
+        )
+
+    def row(self, packed: Values) -> Values:
+        """Return what users see of stored values, one for each of :attr:`fields`; json as text."""
+        if not self._aggregates:
+            return packed
+        return tuple(self._cell(at, packed) for at in self._names)
+
+    def _field(self, at: int, name: str) -> Field:
+        kind = self._columns.fields[at].type
+        if at in self._means:
+            return Field(name, mean_type(kind))
+        return Field(name, self._aggregates[at].shown_type(kind) if self._aggregates else kind)
+
+    def _cell(self, at: int, packed: Values) -> Any:
+        if at not in self._means:
+            kept = packed[at]
+            return kept if self._columns.fields[at].type == "json" else self._shown(at, packed)
+        mean = self._shown(at, packed)
+        if not isinstance(mean, decimal.Decimal):
+            return mean
+        kind = mean_type(self._columns.fields[at].type)
+        scale = int(kind[8:-1].partition(",")[2])
+        try:
+            return mean.quantize(decimal.Decimal((0, (1,), -scale)), context=_ROUNDING)
+        except decimal.InvalidOperation as error:
+            raise ValueRefusedError(
+                f"the mean {self._means[at]!r} of state {self._columns.state!r} does not fit the "
+                f"column of a table; got {mean}; expected {kind}; read it with items()",
+                state=self._columns.state,
+                field=self._means[at],
+            ) from error
 
     def value(self, packed: Values) -> Any:
         """Return what a user sees of stored values: one plain value, or a dict by name."""
@@ -167,6 +327,15 @@ def mean_names(table: StateTable) -> dict[int, str]:
         )
         if isinstance(left, MeanSum) and isinstance(right, MeanCount)
     }
+
+
+def mean_type(kind: str) -> str:
+    """Return the type of the column of means, by that of their sums."""
+    if not kind.startswith("decimal"):
+        return "double"
+    scale = int(kind[8:-1].partition(",")[2])
+    # As many digits more as Spark gives an average, while enough are left before the point.
+    return f"decimal(38,{max(scale, min(scale + _MEAN_DIGITS, _MEAN_SCALE_MAX))})"
 
 
 def _mean(total: Any, count: int | None) -> Any:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, runtime_checkable
@@ -90,6 +91,22 @@ class NamingFactory(Protocol):
         ...
 
 
+@runtime_checkable
+class CheckingFactory(Protocol):
+    """A factory that refuses a state already when a topology is built; optional.
+
+    A state that its store cannot keep is refused when it is opened in any case.
+    """
+
+    def check(self, url: str, table: StateTable) -> None:
+        """Check that the store can keep a state, without connecting to it.
+
+        Raises:
+            TopologyError: It cannot; the message says what to do.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class State:
     """A state as a topology declares it. :func:`open_state` makes it; it connects to nothing.
@@ -163,6 +180,19 @@ class State:
         if isinstance(factory, NamingFactory):
             return factory.names_taken(self.url, layout)
         return {layout.name: "the table"}
+
+    def check(self, table: str | None = None) -> None:
+        """Check that the store can keep the state, as far as that shows without connecting to it.
+
+        Args:
+            table: The table name, if the state has none.
+
+        Raises:
+            TopologyError: It cannot; mend the declaration, or use another store.
+        """
+        factory, layout = self._opener(), self.layout(table)
+        if isinstance(factory, CheckingFactory):
+            factory.check(self.url, layout)
 
     def named(self, table: str) -> State:
         """Return this state with *table* as the name of its table, unless it has one."""
@@ -304,11 +334,11 @@ def redacted_url(url: str) -> str:
 
 
 def _find_factory(url: str) -> BackendFactory:
-    match = _SCHEME.match(url) if isinstance(url, str) else None
+    named = isinstance(url, str) and not _WINDOWS_PATH.match(url)
+    match = _SCHEME.match(url) if named else None
     if match is None:
         raise TopologyError(
-            f"cannot read the URL of a state; got {redacted_url(str(url))!r}; "
-            "expected e.g. 'sqlite:///counts.db'"
+            f"cannot read the URL of a state; got {redacted_url(str(url))!r}; {_url_hint(url)}"
         )
     if unusable_sign(unquote(url)) is not None:
         raise TopologyError(
@@ -328,13 +358,55 @@ def _installed(scheme: str) -> BackendFactory:
     """
     points: dict[str, EntryPoint] = {p.name: p for p in entry_points(group=ENTRY_POINTS)}
     if scheme not in points:
-        known = ", ".join(sorted({*points, *_registered})) or "none"
+        known = sorted({*points, *_registered})
         raise TopologyError(
-            f"no state backend for {scheme!r}; known are {known}; "
-            "install the plug-in that brings it, or call register_backend",
+            f"no state backend for {scheme!r}; {_scheme_hint(scheme, known)}known are "
+            f"{', '.join(known) or 'none'}; {_EXTRAS}; install the plug-in that brings it, or call "
+            "register_backend",
             scheme=scheme,
         )
     return _loaded(points[scheme])
+
+
+_EXTRAS = (
+    "postgresql needs pip install 'txtopo[postgres]', mariadb and mysql 'txtopo[mysql]', redis "
+    "'txtopo[redis]'"
+)
+# What is written in the place of a scheme, and what to write. None: a system of its own, although
+# its name is like that of a known one.
+_MEANT: dict[str, str | None] = {
+    "pg": "did you mean 'postgresql'? ",
+    "pgsql": "did you mean 'postgresql'? ",
+    "psql": "did you mean 'postgresql'? ",
+    "jdbc": "write the URL without 'jdbc:', as in 'postgresql://user:password@host/database'; ",
+    "file": "write 'sqlite:///path' for a database in a file, 'delta:///path' for a folder; ",
+    "mssql": None,
+    "dbfs": None,
+}
+_WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]")
+
+
+def _scheme_hint(scheme: str, known: Sequence[str]) -> str:
+    if scheme in _MEANT:
+        return _MEANT[scheme] or ""
+    close = get_close_matches(scheme, known, 1)
+    return f"did you mean {close[0]!r}? " if close else ""
+
+
+def _url_hint(url: object) -> str:
+    """Return what to write instead of something that has no scheme."""
+    if not isinstance(url, str | os.PathLike):
+        return "expected e.g. 'sqlite:///counts.db'"
+    path = os.fspath(url)
+    if not isinstance(path, str) or not path or path.strip() != path or "://" in path:
+        return "expected e.g. 'sqlite:///counts.db', without blanks around it or in its scheme"
+    if path == "memory":
+        return "write 'memory:'"
+    plain = redacted_url(path.replace("\\", "/"))
+    return (
+        f"a path is no URL; write {f'sqlite:///{plain}'!r} for a database in this file, or "
+        f"{f'delta:{plain}'!r} for Delta tables in this folder"
+    )
 
 
 def _scheme_name(scheme: str) -> str:

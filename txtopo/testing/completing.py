@@ -157,7 +157,7 @@ def _fed(spout: Component, rows: Sequence[Sequence[Any]]) -> Component:
     stream = spout.streams.get(DEFAULT_STREAM)
     if rows and stream is None:
         raise TopologyError(f"spout {spout.id!r} has no stream 'default' to put inputs into")
-    return replace(spout, prototype=_Inputs(stream.fields if stream else Fields(""), rows))
+    return replace(spout, prototype=_Inputs(stream.fields if stream else Fields(), rows))
 
 
 def _capturing(capture: _Capture, graph: Graph) -> Component:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 
 from txtopo.bolts.bolt import DataFrameBolt
 from txtopo.bolts.kafka import KafkaSink
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
-from txtopo.errors import FieldsError, TopologyError
+from txtopo.errors import FieldsError, TopologyError, nearest
 from txtopo.groupings import (
     DirectGrouping,
     FieldsGrouping,
@@ -70,7 +69,7 @@ def check_inputs(component: Component, components: Mapping[str, Component]) -> N
         )
     seen: set[tuple[str, str]] = set()
     for subscription in component.subscriptions:
-        stream = _subscribed(component, subscription, components)
+        source = _subscribed(component, subscription, components)
         pair = (subscription.source, subscription.stream)
         if pair in seen:
             raise TopologyError(
@@ -81,7 +80,7 @@ def check_inputs(component: Component, components: Mapping[str, Component]) -> N
                 stream=subscription.stream,
             )
         seen.add(pair)
-        _check_grouping(component, subscription, stream)
+        _check_grouping(component, subscription, source)
 
 
 def with_aggregate_state(component: Component, components: Mapping[str, Component]) -> Component:
@@ -130,8 +129,9 @@ def check_states(spout: Component, components: Mapping[str, Component]) -> None:
         components: All components, sources before the bolts that subscribe to them.
 
     Raises:
-        TopologyError: A bolt that is not a committer has a state, two states share a table, or a
-            transactional state is below an opaque spout or may feed another state.
+        TopologyError: A bolt that is not a committer has a state, two states share a table, a
+            transactional state is below an opaque spout or may feed another state, or a store
+            cannot keep its state.
     """
     owners: dict[tuple[str, str], str] = {}
     labels: dict[str, str] = {}
@@ -141,6 +141,7 @@ def check_states(spout: Component, components: Mapping[str, Component]) -> None:
             _check_kind(spout, component, name, state)
             _check_alone(component, name, state, components)
             _check_mode(component, name, state)
+            state.check(name)
             # Some stores do not tell upper from lower case in a table's name.
             place = (state.location, state.layout(name).name.casefold())
             owner = f"{name!r} of {component.id!r}"
@@ -191,18 +192,9 @@ def check_parallelism(component: str, parallelism: object) -> None:
         )
 
 
-def nearest(name: object, known: Iterable[str]) -> str:
-    """Return a hint for an unknown name: the most similar known name, or all known names."""
-    names = list(known)
-    close = get_close_matches(str(name), names, 1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known are {', '.join(map(repr, sorted(names))) or 'none'}"
-
-
 def _subscribed(
     component: Component, subscription: Subscription, components: Mapping[str, Component]
-) -> Stream:
+) -> Component:
     source = components.get(subscription.source)
     if source is None:
         others = (id for id in components if id != component.id)
@@ -212,8 +204,7 @@ def _subscribed(
             component=component.id,
             source=subscription.source,
         )
-    stream = source.streams.get(subscription.stream)
-    if stream is None:
+    if subscription.stream not in source.streams:
         raise TopologyError(
             f"bolt {component.id!r} subscribes to unknown stream {subscription.stream!r} of "
             f"{source.id!r}; {_declared(subscription.stream, source)}",
@@ -221,7 +212,7 @@ def _subscribed(
             source=source.id,
             stream=subscription.stream,
         )
-    return stream
+    return source
 
 
 def _declared(stream: str, source: Component) -> str:
@@ -232,8 +223,8 @@ def _declared(stream: str, source: Component) -> str:
     return nearest(stream, source.streams)
 
 
-def _check_grouping(component: Component, subscription: Subscription, stream: Stream) -> None:
-    grouping = subscription.grouping
+def _check_grouping(component: Component, subscription: Subscription, source: Component) -> None:
+    grouping, stream = subscription.grouping, source.streams[subscription.stream]
     where = f"bolt {component.id!r} on stream {subscription.stream!r} of {subscription.source!r}"
     facts = {"component": component.id, "source": subscription.source}
     if isinstance(grouping, DirectGrouping) and not stream.direct:
@@ -260,10 +251,20 @@ def _check_grouping(component: Component, subscription: Subscription, stream: St
         if field not in stream.fields.index:
             raise TopologyError(
                 f"{type(grouping).__name__} of {where} names undeclared field {field!r}; "
-                f"{nearest(field, stream.fields.names)}",
+                f"{_field_hint(field, stream, source)}",
                 field=field,
                 **facts,
             )
+
+
+def _field_hint(field: str, stream: Stream, source: Component) -> str:
+    # Storm's fieldsGrouping takes the stream in this place.
+    if field in source.streams:
+        return (
+            f"it is a stream of {source.id!r}; write stream={field!r} after the fields, which are "
+            f"{', '.join(map(repr, source.streams[field].fields.names))}"
+        )
+    return nearest(field, stream.fields.names)
 
 
 def _check_names(components: Mapping[str, Component]) -> None:

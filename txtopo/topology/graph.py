@@ -22,7 +22,7 @@ from txtopo.topology.checks import (
     check_states,
     with_aggregate_state,
 )
-from txtopo.topology.component import Component, check_id
+from txtopo.topology.component import Component, Role, check_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,15 @@ class Graph:
     def spouts(self) -> tuple[Component, ...]:
         """All spouts; an at-least-once topology may have several."""
         return tuple(one for one in self.components.values() if one.role.spout)
+
+    @property
+    def parallelism(self) -> dict[str, int]:
+        """The number of tasks of each component; 0 for those that have none."""
+        without = Role.PERSISTENT_AGGREGATE
+        return {
+            id: 0 if one.role is without or one.role.frame else one.parallelism
+            for id, one in self.components.items()
+        }
 
     def edges(self) -> tuple[Edge, ...]:
         """Return all edges, in the order of the components that they lead to."""

@@ -126,15 +126,16 @@ class Router(BasicBolt):
     output_fields = WORDS
     output_streams: Mapping[str, Stream | Fields] = STREAMS
 
-    def __init__(self, tasks: int) -> None:
-        self.tasks = tasks
+    def prepare(self, config: Config, context: TaskContext) -> None:
+        self._tasks = context.component_tasks("tell")
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
         if tuple["amount"] % 2:
             collector.emit(tuple.values, "odd")
         else:
             collector.emit(tuple.values)
-        collector.emit_direct(tuple["amount"] % self.tasks, tuple.values, "picked")
+        task = self._tasks[tuple["amount"] % len(self._tasks)]
+        collector.emit_direct(task, tuple.values, "picked")
 
 
 class Tell(Gathering):

@@ -183,7 +183,7 @@ def batches() -> list[list[Row]]:
 def streams(storage: Storage, parallelism: int) -> Topology:
     """Several streams of one bolt, one of them direct."""
     topology = builder("streams", parallelism)
-    topology.set_bolt("router", Router(parallelism), parallelism).shuffle_grouping("spout")
+    topology.set_bolt("router", Router(), parallelism).shuffle_grouping("spout")
     tell = topology.set_bolt("tell", Tell(), parallelism)
     tell.shuffle_grouping("router").fields_grouping("router", "word", stream="odd")
     tell.direct_grouping("router", stream="picked")

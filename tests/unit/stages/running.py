@@ -40,7 +40,7 @@ class RowsSpout(TransactionalSpout):
 
     def __init__(self, batches: Sequence[Sequence[Row]], fields: str) -> None:
         self.batches = batches
-        self.output_fields = Fields(fields)
+        self.output_fields = Fields(fields) if fields else Fields()
 
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
         raise NotImplementedError

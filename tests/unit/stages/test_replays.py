@@ -154,4 +154,4 @@ def test_tuples_without_fields_are_counted() -> None:
     digest = Digest()
     digest.add("default", pa.RecordBatch.from_struct_array(pa.array([{}] * 3, pa.struct([]))), None)
 
-    assert digest.take() == content([[]] * 3, fields=Fields(""))
+    assert digest.take() == content([[]] * 3, fields=Fields())

@@ -22,9 +22,9 @@ def never_opened(url: str, table: StateTable) -> StateBackend:
     ("url", "words"),
     [
         ("cassandra://user:secret@host/0", "known are .*memory.*redis.*sqlite"),
-        ("counts.db", "cannot read the URL"),
         ("", "cannot read the URL"),
         (None, "cannot read the URL"),
+        (" sqlite:///counts.db", "without blanks around it"),
         ("oracle+driver://user:secret@host/db", "no state backend for 'oracle'"),
     ],
 )
@@ -32,6 +32,44 @@ def test_a_url_without_a_backend_is_refused(url: Any, words: str) -> None:
     with pytest.raises(TopologyError, match=words) as caught:
         open_state(url)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("posgresql://user:secret@host/db", r"'posgresql'; did you mean 'postgresql'\? known are"),
+        ("sqllite:///x.db", r"'sqllite'; did you mean 'sqlite'\?"),
+        ("pg://user:secret@host/db", r"did you mean 'postgresql'\?"),
+        ("jdbc:postgresql://host/db?password=secret", r"write the URL without 'jdbc:', as in"),
+        ("file:/data/x", r"write 'sqlite:///path' .* 'delta:///path' for a folder"),
+        ("mssql://user:secret@host/db", "'mssql'; known are"),
+        ("counts.db", r"write 'sqlite:///counts.db' .*, or 'delta:counts.db'"),
+        (Path("data/counts.db"), r"write 'sqlite:///data/counts.db'"),
+        ("C:\\data\\x.db", r"a path is no URL; write 'sqlite:///C:/data/x.db'"),
+        ("//user:secret@host/db", r"a path is no URL"),
+        ("memory", r"write 'memory:'"),
+        ("sqlite://counts.db", r"three slashes; got 'sqlite://counts.db'; write 'sqlite:///counts"),
+        ("sqlite://user:secret@host/x", "three slashes"),
+        ("sqlite:counts.db", "three before the path of a file"),
+        ("postgresql+asyncpg://user:secret@host/db", "'postgresql[+]asyncpg'; write 'postgresql'"),
+    ],
+)
+def test_a_url_that_is_almost_right_is_answered_with_what_to_write(url: Any, words: str) -> None:
+    with pytest.raises(TopologyError, match=words) as caught:
+        open_state(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_an_unknown_scheme_is_answered_with_the_extras_to_install() -> None:
+    with pytest.raises(TopologyError, match=r"postgresql needs pip install 'txtopo\[postgres\]'"):
+        open_state("cassandra://host/0")
+
+
+@pytest.mark.parametrize(
+    "url", ["postgres://h/db", "PostgreSQL://h/db", "postgresql+psycopg://h/db"]
+)
+def test_a_scheme_has_several_spellings(url: str) -> None:
+    assert open_state(url).location.startswith("postgresql:")
 
 
 def test_an_unknown_kind_is_refused() -> None:
@@ -48,7 +86,7 @@ def test_columns_for_bookkeeping_are_refused(name: str) -> None:
 
 def test_columns_must_be_there_and_distinct() -> None:
     with pytest.raises(TopologyError, match="no key columns"):
-        open_state("memory:", key=Fields(""))
+        open_state("memory:", key=Fields())
     with pytest.raises(TopologyError, match="two columns 'n'"):
         open_state("memory:", key=Fields("n long"), value=Fields("n long"))
     with pytest.raises(TopologyError, match="one for each column"):

@@ -15,7 +15,13 @@ from tests.harness.processes import Child
 from tests.harness.servers.private import free_port
 from txtopo.config import Config
 from txtopo.errors import ConfigError
-from txtopo.transactional_state import Journal, TransactionalState, open_transactional_state
+from txtopo.transactional_state import (
+    Journal,
+    TransactionalState,
+    embedded,
+    open_transactional_state,
+)
+from txtopo.transactional_state.embedded import SNAPSHOTS_KEPT
 
 pytestmark = pytest.mark.spark
 
@@ -190,3 +196,30 @@ def test_a_standby_takes_over_server_and_leadership_after_a_kill(tmp_path: Path)
             assert leads["current"] >= reached
             second.wait_for("at", 5)
             assert second.said[-1]["current"] == leads["current"] + 5
+
+
+def test_old_files_of_the_server_are_deleted_without_a_word(
+    jvm: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper's own cleaner prints each of them to standard output, which is the user's."""
+    folder = tmp_path / "data" / "version-2"
+    for epoch in range(1, 8):  # each start leaves a snapshot and a log
+        state = opened(jvm, tmp_path)
+        assert Journal(state).claim_epoch("one", token="ensemble") == epoch
+        state.close()
+    names = [path.name for path in folder.iterdir()]
+    assert sum(name.startswith("snapshot") for name in names) == SNAPSHOTS_KEPT
+    assert sum(name.startswith("log") for name in names) <= SNAPSHOTS_KEPT + 1
+
+    state = opened(jvm, tmp_path)
+    old, other = folder / "snapshot.0", folder / "snapshot.of-mine"
+    old.touch()
+    other.touch()
+    assert Journal(state).claim_epoch("one", token="ensemble") == 8
+    assert old.exists()  # an hour has not passed
+    monkeypatch.setattr(embedded, "PURGE_INTERVAL_S", 0.0)
+    assert Journal(state).claim_epoch("one", token="ensemble") == 9
+    assert (old.exists(), other.exists()) == (False, True)
+    state.close()
+
+    assert capfd.readouterr().out == ""

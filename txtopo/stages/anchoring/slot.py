@@ -38,7 +38,6 @@ from txtopo.collector import (
     Pulse,
     input_tuples,
 )
-from txtopo.context import TaskContext
 from txtopo.errors import FailedException
 from txtopo.stages.anchoring.envelope import Complaint, Links, SlotReport, TreeInputs, open_envelope
 from txtopo.stages.anchoring.sending import AnchoredRows, Sealed, Sending, sent
@@ -318,7 +317,7 @@ class BoltTask:
     def prepare(self) -> None:
         """Prepare the bolt."""
         component, config = self._component, self._program.config
-        context = TaskContext(self._program.topology_id, component.id, self._task, component.tasks)
+        context = self._program.context(component, self._task)
         if isinstance(self._bolt, BasicBolt):
             self._basic = BasicOutputCollector(component.id, component.streams, self._collector)
             self._bolt.prepare(config, context)

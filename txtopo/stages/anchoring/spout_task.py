@@ -11,7 +11,6 @@ import numpy as np
 
 from txtopo.acking import NONE, Column, Ids, Xors
 from txtopo.collector import SpoutOutputCollector
-from txtopo.context import TaskContext
 from txtopo.spouts.spout import Spout
 from txtopo.stages.anchoring.envelope import DRIVER_SLOT, Complaint, Count, Links
 from txtopo.stages.anchoring.sending import Sealed, Sending
@@ -121,9 +120,8 @@ class ReliableSpoutTask:
 
     def open(self) -> None:
         """Open the spout."""
-        component, program = self._component, self._program
-        context = TaskContext(program.topology_id, component.id, self._task, component.tasks)
-        self._spout.open(program.config, context, self._collector)
+        context = self._program.context(self._component, self._task)
+        self._spout.open(self._program.config, context, self._collector)
         self._opened = True
 
     def turn(self, ends: Ends, *, active: bool, room: Room) -> Turn:

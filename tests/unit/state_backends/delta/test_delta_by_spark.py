@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,6 +25,7 @@ from txtopo.testing.conformance.driver import (
     StateDriver,
     StoreFixtures,
     partials,
+    putting,
     whole_ledger,
 )
 from txtopo.testing.conformance.driver import packed as puts
@@ -32,6 +35,9 @@ from txtopo.testing.conformance.ledger_suites import (
     RestartSuite,
     UndoSuite,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.service("delta-spark"), pytest.mark.usefixtures("spark")]
 
@@ -226,3 +232,39 @@ class TestByBoth(Whole, FenceSuite, UndoSuite, RestartSuite, OutcomeSuite, Histo
 
 
 register()
+
+
+def test_spark_reads_a_state_by_itself_at_the_version_of_the_reader(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    url = f"delta://{tmp_path}/states?writer=spark"
+    fields = Fields("n long, at timestamp, wall timestamp_ntz")
+    state = open_state(url, table="kept", value=fields)
+    at = datetime.datetime(2013, 7, 4, tzinfo=datetime.UTC)
+    store = StateDriver(state)
+    store.run(
+        1,
+        putting(
+            {"a": (1, at, at.replace(tzinfo=None)), "b": (2, None, None), "gone": (3, None, None)}
+        ),
+    )
+    store.puts(2, {"gone": None})
+
+    with state.reader() as reader:
+        frame = reader.to_spark(spark)
+        table = reader.to_arrow()
+    store.run(3, putting({"a": (9, None, None)}))
+
+    assert frame.inputFiles()
+    assert frame.schema.simpleString() == (
+        "struct<key:string,n:bigint,at:timestamp,wall:timestamp_ntz>"
+    )
+    found = frame.toArrow().sort_by("key")
+    assert found.select(["key", "n"]).to_pydict() == {"key": ["a", "b"], "n": [1, 2]}
+    assert found.to_pylist() == table.sort_by("key").to_pylist()
+    with state.reader(2) as reader:
+        assert reader.to_spark(spark).where("key = 'a'").collect()[0]["n"] == 1
+    with open_state(f"delta://{tmp_path}/states", table="kept").reader() as reader:
+        through_here = reader.to_spark(spark)
+    assert not through_here.inputFiles()
+    assert through_here.where("key = 'a'").collect()[0]["n"] == 9

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tests.harness.report_page import with_section
 from tests.unit.testing.conformance.stores_page import Suites, guarantee_lines
+from tests.unit.testing.conformance.types_page import EXAMPLES, PAGE, TITLE, type_lines
 from txtopo.testing.conformance import StateBackendSuite
+from txtopo.testing.conformance.value_suites import VALUES
 
 
 class Fenceless(StateBackendSuite):
@@ -25,3 +28,14 @@ def test_a_store_whose_tests_ran_has_a_line() -> None:
 def test_pytest_can_keep_it_in_a_set() -> None:
     """As it does with plug-ins, which must not be told apart by what they hold."""
     assert len({Suites(), Suites()}) == 2
+
+
+def test_the_types_on_the_page_are_those_of_the_stores() -> None:
+    """Else: ``python -m tests.unit.testing.conformance.types_page``."""
+    text = PAGE.read_text()
+    assert with_section(text, TITLE, type_lines()) == text
+
+
+def test_the_page_has_each_type() -> None:
+    kinds = {kind.partition("(")[0] for kind in EXAMPLES}
+    assert kinds == {kind.partition("(")[0] for kind in VALUES} | {"json"}
