@@ -83,6 +83,24 @@ class FailedException(TxtopoError):
     """
 
 
+class RecordFailed(TxtopoError):
+    """Raise it in ``execute`` of a ``BasicBolt`` to make a dead letter of the input tuple.
+
+    Delivery: what the bolt emitted for the tuple is dropped, the tuple goes to the topology's
+    ``dead_letters``, and the batch goes on. Everywhere else it ends the run, like any other
+    exception: in a topology without ``dead_letters``, in other bolts and in spouts, and in an
+    at-least-once topology. A subclass does the same.
+    """
+
+    def __init__(self, message: str = "", **facts: object) -> None:
+        super().__init__(message, **facts)
+        # Only seen where it ends the run.
+        self.add_note(
+            "RecordFailed makes a dead letter in execute of a BasicBolt, in a topology of "
+            "TransactionalTopologyBuilder(…, dead_letters=open_state(…)); elsewhere it ends the run"
+        )
+
+
 # ---------------------------------------------------------------- what you defined is wrong
 
 
@@ -148,6 +166,23 @@ class EmitError(TxtopoError, ValueError):
     field: str | None = None
     row: int | None = None
     line: int | None = None
+
+
+class TooManyDeadLetters(TxtopoError):
+    """A batch has more dead letters than the limit; nothing of it is committed. It ends the run.
+
+    Look at the record that the message names; mend the source, the declared fields or the bolt, or
+    raise the limit (``DeadLetters``) if so many bad records are expected.
+
+    Attributes:
+        count: How many there are, as far as they were counted.
+        batch_records_max: The limit.
+        first: The first of them: its fields by name.
+    """
+
+    count: int | None = None
+    batch_records_max: int | None = None
+    first: dict[str, object] | None = None
 
 
 # ---------------------------------------------------------------- something failed: retry

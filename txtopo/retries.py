@@ -41,11 +41,11 @@ def warn_of_retry(
         attempt: The number of the attempt that failed.
         epoch: The epoch of the coordinator.
         component: Id of the component that failed.
-        final: It is not tried again.
+        final: It is not tried again; the run ends.
     """
     about = "txtopo" if topology is None else f"topology {topology!r}"
     when = "later" if pause_s is None else f"in {pause_s:.3g} s" if pause_s else "at once"
-    again = "not tried again" if final else f"tried again {when}"
+    again = "the run ends" if final else f"tried again {when}"
     facts = {
         "topology": topology,
         "failures": failures,

@@ -33,8 +33,8 @@ FACES = {
     "txtopo": """
         __version__
         TransactionalTopologyBuilder TopologyBuilder Topology ReliableTopology Config
-        ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt PersistentAggregate Spout
-        Fields Stream Tuple is_tick TransactionAttempt CustomStreamGrouping
+        ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt DeadLetters PersistentAggregate
+        Spout Fields Stream Tuple is_tick TransactionAttempt CustomStreamGrouping
         ArrowOutputCollector BatchOutputCollector OutputCollector SpoutOutputCollector
         FrameContext TaskContext
         open_state Count CountDistinct First Last Max Mean Min OwnAggregate Sum TopN
@@ -43,10 +43,12 @@ FACES = {
         Restart Restarting Started Leading Standby Stopped ProcessingStarted BatchesProcessed
         BatchCommitted BatchFailed Progressed TreesFailed SlotLost ErrorReported
         TxtopoError TopologyError TopologyWarning ConfigError FieldsError StateUsageError
-        FailedException InfrastructureError StoreUnavailable PromiseError AuthError SourceDataLost
+        FailedException RecordFailed TooManyDeadLetters InfrastructureError StoreUnavailable
+        PromiseError AuthError SourceDataLost
     """,
     "txtopo.bolts": """
-        ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt KafkaSink PersistentAggregate
+        ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt DeadLetters KafkaSink
+        PersistentAggregate
     """,
     "txtopo.spouts": """
         KafkaTransactionalSpout KafkaOpaqueSpout FilesTransactionalSpout QueryTransactionalSpout

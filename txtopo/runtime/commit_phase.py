@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.context import FrameContext
+from txtopo.dead_letters import STREAM
 from txtopo.errors import RunLostError
 from txtopo.log_records import logger_of
 from txtopo.runtime.frames import Frames, failure_of_plan
@@ -103,7 +104,12 @@ class CommitPhase:
                 raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
             with self._labelled(result, writes):
                 commit_resolved(backend, attempt, writes)
-        return CommitReport(None, _tuples(result, outcome), *self._behind_and_lost(result))
+        tuples = _tuples(result, outcome)
+        if tuples.get(STREAM):
+            topology, facts = self._context.graph.id, self._facts(attempt, STREAM)
+            text = "topology %r: txid %d: %d dead letters"
+            _logger.warning(text, topology, attempt.txid, tuples[STREAM], extra=facts)
+        return CommitReport(None, tuples, *self._behind_and_lost(result))
 
     def close(self) -> None:
         """Close the states of the term."""
@@ -113,13 +119,7 @@ class CommitPhase:
         """Ask the spout for its lag and losses. Its errors do not fail a batch that is written."""
         planner, metadata = self._context.planner, result.outcome.metadata
         topology, attempt = self._context.graph.id, result.attempt
-        facts = {
-            "topology": topology,
-            "txid": attempt.txid,
-            "attempt": attempt.attempt,
-            "epoch": attempt.epoch,
-            "component": self._context.program.spout_id,
-        }
+        facts = self._facts(attempt, self._context.program.spout_id)
         try:
             lost = planner.lost(metadata)
             for partition, what in lost.items():
@@ -130,6 +130,16 @@ class CommitPhase:
             text = "topology %r: the spout could not tell its lag"
             _logger.warning(text, topology, exc_info=True, extra=facts)
             return {}, {}
+
+    def _facts(self, attempt: TransactionAttempt, component: str) -> Mapping[str, object]:
+        """Return the attributes of a log record."""
+        return {
+            "topology": self._context.graph.id,
+            "txid": attempt.txid,
+            "attempt": attempt.attempt,
+            "epoch": attempt.epoch,
+            "component": component,
+        }
 
     def _run_committers(self, result: BatchResult) -> CommitOutcome:
         program, carrier = self._context.program, self._context.carrier
@@ -171,7 +181,9 @@ def _tuples(result: BatchResult, outcome: CommitOutcome) -> dict[str, int]:
     totals: dict[str, int] = {}
     for tuples in (result.outcome.tuples, outcome.tuples):
         for component, streams in tuples.items():
-            totals[component] = totals.get(component, 0) + sum(streams.values())
+            # Dead letters are counted once, where they are numbered.
+            emitted = sum(count for stream, count in streams.items() if stream != STREAM)
+            totals[component] = totals.get(component, 0) + emitted
     return totals
 
 

@@ -12,7 +12,6 @@ one that PySpark took cannot run the topology, they get the Python of this proce
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
@@ -24,12 +23,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txtopo import extras
 from txtopo.errors import ConfigError, TxtopoError
+from txtopo.log_records import logger_of
 from txtopo.runtime.spark_jobs import failure_of_job
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-_log = logging.getLogger("txtopo.runtime")
+_logger = logger_of("txtopo.runtime")
 
 NEEDED = ("txtopo", "pyarrow")
 """Modules that every topology needs in its workers."""
@@ -80,7 +80,7 @@ def check_workers(context: SparkContext, modules: Sequence[str] = ()) -> None:
         if remote or "PYSPARK_PYTHON" in os.environ or context.pythonExec != _DEFAULT:
             raise
         context.pythonExec = sys.executable
-        _log.info(
+        _logger.info(
             "the workers of this session run %s from now on, as this process does, since %s",
             sys.executable,
             error,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.collector import BatchOutputCollector
+from txtopo.collector import BatchOutputCollector, RevocableOutputCollector
+from txtopo.dead_letters import CONTENT, STREAM
 from txtopo.groupings import AllGrouping, DirectGrouping
 from txtopo.stages.columns import conform, parts_of, to_batches
 from txtopo.stages.envelopes import Control
@@ -17,6 +18,7 @@ from txtopo.stages.program import PlannedComponent, PlannedEdge
 from txtopo.stages.replays import Digest
 from txtopo.stages.routing import OneTask, Router, make_router
 from txtopo.stages.stage_context import StageContext
+from txtopo.topology.component import Role
 
 
 class Channel:
@@ -41,6 +43,7 @@ class Emission:
 
     Attributes:
         collector: The collector that the task emits to.
+        dead_letters: When the task makes a dead letter of a record; None for never.
     """
 
     def __init__(
@@ -52,10 +55,21 @@ class Emission:
         self._task = task
         self._routers: dict[int, Router] = {}
         self._handed_on = 0
+        self.dead_letters = component.dead_letters
         self._digest = Digest() if component.compared else None
-        self.collector = BatchOutputCollector(
-            component.id, component.streams, self._take_rows, self._take_batch
-        )
+        self.collector = self._collector()
+
+    def _collector(self) -> BatchOutputCollector:
+        component, rule = self._component, self.dead_letters
+        # Only the framework emits dead letters.
+        streams = {n: s for n, s in component.streams.items() if rule is None or n != STREAM}
+        sinks = self._take_rows, self._take_batch
+        if rule is None:
+            return BatchOutputCollector(component.id, streams, *sinks)
+        limit = rule.batch_records_max
+        if component.role is Role.BASIC_BOLT:
+            return RevocableOutputCollector(component.id, streams, *sinks, limit)
+        return BatchOutputCollector(component.id, streams, *sinks, limit)
 
     def emitted(self) -> int:
         """Return the number of tuples that the task has emitted."""
@@ -74,7 +88,9 @@ class Emission:
         component = self._component
         fields, schema = component.streams[stream].fields, component.schemas[stream]
         start = 0
-        for batch in to_batches(component.id, stream, fields, schema, rows):
+        batches = to_batches(component.id, stream, fields, schema, rows)
+        # A spout that sets bad rows aside emits the others again: none may be sent before all fit.
+        for batch in batches if self.dead_letters is None else list(batches):
             end = start + batch.num_rows
             self._send(stream, batch, targets if targets is None else targets[start:end])
             start = end
@@ -82,8 +98,12 @@ class Emission:
     def _take_batch(self, stream: str, batch: pa.RecordBatch) -> None:
         component = self._component
         fields, schema = component.streams[stream].fields, component.schemas[stream]
-        for part in parts_of(component.id, stream, batch):
-            self._send(stream, conform(component.id, stream, fields, schema, part), None)
+        parts = (
+            conform(component.id, stream, fields, schema, part)
+            for part in parts_of(component.id, stream, batch)
+        )
+        for part in parts if self.dead_letters is None else list(parts):
+            self._send(stream, part, None)
 
     def _send(self, stream: str, batch: pa.RecordBatch, targets: list[int] | None) -> None:
         if not batch.num_rows:
@@ -91,7 +111,8 @@ class Emission:
         channel = self._channel
         self._handed_on += batch.num_rows
         if self._digest is not None:
-            self._digest.add(stream, batch, targets)
+            letters = self.dead_letters is not None and stream == STREAM
+            self._digest.add(stream, batch.select(list(CONTENT)) if letters else batch, targets)
         channel.control.count(self._txid, self._component.id, stream, batch.num_rows)
         for index in self._component.outputs[stream]:
             edge = channel.stage.program.edges[index]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from examples import (
+    dead_letters,
     global_count,
     guarantees,
     reliable_word_count,
@@ -34,10 +35,15 @@ Main = Callable[["SparkSession | None", Config, str], None]
 TOTALS = "txid 1: 9 words so far\ntxid 2: 16 words so far\ntxid 3: 19 words so far\n"
 TOTALS += "in the store: 19 words\n"
 COUNTS = "apple: 2\nbanana: 1\ncat: 8\nchicken: 1\ndog: 7\n"
+LETTERS = "totals: {'ann': 42, 'eve': 7}\ntoo-large: {'dan': 1}\n"
+LETTERS += '{"text": "cid -3"}: cid paid -3, which is negative\n'
+LETTERS += '{"text": "bob many"}: invalid literal for int() with base 10: \'many\'\n'
+LETTERS += '{"text": "nobody"}: not enough values to unpack (expected 2, got 1)\n'
 EXAMPLES: list[tuple[str, Main, str]] = [
     ("global_count", global_count.main, TOTALS),
     ("word_count", word_count.main, COUNTS),
     ("top_words", top_words.main, "cat: 8\ndog: 7\napple: 2\nbanana: 1\nchicken: 1\n"),
+    ("dead_letters", dead_letters.main, LETTERS),
     ("transactional_words", transactional_words.main, COUNTS + "0 to 9 times: 5 words\n"),
 ]
 each_example = pytest.mark.parametrize(

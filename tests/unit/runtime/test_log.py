@@ -37,6 +37,7 @@ from txtopo.runtime.progress import (
     Progress,
     Progressed,
     ReliableProgress,
+    Restarting,
     SlotLost,
     Standby,
     Started,
@@ -108,6 +109,11 @@ SAMPLES: list[tuple[TopologyEvent, int, dict[str, Any]]] = [
         BatchFailed(ATTEMPT, "counted", ValueError("odd"), "bolt", 4, 0.5),
         logging.WARNING,
         {**OF_ATTEMPT, "component": "bolt", "failures": 4, "pause_s": 0.5},
+    ),
+    (
+        Restarting("t", ValueError("odd"), 2, 0.5),
+        logging.WARNING,
+        {"cause": "ValueError: odd", "failures": 2, "pause_s": 0.5},
     ),
     (Stopped("t", None), logging.INFO, {"cause": None}),
     (Progressed(reliable(0.0)), logging.DEBUG, {}),
@@ -225,7 +231,7 @@ def test_a_batch_behind_one_that_failed_has_a_later_attempt_but_no_failure(kept:
     assert (told[5].attempt.attempt, told[5].failures) == (2, 2)
     assert (told[6].attempt.attempt, told[6].failures) == (2, 0)
     assert {each.failures_total for each in told.values()} == {0, 2}
-    assert [(each.failures, each.pause_s) for each in changes.failures] == [(1, 0.0), (2, 0.0)]
+    assert [(each.failures, each.pause_s) for each in changes.failures] == [(1, 0.01), (2, 0.02)]
 
 
 def test_the_failure_of_a_run_is_told_once_with_all_its_txids(kept: Kept) -> None:

@@ -83,7 +83,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
         value: How a value is decoded: ``"bytes"``, ``"string"`` (UTF-8), or the ``Fields`` of a
             JSON object. The fields become columns in the place of ``value``; a missing one is NULL.
             A value that is not exactly one object ends the run with an error that names the
-            record; to go on instead, take bytes and decode them in a bolt.
+            record, or goes to the ``dead_letters`` of the topology.
         key: How a key is decoded: ``"bytes"`` or ``"string"``.
         columns: The columns that are emitted, of ``key``, ``value``, ``headers`` (JSON: a list of
             [name, value]), ``topic``, ``partition``, ``offset``, ``timestamp``. Fewer are faster.
@@ -286,8 +286,7 @@ class KafkaSource:
         schema = self._records.fields().arrow_schema()
         for _, records in sorted(read_ranges(self._connection, ranges).items()):
             for at in range(0, len(records), EMIT_ROWS_MAX):
-                batch = self._records.batch(records[at : at + EMIT_ROWS_MAX], schema)
-                collector.emit_batch(batch)
+                self._records.emit(records[at : at + EMIT_ROWS_MAX], schema, collector)
 
     def _range(self, partition: KafkaPartition, start: int, bounds: Range | None) -> Range:
         if bounds is None:
