@@ -28,12 +28,14 @@ from typing import Any
 import pytest
 
 from tests.harness.polling import wait_until
+from tests.harness.spark_session import SHORT_LIVED
 from tests.unit.test_layout import ROOT
 from tests.unit.test_references import PAGES
 from txtopo import Config, open_state
 from txtopo.errors import TxtopoError
 
-LIMIT_S = 280
+pytestmark = pytest.mark.timeout(600)
+LIMIT_S = 560
 README_BYTES_MAX = 8_000
 FIRST_PROGRAM_LINES_MAX = 25
 
@@ -57,9 +59,6 @@ SERVERS: dict[str, tuple[str, str, Callable[[Any], str]] | None] = {
     "spark": None,
     "delta-spark": None,
 }
-
-NOT_YET = {"dataframes", "operations", "retries"}
-"""Pages whose programs are not complete yet."""
 
 NEEDS = re.compile(r"<!-- needs: ([\w, -]+) -->")
 CODE = re.compile(r"^ *```(?!python).*\n(?:.*\n)*?^ *```$|`[^`\n]+`", re.MULTILINE)
@@ -181,7 +180,8 @@ def run_python(arguments: list[str], folder: Path) -> subprocess.CompletedProces
 
 def environment() -> dict[str, str]:
     """Return the environment of a user who has installed this checkout, with a small Spark."""
-    submit = "--driver-memory 1g --conf spark.ui.enabled=false pyspark-shell"
+    java = f"--driver-memory 1g --driver-java-options '{SHORT_LIVED}'"
+    submit = f"{java} --conf spark.ui.enabled=false pyspark-shell"
     return {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submit}
 
 
@@ -194,8 +194,6 @@ def pages_with_programs() -> list[Any]:
         marks = [
             pytest.mark.spark if need == "spark" else pytest.mark.service(need) for need in needs
         ]
-        if page.stem in NOT_YET:
-            marks.append(pytest.mark.xfail(strict=True))
         if programs:
             pages.append(pytest.param(page, needs, marks=marks, id=page.stem))
     return pages
