@@ -27,8 +27,8 @@ DOTTED = re.compile(r"(?<![\w./-])((?:txtopo|state_backends|tests)(?:\.[A-Za-z_]
 ROLE = re.compile(r":(?:mod|class|func|meth|attr|data|exc):`~?\.?([\w.]+)`")
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-NO_MODULES = frozenset({"txtopo.state_backends"})
-"""The group of entry points."""
+NO_MODULES = frozenset({"txtopo.ensembles", "txtopo.state_backends"})
+"""The groups of entry points."""
 
 
 def texts() -> Iterator[tuple[str, str]]:
