@@ -8,8 +8,8 @@ folder. Marks in the page, each a comment on the line before a block:
 
 A ``text`` block after a program, with nothing between but blank lines or a line that has the word
 "print", is the output of the program; ``…`` in it stands for anything. The tests in a page (a class
-or function of the name that pytest expects) run as well; they may take seconds, and so have the mark
-``integration``.
+or function of the name that pytest expects) run as well; they may take seconds, so a page that has
+some gets the mark ``integration``.
 """
 
 from __future__ import annotations
