@@ -42,6 +42,9 @@ RowSink = Callable[[str, list[Sequence[Any]], list[int] | None], None]
 BatchSink = Callable[[str, "pa.RecordBatch"], None]
 """Takes (stream, record batch of the declared fields)."""
 
+Fit = Callable[["Sequence[Sequence[Any]] | pa.RecordBatch"], "list[pa.RecordBatch]"]
+"""Returns tuples of the stream ``default`` as record batches of the declared types."""
+
 Anchors = Tuple | Sequence[Tuple] | None
 """The inputs that a tuple is anchored to: one, several, or none."""
 
@@ -65,6 +68,7 @@ class BatchOutputCollector:
         rows: RowSink,
         batches: BatchSink,
         dead_letters_max: int | None = None,
+        fit: Fit | None = None,
     ) -> None:
         self._component = component
         self._streams = streams
@@ -72,6 +76,7 @@ class BatchOutputCollector:
         self._batch_sink = batches
         self._rows: dict[str, list[Sequence[Any]]] = {name: [] for name in streams}
         self._dead_letters_max = dead_letters_max
+        self._fit = fit
         self._dead_letters: list[Row] = []
         self._dead_letters_sent = 0
         self._targets: dict[str, list[int]] = {n: [] for n, s in streams.items() if s.direct}
@@ -110,18 +115,19 @@ class BatchOutputCollector:
         self._flush(stream)
         self._batch_sink(stream, batch)
 
-    def emit_rows(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Emit tuples to the stream ``default``, all or none. Called by spouts.
+    def fitted(self, rows: Sequence[Sequence[Any]] | pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Return tuples for the stream ``default`` in the form in which ``emit_batch`` takes them.
+
+        Called by spouts that set tuples aside which do not fit; nothing is emitted.
 
         Raises:
-            EmitError: A tuple has other values than declared; none is emitted.
+            EmitError: A tuple has other values than declared.
         """
-        for values in rows:
+        assert self._fit is not None
+        for values in rows if isinstance(rows, list) else ():
             if self._arity.get(DEFAULT_STREAM) != len(values):
                 self._refuse(values, DEFAULT_STREAM, direct=False)
-        self._flush(DEFAULT_STREAM)
-        if rows:
-            self._row_sink(DEFAULT_STREAM, [*rows], None)
+        return self._fit(rows)
 
     @property
     def takes_dead_letters(self) -> bool:

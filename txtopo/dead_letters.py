@@ -96,6 +96,8 @@ def dead_letter(component: str, error: Exception, place: Mapping[str, Json], rec
 def too_many(count: int, limit: int, first: Sequence[Any]) -> TooManyDeadLetters:
     """Return the error for a batch with more dead letters than its limit."""
     named = dict(zip(FIELDS.names, first, strict=True))
+    # It goes to the driver with the error, which must not be too large to be pickled.
+    named["record"] = _shortened(named["record"], PLACE_CHARACTERS_MAX)
     return TooManyDeadLetters(
         f"a batch has too many dead letters; got {count} or more; expected at most {limit}; the "
         f"first is of {named['component']!r}, {named['place']}: {named['error']}: "
@@ -205,7 +207,10 @@ def _plain(value: object, characters_max: int | None = None) -> object:
         return {"base64": base64.b64encode(data[:characters_max]).decode()}
     if isinstance(value, str):
         return value[:characters_max]
-    if value is None or isinstance(value, bool | int):
+    if isinstance(value, int):
+        # Python refuses to write larger ones in digits.
+        return value if value.bit_length() <= 4_096 else hex(value)[:characters_max]
+    if value is None:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)

@@ -13,6 +13,8 @@ from txtopo.log_records import logger_of, one_line
 
 LOGGER = "txtopo.runtime"
 
+_LOGGED = "_txtopo_logged"
+
 _logger = logger_of(LOGGER)
 
 
@@ -61,3 +63,9 @@ def warn_of_retry(
     text = "%s: %s failed; got %s; failures in a row: %d; %s"
     arguments = about, what, facts["cause"], failures, again
     _logger.log(level, text, *arguments, extra=facts, stacklevel=2)
+    vars(error)[_LOGGED] = True
+
+
+def is_logged(error: BaseException) -> bool:
+    """Return whether a failure was logged as one that is tried again, with this error."""
+    return _LOGGED in vars(error)

@@ -24,7 +24,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.context import FrameContext
 from txtopo.dead_letters import STREAM
 from txtopo.errors import RunLostError
-from txtopo.log_records import logger_of
+from txtopo.log_records import logger_of, printable
 from txtopo.runtime.frames import Frames, failure_of_plan
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.run_context import close_backends
@@ -74,6 +74,8 @@ class CommitPhase:
         self._opener = opener_of(
             {id: component.states for id, component in context.graph.components.items()}, backends
         )
+        components = context.graph.components.values()
+        self._letters_from = {each.id for each in components if each.dead_letters is not None}
 
     def run(self, result: BatchResult, wanted: Callable[[], bool]) -> CommitReport:
         """Commit a processed batch.
@@ -89,7 +91,7 @@ class CommitPhase:
         self._context.scheduler.point("turn.after")
         attempt = result.attempt
         try:
-            self._context.planner.commit(attempt)
+            self._context.planner.commit(attempt, result.outcome.metadata)
         except Exception as error:  # noqa: BLE001 - the spout's code; told with its txid
             return CommitReport(FailedBatch(attempt, error, self._context.program.spout_id))
         outcome = self._run_committers(result)
@@ -104,8 +106,8 @@ class CommitPhase:
                 raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
             with self._labelled(result, writes):
                 commit_resolved(backend, attempt, writes)
-        tuples = _tuples(result, outcome)
-        if tuples.get(STREAM):
+        tuples = self._tuples(result, outcome)
+        if self._letters_from and tuples.get(STREAM):
             topology, facts = self._context.graph.id, self._facts(attempt, STREAM)
             text = "topology %r: txid %d: %d dead letters"
             _logger.warning(text, topology, attempt.txid, tuples[STREAM], extra=facts)
@@ -123,8 +125,9 @@ class CommitPhase:
         try:
             lost = planner.lost(metadata)
             for partition, what in lost.items():
-                text = "topology %r: txid %d: lost of %s: %s"
-                _logger.warning(text, topology, attempt.txid, partition, what, extra=facts)
+                lost_there = printable(f"lost of {partition}: {what}")
+                text = "topology %r: txid %d: %s"
+                _logger.warning(text, topology, attempt.txid, lost_there, extra=facts)
             return planner.lag(metadata), lost
         except Exception:
             text = "topology %r: the spout could not tell its lag"
@@ -166,6 +169,16 @@ class CommitPhase:
         carrier = cast("FrameCarrier", self._context.carrier)
         return carrier.committing(result.output, result.attempt)
 
+    def _tuples(self, result: BatchResult, outcome: CommitOutcome) -> dict[str, int]:
+        totals: dict[str, int] = {}
+        for tuples in (result.outcome.tuples, outcome.tuples):
+            for component, streams in tuples.items():
+                # Dead letters are counted once, where they are numbered.
+                left_out = STREAM if component in self._letters_from else None
+                emitted = sum(count for stream, count in streams.items() if stream != left_out)
+                totals[component] = totals.get(component, 0) + emitted
+        return totals
+
     def _writes_of(self, name: StateName, result: BatchResult, outcome: CommitOutcome) -> Writes:
         component, _ = name
         if component in self._context.program.aggregations:
@@ -175,16 +188,6 @@ class CommitPhase:
             ]
             return Merges(merge_partials(self._context.program, component, records))
         return outcome.writes.get(name, Puts({}))
-
-
-def _tuples(result: BatchResult, outcome: CommitOutcome) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for tuples in (result.outcome.tuples, outcome.tuples):
-        for component, streams in tuples.items():
-            # Dead letters are counted once, where they are numbered.
-            emitted = sum(count for stream, count in streams.items() if stream != STREAM)
-            totals[component] = totals.get(component, 0) + emitted
-    return totals
 
 
 @dataclass(frozen=True, slots=True)

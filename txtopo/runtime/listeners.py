@@ -14,7 +14,7 @@ from typing import assert_never
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.log_records import logger_of, one_line, printable
-from txtopo.retries import LOGGER, warn_of_retry
+from txtopo.retries import LOGGER, is_logged, warn_of_retry
 from txtopo.runtime.progress import (
     BatchCommitted,
     BatchesProcessed,
@@ -225,8 +225,10 @@ class EventLog(TopologyListener):
         """Warn of an error, unless one of its class was told of less than a second ago."""
         key = change.component, change.task, type(change.error).__name__
         known = self._errors.get(key)
-        self._errors[key] = 0 if known is None else known[0] + 1, change.error
-        level = logging.WARNING if known is None else logging.DEBUG
+        logged = is_logged(change.error)  # a spout that tries again says when it does
+        if not logged:
+            self._errors[key] = 0 if known is None else known[0] + 1, change.error
+        level = logging.WARNING if known is None and not logged else logging.DEBUG
         if _logger.isEnabledFor(level):
             cause = one_line(change.error)
             text = f"{change.component!r}, task {change.task}, reports an error; got {cause}"

@@ -59,7 +59,7 @@ class RunContext:
 class CommittingSpout(Protocol):
     """The methods of a ``BatchPlanner`` that a commit calls."""
 
-    def commit(self, attempt: TransactionAttempt) -> None:
+    def commit(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> None:
         """Tell an emitter that takes part in the commit phase."""
         ...
 

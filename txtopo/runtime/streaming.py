@@ -179,7 +179,7 @@ class ForeachBatch:
 class NoPlanner:
     """A planner that does nothing: Spark plans the batches of a stream spout and tracks them."""
 
-    def commit(self, attempt: TransactionAttempt) -> None:
+    def commit(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> None:
         """Do nothing."""
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:

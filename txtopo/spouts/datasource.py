@@ -260,7 +260,7 @@ class _DataSourceEmitter(TransactionalEmitter):
             for number, row in enumerate(reader.read(partition)):
                 self._emit(row, collector, number, span)
 
-    def commit(self, attempt: TransactionAttempt) -> None:
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
         """Note, in the driver, that an attempt is about to be committed."""
         if self._done is not None:
             self._done.committing(attempt)
@@ -308,7 +308,7 @@ class _DataSourceEmitter(TransactionalEmitter):
 
     def _emit_waiting(
         self,
-        rows: Sequence[Sequence[Any]],
+        rows: list[Sequence[Any]],
         first: int,
         span: Span,
         collector: BatchOutputCollector,
@@ -316,29 +316,26 @@ class _DataSourceEmitter(TransactionalEmitter):
         def refuse(row: int, error: Exception) -> None:
             collector.set_aside(error, span.place(row=first + row), rows[row])
 
-        emitted = readable(len(rows), lambda a, b: collector.emit_rows(rows[a:b]), refuse)
-        for _ in emitted:
-            pass
+        for fitted in readable(len(rows), lambda a, b: collector.fitted(rows[a:b]), refuse):
+            for batch in fitted:
+                collector.emit_batch(batch)
 
     def _emit_readable_batch(
         self, batch: pa.RecordBatch, number: int, span: Span, collector: BatchOutputCollector
     ) -> None:
-        def emit(start: int, end: int) -> None:
-            part = self._checked(batch.slice(start, end - start), number, span, start)
-            try:
-                collector.emit_batch(part)
-            except EmitError as error:
-                # Another column, or one of another type, is no fault of a row.
-                if isinstance(error.__cause__, ValueError):
-                    raise
-                raise TypeError(str(error)) from error
+        def read(start: int, end: int) -> list[pa.RecordBatch]:
+            part = batch.slice(start, end - start)
+            return collector.fitted(self._checked(part, number, span, start))
 
         def refuse(row: int, error: Exception) -> None:
             place = span.place(batch=number, row=row)
             collector.set_aside(error, place, row_values(batch, row))
 
-        for _ in readable(batch.num_rows, emit, refuse):
-            pass
+        # Another column, or one of another type, is no fault of a row.
+        collector.fitted(batch.slice(0, 0))
+        for fitted in readable(batch.num_rows, read, refuse):
+            for each in fitted:
+                collector.emit_batch(each)
 
     def _checked(
         self, batch: pa.RecordBatch, number: int, span: Span, before: int = 0

@@ -19,6 +19,7 @@ from txtopo.stages.replays import Digest
 from txtopo.stages.routing import OneTask, Router, make_router
 from txtopo.stages.stage_context import StageContext
 from txtopo.topology.component import Role
+from txtopo.tuples import DEFAULT_STREAM
 
 
 class Channel:
@@ -69,7 +70,7 @@ class Emission:
         limit = rule.batch_records_max
         if component.role is Role.BASIC_BOLT:
             return RevocableOutputCollector(component.id, streams, *sinks, limit)
-        return BatchOutputCollector(component.id, streams, *sinks, limit)
+        return BatchOutputCollector(component.id, streams, *sinks, limit, self._fit)
 
     def emitted(self) -> int:
         """Return the number of tuples that the task has emitted."""
@@ -88,9 +89,7 @@ class Emission:
         component = self._component
         fields, schema = component.streams[stream].fields, component.schemas[stream]
         start = 0
-        batches = to_batches(component.id, stream, fields, schema, rows)
-        # A spout that sets bad rows aside emits the others again: none may be sent before all fit.
-        for batch in batches if self.dead_letters is None else list(batches):
+        for batch in to_batches(component.id, stream, fields, schema, rows):
             end = start + batch.num_rows
             self._send(stream, batch, targets if targets is None else targets[start:end])
             start = end
@@ -98,12 +97,17 @@ class Emission:
     def _take_batch(self, stream: str, batch: pa.RecordBatch) -> None:
         component = self._component
         fields, schema = component.streams[stream].fields, component.schemas[stream]
-        parts = (
-            conform(component.id, stream, fields, schema, part)
-            for part in parts_of(component.id, stream, batch)
-        )
-        for part in parts if self.dead_letters is None else list(parts):
-            self._send(stream, part, None)
+        for part in parts_of(component.id, stream, batch):
+            self._send(stream, conform(component.id, stream, fields, schema, part), None)
+
+    def _fit(self, rows: Sequence[Sequence[Any]] | pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Return tuples as record batches of the declared types; nothing is sent."""
+        component, stream = self._component, DEFAULT_STREAM
+        fields, schema = component.streams[stream].fields, component.schemas[stream]
+        if isinstance(rows, pa.RecordBatch):
+            parts = parts_of(component.id, stream, rows)
+            return [conform(component.id, stream, fields, schema, part) for part in parts]
+        return list(to_batches(component.id, stream, fields, schema, rows))
 
     def _send(self, stream: str, batch: pa.RecordBatch, targets: list[int] | None) -> None:
         if not batch.num_rows:

@@ -17,6 +17,7 @@ server refuses to start with that setting. Of another server a client cannot see
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from txtopo.clock import now, sleep
 from txtopo.errors import ConfigError, CoordinatorUnavailable
+from txtopo.retries import warn_of_retry
 
 HOST = "127.0.0.1"
 
@@ -69,7 +71,7 @@ class EmbeddedServer:
         self._jvm = jvm
         self._directory = Path(os.path.realpath(directory))
         self._attached = False
-        self._purged_s = 0.0
+        self._purged_s = -math.inf
 
     def attach(self) -> str:
         """Start to use the server and return its ``host:port``; host it if nobody does.
@@ -127,11 +129,17 @@ class EmbeddedServer:
         """Delete old files of the server, at most once an hour, if this JVM hosts it."""
         if now() - self._purged_s < PURGE_INTERVAL_S:
             return
+        self._purged_s = now()
         try:
             with self._servers() as servers:
-                self._purge(servers.get(str(self._directory)))
-        except Py4JError:
-            return  # the JVM is gone, or ending
+                entry = servers.get(str(self._directory))
+                if entry is not None and entry.get("server") is not None:
+                    self._purge()
+        except Py4JNetworkError:
+            return  # the JVM is gone, and the server with it
+        except (Py4JError, OSError) as error:
+            what = f"to delete old files of the embedded zookeeper in {self._directory}"
+            warn_of_retry(what, error, topology=None, failures=1, pause_s=PURGE_INTERVAL_S)
 
     def close(self) -> None:
         """Stop using the server; the last user in this JVM stops it. May be called twice."""
@@ -205,7 +213,6 @@ class EmbeddedServer:
             factory.shutdown()
             raise
         entry.put("server", factory)
-        self._purge(entry)
         self._record_port(factory.getLocalPort())
 
     def _quieten(self) -> None:
@@ -239,15 +246,12 @@ class EmbeddedServer:
         if entry.get("file") is not None:
             self._unlock(entry)
 
-    def _purge(self, entry: Any) -> None:
+    def _purge(self) -> None:
         """Delete what the newest snapshots do not need.
 
         ZooKeeper's own ``PurgeTxnLog`` prints the name of each file to standard output, which is
         the user's. What is needed is decided by ZooKeeper all the same.
         """
-        self._purged_s = now()
-        if entry is None or entry.get("server") is None:
-            return
         persistence = self._jvm.org.apache.zookeeper.server.persistence
         data = self._jvm.java.io.File(str(self._directory / "data"))
         files = persistence.FileTxnSnapLog(data, data)

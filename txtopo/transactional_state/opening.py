@@ -7,7 +7,7 @@ from txtopo.errors import ConfigError
 from txtopo.log_records import logger_of
 from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.transactional_state.nodes import check_topology_id
-from txtopo.transactional_state.plug_ins import ensemble_factory, scheme_of
+from txtopo.transactional_state.plug_ins import open_plug_in, scheme_of
 from txtopo.transactional_state.store import TransactionalState
 
 _logger = logger_of("txtopo.transactional_state")
@@ -46,7 +46,7 @@ def open_transactional_state(
         return _open_embedded(config, topology_id, jvm)
     scheme = scheme_of(config.zookeeper)
     if scheme is not None:
-        return ensemble_factory(scheme)(config.zookeeper, topology_id, config)
+        return open_plug_in(scheme, topology_id, config)
     from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
     return ZooKeeperTransactionalState(

@@ -59,12 +59,24 @@ def scheme_of(zookeeper: str) -> str | None:
     return scheme.lower() if mark else None
 
 
-def ensemble_factory(scheme: str) -> EnsembleFactory:
-    """Return the factory of a scheme.
+def open_plug_in(scheme: str, topology_id: str, config: Config) -> TransactionalState:
+    """Open the transactional state of a topology in the ensemble of a scheme.
 
     Raises:
-        ConfigError: There is none, or it cannot be imported.
+        ConfigError: There is no such plug-in, it cannot be imported, or it opens something else.
     """
+    opened: object = _factory(scheme)(config.zookeeper, topology_id, config)
+    if not isinstance(opened, TransactionalState):
+        raise ConfigError(
+            f"the ensemble {scheme!r} opens no transactional state; got {type(opened).__name__}; "
+            "expected an object derived from txtopo.plugins.ensembles.TransactionalState; look at "
+            "its factory",
+            setting="zookeeper",
+        )
+    return opened
+
+
+def _factory(scheme: str) -> EnsembleFactory:
     if scheme in _registered:
         return _registered[scheme]
     points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}

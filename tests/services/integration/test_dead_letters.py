@@ -67,6 +67,9 @@ BAD = ["x", "four", "\0", ""]
 STREAMS: dict[str, Stream | Fields] = {"seen": TEXT, "picked": Stream(TEXT, direct=True)}
 
 
+NAMED: dict[str, Stream | Fields] = {"dead_letters": TEXT}
+
+
 class Parse(BasicBolt):
     """Emits on three streams before it knows whether the text is a number."""
 
@@ -212,6 +215,33 @@ def test_dead_letters_in_a_topic(kafka: KafkaBroker) -> None:
         (3, ""),
     ]
     assert found[0]["error"] == "ValueError"
+
+
+class Named(BasicBolt):
+    output_streams = NAMED
+
+    def execute(self, tuple: Any, collector: Any) -> None:
+        collector.emit(tuple.values, "dead_letters")
+
+
+def test_names_of_a_topology_without_dead_letters_are_its_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A stream and a bolt of these names are counted like any others."""
+    storage = Storage.in_memory()
+    builder = TransactionalTopologyBuilder("named", "rows", rows_of(["a", "b"]))
+    builder.set_bolt("named", Named()).shuffle_grouping("rows")
+    builder.set_bolt("dead_letters", Named()).shuffle_grouping("named", stream="dead_letters")
+    counts = PersistentAggregate(storage.state("counts"), "text", Count())
+    declarer = builder.set_bolt("counts", counts)
+    declarer.fields_grouping("dead_letters", "text", stream="dead_letters")
+
+    changes = run_to_end(builder.build_topology(), storage)
+
+    assert storage.read("counts") == {"a": 1, "b": 1}
+    (committed,) = changes.of(BatchCommitted)
+    assert committed.progress.tuples == {"rows": 2, "named": 2, "dead_letters": 2}
+    assert "dead letters" not in caplog.text
 
 
 class FailsOnce(ThreadScheduler):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from examples import (
+    csv_files,
     dead_letters,
     global_count,
     guarantees,
@@ -77,6 +78,52 @@ def test_only_the_top_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     top_words.main(None, LOCAL, f"sqlite:///{tmp_path / 'example.db'}", size=2)
 
     assert capsys.readouterr().out == "cat: 8\ndog: 7\n"
+
+
+FILES = """\
+ann in FR: 2 orders, 10.00
+ann in NL: 1 orders, 1.25
+bob in FR: 1 orders, 4.00
+cid in NL: 1 orders, 7.00
+and with wednesday.csv:
+ann in FR: 2 orders, 10.00
+ann in NL: 2 orders, 3.75
+bob in FR: 2 orders, 10.00
+cid in NL: 1 orders, 7.00
+"""
+
+
+def test_a_file_that_is_added_while_the_example_runs_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    csv_files.main(None, LOCAL, f"sqlite:///{tmp_path}/totals.db", tmp_path / "orders")
+
+    assert capsys.readouterr().out == FILES
+
+
+def test_the_example_with_files_prints_the_same_on_spark(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Config(zookeeper="memory")
+    csv_files.main(spark, config, f"sqlite:///{tmp_path}/totals.db", tmp_path / "orders")
+
+    assert capsys.readouterr().out == FILES
+
+
+@pytest.mark.spark
+def test_the_example_with_files_reads_each_of_them_once(tmp_path: Path) -> None:
+    """A second run of the script, which finds all three files there, counts nothing again."""
+    script = [sys.executable, str(ROOT / "examples" / "csv_files.py")]
+
+    first, second = (
+        subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    )
+
+    before, after = FILES.split("and with wednesday.csv:\n")
+    assert first == FILES
+    assert second == f"{after}and with wednesday.csv:\n{after}"
+    assert before != after
 
 
 def test_the_reliable_example_shows_acks_fails_replays_and_pending_trees(

@@ -6,7 +6,6 @@ import logging
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,6 +13,7 @@ import pytest
 
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import Changes
+from tests.unit.runtime.kept_records import Kept, kept
 from tests.unit.runtime.loop_world import (
     BATCHES,
     Total,
@@ -25,7 +25,8 @@ from tests.unit.runtime.test_outages import FlakyBackend, flaky
 from txtopo import FailedException
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import PoisonBatchError, ProcessEnds, StoreUnavailable
-from txtopo.log_records import ATTRIBUTES, CAUSE_CHARACTERS_MAX, one_line
+from txtopo.log_records import CAUSE_CHARACTERS_MAX, one_line
+from txtopo.retries import warn_of_retry
 from txtopo.runtime.listeners import EventLog
 from txtopo.runtime.progress import (
     BatchCommitted,
@@ -50,41 +51,10 @@ from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.tuples import Tuple
 
-__all__ = ["flaky"]
+__all__ = ["flaky", "kept"]
 
 ROOT = Path(__file__).parents[3]
 ATTEMPT = TransactionAttempt(7, 2, 3)
-
-
-class Kept(logging.Handler):
-    """Keeps each record, and notes those that lack an attribute."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[logging.LogRecord] = []
-        self.lacking: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
-        self.lacking += [
-            f"{name}: {record.getMessage()}" for name in ATTRIBUTES if name not in vars(record)
-        ]
-
-    def at(self, level: int) -> list[str]:
-        """Return the messages of a level."""
-        return [each.getMessage() for each in self.records if each.levelno == level]
-
-
-@pytest.fixture
-def kept() -> Iterator[Kept]:
-    """Everything that the package logs."""
-    logger, handler = logging.getLogger("txtopo"), Kept()
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    yield handler
-    logger.setLevel(before)
-    logger.removeHandler(handler)
 
 
 def progress(txid: int = 7, failures: int = 0) -> Progress:
@@ -339,6 +309,16 @@ def test_a_thousand_reported_errors_are_two_warnings(kept: Kept) -> None:
     ]
 
 
+def test_an_error_that_a_spout_reports_and_retries_is_one_warning(kept: Kept) -> None:
+    """That of the retry, which says when it is tried again."""
+    error = StoreUnavailable("the broker is away")
+    warn_of_retry("spout 'queue', task 0,", error, topology="t", failures=1, pause_s=0.1)
+    EventLog("t").on_change(ErrorReported("queue", 0, error))
+
+    assert len(kept.at(logging.WARNING)) == 1
+    assert len(kept.at(logging.DEBUG)) == 1
+
+
 def test_failed_trees_are_counted_once_a_second_and_anew_after_an_ack(kept: Kept) -> None:
     log = EventLog("t")
     log.on_change(Progressed(reliable(0.0)))
@@ -376,7 +356,7 @@ def test_every_logger_of_the_package_completes_its_records() -> None:
         for folder in ("txtopo", "state_backends")
         for path in sorted((ROOT / folder).rglob("*.py"))
         for line in path.read_text().splitlines()
-        if "getLogger(" in line and "testing" not in path.parts
+        if "= logging.getLogger(" in line and "testing" not in path.parts
     ]
 
     assert bare == ["txtopo/log_records.py: logger = logging.getLogger(package)"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from txtopo import (
@@ -131,3 +133,23 @@ def test_an_unknown_scheme_is_refused_with_those_that_are_known() -> None:
         ConfigError, match=r"no ensemble for zookeeper='etcd://…'; known are .*known"
     ):
         open_transactional_state(Config(zookeeper="etcd://host:2379"), "t")
+
+
+def test_a_plug_in_that_opens_something_else_is_refused() -> None:
+    register_ensemble("wrong", lambda url, id, config: object())  # type: ignore[arg-type]
+
+    with pytest.raises(ConfigError, match=r"the ensemble 'wrong' opens no .* got object; expected"):
+        open_transactional_state(Config(zookeeper="wrong://"), "t")
+
+
+def test_an_installed_ensemble_that_cannot_be_imported_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "broken-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[txtopo.ensembles]\nbroken = no_such_module:open\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    with pytest.raises(ConfigError, match=r"'broken' cannot be loaded .* ModuleNotFoundError"):
+        open_transactional_state(Config(zookeeper="broken://host"), "t")

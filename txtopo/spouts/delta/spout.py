@@ -73,7 +73,8 @@ class DeltaTransactionalSpout(TransactionalSpout):
         changes: As given.
 
     Raises:
-        ConfigError: A limit or the version is wrong, or ``changes`` names no boolean field.
+        ConfigError: A limit or the version is wrong, ``changes`` names no boolean field, or
+            deltalake is not installed (``pip install 'txtopo[delta]'``).
     """
 
     def __init__(
@@ -296,7 +297,7 @@ class DeltaDataFrameSpout(DataFrameTransactionalSpout):
             ``batch_versions_max``, ``batch_files_max``, ``batch_bytes_max``, ``storage_options``.
 
     Raises:
-        ConfigError: An argument is wrong.
+        ConfigError: An argument is wrong, or deltalake is not installed.
     """
 
     def __init__(self, table: str | os.PathLike[str], fields: Fields, **limits: Any) -> None:

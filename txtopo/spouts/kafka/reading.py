@@ -343,11 +343,13 @@ class RecordColumns:
         import pyarrow as pa
 
         try:
-            collector.emit_batch(self.batch(records, schema))
-            return
+            batch = self.batch(records, schema)
         except EmitError:
             if not collector.takes_dead_letters:
                 raise
+        else:
+            collector.emit_batch(batch)
+            return
 
         def read(start: int, end: int) -> pa.RecordBatch:
             return self.batch(records[start:end], schema)

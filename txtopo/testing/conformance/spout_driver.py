@@ -156,7 +156,7 @@ class SpoutDriver:
         """Commit all processed txids, and notify the spout as the framework does."""
         while self.stored.committed < self.processed:
             txid = self.stored.committed + 1
-            self._planner.commit(self._done[txid])
+            self._planner.commit(self._done[txid], self.stored.of(txid))
             self.stored.committed = txid
             for old in [each for each in self.stored.metadata if each < txid]:
                 del self.stored.metadata[old]

@@ -64,7 +64,7 @@ READS_MAX = 3
 _CONNECTION_RETRY = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
 
 # kazoo logs each refused connection as a warning and, at DEBUG, credentials.
-_kazoo_log = logger_of("txtopo.transactional_state.kazoo")
+_kazoo_log = logger_of("txtopo.transactional_state.zookeeper")
 
 _kazoo_log.setLevel(logging.ERROR)
 
