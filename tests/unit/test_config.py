@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
@@ -155,3 +156,10 @@ def test_the_page_of_settings_says_which_kinds_use_each() -> None:
 
     assert set(USED_BY) == {each.name for each in SETTINGS}
     assert "\n".join(rows()) in page, "\n".join(rows())
+
+
+def test_the_page_of_settings_says_what_each_means() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    meanings, _ = page.split("## Which topologies use them")
+
+    assert set(re.findall(r"^\| `(\w+)` \| ", meanings, re.MULTILINE)) == set(USED_BY)

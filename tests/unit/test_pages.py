@@ -8,19 +8,19 @@ folder. Marks in the page, each a comment on the line before a block:
 
 A ``text`` block after a program, with nothing between but blank lines or a line that has the word
 "print", is the output of the program; ``…`` in it stands for anything. The tests in a page (a class
-or function of the name that pytest expects) run as well.
+or function of the name that pytest expects) run as well; they may take seconds, so a page that has
+some gets the mark ``integration``.
 """
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from configparser import ConfigParser
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from tests.harness.polling import wait_until
 from tests.harness.spark_session import SHORT_LIVED
 from tests.unit.test_layout import ROOT
 from tests.unit.test_references import PAGES
-from txtopo import Config, open_state
+from txtopo import open_state
 from txtopo.errors import TxtopoError
 
 pytestmark = pytest.mark.timeout(600)
@@ -62,6 +62,7 @@ SERVERS: dict[str, tuple[str, str, Callable[[Any], str]] | None] = {
 
 NEEDS = re.compile(r"<!-- needs: ([\w, -]+) -->")
 CODE = re.compile(r"^ *```(?!python).*\n(?:.*\n)*?^ *```$|`[^`\n]+`", re.MULTILINE)
+TESTS = re.compile(r"^ *(class Test|def test_)", re.MULTILINE)
 END_OF_BLOCK = "\0end of the block in line "
 
 
@@ -158,7 +159,7 @@ def run_page(name: str, text: str, folder: Path) -> None:
         if not matches(printed[line], shown):
             differs = f"{name}:{line} prints\n{printed[line]}\nand the page shows\n{shown}"
             pytest.fail(differs, pytrace=False)
-    if re.search(r"^(class Test|def test_)", script.read_text(), re.MULTILINE):
+    if TESTS.search(text):
         tests = run_python(["-m", "pytest", "-q", "-p", "no:cacheprovider", script.name], folder)
         if tests.returncode:
             pytest.fail(f"a test of {name} fails: {tests.stdout[-4000:]}", pytrace=False)
@@ -194,6 +195,8 @@ def pages_with_programs() -> list[Any]:
         marks = [
             pytest.mark.spark if need == "spark" else pytest.mark.service(need) for need in needs
         ]
+        if any(TESTS.search(program.text) for program in programs):
+            marks.append(pytest.mark.integration)
         if programs:
             pages.append(pytest.param(page, needs, marks=marks, id=page.stem))
     return pages
@@ -324,17 +327,6 @@ def committed(database: Path) -> int:
             return reader.ledger.txid if reader.ledger else 0
     except TxtopoError:
         return 0
-
-
-def test_the_page_of_settings_has_each_setting_with_its_default() -> None:
-    page = (ROOT / "docs" / "configuration.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE))
-
-    assert set(rows) == {setting.name for setting in fields(Config)}
-    for setting in fields(Config):
-        if setting.default is not None:
-            shown = rows[setting.name].strip("`").replace("1 GiB", str(1 << 30))
-            assert ast.literal_eval(shown) == setting.default, setting.name
 
 
 def module_exists(name: str) -> bool:
