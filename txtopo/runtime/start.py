@@ -23,7 +23,13 @@ from txtopo.runtime.run_context import (
     open_states,
 )
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
-from txtopo.runtime.session import active_session, is_classic, open_session, probe_executors
+from txtopo.runtime.session import (
+    active_session,
+    check_arguments,
+    is_classic,
+    open_session,
+    probe_executors,
+)
 from txtopo.stages.program import compile_program, frame_plan
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
@@ -68,6 +74,7 @@ def start_topology(
         PromiseError: A state's table cannot be used; nothing was written.
     """
     check_config(config)
+    check_arguments(spark, listeners)
     check_frame_carrier(topology.graph, config.carrier)
     if config.carrier == "resident":
         check_zeromq()

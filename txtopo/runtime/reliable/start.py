@@ -13,7 +13,7 @@ from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.carrier import LocalSlots, SlotCarrier
 from txtopo.runtime.reliable.driver import ReliableContext, ReliableDriver
 from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
-from txtopo.runtime.session import active_session, open_session
+from txtopo.runtime.session import active_session, check_arguments, open_session
 from txtopo.stages.program import Program, compile_program
 from txtopo.topology.graph import Graph
 
@@ -54,6 +54,7 @@ def start_reliable(
         ConfigError: A setting is wrong. Nothing was started; mend the setting.
     """
     carrier = _carrier(config)
+    check_arguments(spark, listeners)
     session = spark if spark is not None or carrier == "local" else active_session()
     if carrier == "local" or (carrier == "auto" and session is None):
         return start_local(graph, config, listeners, active=active).run
