@@ -24,7 +24,13 @@ from txtopo.runtime.run_context import (
     open_states,
 )
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
-from txtopo.runtime.session import active_session, check_session, is_classic, open_session
+from txtopo.runtime.session import (
+    active_session,
+    check_arguments,
+    check_session,
+    is_classic,
+    open_session,
+)
 from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import compile_program, frame_plan
 from txtopo.state.backend import StateBackend
@@ -72,6 +78,7 @@ def start_topology(
         PromiseError: A state's table cannot be used; nothing was written.
     """
     check_config(config)
+    check_arguments(spark, listeners)
     check_restart(restart)
     resident = (Kind.RESIDENT,) if config.carrier == "resident" else ()
     config.check_used(topology.id, Kind.TRANSACTIONAL, *resident)
