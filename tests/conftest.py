@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from tests.harness.servers.redis import RedisServer
     from tests.harness.servers.zookeeper import ZooKeeperProcess
 
+# Our own stores are tested in full, whatever their pace is on a busy machine.
+os.environ.setdefault("TXTOPO_LONG", "1")
+
 # Quick tests come first, so that a mistake shows early. Tests of one rank share their fixtures.
 RANKS = ("integration", "service", "spark", "kills", "slow")
 # The mark that all tests of a folder get.

@@ -12,6 +12,7 @@ from txtopo.bolts import (
     Bolt,
     Committer,
     DataFrameBolt,
+    DeadLetters,
     PersistentAggregate,
 )
 from txtopo.builders import (
@@ -35,8 +36,11 @@ from txtopo.errors import (
     FieldsError,
     InfrastructureError,
     PromiseError,
+    RecordFailed,
     SourceDataLost,
     StateUsageError,
+    StoreUnavailable,
+    TooManyDeadLetters,
     TopologyError,
     TopologyWarning,
     TxtopoError,
@@ -53,6 +57,7 @@ from txtopo.runtime.progress import (
     Progress,
     Progressed,
     ReliableProgress,
+    Restarting,
     SlotLost,
     Standby,
     Started,
@@ -61,6 +66,7 @@ from txtopo.runtime.progress import (
     TopologyListener,
     TreesFailed,
 )
+from txtopo.runtime.restart import Restart
 from txtopo.spouts.spout import Spout
 from txtopo.state.aggregates import Count, Max, Mean, Min, OwnAggregate, Sum
 from txtopo.state.python_aggregates import CountDistinct, First, Last, TopN
@@ -94,6 +100,7 @@ __all__ = [
     "CountDistinct",
     "CustomStreamGrouping",
     "DataFrameBolt",
+    "DeadLetters",
     "ErrorReported",
     "FailedException",
     "Fields",
@@ -114,9 +121,12 @@ __all__ = [
     "ProgressBar",
     "Progressed",
     "PromiseError",
+    "RecordFailed",
     "ReliableProgress",
     "ReliableRun",
     "ReliableTopology",
+    "Restart",
+    "Restarting",
     "SlotLost",
     "SourceDataLost",
     "Spout",
@@ -125,9 +135,11 @@ __all__ = [
     "Started",
     "StateUsageError",
     "Stopped",
+    "StoreUnavailable",
     "Stream",
     "Sum",
     "TaskContext",
+    "TooManyDeadLetters",
     "TopN",
     "Topology",
     "TopologyBuilder",

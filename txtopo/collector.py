@@ -16,13 +16,17 @@ tuple costs a look at the clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
+from txtopo.dead_letters import STREAM, Row, dead_letter, too_many
 from txtopo.errors import EmitError
 from txtopo.tuples import DEFAULT_STREAM, Origin, Stream, Tuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from txtopo.metadata import Json
 
 # Arrow batches of this many rows are the fastest for Python code (measured on words; smaller ones
 # pay for each batch, larger ones leave the processor's caches).
@@ -37,6 +41,9 @@ RowSink = Callable[[str, list[Sequence[Any]], list[int] | None], None]
 
 BatchSink = Callable[[str, "pa.RecordBatch"], None]
 """Takes (stream, record batch of the declared fields)."""
+
+Fit = Callable[["Sequence[Sequence[Any]] | pa.RecordBatch"], "list[pa.RecordBatch]"]
+"""Returns tuples of the stream ``default`` as record batches of the declared types."""
 
 Anchors = Tuple | Sequence[Tuple] | None
 """The inputs that a tuple is anchored to: one, several, or none."""
@@ -55,13 +62,23 @@ class BatchOutputCollector:
     """
 
     def __init__(
-        self, component: str, streams: Mapping[str, Stream], rows: RowSink, batches: BatchSink
+        self,
+        component: str,
+        streams: Mapping[str, Stream],
+        rows: RowSink,
+        batches: BatchSink,
+        dead_letters_max: int | None = None,
+        fit: Fit | None = None,
     ) -> None:
         self._component = component
         self._streams = streams
         self._row_sink = rows
         self._batch_sink = batches
         self._rows: dict[str, list[Sequence[Any]]] = {name: [] for name in streams}
+        self._dead_letters_max = dead_letters_max
+        self._fit = fit
+        self._dead_letters: list[Row] = []
+        self._dead_letters_sent = 0
         self._targets: dict[str, list[int]] = {n: [] for n, s in streams.items() if s.direct}
         self._arity = {n: len(s.fields) for n, s in streams.items() if not s.direct}
         self._open = True
@@ -98,15 +115,60 @@ class BatchOutputCollector:
         self._flush(stream)
         self._batch_sink(stream, batch)
 
+    def fitted(self, rows: Sequence[Sequence[Any]] | pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Return tuples for the stream ``default`` in the form in which ``emit_batch`` takes them.
+
+        Called by spouts that set tuples aside which do not fit; nothing is emitted.
+
+        Raises:
+            EmitError: A tuple has other values than declared.
+        """
+        assert self._fit is not None
+        for values in rows if isinstance(rows, list) else ():
+            if self._arity.get(DEFAULT_STREAM) != len(values):
+                self._refuse(values, DEFAULT_STREAM, direct=False)
+        return self._fit(rows)
+
+    @property
+    def takes_dead_letters(self) -> bool:
+        """Whether a record that cannot be processed becomes a dead letter of the topology."""
+        return self._dead_letters_max is not None
+
+    def set_aside(self, error: Exception, place: Mapping[str, Json], record: object) -> None:
+        """Make a dead letter of a record. Called by spouts and by the framework.
+
+        Args:
+            error: Why the record cannot be processed. It is raised if the topology takes no dead
+                letters.
+            place: Where it was read.
+            record: Its bytes, its tuple, or its values.
+
+        Raises:
+            TooManyDeadLetters: The task has more of them than the batch may have.
+        """
+        if self._dead_letters_max is None:
+            raise error
+        letters = self._dead_letters
+        letters.append(dead_letter(self._component, error, place, record))
+        if len(letters) > self._dead_letters_max:
+            raise too_many(len(letters), self._dead_letters_max, letters[0])
+
     @property
     def buffered(self) -> int:
         """The number of emitted tuples that are not handed on yet."""
-        return sum(map(len, self._rows.values()))
+        waiting = len(self._dead_letters) - self._dead_letters_sent
+        return sum(map(len, self._rows.values())) + waiting
 
     def flush(self) -> None:
         """Hand on the buffered tuples. Called by the framework."""
         for stream in self._streams:
             self._flush(stream)
+        self._flush_dead_letters()
+
+    def _flush_dead_letters(self) -> None:
+        if self._dead_letters_sent < len(self._dead_letters):
+            self._row_sink(STREAM, [*self._dead_letters[self._dead_letters_sent :]], None)
+            self._dead_letters_sent = len(self._dead_letters)
 
     def close(self) -> None:
         """Hand on the buffered tuples and refuse all later ones. Called by the framework."""
@@ -131,6 +193,75 @@ class BatchOutputCollector:
                 f"{self._component!r} emitted after its batch was finished; emit in finish_batch"
             )
         raise refusal(self._component, self._streams, values, stream, direct=direct)
+
+
+class RevocableOutputCollector(BatchOutputCollector):
+    """Where a ``BasicBolt`` emits in a topology with dead letters.
+
+    What it emits for a tuple waits until ``execute`` has returned, and can be dropped until then.
+
+    Attributes:
+        mark: Returns how much waits, for :meth:`drop`; called before each input.
+        full: Whether so much waits that it fills an envelope.
+    """
+
+    def __init__(
+        self,
+        component: str,
+        streams: Mapping[str, Stream],
+        rows: RowSink,
+        batches: BatchSink,
+        dead_letters_max: int,
+    ) -> None:
+        super().__init__(component, streams, rows, batches, dead_letters_max)
+        # These lists are emptied, not replaced. With one of them, an input needs no loop.
+        lists = list(self._rows.values())
+        self.mark: Callable[[], int | list[int]] = (
+            lists[0].__len__ if len(lists) == 1 else lambda: list(map(len, lists))
+        )
+        self.full = self._has_batches = False
+
+    def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
+        """Emit many tuples as one Arrow record batch; columns are matched by name."""
+        if stream not in self._arity or not self._open:
+            self._refuse(batch.schema.names, stream, direct=False)
+        # It waits among the rows, so that the order of tuples stays.
+        self._rows[stream].append(batch)
+        self.full = self._has_batches = True
+
+    def flush(self) -> None:
+        """Hand on all that waits. Called by the framework, between two inputs."""
+        for stream, rows in self._rows.items():
+            self._hand_on(stream, rows)
+        self.full = self._has_batches = False
+        self._flush_dead_letters()
+
+    def drop(self, mark: int | list[int]) -> None:
+        """Drop what was emitted since a mark."""
+        counts = [mark] if isinstance(mark, int) else mark
+        for (stream, rows), count in zip(self._rows.items(), counts, strict=True):
+            del rows[count:]
+            if stream in self._targets:
+                del self._targets[stream][count:]
+
+    def _flush(self, stream: str) -> None:
+        self.full = True  # in the middle of an input
+
+    def _hand_on(self, stream: str, rows: list[Sequence[Any]]) -> None:
+        targets = self._targets.get(stream)
+        if not self._has_batches or targets is not None:
+            if rows:
+                self._row_sink(stream, rows, targets)
+        else:
+            for plain, some in groupby(rows, lambda row: type(row) is tuple):
+                if plain:
+                    self._row_sink(stream, list(some), None)
+                else:
+                    for batch in some:
+                        self._batch_sink(stream, batch)
+        rows.clear()
+        if targets is not None:
+            targets.clear()
 
 
 class ArrowOutputCollector:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from enum import StrEnum
 from types import UnionType
 from typing import Literal
 
@@ -40,9 +41,63 @@ def check_text(what: str, text: str) -> None:
         )
 
 
+def growing_pause_s(failures: int, first_s: float, longest_s: float) -> float:
+    """Return the pause after *failures* failures, from 1: doubled each time, up to the longest."""
+    return min(longest_s, first_s * 2.0 ** min(failures - 1, 30))
+
+
+class Kind(StrEnum):
+    """The kinds of topologies, as far as they use different settings."""
+
+    TRANSACTIONAL = "a transactional topology"
+    RESIDENT = "a transactional topology on carrier 'resident'"
+    FOREACH_BATCH = "foreach_batch, whose batches a streaming query plans"
+    AT_LEAST_ONCE = "an at-least-once topology"
+    AT_LEAST_ONCE_RESIDENT = "an at-least-once topology on carrier 'resident'"
+
+
+_STARTED = (Kind.TRANSACTIONAL, Kind.AT_LEAST_ONCE)
+_BATCHES = (Kind.TRANSACTIONAL,)
+_TREES = (Kind.AT_LEAST_ONCE,)
+# At-least-once topologies on resident slots wait for lost slots, and ask again for new ones.
+_SLOTS = (Kind.TRANSACTIONAL, Kind.AT_LEAST_ONCE_RESIDENT)
+
+USED_BY: Mapping[str, tuple[Kind, ...]] = {
+    "carrier": tuple(Kind),
+    "zookeeper": _BATCHES,
+    "zookeeper_dir": _BATCHES,
+    "zookeeper_digest": _BATCHES,
+    "zookeeper_sasl": _BATCHES,
+    "zookeeper_tls": _BATCHES,
+    "session_timeout_s": _BATCHES,
+    "connect_timeout_s": _BATCHES,
+    "max_spout_pending": _STARTED,
+    "slots": tuple(Kind),
+    "lost_slot": (Kind.RESIDENT,),
+    "run_txids_max": _BATCHES,
+    "jobs_max": _BATCHES,
+    "attempts_max": _BATCHES,
+    "batch_timeout_s": _SLOTS,
+    "poll_interval_s": _STARTED,
+    "backoff_s": _SLOTS,
+    "backoff_max_s": _SLOTS,
+    "keep_processed": _BATCHES,
+    "driver_bytes_max": _BATCHES,
+    "history_txids": _BATCHES,
+    "allow_change": _BATCHES,
+    "message_timeout_s": _TREES,
+    "ackers": _TREES,
+    "check_replays": _BATCHES,
+}
+"""Which kinds of topologies use each setting. Others refuse it; ``docs/settings.md`` shows it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """The settings of a run. No setting changes what is committed.
+
+    A topology refuses settings that its kind does not use, if they are given, also if they equal
+    their default: a setting without effect is a mistake. ``docs/settings.md`` lists them.
 
     Attributes:
         carrier: How tuples move between stages: ``"local"`` (in this process, without Spark),
@@ -53,6 +108,7 @@ class Config:
             takes ``resident`` if a session is given or active, else ``local``.
         zookeeper: ``"embedded"`` (the server inside PySpark's jars, in the driver's JVM),
             ``"memory"`` (nothing survives the process) or ``"host:port,host:port/chroot"``.
+            ``"scheme://…"`` names another ensemble, of a plug-in (:mod:`txtopo.plugins.ensembles`).
         zookeeper_dir: Directory of the embedded server.
         zookeeper_digest: ``"user:password"``; nodes are then readable by that user only.
         zookeeper_sasl: kazoo's ``sasl_options``.
@@ -71,10 +127,12 @@ class Config:
             which go on waiting.
         run_txids_max: Maximum batches that one Spark job processes together.
         jobs_max: Maximum Spark jobs that process at the same time.
-        attempts_max: The topology stops after this many counted failures of one batch.
+        attempts_max: The topology stops after this many counted failures of one batch; None for no
+            limit, as in Storm: it pauses and tries again until the batch succeeds.
         batch_timeout_s: Time limit of a batch; a job of n batches has n times as much.
         poll_interval_s: Pause before a spout that was not ready is asked again.
-        backoff_s: First pause after an infrastructure fault; doubled each time.
+        backoff_s: Pause after the first failure of a batch, or the first infrastructure fault;
+            doubled each time.
         backoff_max_s: Longest such pause.
         keep_processed: Keep later batches of a transactional spout when one fails, instead of
             computing them again.
@@ -91,6 +149,8 @@ class Config:
         check_replays: Compare the tuples of a replay of a transactional spout with those of the
             first processed attempt, and end the run with ``NonRepeatableBatch`` if they differ. If
             False, nothing is compared, not even with what an earlier start had stored.
+        given: The names of the settings that were given. ``dataclasses.replace`` gives all of them,
+            so then those that differ from their default.
     """
 
     carrier: Carrier = "auto"
@@ -106,7 +166,7 @@ class Config:
     lost_slot: LostSlot = "end"
     run_txids_max: int = 10
     jobs_max: int = 2
-    attempts_max: int = 5
+    attempts_max: int | None = 5
     batch_timeout_s: float = 120.0
     poll_interval_s: float = 0.05
     backoff_s: float = 0.1
@@ -118,10 +178,12 @@ class Config:
     message_timeout_s: float = 30.0
     ackers: int | None = None
     check_replays: bool = True
+    given: frozenset[str] = field(init=False, repr=False, compare=False)
 
-    def __new__(cls, *_: object, **settings: object) -> Config:
-        """Refuse unknown settings with a hint, before ``__init__`` would."""
-        known = [each.name for each in fields(cls)]
+    def __new__(cls, *values: object, **settings: object) -> Config:
+        """Note what is given; refuse unknown settings with a hint, before ``__init__`` would."""
+        defaults = {each.name: each.default for each in fields(cls) if each.init}
+        known = list(defaults)
         for name in settings:
             if name not in known:
                 near = get_close_matches(name, known, 1)
@@ -130,7 +192,12 @@ class Config:
                     + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"),
                     setting=name,
                 )
-        return object.__new__(cls)
+        given = {**dict(zip(known, values, strict=False)), **settings}
+        if len(given) == len(known):
+            given = {name: value for name, value in given.items() if value != defaults[name]}
+        config = object.__new__(cls)
+        object.__setattr__(config, "given", frozenset(given))
+        return config
 
     def __post_init__(self) -> None:
         if self.carrier not in CARRIERS:
@@ -146,8 +213,10 @@ class Config:
         for name in ("max_spout_pending", "slots"):
             if getattr(self, name) is not None:
                 self._check_positive_int(name)
-        for name in ("run_txids_max", "jobs_max", "attempts_max", "driver_bytes_max"):
+        for name in ("run_txids_max", "jobs_max", "driver_bytes_max"):
             self._check_positive_int(name)
+        if self.attempts_max is not None:
+            self._check_positive_int("attempts_max", or_none="None for no limit")
         for name in ("session_timeout_s", "connect_timeout_s", "batch_timeout_s"):
             self._check_positive_number(name)
         self._check_positive_number("message_timeout_s")
@@ -181,9 +250,31 @@ class Config:
             return self.max_spout_pending
         return self.run_txids_max * (self.jobs_max + 1)
 
+    def check_used(self, topology_id: str, *kinds: Kind) -> None:
+        """Check that a topology uses all settings that are given.
+
+        Args:
+            topology_id: Id of the topology.
+            kinds: The kinds that it is of.
+
+        Raises:
+            ConfigError: It ignores one; leave it out.
+        """
+        ignored = [
+            f"{name} (only for {', '.join(USED_BY[name])})"
+            for name in sorted(self.given)
+            if not set(kinds) & set(USED_BY[name])
+        ]
+        if ignored:
+            raise ConfigError(
+                f"topology {topology_id!r} is {kinds[-1]}, and does not use all settings; got "
+                f"{', '.join(ignored)}; leave them out, or make a Config for each kind of topology",
+                setting=ignored[0].partition(" ")[0],
+            )
+
     def pause_s(self, failures: int) -> float:
-        """Return the pause after *failures* infrastructure faults in a row, from 1."""
-        return min(self.backoff_max_s, self.backoff_s * 2.0 ** min(failures - 1, 30))
+        """Return the pause after *failures* failures of one kind, from 1."""
+        return growing_pause_s(failures, self.backoff_s, self.backoff_max_s)
 
     def _check_type(self, name: str, kind: type | UnionType, expected: str) -> None:
         value = getattr(self, name)
@@ -194,10 +285,11 @@ class Config:
                 setting=name,
             )
 
-    def _check_positive_int(self, name: str) -> None:
+    def _check_positive_int(self, name: str, or_none: str = "") -> None:
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(f"{name} must be a whole number of at least 1; got {value!r}")
+            more = f"; expected that, or {or_none}" if or_none else ""
+            raise ConfigError(f"{name} must be a whole number of at least 1; got {value!r}{more}")
 
     def _check_positive_number(self, name: str) -> None:
         value = getattr(self, name)

@@ -76,9 +76,29 @@ def _rebuild(kind: type[TxtopoError], message: str, facts: dict[str, object]) ->
 class FailedException(TxtopoError):
     """Raise it in a bolt or emitter to fail the batch (Storm ``FailedException``).
 
-    The batch and every later one in flight are tried again, at most ``Config.attempts_max`` times.
-    In an at-least-once topology it fails the tuple. Any other exception ends the run.
+    The batch and every later one in flight are tried again after a pause that grows from
+    ``Config.backoff_s``, until the batch has failed ``Config.attempts_max`` times. If a service
+    outside is away, raise ``StoreUnavailable``, which does not count. In an at-least-once topology
+    it fails the tuple, and the spout decides. Any exception of another kind ends the run.
     """
+
+
+class RecordFailed(TxtopoError):
+    """Raise it in ``execute`` of a ``BasicBolt`` to make a dead letter of the input tuple.
+
+    Delivery: what the bolt emitted for the tuple is dropped, the tuple goes to the topology's
+    ``dead_letters``, and the batch goes on. Everywhere else it ends the run, like any other
+    exception: in a topology without ``dead_letters``, in other bolts and in spouts, and in an
+    at-least-once topology. A subclass does the same.
+    """
+
+    def __init__(self, message: str = "", **facts: object) -> None:
+        super().__init__(message, **facts)
+        # Only seen where it ends the run.
+        self.add_note(
+            "RecordFailed makes a dead letter in execute of a BasicBolt, in a topology of "
+            "TransactionalTopologyBuilder(…, dead_letters=open_state(…)); elsewhere it ends the run"
+        )
 
 
 # ---------------------------------------------------------------- what you defined is wrong
@@ -110,10 +130,14 @@ class ConfigError(TxtopoError, ValueError):
     Attributes:
         setting: The setting or argument.
         executors: The executors that lack a module, for modules that cannot be imported there.
+        package: The package that is not installed.
+        extra: The extra of txtopo that brings that package.
     """
 
     setting: str | None = None
     executors: object = None
+    package: str | None = None
+    extra: str | None = None
 
 
 class FieldsError(TopologyError):
@@ -144,6 +168,23 @@ class EmitError(TxtopoError, ValueError):
     line: int | None = None
 
 
+class TooManyDeadLetters(TxtopoError):
+    """A batch has more dead letters than the limit; nothing of it is committed. It ends the run.
+
+    Look at the record that the message names; mend the source, the declared fields or the bolt, or
+    raise the limit (``DeadLetters``) if so many bad records are expected.
+
+    Attributes:
+        count: How many there are, as far as they were counted.
+        batch_records_max: The limit.
+        first: The first of them: its fields by name.
+    """
+
+    count: int | None = None
+    batch_records_max: int | None = None
+    first: dict[str, object] | None = None
+
+
 # ---------------------------------------------------------------- something failed: retry
 
 
@@ -162,7 +203,11 @@ class CoordinatorUnavailable(InfrastructureError, ConnectionError):
 
 
 class StoreUnavailable(InfrastructureError, ConnectionError):
-    """A state's store cannot be reached, or refuses for now; nothing was written."""
+    """A state's store, or a service that a bolt calls, cannot be reached; nothing was written.
+
+    A bolt or emitter of a transactional topology may raise it: its batch is tried again after a
+    pause that grows, as often as it takes.
+    """
 
 
 class StoreContended(StoreUnavailable):
@@ -187,6 +232,10 @@ class RunLostError(InfrastructureError):
 
     counted: bool | None = None
     cancelled: bool | None = None
+
+
+class ProcessEnds(InfrastructureError):
+    """The process ends, and lets no new work begin; nothing failed. The next start goes on."""
 
 
 # ---------------------------------------------------------------- a promise would break: stop
@@ -402,11 +451,11 @@ class PoisonBatchError(PromiseError):
     """A batch failed ``Config.attempts_max`` times; mend the cause and start again.
 
     Attributes:
-        attempts: How many attempts failed.
+        failures: How many attempts failed, of those that ``Config.attempts_max`` counts.
         cause: The error of the last one.
     """
 
-    attempts: int | None = None
+    failures: int | None = None
     cause: object = None
 
 

@@ -171,18 +171,3 @@ class Connection:
                 return InfrastructureError(
                     f"cannot {doing} at Kafka {self.servers}: {said}", servers=self.servers
                 )
-
-
-def require_client() -> None:
-    """Check that confluent-kafka is installed.
-
-    Raises:
-        ConfigError: It is not; install it.
-    """
-    try:
-        import confluent_kafka  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            "confluent-kafka is not installed, which reads and writes Kafka; install "
-            "txtopo[kafka], on the executors too",
-        ) from error

@@ -1,19 +1,21 @@
-"""The log record of a retry.
+"""The log record of a failure: what failed, why, how often, and when it is tried again.
 
-Each retry logs a WARNING with the logger ``txtopo.runtime``, so a topology that makes no progress
-says why. Operators can filter and count by attributes of the record. ``docs/retries.md`` lists all
-retries.
+Each is a WARNING of the logger ``txtopo.runtime``, so a topology that makes no progress says why.
+Operators can filter and count by attributes of the record. ``docs/retries.md`` lists all retries.
 """
 
 from __future__ import annotations
 
 import logging
 
-LOGGER = "txtopo.runtime"
-CAUSE_CHARACTERS_MAX = 500
-"""Limit for the error in one line. Listeners get the error itself."""
+from txtopo.errors import ProcessEnds
+from txtopo.log_records import logger_of, one_line
 
-_logger = logging.getLogger(LOGGER)
+LOGGER = "txtopo.runtime"
+
+_LOGGED = "_txtopo_logged"
+
+_logger = logger_of(LOGGER)
 
 
 def warn_of_retry(
@@ -27,6 +29,7 @@ def warn_of_retry(
     attempt: int | None = None,
     epoch: int | None = None,
     component: str | None = None,
+    final: bool = False,
 ) -> None:
     """Log that *what* failed and is tried again. The arguments become attributes of the record.
 
@@ -40,42 +43,29 @@ def warn_of_retry(
         attempt: The number of the attempt that failed.
         epoch: The epoch of the coordinator.
         component: Id of the component that failed.
+        final: It is not tried again; the run ends.
     """
-    cause = one_line(error)
     about = "txtopo" if topology is None else f"topology {topology!r}"
-    again = "later" if pause_s is None else f"in {pause_s:.3g} s" if pause_s else "at once"
-    _logger.warning(
-        "%s: %s failed; got %s; failures in a row: %d; tried again %s",
-        about,
-        what,
-        cause,
-        failures,
-        again,
-        extra=record_attributes(
-            topology=topology,
-            failures=failures,
-            cause=cause,
-            txid=txid,
-            attempt=attempt,
-            epoch=epoch,
-            component=component,
-            pause_s=pause_s,
-        ),
-    )
+    when = "later" if pause_s is None else f"in {pause_s:.3g} s" if pause_s else "at once"
+    again = "the run ends" if final else f"tried again {when}"
+    facts = {
+        "topology": topology,
+        "failures": failures,
+        "cause": one_line(error),
+        "txid": txid,
+        "attempt": attempt,
+        "epoch": epoch,
+        "component": component,
+        "pause_s": pause_s,
+    }
+    # Whatever is still asked for while the process ends fails, and nobody has to mend that.
+    level = logging.DEBUG if isinstance(error, ProcessEnds) else logging.WARNING
+    text = "%s: %s failed; got %s; failures in a row: %d; %s"
+    arguments = about, what, facts["cause"], failures, again
+    _logger.log(level, text, *arguments, extra=facts, stacklevel=2)
+    vars(error)[_LOGGED] = True
 
 
-def record_attributes(
-    *, topology: str | None, failures: int, cause: str, **facts: object
-) -> dict[str, object]:
-    """Return the attributes of a log record; each is there, None if nothing is given for it."""
-    unknown = dict.fromkeys(("txid", "attempt", "epoch", "component", "pause_s"))
-    return {**unknown, "topology": topology, "failures": failures, "cause": cause, **facts}
-
-
-def one_line(error: BaseException) -> str:
-    """Return the class and the text of an error in one line."""
-    text = f"{type(error).__name__}: {'; '.join(str(error).split(chr(10)))}"
-    if len(text) <= CAUSE_CHARACTERS_MAX:
-        return text
-    half = CAUSE_CHARACTERS_MAX // 2
-    return f"{text[:half]} […] {text[-half:]}"
+def is_logged(error: BaseException) -> bool:
+    """Return whether a failure was logged as one that is tried again, with this error."""
+    return _LOGGED in vars(error)

@@ -1,9 +1,9 @@
-"""States in Delta tables, written from the driver with delta-rs and read by anyone.
+"""States in Delta tables, written from the driver with delta-rs; ``pip install txtopo[delta]``.
 
 Delivery: exactly once, fenced, and atomic for readers: each commit of a txid is one version of the
 table, with the ledger in it as an application transaction. ``delta:///folder`` names a folder with
-one Delta table for each state; ``s3://…`` and other URLs that delta-rs opens may take its place. A
-user reads plain columns: key, value, then the bookkeeping.
+one Delta table for each state; ``s3://…`` and other URLs that delta-rs opens may take its place.
+Readers see plain columns: key, value, then the bookkeeping.
 
 With ``?writer=spark`` a state takes DataFrames as well, which Spark merges; each writer fences and
 redoes what the other wrote. All other commits are still made from the driver.

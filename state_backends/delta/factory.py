@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from state_backends.delta.layout import LOG, Layout, absolute, folder_name, location_of, reserved
 from state_backends.delta.spark_session import check_session, session_conf
 from txtopo.errors import TopologyError
+from txtopo.extras import require
 from txtopo.plugins.stores import StateTable
 
 if TYPE_CHECKING:
@@ -30,8 +31,10 @@ class DeltaFactory:
         """Open a state; reads the table when it is first used.
 
         Raises:
+            ConfigError: deltalake is not installed.
             TopologyError: The URL or a name in the state cannot be used; mend it.
         """
+        require("deltalake", f"{url.partition(':')[0]}://")
         _check_names(table)
         from state_backends.delta.backend import DeltaBackend
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import PromiseError, TopologyError, ValueRefusedError
+from txtopo.extras import require
 from txtopo.plugins.stores import redacted_url
 
 if TYPE_CHECKING:
@@ -36,17 +37,14 @@ def client_of(url: str) -> Redis:
     """Return a client, which connects when it is first used.
 
     Raises:
-        TopologyError: redis-py is not installed, or it cannot read the URL.
+        ConfigError: redis-py is not installed.
+        TopologyError: It cannot read the URL.
     """
-    try:
-        from redis import Redis
-        from redis.backoff import NoBackoff
-        from redis.retry import Retry
-    except ModuleNotFoundError as error:
-        raise TopologyError(
-            f"no client for {redacted_url(url)!r}; got {error}; install it with pip install "
-            "'txtopo[redis]'"
-        ) from error
+    require("redis", f"{url.partition(':')[0]}://")
+    from redis import Redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
     try:
         client: Redis = Redis.from_url(
             url.replace("-map:", ":", 1),

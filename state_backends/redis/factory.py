@@ -19,7 +19,8 @@ def open_backend(url: str, table: StateTable) -> StateBackend:
     """Open a state; connects when it is first used.
 
     Raises:
-        TopologyError: redis-py is not installed, or it cannot read the URL.
+        ConfigError: redis-py is not installed.
+        TopologyError: It cannot read the URL.
     """
     client_of(url).close()  # says what is missing before anything imports redis-py
     from state_backends.redis.backend import RedisBackend

@@ -167,7 +167,7 @@ class SqlBackend(StateBackend):
         connection.execute(
             sa.update(table)
             .where(table.c.state == self._dialect.state.name)
-            .values(ledger_values(ledger))
+            .values(ledger_values(ledger, self._dialect.schema_version))
         )
 
     def _write(self, body: Callable[[sa.Connection], Result]) -> Result:
@@ -241,7 +241,8 @@ class SqlSnapshot(Snapshot):
         found: dict[Key, Row] = {}
         columns = self._dialect.columns.keys
         left = iter(keys)
-        while chunk := [self._dialect.encoded(key) for key in islice(left, _KEYS_IN_A_STATEMENT)]:
+        while given := list(islice(left, _KEYS_IN_A_STATEMENT)):
+            chunk = self._dialect.encoded(self._connection, given)
             if len(columns) == 1:
                 wanted = columns[0].in_([key[0] for key in chunk])
             else:

@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.schema import CreateColumn
 
-from state_backends.sql.dialect import SCHEMA_VERSION, CreateView, SqlDialect, ledger_of
+from state_backends.sql.dialect import CreateView, SqlDialect, ledger_of
 from state_backends.sql.name_clashes import check_ledger_name, check_objects, check_other_states
 from state_backends.sql.names import LEDGER
 from txtopo.errors import SchemaDrift
@@ -42,7 +42,9 @@ def create_tables(connection: sa.Connection, dialect: SqlDialect, label: str) ->
 
     Raises:
         SchemaDrift: An existing table does not fit the state.
+        TopologyError: Such a database cannot keep the state.
     """
+    dialect.check(dialect.state)
     with dialect.creating(connection):
         check_ledger_name(connection, dialect, label)
         dialect.ledger.create(connection, checkfirst=True)
@@ -104,8 +106,19 @@ def _made(
         )
     if there:
         _check_flaw(connection, dialect, label)
+        if dialect.bring_up(connection, label):
+            _replace_view(connection, dialect)
         _check_columns(connection, dialect, label)
     return there
+
+
+def _replace_view(connection: sa.Connection, dialect: SqlDialect) -> None:
+    """Make the view anew, if there is one: it is of a table that has changed."""
+    name = dialect.names.view
+    if name in sa.inspect(connection).get_view_names():
+        quoted = connection.dialect.identifier_preparer.quote(name)
+        connection.exec_driver_sql(f"DROP VIEW {quoted}")
+        connection.execute(CreateView(dialect, mean_names(dialect.state)))
 
 
 def _complete(connection: sa.Connection, dialect: SqlDialect, label: str, txid: int) -> None:
@@ -119,10 +132,8 @@ def _complete(connection: sa.Connection, dialect: SqlDialect, label: str, txid: 
             )
         return
     dialect.create(connection)
-    name = dialect.names.view
-    view = CreateView(name, dialect.columns, dialect.selected(), mean_names(dialect.state))
-    if not sa.inspect(connection).has_table(view.name):
-        connection.execute(view)
+    if not sa.inspect(connection).has_table(dialect.names.view):
+        connection.execute(CreateView(dialect, mean_names(dialect.state)))
 
 
 def _register(connection: sa.Connection, dialect: SqlDialect, *, known: bool) -> None:
@@ -133,7 +144,7 @@ def _register(connection: sa.Connection, dialect: SqlDialect, *, known: bool) ->
             "txid": 0,
             "writer_epoch": 0,
             "attempt": 0,
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": dialect.schema_version,
             "declaration": declaration(dialect.state),
         }
         connection.execute(sa.insert(dialect.ledger).values(row))

@@ -56,10 +56,21 @@ class SqlDialect(ABC):
     driver_errors: tuple[type[Exception], ...] = ()
     """The exceptions of the driver, where it is used without SQLAlchemy."""
 
+    schema_version: int = LEDGER_SCHEMA
+    """The schema of the row that the state has in the ledger's table."""
+
     @property
     def redone(self) -> bool:
         """Whether a redo undoes the rows of its txid; a transactional state keeps them."""
         return self.columns.opaque
+
+    @staticmethod  # noqa: B027 - a hook
+    def check(state: StateTable) -> None:
+        """Check that such a database can keep a state. The default does nothing.
+
+        Raises:
+            TopologyError: It cannot; the message names another store.
+        """
 
     @staticmethod
     @abstractmethod
@@ -114,6 +125,14 @@ class SqlDialect(ABC):
     def flaw(self, connection: sa.Connection) -> str | None:
         """Return why the existing table cannot be used, whatever its columns are, or None."""
 
+    def bring_up(self, connection: sa.Connection, label: str) -> bool:
+        """Bring the table of an earlier version up, and return whether it was of one."""
+        return False
+
+    def shown(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        """Return what the view shows of a column, under the name of the column."""
+        return column
+
     @abstractmethod
     def write_options(self) -> dict[str, Any]:
         """Return the execution options of a transaction that writes."""
@@ -153,9 +172,9 @@ class SqlDialect(ABC):
     def close(self) -> None:  # noqa: B027 - a hook
         """Wait for work beside the commits. The default does nothing."""
 
-    def encoded(self, key: Key) -> tuple[Any, ...]:
-        """Return a key as parameters of a query."""
-        return key
+    def encoded(self, connection: sa.Connection, keys: Sequence[Key]) -> Sequence[Key]:
+        """Return keys as parameters of a query."""
+        return keys
 
     def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
         """Convert values read from the database to Python values of these field types."""
@@ -195,8 +214,9 @@ def undo_statements(
     ]
 
 
-SCHEMA_VERSION = LEDGER_SCHEMA
-"""Schema version of a row in the ledger's table; the next claim raises it."""
+SCALED_SCHEMA = 3
+"""Schema of a row in the ledger's table, if the state has decimals that are whole numbers of their
+last digit (SQLite). All other rows have the schema of their ledger, which the next claim raises."""
 
 LEDGER_COLUMNS_2 = ("component", "state_name", "ensemble", "first_txid", "attempts")
 """Columns that schema 2 added; NULL in rows of schema 1."""
@@ -344,17 +364,18 @@ def ledger_of(row: sa.Row[Any] | None) -> Ledger | None:
     if row is None:
         return None
     found = row._mapping
-    if found["schema_version"] > SCHEMA_VERSION:
+    if found["schema_version"] > SCALED_SCHEMA:
         raise SchemaVersionError(
             f"the ledger of state {found['state']!r} has schema version {found['schema_version']}; "
-            f"expected at most {SCHEMA_VERSION}; a newer txtopo wrote it; upgrade this one",
+            f"expected at most {SCALED_SCHEMA}; a newer txtopo wrote it; upgrade this one",
             state=found["state"],
         )
     if found["topology"] is None:
         return None
     names = ("topology", "epoch", "txid", "writer_epoch", "attempt")
     ledger = Ledger(*(found[name] for name in names))
-    if found["schema_version"] < 2:
+    # A ledger of schema 1, which a row of a later schema keeps until the next claim.
+    if found.get("attempts") is None:
         return ledger
     return replace(
         ledger,
@@ -363,19 +384,19 @@ def ledger_of(row: sa.Row[Any] | None) -> Ledger | None:
         ensemble=found["ensemble"],
         first_txid=found["first_txid"],
         attempts=json.loads(found["attempts"]),
-        schema=found["schema_version"],
+        schema=LEDGER_SCHEMA,
     )
 
 
-def ledger_values(ledger: Ledger) -> dict[str, Any]:
-    """Return a ledger as values of the columns of its row."""
+def ledger_values(ledger: Ledger, schema_version: int) -> dict[str, Any]:
+    """Return a ledger as values of the columns of its row, which has this schema."""
     return {
         "topology": ledger.topology,
         "epoch": ledger.epoch,
         "txid": ledger.txid,
         "writer_epoch": ledger.writer_epoch,
         "attempt": ledger.attempt,
-        "schema_version": ledger.schema,
+        "schema_version": schema_version,
         "component": ledger.component,
         "state_name": ledger.state,
         "ensemble": ledger.ensemble,
@@ -389,13 +410,13 @@ class CreateView(ExecutableDDLElement):
 
     inherit_cache = False
 
-    def __init__(
-        self, name: str, columns: StateColumns, rows: sa.Select[Any], means: Mapping[int, str]
-    ) -> None:
-        self.name = name
-        own = [*columns.keys, *columns.values]
-        named = [column for column in rows.selected_columns if column.name in {c.name for c in own}]
-        self.select = rows.with_only_columns(*named, *_means(named[len(columns.keys) :], means))
+    def __init__(self, dialect: SqlDialect, means: Mapping[int, str]) -> None:
+        self.name = dialect.names.view
+        columns, rows = dialect.columns, dialect.selected()
+        own = {column.name for column in (*columns.keys, *columns.values)}
+        named = [column for column in rows.selected_columns if column.name in own]
+        shown = [dialect.shown(column) for column in named]
+        self.select = rows.with_only_columns(*shown, *_means(shown[len(columns.keys) :], means))
         if columns.opaque:
             self.select = self.select.where(sa.not_(columns.deleted))
 
@@ -405,7 +426,6 @@ def _means(values: Sequence[Any], means: Mapping[int, str]) -> list[sa.ColumnEle
     one: sa.ColumnElement[Any] = sa.literal_column("1e0")
     zero: sa.ColumnElement[Any] = sa.literal_column("0")
     return [
-        # Decimals are text in SQLite, which multiplies them nevertheless.
         (
             sa.type_coerce(values[at], sa.Double()) * one / sa.func.nullif(values[at + 1], zero)
         ).label(name)

@@ -61,6 +61,14 @@ class SqlFactory:
         fold = in_small_letters if kind is SqliteDialect else str
         return {fold(name): use for name, use in kind.names_of(table).reserved().items()}
 
+    def check(self, url: str, table: StateTable) -> None:
+        """Check, when a topology is built, that its database can keep a state.
+
+        Raises:
+            TopologyError: It cannot; the message says what can.
+        """
+        _DIALECTS[_parsed(url).drivername].check(table)
+
     def __call__(self, url: str, table: StateTable) -> SqlBackend:
         """Open a state; connects when it is first used.
 

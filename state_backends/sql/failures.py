@@ -249,7 +249,6 @@ TEXTS = {
     "not a database": ErrorMeaning.DRIFT,
     "is malformed": ErrorMeaning.DAMAGED,
     "cannot store": _V,
-    "user-defined function raised exception": _V,
     "integer overflow": _V,
     "constraint failed": _V,
     "database is locked": _C,

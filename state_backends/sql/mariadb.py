@@ -51,6 +51,7 @@ from state_backends.sql.mariadb_rows import (
 )
 from state_backends.sql.names import TakenName, mariadb_names
 from txtopo.errors import StoreUnavailable, TopologyError
+from txtopo.extras import require
 from txtopo.plugins.stores import Fields, Key, Puts, StateTable, Writes, checked_partials
 
 _CONNECT_TIMEOUT_S = 10
@@ -100,6 +101,7 @@ class MariadbDialect(SqlDialect):
             )
         self.state = state
         self.names = self.names_of(state)
+        require("pymysql", f"{url.get_backend_name()}://")
         self._url = url.set(drivername="mysql+pymysql")
         of_key = key_type(state.key)
         self.columns = state_columns(state, column_type, of_key, **TABLE_OPTIONS)
@@ -131,22 +133,16 @@ class MariadbDialect(SqlDialect):
 
     def engine(self) -> sa.Engine:
         """Make the engine, for one connection that writes and one that reads beside it."""
-        try:
-            engine = sa.create_engine(
-                self._url,
-                pool_size=2,
-                connect_args={
-                    "connect_timeout": _CONNECT_TIMEOUT_S,
-                    "charset": "utf8mb4",
-                    "autocommit": False,
-                    "init_command": session(),
-                },
-            )
-        except ModuleNotFoundError as error:
-            raise TopologyError(
-                "states in MariaDB and MySQL need the driver PyMySQL, which is not installed; "
-                "install txtopo[mysql]"
-            ) from error
+        engine = sa.create_engine(
+            self._url,
+            pool_size=2,
+            connect_args={
+                "connect_timeout": _CONNECT_TIMEOUT_S,
+                "charset": "utf8mb4",
+                "autocommit": False,
+                "init_command": session(),
+            },
+        )
         self.driver_errors = (engine.dialect.loaded_dbapi.Error,)
         return engine
 
@@ -261,9 +257,10 @@ class MariadbDialect(SqlDialect):
             columns = [column.to_pylist() for column in partials.columns]
             self._write(connection, (statements.merge,), list(zip(*columns, strict=True)), txid)
 
-    def encoded(self, key: Key) -> tuple[Any, ...]:
-        """Return a key as parameters of a query."""
-        return tuple(parameter(*pair) for pair in zip(self.state.key, key, strict=True))
+    def encoded(self, connection: sa.Connection, keys: Sequence[Key]) -> Sequence[Key]:
+        """Return keys as parameters of a query."""
+        fields = self.state.key
+        return [tuple(parameter(*pair) for pair in zip(fields, key, strict=True)) for key in keys]
 
     def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
         """Convert values read from MariaDB to Python values of these field types."""

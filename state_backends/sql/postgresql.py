@@ -33,7 +33,6 @@ before it is sent. A value that the server finds too large is refused as well.
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -58,9 +57,11 @@ from state_backends.sql.dialect import (
 )
 from state_backends.sql.names import STAGE, SqlNames, TakenName, postgresql_names
 from txtopo.errors import TopologyError, ValueRefusedError
+from txtopo.extras import require
+from txtopo.log_records import logger_of
 from txtopo.plugins.stores import Aggregate, Puts, StateTable, Writes, checked_partials
 
-_log = logging.getLogger("txtopo.state")
+_logger = logger_of("txtopo.state")
 
 _OLDEST = 15
 
@@ -128,6 +129,7 @@ class PostgresqlDialect(SqlDialect):
     def __init__(self, url: sa.URL, state: StateTable) -> None:
         self.state = state
         self.names = self.names_of(state)
+        require("psycopg", f"{url.get_backend_name()}://")
         self._url = url.set(drivername="postgresql+psycopg")
         half_filled: dict[str, Any] = {"postgresql_with": {"fillfactor": 50}}
         self.columns = state_columns(state, column_type, **half_filled)
@@ -143,21 +145,15 @@ class PostgresqlDialect(SqlDialect):
 
     def engine(self) -> sa.Engine:
         """Make the engine, for one connection that writes and one that reads beside it."""
-        try:
-            engine = sa.create_engine(
-                self._url,
-                pool_size=2,
-                connect_args={
-                    "application_name": "txtopo",
-                    "connect_timeout": _CONNECT_TIMEOUT_S,
-                    "tcp_user_timeout": _TCP_TIMEOUT_MS,
-                },
-            )
-        except ModuleNotFoundError as error:
-            raise TopologyError(
-                "states in PostgreSQL need the driver psycopg 3, which is not installed; "
-                "install txtopo[postgres]"
-            ) from error
+        engine = sa.create_engine(
+            self._url,
+            pool_size=2,
+            connect_args={
+                "application_name": "txtopo",
+                "connect_timeout": _CONNECT_TIMEOUT_S,
+                "tcp_user_timeout": _TCP_TIMEOUT_MS,
+            },
+        )
         self.driver_errors = (engine.dialect.loaded_dbapi.Error,)
         sa.event.listen(engine, "connect", _on_connect)
         return engine
@@ -194,7 +190,7 @@ class PostgresqlDialect(SqlDialect):
                 "server"
             )
         if found["full_page_writes"] != "on":
-            _log.warning(
+            _logger.warning(
                 "PostgreSQL has full_page_writes = %s; a crash of the machine may leave half a "
                 "page; expected on, unless its file system writes pages whole",
                 found["full_page_writes"],

@@ -1,4 +1,4 @@
-"""A state in an SQLite file: its statements, types, exact decimals, and damaged files.
+"""A state in an SQLite file: its statements, types, and damaged files.
 
 WAL mode lets readers read while a batch is written. Tables are STRICT and WITHOUT ROWID, so the
 table is the index of the key. A sorted ``executemany`` of one upsert writes the rows: 0.3 M rows/s.
@@ -15,14 +15,12 @@ the operating system, so a power cut may undo a batch, and the locks that keep a
 may be missing (``?nolock=1``). So the answer is checked.
 
 SQLite has four types. Dates and timestamps are text that sorts as they do, booleans are 0 and 1.
-Decimals are text with all digits of their scale; a function of this module adds and compares them
-exactly.
+Decimals are whole numbers of their last digit, see ``sqlite_decimals.py``.
 """
 
 from __future__ import annotations
 
 import datetime
-import decimal
 import math
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +35,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
 from state_backends.sql.dialect import (
+    SCALED_SCHEMA,
     SqlDialect,
     StateColumns,
     decimal_text,
@@ -52,6 +51,18 @@ from state_backends.sql.names import (
     in_small_letters,
     sqlite_files,
     sqlite_names,
+)
+from state_backends.sql.sqlite_decimals import (
+    ScaledDecimal,
+    add_checks,
+    bring_up,
+    check_decimals,
+    decimal_column,
+    encoded_decimals,
+    keys_are_text,
+    made_earlier,
+    shown_decimal,
+    text_decimal,
 )
 from txtopo.errors import SchemaDrift, TopologyError, ValueRefusedError
 from txtopo.plugins.stores import (
@@ -112,10 +123,16 @@ class SqliteDialect(SqlDialect):
         self._url = url
         options: dict[str, Any] = {"sqlite_with_rowid": False, "sqlite_strict": True}
         self.columns = state_columns(state, column_type, **options)
+        if state.origin == "made":
+            add_checks(self.columns)
+        if any(isinstance(column.type, ScaledDecimal) for column in self.columns.table.columns):
+            self.schema_version = SCALED_SCHEMA
         self.ledger = ledger_table(column_type, **options)
         self._put = put_statement(self.columns)
         self._delete = delete_statement(self.columns)
         self._merge = merge_statement(state, self.columns)
+
+    check = staticmethod(check_decimals)
 
     names_of = staticmethod(sqlite_names)
 
@@ -226,13 +243,33 @@ class SqliteDialect(SqlDialect):
         collation = connection.exec_driver_sql(_KEY_COLLATION, name).scalar()
         if collation is not None:
             return f"it compares keys by {collation!r}, not as bytes, so different keys are equal"
-        for column in self.columns.keys if self.state.origin != "made" else ():
+        theirs = self.state.origin != "made"
+        if theirs and (wrong := text_decimal(connection, self)) is not None:
+            return (
+                f"its column {wrong!r} is TEXT, as decimals were in earlier versions; expected "
+                "INTEGER, whole numbers of the last digit: 9.10 in a decimal(10,2) is 910"
+            )
+        for column in self.columns.keys if theirs else ():
             first = sa.select(column.label("k")).where(sa.false())
             text = first.compile(connection, compile_kwargs={"literal_binds": True})
             probe = _PROBE.format(f"{text} UNION ALL")
             if any(equal for (equal,) in connection.exec_driver_sql(probe)):
                 return f"it compares its key {column.name!r} so that 'a' equals 'A' or 'a '"
         return None
+
+    def bring_up(self, connection: sa.Connection, label: str) -> bool:
+        """Turn the text of decimals into whole numbers, in a table of an earlier version."""
+        if not made_earlier(connection, self):
+            return False
+        bring_up(connection, self, label)
+        return True
+
+    def shown(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        """Return what the view shows of a column: a decimal as the number that it is."""
+        kind = column.type
+        if not isinstance(kind, ScaledDecimal):
+            return column
+        return shown_decimal(column, kind).label(column.key)
 
     def write_options(self) -> dict[str, Any]:
         """Let a write take its lock when it begins, so that it never has to give up half-way."""
@@ -263,17 +300,20 @@ class SqliteDialect(SqlDialect):
             columns = [column.to_pylist() for column in partials.columns]
             self._run(connection, self._merge, list(zip(*columns, strict=True)), txid)
 
-    def encoded(self, key: Key) -> tuple[Any, ...]:
-        """Return a key as SQLite stores it."""
-        return tuple(column[0] for column in self._encoded([[part] for part in key]))
+    def encoded(self, connection: sa.Connection, keys: Sequence[Key]) -> list[Key]:
+        """Return keys as SQLite stores them."""
+        earlier = keys_are_text(connection, self.columns.keys)
+        columns = [
+            [decimal_text(part) for part in column]
+            if earlier and field.type.startswith("decimal")
+            else encode(field, list(column))
+            for field, column in zip(self.state.key, zip(*keys, strict=True), strict=True)
+        ]
+        return list(zip(*columns, strict=True))
 
     def decoded(self, fields: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
         """Convert values read from SQLite to Python values of these field types."""
         return tuple(decode(field, value) for field, value in zip(fields, values, strict=True))
-
-    def _encoded(self, columns: list[list[Any]]) -> list[list[Any]]:
-        fields = [*self.state.key, *self.state.value]
-        return [encode(field, column) for field, column in zip(fields, columns, strict=False)]
 
     def _run(
         self, connection: sa.Connection, statement: RowStatement | None, rows: list[Key], txid: int
@@ -281,7 +321,9 @@ class SqliteDialect(SqlDialect):
         # An executemany of no rows would insert one of defaults.
         if rows:
             assert statement is not None
-            columns = self._encoded([list(column) for column in zip(*rows, strict=True)])
+            fields = [*self.state.key, *self.state.value]
+            parts = zip(fields, zip(*rows, strict=True), strict=False)
+            columns = [encode(field, list(column)) for field, column in parts]
             connection.exec_driver_sql(statement.text, statement.parameters(columns, txid))
 
 
@@ -317,7 +359,6 @@ def _on_connect(driver: sqlite3.Connection, _: object) -> None:
     driver.execute("PRAGMA synchronous=FULL")
     # On macOS alone: there fsync leaves a batch in the cache of the disk.
     driver.execute("PRAGMA fullfsync=ON")
-    register_functions(driver)
 
 
 def _on_begin(connection: sa.Connection) -> None:
@@ -405,16 +446,14 @@ def _excluded(columns: StateColumns, statement: sqlite.Insert) -> Mapping[Any, A
 def _combined(
     aggregate: Aggregate, kind: str, old: sa.ColumnElement[Any], new: sa.ColumnElement[Any]
 ) -> sa.ColumnElement[Any]:
-    if kind.startswith("decimal"):
-        how: sa.ColumnElement[str] = sa.literal_column(f"'{aggregate.operator}'")
-        return getattr(sa.func, COMBINE_DECIMALS)(how, old, new)  # type: ignore[no-any-return]
     if aggregate.operator != "add":
         if kind == "string":
             # Ordered by its bytes, as in Python, also in a user's own table.
             old, new = sa.collate(old, "BINARY"), sa.collate(new, "BINARY")
         smaller_or_larger = sa.func.min if aggregate.operator == "min" else sa.func.max
         return sa.func.coalesce(smaller_or_larger(old, new), old, new)
-    # A sum beyond 64 bits becomes a float, which no INTEGER column of a STRICT table takes.
+    # A sum beyond 64 bits becomes a float, which no INTEGER column of a STRICT table takes. One of
+    # decimals meets the CHECK of its column before that.
     return sa.func.coalesce(old + new, old, new)
 
 
@@ -428,8 +467,6 @@ def _compiled(statement: sa.ClauseElement, columns: StateColumns) -> RowStatemen
     return RowStatement(str(compiled), tuple(order))
 
 
-COMBINE_DECIMALS = "txtopo_combine_decimals"
-
 _TYPES: dict[str, TypeEngine[Any]] = {
     "binary": sa.LargeBinary(),
     "boolean": sa.Integer(),
@@ -441,15 +478,11 @@ _TYPES: dict[str, TypeEngine[Any]] = {
     "double": sa.REAL(),
 }
 
-_TRAPS = [decimal.Inexact, decimal.InvalidOperation]
-
-_SUM = decimal.Context(prec=38, traps=_TRAPS)
-
-_EXACT = decimal.Context(prec=39, traps=_TRAPS)
-
 
 def column_type(kind: str) -> TypeEngine[Any]:
     """Return the column type for a field type; text if SQLite has no other."""
+    if kind.startswith("decimal"):
+        return decimal_column(kind)
     return _TYPES.get(kind, sa.Text())
 
 
@@ -458,9 +491,11 @@ def encode(field: Field, column: list[Any]) -> list[Any]:
 
     Raises:
         ValueRefusedError: A value is NaN, which SQLite turns into NULL, or -0.0, which would lose
-            its sign.
+            its sign, or a decimal with more digits than its column.
     """
     kind = field.type.partition("(")[0]
+    if kind == "decimal":
+        return encoded_decimals(field, column)
     if kind in ("float", "double"):
         _check_floats(field, column)
     return encoded_column(field, column, _ENCODE)
@@ -480,26 +515,10 @@ def _check_floats(field: Field, column: list[Any]) -> None:
 
 def decode(kind: str, value: Any) -> Any:
     """Convert a value read from SQLite to a Python value of a field type."""
+    if value is not None and kind.startswith("decimal"):
+        return decimal_column(kind).number(value)
     change = _DECODE.get(kind.partition("(")[0])
     return value if value is None or change is None else change(value)
-
-
-def register_functions(driver: sqlite3.Connection) -> None:
-    """Register the function for decimals on a connection."""
-    driver.create_function(COMBINE_DECIMALS, 3, _combine_decimals, deterministic=True)
-
-
-def _combine_decimals(combine: str, left: str | None, right: str | None) -> str | None:
-    if left is None or right is None:
-        return right if left is None else left
-    first, second = decimal.Decimal(left), decimal.Decimal(right)
-    if combine == "min":
-        return decimal_text(min(first, second))
-    if combine == "max":
-        return decimal_text(max(first, second))
-    # An error here makes the statement fail, and with it the whole write. All values of a column
-    # have the digits of its scale, and 10**38 is exact in one digit: only quantize counts them.
-    return decimal_text(_SUM.quantize(_EXACT.add(first, second), first))
 
 
 def _from_moment(value: datetime.datetime) -> str:
@@ -508,7 +527,6 @@ def _from_moment(value: datetime.datetime) -> str:
 
 _ENCODE: dict[str, Callable[[Any], Any]] = {
     "boolean": int,
-    "decimal": decimal_text,
     "date": datetime.date.isoformat,
     "timestamp": lambda value: _from_moment(value.astimezone(datetime.UTC)),
     "timestamp_ntz": _from_moment,
@@ -516,7 +534,6 @@ _ENCODE: dict[str, Callable[[Any], Any]] = {
 
 _DECODE: dict[str, Callable[[Any], Any]] = {
     "boolean": bool,
-    "decimal": decimal.Decimal,
     "date": datetime.date.fromisoformat,
     "timestamp": datetime.datetime.fromisoformat,
     "timestamp_ntz": datetime.datetime.fromisoformat,

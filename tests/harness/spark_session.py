@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 # A JVM of the tests lives for seconds. Compiling with only C1 halves the processor time of a start
 # with its first jobs (21 s to 11 s on a busy machine), and a collector without threads is enough.
 # Spark's classes, verified in every other JVM, are 3 s of the 16 s of a start with a short query.
-_SHORT_LIVED = (
+SHORT_LIVED = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
 _SMALL = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": _SHORT_LIVED,
-    "spark.executor.extraJavaOptions": _SHORT_LIVED,
+    "spark.driver.extraJavaOptions": SHORT_LIVED,
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
     # Else a task asks a dead executor for its files for 15 s.
     "spark.shuffle.io.maxRetries": "1",
     "spark.shuffle.io.retryWait": "200ms",

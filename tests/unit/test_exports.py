@@ -18,6 +18,7 @@ PACKAGES = [
     "txtopo.bolts",
     "txtopo.builders",
     "txtopo.operations",
+    "txtopo.plugins.ensembles",
     "txtopo.plugins.stores",
     "txtopo.plugins.spouts",
     "txtopo.spouts",
@@ -32,26 +33,34 @@ FACES = {
     "txtopo": """
         __version__
         TransactionalTopologyBuilder TopologyBuilder Topology ReliableTopology Config
-        ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt PersistentAggregate Spout
-        Fields Stream Tuple is_tick TransactionAttempt CustomStreamGrouping
+        ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt DeadLetters PersistentAggregate
+        Spout Fields Stream Tuple is_tick TransactionAttempt CustomStreamGrouping
         ArrowOutputCollector BatchOutputCollector OutputCollector SpoutOutputCollector
         FrameContext TaskContext
         open_state Count CountDistinct First Last Max Mean Min OwnAggregate Sum TopN
         open_session TopologyRun ReliableRun
         TopologyListener ProgressBar Progress ReliableProgress TopologyEvent
-        Started Leading Standby Stopped ProcessingStarted BatchesProcessed BatchCommitted
-        BatchFailed Progressed TreesFailed SlotLost ErrorReported
+        Restart Restarting Started Leading Standby Stopped ProcessingStarted BatchesProcessed
+        BatchCommitted BatchFailed Progressed TreesFailed SlotLost ErrorReported
         TxtopoError TopologyError TopologyWarning ConfigError FieldsError StateUsageError
-        FailedException InfrastructureError PromiseError AuthError SourceDataLost
+        FailedException RecordFailed TooManyDeadLetters InfrastructureError StoreUnavailable
+        PromiseError AuthError SourceDataLost
     """,
     "txtopo.bolts": """
-        ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt KafkaSink PersistentAggregate
+        ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt DeadLetters KafkaSink
+        PersistentAggregate
     """,
     "txtopo.spouts": """
         KafkaTransactionalSpout KafkaOpaqueSpout FilesTransactionalSpout QueryTransactionalSpout
         DeltaTransactionalSpout DeltaDataFrameSpout DataFrameTransactionalSpout DataSourceSpout
         StreamSpout MemoryTransactionalSpout OpaqueMemoryTransactionalSpout Outage Recut
         MemorySpout FileSpout QueueSpout
+    """,
+    "txtopo.plugins.ensembles": """
+        TransactionalState Leadership Node Step Put CompareAndSet Delete Check VersionConflict
+        EnsembleFactory register_ensemble MemoryTransactionalState encode_steps decode is_gone
+        Json Config AuthError BatchMetadataTooLarge ConfigError CoordinatorUnavailable
+        CorruptNodeError EmitError StateUsageError
     """,
     "txtopo.plugins.spouts": """
         TransactionalSpout TransactionalCoordinator TransactionalEmitter LastBatch
@@ -153,13 +162,14 @@ def test_the_face_of_states_is_what_users_need() -> None:
 
 def test_the_face_of_stores_is_what_their_authors_need() -> None:
     names = (
-        "Aggregate AnchoredFactory BackendFactory BackingMap Claim ComparesAndPuts Contents Field "
-        "Fields FrameBackend FrameFactory FrameSnapshot FrameWrites Key LEDGER_SCHEMA Ledger "
-        "MapFactory Merges "
-        "NamingFactory OpaqueMap Owner Puts Row RowBackend RowText Snapshot Standing StateBackend "
-        "StateKind StateMode StateTable TransactionAttempt TransactionalMap Values Writes "
-        "backing_map_factory changed_rows checked_partials claimed combines_in_store declaration "
-        "final_values listed_states log_rows mean_names parsed_declaration redacted_url "
+        "Aggregate AnchoredFactory BackendFactory BackingMap CheckingFactory Claim "
+        "ComparesAndPuts Contents Field Fields FrameBackend FrameFactory FrameSnapshot FrameWrites "
+        "Key LEDGER_SCHEMA Ledger MapFactory Merges NamingFactory OpaqueMap Owner Puts Row "
+        "RowBackend RowText Snapshot Standing StateBackend StateKind StateMode StateTable "
+        "TransactionAttempt TransactionalMap Values Writes backing_map_factory changed_rows "
+        "checked_partials claimed combines_in_store declaration final_values listed_states "
+        "log_rows mean_names "
+        "parsed_declaration redacted_url "
         "register_backend standing written_keys"
     )
 

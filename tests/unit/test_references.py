@@ -25,8 +25,10 @@ FILE = re.compile(
 )
 DOTTED = re.compile(r"(?<![\w./-])((?:txtopo|state_backends|tests)(?:\.[A-Za-z_]\w*)+)(?![\w/-])")
 ROLE = re.compile(r":(?:mod|class|func|meth|attr|data|exc):`~?\.?([\w.]+)`")
-NO_MODULES = frozenset({"txtopo.state_backends"})
-"""The group of entry points."""
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+NO_MODULES = frozenset({"txtopo.ensembles", "txtopo.state_backends"})
+"""The groups of entry points."""
 
 
 def texts() -> Iterator[tuple[str, str]]:
@@ -65,10 +67,34 @@ def test_each_file_that_is_named_exists() -> None:
         f"{where} names {name}"
         for where, text in texts()
         for name in FILE.findall(text)
-        if name.removeprefix("./") not in files()
+        if re.sub(r"^(\.{1,2}/)+", "", name) not in files()
     ]
 
     assert not lost, "\n".join(lost)
+
+
+def test_each_link_leads_to_a_page_and_to_a_heading_in_it() -> None:
+    lost = [
+        f"{name_of(page)} links to {target}#{anchor}"
+        for page in PAGES
+        for target, anchor in LINK.findall(text_of(page))
+        if "://" not in target and not leads_somewhere(page, target, anchor)
+    ]
+
+    assert not lost, "\n".join(lost)
+
+
+def leads_somewhere(page: Path, target: str, anchor: str) -> bool:
+    """Whether a link of a page leads to a file or folder, and to one of its headings."""
+    path = (page.parent / target).resolve() if target else page
+    return path.exists() and (not anchor or anchor in anchors_of(path))
+
+
+@cache
+def anchors_of(page: Path) -> frozenset[str]:
+    """Return the anchors of a page, as code hosts make them from its headings."""
+    titles = [re.sub(r"[^\w\s-]", "", title.lower()) for title in HEADING.findall(text_of(page))]
+    return frozenset(title.strip().replace(" ", "-") for title in titles)
 
 
 def test_each_module_that_is_named_exists() -> None:

@@ -1,6 +1,7 @@
 """Bolts: the classes that users subclass, and ready-made ones."""
 
 from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Bolt, Committer, DataFrameBolt
+from txtopo.bolts.dead_letters import DeadLetters
 from txtopo.bolts.kafka import KafkaSink
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 
@@ -11,6 +12,7 @@ __all__ = [
     "Bolt",
     "Committer",
     "DataFrameBolt",
+    "DeadLetters",
     "KafkaSink",
     "PersistentAggregate",
 ]

@@ -31,6 +31,7 @@ Rules
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import threading
@@ -56,7 +57,8 @@ from txtopo.errors import (
     UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.kafka_connection import HEARD_MAX, Connection, Heard, Setting, require_client
+from txtopo.extras import require
+from txtopo.kafka_connection import HEARD_MAX, Connection, Heard, Setting
 from txtopo.kafka_errors import may_pass, meaning_of
 from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
@@ -116,7 +118,7 @@ class KafkaSink(BatchBolt, Committer):
         servers: Bootstrap servers, ``host:port,…``.
         topic: The topic.
         value: The field, a string or bytes, that becomes the value; several fields become a JSON
-            object.
+            object. By default the field ``value``; all fields, if it takes dead letters.
         key: The same for the key; None for records without a key.
         timeout_s: After how many seconds without an answer a commit fails and is tried again.
         settings: More settings of librdkafka (SASL, TLS, ``compression.type``); never shown.
@@ -130,12 +132,12 @@ class KafkaSink(BatchBolt, Committer):
         servers: str,
         topic: str,
         *,
-        value: str | Sequence[str] = "value",
+        value: str | Sequence[str] | None = None,
         key: str | Sequence[str] | None = None,
         timeout_s: float = 20.0,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
-        require_client()
+        require("confluent_kafka", "KafkaSink")
         if not isinstance(topic, str) or not topic:
             raise ConfigError(f"topic of a KafkaSink is wrong; got {topic!r}; expected its name")
         if topic.endswith(END):
@@ -153,7 +155,8 @@ class KafkaSink(BatchBolt, Committer):
                 setting=name,
             )
         connection = Connection(servers, given, timeout_s=timeout_s)
-        self._value, self._key = value, key
+        self._value, self._key = "value" if value is None else value, key
+        self._has_value = value is not None
         self.state = State(
             f"kafka://{servers}/{topic}",
             "transactional",
@@ -162,6 +165,13 @@ class KafkaSink(BatchBolt, Committer):
             Fields("record_key binary, record_value binary"),
             _factory=PublishedFactory(connection, topic),
         )
+
+    def with_default_value(self, fields: Sequence[str]) -> KafkaSink:
+        """Return this sink with *fields* as its value, unless it was given one."""
+        sink = copy.copy(self)
+        if not self._has_value:
+            sink._value = list(fields)
+        return sink
 
     def prepare(
         self,

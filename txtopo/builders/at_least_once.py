@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from txtopo.runtime.handle import ReliableRun
     from txtopo.runtime.progress import TopologyListener
+    from txtopo.runtime.restart import Restart
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class ReliableTopology:
         listeners: Sequence[TopologyListener] = (),
         *,
         active: bool = True,
+        restart: Restart | None = None,
     ) -> ReliableRun:
         """Run the topology.
 
@@ -65,6 +67,8 @@ class ReliableTopology:
             listeners: Called with each event of the run.
             active: Whether to open spouts and bolts and to emit at once; if False, only after
                 ``activate()`` of the run (Storm's ``INACTIVE``).
+            restart: When to start the run again after an error that may pass; never by default.
+                What was not acked is replayed if the source kept it; memory of bolts is lost.
 
         Returns:
             The handle of the run.
@@ -74,7 +78,9 @@ class ReliableTopology:
         """
         from txtopo.runtime.reliable.start import start_reliable
 
-        return start_reliable(self.graph, spark, config or Config(), listeners, active=active)
+        return start_reliable(
+            self.graph, spark, config or Config(), listeners, active=active, restart=restart
+        )
 
 
 class TopologyBuilder:

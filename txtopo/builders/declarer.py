@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from txtopo.errors import TopologyError
+from txtopo.dead_letters import DeadLetterRule
+from txtopo.errors import RecordFailed, TopologyError, TxtopoError
 from txtopo.groupings import (
     AllGrouping,
     CustomGrouping,
@@ -45,6 +46,7 @@ class InputDeclarer:
     _committer: bool = False
     _subscriptions: list[Subscription] = field(default_factory=list)
     _states: dict[str, State] = field(default_factory=dict)
+    _dead_letters: DeadLetterRule | None = None
 
     def shuffle_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> Self:
         """Send each task the same number of tuples, give or take one."""
@@ -124,6 +126,7 @@ class InputDeclarer:
             tuple(self._subscriptions),
             self._committer,
             dict(self._states),
+            self._dead_letters,
         )
 
     def _names(self, method: str, fields: FieldNames, more: Sequence[str]) -> tuple[str, ...]:
@@ -185,3 +188,46 @@ class BoltDeclarer(InputDeclarer):
             )
         self._states[name] = state.named(name)
         return self
+
+    def dead_letters_on(self, *errors: type[Exception]) -> Self:
+        """Make a dead letter of a tuple whose ``execute`` raises one of these exceptions.
+
+        ``RecordFailed`` does so without being listed. What the bolt emitted for the tuple is
+        dropped; attributes that it changed on itself stay changed. The topology needs
+        ``dead_letters=``.
+
+        Args:
+            errors: Exceptions that the record causes, such as ``ValueError``. Those of txtopo are
+                not among them, even if they are derived from one that is.
+
+        Raises:
+            TopologyError: The bolt is no ``BasicBolt``, or an exception cannot be listed.
+        """
+        if self._role is not Role.BASIC_BOLT:
+            raise TopologyError(
+                f"bolt {self._id!r} makes no dead letters; got a {self._role.value}; expected a "
+                "BasicBolt, whose output for one tuple can be dropped; send bad rows to a stream "
+                "of its own instead",
+                component=self._id,
+            )
+        for error in errors or (None,):
+            fault = _not_listed(error)
+            if fault is not None:
+                raise TopologyError(
+                    f"bolt {self._id!r} cannot make dead letters on {error!r}, {fault}; expected "
+                    "exceptions that a bad record causes, e.g. ValueError, KeyError",
+                    component=self._id,
+                )
+        self._dead_letters = DeadLetterRule(errors=errors)
+        return self
+
+
+def _not_listed(error: object) -> str | None:
+    """Return why an exception cannot be listed; None if it can."""
+    if not isinstance(error, type) or not issubclass(error, BaseException):
+        return "which is no class of exceptions"
+    if error in (Exception, BaseException) or not issubclass(error, Exception):
+        return "which a lost connection or a mistake in the bolt may raise as well"
+    if issubclass(error, TxtopoError) and not issubclass(error, RecordFailed):
+        return "which txtopo raises for other reasons"
+    return None

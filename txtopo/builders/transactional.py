@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Committer, DataFrameBolt
+from txtopo.bolts.dead_letters import DeadLetters
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
+from txtopo.builders.dead_letters import (
+    check_no_dead_letters,
+    checked_dead_letters,
+    with_dead_letters,
+)
 from txtopo.builders.declarer import BoltDeclarer
 from txtopo.builders.prototypes import snapshot
 from txtopo.config import Config
@@ -20,6 +26,7 @@ from txtopo.spouts.spout import (
     StreamSpout,
     TransactionalSpout,
 )
+from txtopo.state.registry import State
 from txtopo.topology.checks import check_parallelism
 from txtopo.topology.component import (
     Component,
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txtopo.runtime.progress import TopologyListener
+    from txtopo.runtime.restart import Restart
     from txtopo.runtime.start import TopologyRun
     from txtopo.runtime.streaming import ForeachBatch
 
@@ -60,6 +68,8 @@ class Topology:
         spark: SparkSession | None = None,
         config: Config | None = None,
         listeners: Sequence[TopologyListener] = (),
+        *,
+        restart: Restart | None = None,
     ) -> TopologyRun:
         """Run the topology; it continues after the last committed batch.
 
@@ -68,13 +78,14 @@ class Topology:
                 needs none.
             config: The settings; default ``Config()``.
             listeners: Called with each event of the run.
+            restart: When to start the run again after an error that may pass; never by default.
 
         Returns:
             The handle of the run.
         """
         from txtopo.runtime.start import start_topology
 
-        return start_topology(self, spark, config or Config(), listeners)
+        return start_topology(self, spark, config or Config(), listeners, restart=restart)
 
     def foreach_batch(
         self,
@@ -140,6 +151,11 @@ class TransactionalTopologyBuilder:
         spout_id: Id of the spout.
         spout: The spout.
         parallelism: How many tasks the spout has.
+        dead_letters: Where records go that cannot be processed, while the rest of their batch goes
+            on: what ``open_state`` returns, a committer such as a ``KafkaSink``, or
+            ``DeadLetters`` of one. A record gets there that the spout cannot decode, or for which
+            a ``BasicBolt`` raises ``RecordFailed`` or what ``dead_letters_on`` lists. Without it,
+            such a record ends the run.
 
     Raises:
         TopologyError: An argument is wrong; the message says which and how to mend it.
@@ -156,8 +172,17 @@ class TransactionalTopologyBuilder:
         'words'
     """
 
-    def __init__(self, id: str, spout_id: str, spout: Spout, parallelism: int = 1) -> None:
+    def __init__(
+        self,
+        id: str,
+        spout_id: str,
+        spout: Spout,
+        parallelism: int = 1,
+        *,
+        dead_letters: State | Committer | DeadLetters | None = None,
+    ) -> None:
         self._id = check_id("topology", id)
+        self._dead_letters = checked_dead_letters(dead_letters)
         check_id("spout", spout_id)
         role = spout_role(spout_id, spout)
         check_parallelism(spout_id, parallelism)
@@ -207,6 +232,10 @@ class TransactionalTopologyBuilder:
             TopologyError: The topology cannot run; the message says what to mend.
         """
         declared = [self._spout, *(declarer.component() for declarer in self._declarers.values())]
+        if self._dead_letters is not None:
+            declared = with_dead_letters(declared, self._dead_letters)
+        else:
+            check_no_dead_letters(declared)
         graph = Graph.of(self._id, declared)
         for sentence in advice(graph):
             warnings.warn(sentence, TopologyWarning, stacklevel=2)

@@ -68,7 +68,7 @@ def poison(transaction: Transaction, failure: Failure) -> PoisonBatchError:
         "batch out of the order with txtopo.operations.quarantine",
         txid=transaction.txid,
         component=failure.component,
-        attempts=transaction.failures,
+        failures=transaction.failures,
         cause=cause,
     )
     error.__cause__ = cause

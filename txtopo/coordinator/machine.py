@@ -38,6 +38,13 @@ spout, until a tick finds it slow; or, if the window is full, the end of an earl
 There is an earlier one, because the window is larger than a run. So there is always an event to
 wait for, and nothing gets stuck.
 
+A failure that does not end the topology is followed by a pause (``Backoff``), in which nothing of
+the failed txid or a later one is planned, processed or committed. Earlier ones go on. The pause
+grows with the counted failures of the txid, or, after infrastructure faults, with their number
+since the last commit. A run whose failure is not counted, because any of its batches may be the
+cause, is divided at once. A pause ends with ``Resumed``; and with ``Deactivated``, because then
+what is in flight is to be committed soon.
+
 Order of durability
 -------------------
 Actions are done in the order given, and one that writes is durable before the next one starts. So
@@ -127,7 +134,8 @@ class Coordinator:
         self._epoch, self._recovered = epoch, recovered
         self._table = TransactionTable(epoch=epoch, current=current, committed=committed)
         self._ready = self._activated = True
-        self._pausing, self._slow, self._faults = False, False, 0
+        self._slow, self._faults = False, 0
+        self._pauses: set[int] = set()
         self._ending: Ending | None = None
 
     @property
@@ -200,8 +208,10 @@ class Coordinator:
                 self._slow = self._table.unplanned.phase is Phase.PLANNING
             case Activated() | Deactivated():
                 self._activated = self._ready = isinstance(event, Activated)
+                if not self._activated:
+                    self._pauses.clear()
             case Resumed():
-                self._pausing = False
+                self._pauses.discard(event.txid)
             case StopRequested():
                 return self._end(asked_to_stop(self._table, self._ending))
         return []
@@ -234,9 +244,10 @@ class Coordinator:
         if self._ending and self._ending.asked:
             return self._end(Ending(failed.txid, None, asked=True))
         failed = replace(failed, failures=failed.failures + counts)
-        if counts and failed.failures >= self._settings.attempts_max:
+        attempts_max = self._settings.attempts_max
+        if counts and attempts_max is not None and failed.failures >= attempts_max:
             return self._end(Ending(failed.txid, poison(failed, failure)))
-        return [*self._abandon(failed), *self._back_off(failure)]
+        return [*self._abandon(failed), *self._back_off(failed, failure, counts=counts)]
 
     def _abandon(self, failed: Transaction) -> list[Action]:
         """Give *failed* and every later transaction a new attempt, except kept results."""
@@ -244,12 +255,13 @@ class Coordinator:
         self._table.put(each.again(repeatable=self._settings.repeatable) for each in abandoned)
         return cancel(abandoned)
 
-    def _back_off(self, failure: Failure) -> list[Action]:
-        if self._pausing or failure.kind is not FailureKind.INFRASTRUCTURE:
+    def _back_off(self, failed: Transaction, failure: Failure, *, counts: bool) -> list[Action]:
+        faulty = failure.kind is FailureKind.INFRASTRUCTURE
+        if not (counts or faulty):
             return []
-        self._pausing = True
-        self._faults += 1
-        return [Backoff(self._faults)]
+        self._pauses.add(failed.txid)
+        self._faults += faulty
+        return [Backoff(failed.txid, failed.failures if counts else self._faults)]
 
     def _end(self, ending: Ending) -> list[Action]:
         """Drop all transactions from the ending on. So a later ending can only be nearer."""
@@ -263,14 +275,23 @@ class Coordinator:
         else:
             self._restore()
             actions = [*actions, *self._store(self._table.to_store())]
-            if not self._pausing:
-                actions += [*self._start_commit(), *self._start_runs(), *self._plan()]
+            actions += [*self._start_commit(), *self._start_runs(), *self._plan()]
         check_invariants(self._table, self._settings, epoch=self._epoch, end=self._end_txid)
         return actions
 
     @property
     def _over(self) -> bool:
         return self._ending is not None and self._ending.txid == self.current
+
+    @property
+    def _going_on(self) -> tuple[Transaction, ...]:
+        """All transactions before those that pause."""
+        if not self._pauses:
+            return self.transactions
+        return tuple(each for each in self.transactions if not self._pausing(each.txid))
+
+    def _pausing(self, txid: int) -> bool:
+        return any(paused <= txid for paused in self._pauses)
 
     @property
     def _asks(self) -> bool:
@@ -296,7 +317,7 @@ class Coordinator:
 
     def _start_commit(self) -> list[Action]:
         first = self._table.first
-        if first is None or first.phase is not Phase.PROCESSED:
+        if first is None or first.phase is not Phase.PROCESSED or self._pausing(first.txid):
             return []
         self._table.put([first.moved(StartCommit)])
         return [StartCommit(first.attempt, first.metadata)]
@@ -304,9 +325,10 @@ class Coordinator:
     def _start_runs(self) -> list[Action]:
         # Planning may take long if it is slow or has failed before. Then planned batches start.
         asks = self._asks and self._table.unplanned.attempt.attempt == 0 and not self._slow
+        asks = asks and not self._pauses
         committed = self._table.committed
         actions: list[Action] = []
-        while run := next_run(self.transactions, self._settings, committed=committed, asks=asks):
+        while run := next_run(self._going_on, self._settings, committed=committed, asks=asks):
             run = tuple(replace(t.moved(StartProcessing), run=run[0].txid) for t in run)
             self._table.put(run)
             if self._settings.repeatable:
@@ -317,6 +339,8 @@ class Coordinator:
     def _plan(self) -> list[Action]:
         unplanned = self._table.unplanned
         if unplanned.phase is Phase.PLANNING or not (self._asks and self._room):
+            return []
+        if self._pausing(unplanned.txid):
             return []
         self._table.put([unplanned.moved(PlanBatch)])
         known = self._table.newest_known(chained=self._settings.chained)

@@ -17,7 +17,7 @@ class FailureKind(Enum):
     """The reaction to a failure."""
 
     COUNTED = "counted"
-    """``FailedException``, a timeout, a crashed worker: replay, up to ``attempts_max`` times."""
+    """``FailedException``, a timeout, a crashed worker: pause, replay, ``attempts_max`` times."""
     INFRASTRUCTURE = "infrastructure"
     """A lost executor, store or ZooKeeper: pause and replay, without a limit."""
     FATAL = "fatal"
@@ -86,12 +86,14 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The pause that ``Backoff`` asked for is over."""
+    """The pause that ``Backoff`` asked for this txid is over."""
+
+    txid: int
 
 
 @dataclass(frozen=True, slots=True)
 class Deactivated:
-    """Plan no new batches; those in flight are committed (Storm ``deactivate``)."""
+    """Plan no new batches; those in flight are committed at once (Storm ``deactivate``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +197,16 @@ class Cancel:
 class Backoff:
     """Send ``Resumed`` after a pause that grows with *failures*.
 
+    Until then nothing of *txid* or a later one is started. A later pause of the same txid takes the
+    place of this one.
+
     Attributes:
-        failures: Infrastructure faults since the last commit, from 1.
+        txid: The txid that failed.
+        failures: From 1: the counted failures of this txid, or the infrastructure faults of any
+            since the last commit.
     """
 
+    txid: int
     failures: int
 
 

@@ -77,7 +77,8 @@ class CoordinatorSettings:
         window_txids: Maximum number of batches in flight (``max_spout_pending``).
         run_txids_max: Maximum number of batches in one run.
         jobs_max: Maximum number of runs that are processed at the same time.
-        attempts_max: Number of counted failures of one batch at which the topology stops.
+        attempts_max: Number of counted failures of one batch at which the topology stops; None for
+            no such number.
         keep_processed: Whether the processed results of later batches are kept when a batch fails.
             Has an effect only if *repeatable*.
         repeatable: Whether a replay brings the same batch (transactional spout).
@@ -88,7 +89,7 @@ class CoordinatorSettings:
     window_txids: int
     run_txids_max: int = 1
     jobs_max: int = 1
-    attempts_max: int = 5
+    attempts_max: int | None = 5
     keep_processed: bool = True
     repeatable: bool = True
     chained: bool = False

@@ -1,1 +1,1 @@
-"""What authors of plug-ins import: stores and spouts."""
+"""What authors of plug-ins import: stores, spouts and ensembles."""

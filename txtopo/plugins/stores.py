@@ -34,7 +34,13 @@ from txtopo.state.frames import FrameBackend, FrameFactory, FrameSnapshot, Frame
 from txtopo.state.ledger import LEDGER_SCHEMA, Claim, Ledger, Owner, Standing, claimed, standing
 from txtopo.state.map_backend import MapFactory, OpaqueMap, TransactionalMap, backing_map_factory
 from txtopo.state.reader import mean_names
-from txtopo.state.registry import AnchoredFactory, NamingFactory, redacted_url, register_backend
+from txtopo.state.registry import (
+    AnchoredFactory,
+    CheckingFactory,
+    NamingFactory,
+    redacted_url,
+    register_backend,
+)
 from txtopo.state.row_backend import (
     Contents,
     RowBackend,
@@ -54,6 +60,7 @@ __all__ = [
     "AnchoredFactory",
     "BackendFactory",
     "BackingMap",
+    "CheckingFactory",
     "Claim",
     "ComparesAndPuts",
     "Contents",

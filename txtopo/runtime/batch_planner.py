@@ -13,7 +13,7 @@ from txtopo.context import TaskContext
 from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
 from txtopo.errors import EmitError
 from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
-from txtopo.spouts.spout import LastBatch
+from txtopo.spouts.spout import LastBatch, check_commit
 from txtopo.stages.pickling import dumps, loads
 from txtopo.topology.component import Component
 from txtopo.transactional_state.nodes import check_metadata_size
@@ -83,12 +83,16 @@ class BatchPlanner:
         """Return what the source lost before a batch could read it, by partition."""
         return dict(self._coordinator.lost(self._plain(self._metadata(metadata)) or {}))
 
-    def commit(self, attempt: TransactionAttempt) -> None:
-        """Call the emitter's ``commit``, if it has one."""
+    def commit(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> None:
+        """Call the emitter's ``commit``, if it has one.
+
+        Raises:
+            TopologyError: It takes other arguments; mend the emitter.
+        """
         with self._emitter_lock:
             # An emitter of a user need not be derived from ours, and then may lack the hooks.
             if commit := getattr(self._opened_emitter(), "commit", None):
-                commit(attempt)
+                commit(attempt, self._plain(self._metadata(metadata)))
 
     def cleanup_before(self, txid: int) -> None:
         """Call the emitter's ``cleanup_before``, if any, unless it was called for a later txid."""
@@ -123,5 +127,8 @@ class BatchPlanner:
 
     def _opened_emitter(self) -> Any:
         if self._emitter is None:
-            self._emitter = self._make_emitter()
+            emitter = self._make_emitter()
+            if (commit := getattr(emitter, "commit", None)) is not None:
+                check_commit(commit, type(emitter).__qualname__, None, None)
+            self._emitter = emitter
         return self._emitter

@@ -15,7 +15,6 @@ ledgers.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -23,7 +22,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.context import FrameContext
+from txtopo.dead_letters import STREAM
 from txtopo.errors import RunLostError
+from txtopo.log_records import logger_of, printable
 from txtopo.runtime.frames import Frames, failure_of_plan
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.run_context import close_backends
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from txtopo.runtime.run_context import CommitContext, StateName
     from txtopo.state.registry import State
 
-logger = logging.getLogger("txtopo")
+_logger = logger_of("txtopo.runtime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ class CommitPhase:
         self._opener = opener_of(
             {id: component.states for id, component in context.graph.components.items()}, backends
         )
+        components = context.graph.components.values()
+        self._letters_from = {each.id for each in components if each.dead_letters is not None}
 
     def run(self, result: BatchResult, wanted: Callable[[], bool]) -> CommitReport:
         """Commit a processed batch.
@@ -88,7 +91,7 @@ class CommitPhase:
         self._context.scheduler.point("turn.after")
         attempt = result.attempt
         try:
-            self._context.planner.commit(attempt)
+            self._context.planner.commit(attempt, result.outcome.metadata)
         except Exception as error:  # noqa: BLE001 - the spout's code; told with its txid
             return CommitReport(FailedBatch(attempt, error, self._context.program.spout_id))
         outcome = self._run_committers(result)
@@ -103,23 +106,43 @@ class CommitPhase:
                 raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
             with self._labelled(result, writes):
                 commit_resolved(backend, attempt, writes)
-        return CommitReport(None, _tuples(result, outcome), *self._behind_and_lost(result))
+        tuples = self._tuples(result, outcome)
+        if self._letters_from and tuples.get(STREAM):
+            topology, facts = self._context.graph.id, self._facts(attempt, STREAM)
+            text = "topology %r: txid %d: %d dead letters"
+            _logger.warning(text, topology, attempt.txid, tuples[STREAM], extra=facts)
+        return CommitReport(None, tuples, *self._behind_and_lost(result))
 
     def close(self) -> None:
         """Close the states of the term."""
-        close_backends(self._backends)
+        close_backends(self._context.graph.id, self._backends)
 
     def _behind_and_lost(self, result: BatchResult) -> tuple[Mapping[str, int], Mapping[str, str]]:
         """Ask the spout for its lag and losses. Its errors do not fail a batch that is written."""
         planner, metadata = self._context.planner, result.outcome.metadata
+        topology, attempt = self._context.graph.id, result.attempt
+        facts = self._facts(attempt, self._context.program.spout_id)
         try:
             lost = planner.lost(metadata)
             for partition, what in lost.items():
-                logger.warning("txid %d: lost of %s: %s", result.attempt.txid, partition, what)
+                lost_there = printable(f"lost of {partition}: {what}")
+                text = "topology %r: txid %d: %s"
+                _logger.warning(text, topology, attempt.txid, lost_there, extra=facts)
             return planner.lag(metadata), lost
         except Exception:
-            logger.warning("the spout could not tell its lag", exc_info=True)
+            text = "topology %r: the spout could not tell its lag"
+            _logger.warning(text, topology, exc_info=True, extra=facts)
             return {}, {}
+
+    def _facts(self, attempt: TransactionAttempt, component: str) -> Mapping[str, object]:
+        """Return the attributes of a log record."""
+        return {
+            "topology": self._context.graph.id,
+            "txid": attempt.txid,
+            "attempt": attempt.attempt,
+            "epoch": attempt.epoch,
+            "component": component,
+        }
 
     def _run_committers(self, result: BatchResult) -> CommitOutcome:
         program, carrier = self._context.program, self._context.carrier
@@ -146,6 +169,16 @@ class CommitPhase:
         carrier = cast("FrameCarrier", self._context.carrier)
         return carrier.committing(result.output, result.attempt)
 
+    def _tuples(self, result: BatchResult, outcome: CommitOutcome) -> dict[str, int]:
+        totals: dict[str, int] = {}
+        for tuples in (result.outcome.tuples, outcome.tuples):
+            for component, streams in tuples.items():
+                # Dead letters are counted once, where they are numbered.
+                left_out = STREAM if component in self._letters_from else None
+                emitted = sum(count for stream, count in streams.items() if stream != left_out)
+                totals[component] = totals.get(component, 0) + emitted
+        return totals
+
     def _writes_of(self, name: StateName, result: BatchResult, outcome: CommitOutcome) -> Writes:
         component, _ = name
         if component in self._context.program.aggregations:
@@ -155,14 +188,6 @@ class CommitPhase:
             ]
             return Merges(merge_partials(self._context.program, component, records))
         return outcome.writes.get(name, Puts({}))
-
-
-def _tuples(result: BatchResult, outcome: CommitOutcome) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for tuples in (result.outcome.tuples, outcome.tuples):
-        for component, streams in tuples.items():
-            totals[component] = totals.get(component, 0) + sum(streams.values())
-    return totals
 
 
 @dataclass(frozen=True, slots=True)

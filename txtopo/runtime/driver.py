@@ -8,20 +8,20 @@ error that names the successor. Otherwise it asks for the leadership again.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
 from txtopo.coordinator.protocol import Activated, Deactivated, StopRequested, Tick
 from txtopo.errors import CoordinatorUnavailable, FencedError, InfrastructureError
+from txtopo.log_records import logger_of
 from txtopo.metadata import Json
-from txtopo.retries import warn_of_retry
+from txtopo.retries import LOGGER, warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.handle import IdleWaiters
+from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.progress import (
     Leading,
-    Listeners,
     ProgressMeter,
     Standby,
     Started,
@@ -40,7 +40,7 @@ LEAD_TIMEOUT_S = 1.0
 # A spout's close may hang on a dead source. It is called last, so everything else is closed then.
 CLOSE_TIMEOUT_S = 10.0
 
-logger = logging.getLogger("txtopo")
+_logger = logger_of(LOGGER)
 
 
 class TopologyDriver:
@@ -50,18 +50,23 @@ class TopologyDriver:
         context: The graph, settings, carrier etc. of the topology.
         candidate: Describes this process to other candidates.
         listeners: They are told of each change.
+        meter: Counts commits; that of the driver before, if the run is started again.
     """
 
     def __init__(
-        self, context: RunContext, candidate: Json, listeners: Sequence[TopologyListener]
+        self,
+        context: RunContext,
+        candidate: Json,
+        listeners: Sequence[TopologyListener],
+        meter: ProgressMeter | None = None,
     ) -> None:
         self.ended: Future[Exception | None] = Future()
         self.status = "starting"
         self._context = context
         self._scheduler = context.scheduler
         self._candidate = candidate
-        self._tell = Listeners(listeners).tell
-        self._meter = ProgressMeter(context.scheduler.now())
+        self._tell = Listeners(context.graph.id, listeners).tell
+        self._meter = meter or ProgressMeter(context.scheduler.now())
         self._journal = Journal(context.transactional_state)
         self._leadership: Leadership | None = None
         self._term: LeaderTerm | None = None
@@ -151,13 +156,14 @@ class TopologyDriver:
             return
         self.status = "standby"
         holder = future.result() if future.exception() is None else None
-        logger.warning(
-            "txtopo %s: another leads, this one waits: %s", self._context.graph.id, holder
-        )
         self._tell(Standby(self._context.graph.id, holder))
         self._seek()
 
     def _take_over(self) -> None:
+        id = self._context.graph.id
+        text = "topology %r: takes over; claims the next epoch, and each state for it"
+        _logger.info(text, id, extra={"topology": id})
+
         def done(future: Future[Takeover]) -> None:
             error = future.exception()
             wanted = not self._ending and self._lost_term != self._terms
@@ -301,7 +307,8 @@ class TopologyDriver:
 
     def _crashed(self, error: BaseException) -> None:
         """End after an exception on the loop, which is a bug in txtopo."""
-        logger.error("txtopo %s: the loop failed", self._context.graph.id, exc_info=error)
+        id = self._context.graph.id
+        _logger.error("topology %r: the loop failed", id, exc_info=error, extra={"topology": id})
         unusual = RuntimeError(f"the loop of topology {self._context.graph.id!r}: {error!r}")
         self._end(error if isinstance(error, Exception) else unusual)
 
@@ -318,7 +325,8 @@ class TopologyDriver:
             close = partial(close_context, self._context, self._leadership, release)
             self._scheduler.submit(close, lambda _: self._close_spout(error))
         except Exception:
-            logger.exception("txtopo %s: could not close", self._context.graph.id)
+            id = self._context.graph.id
+            _logger.exception("topology %r: could not close", id, extra={"topology": id})
             self._closed(error)
 
     def _close_spout(self, error: Exception | None) -> None:

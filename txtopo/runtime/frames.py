@@ -13,7 +13,6 @@ DataFrames. :func:`failure_of_plan` says what the failure of a plan means: a mis
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from txtopo.errors import (
     RunLostError,
     TxtopoError,
 )
+from txtopo.log_records import logger_of
 from txtopo.runtime.spark_jobs import failure_of_job
 from txtopo.stages.frame_chunks import seal_chunk
 from txtopo.stages.outcome import FailedBatch
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 RECORD = "address int, payload binary"
 
-logger = logging.getLogger("txtopo")
+_logger = logger_of("txtopo.runtime")
 
 
 class FrameFailed(Exception):
@@ -140,7 +140,12 @@ class Frames:
             try:
                 frame.unpersist()
             except Exception:
-                logger.debug("a frame of %s was not released", self._attempt, exc_info=True)
+                facts = {
+                    "txid": self._attempt.txid,
+                    "attempt": self._attempt.attempt,
+                    "epoch": self._attempt.epoch,
+                }
+                _logger.debug("a frame was not released", exc_info=True, extra=facts)
 
     def _step(self, step: FrameStep) -> DataFrame:
         prototype: Any = loads(step.prototype)

@@ -112,7 +112,10 @@ class RunHandle(Generic[P]):
         return True
 
     def exception(self) -> Exception | None:
-        """Return the error that ended the topology; None while it is active or after a stop."""
+        """Return the error that ended the topology; None while it is active or after a stop.
+
+        A topology that is being restarted is active.
+        """
         return self._driver.ended.result() if self._driver.ended.done() else None
 
     def stop(self, timeout: float | None = None) -> None:
@@ -178,11 +181,11 @@ class RecentProgress(TopologyListener, Generic[P]):
 class TopologyRun(RunHandle[Progress]):
     """A running topology. All methods may be called from any thread.
 
-    ``status`` is one of starting, standby, running, deactivated, leadership lost, stopping,
-    stopped, failed. There is a progress after each commit. ``process_all_available`` waits until
-    the spout has nothing left and all batches are committed. ``stop`` finishes the commit that is
-    under way and drops all other batches. After ``deactivate`` no new batches are planned, and
-    those in flight are committed.
+    ``status`` is one of starting, standby, running, deactivated, leadership lost, restarting,
+    stopping, stopped, failed. There is a progress after each commit. ``process_all_available``
+    waits until the spout has nothing left and all batches are committed. ``stop`` finishes the
+    commit that is under way and drops all other batches. After ``deactivate`` no new batches are
+    planned, and those in flight are committed.
 
     Example:
         >>> run = topology.start(spark, Config(max_spout_pending=4))
@@ -218,12 +221,12 @@ class TopologyRun(RunHandle[Progress]):
 class ReliableRun(RunHandle[ReliableProgress]):
     """A running at-least-once topology. All methods may be called from any thread.
 
-    ``status`` is one of starting, running, deactivated, stopping, stopped, failed. There is a
-    progress each second, at rest and at the end. ``process_all_available`` waits until the spouts
-    have nothing left and every tuple tree has ended. ``stop`` closes spouts and bolts and drops
-    pending tuples; the source still has those that were not acked. After ``deactivate`` no new
-    tuples are emitted, and pending ones are processed and acked. ``activate`` also starts the slots
-    of a topology that was started inactive.
+    ``status`` is one of starting, running, deactivated, restarting, stopping, stopped, failed.
+    There is a progress each second, at rest and at the end. ``process_all_available`` waits until
+    the spouts have nothing left and every tuple tree has ended. ``stop`` closes spouts and bolts
+    and drops pending tuples; the source still has those that were not acked. After ``deactivate``
+    no new tuples are emitted, and pending ones are processed and acked. ``activate`` also starts
+    the slots of a topology that was started inactive.
 
     Example:
         >>> run = topology.start(config=Config(carrier="local", max_spout_pending=1000))
@@ -276,16 +279,16 @@ class IdleWaiters:
         ready = [w for w in self._waiting if not active or term.dry_ask > w.asks_before]
         self._waiting = [w for w in self._waiting if w not in ready and not w.future.done()]
         for waiter in ready:
-            _set(waiter.future, None)
+            resolve(waiter.future, None)
 
     def end(self, error: Exception | None) -> None:
         """Resolve all futures, because the topology has ended."""
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
-            _set(waiter.future, error)
+            resolve(waiter.future, error)
 
 
-def _set(future: Future[None], error: Exception | None) -> None:
+def resolve(future: Future[None], error: Exception | None) -> None:
     """Resolve a future, unless it was cancelled."""
     with suppress(InvalidStateError):
         if error is not None:

@@ -6,15 +6,20 @@ second.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import Coordinator
-from txtopo.coordinator.protocol import Event, Failed, Failure, Processed, RunFailed
+from txtopo.coordinator.protocol import (
+    Event,
+    Failed,
+    Failure,
+    Processed,
+    RunFailed,
+)
 from txtopo.metadata import Json
 
 if TYPE_CHECKING:
@@ -33,10 +38,13 @@ class Progress:
         rows: Number of tuples that the spout emitted in this batch.
         rows_total: Number of tuples in all batches that were committed since the start.
         rows_per_second: Tuples per second over the last batches.
-        attempts: Number of attempts at this batch since the start; 1 if none failed.
-        attempts_failed: Number of failed attempts since the start, of all batches.
+        failures: Number of attempts at this batch that failed since the start. The attempt that
+            was committed may have a larger number: a failure of an earlier batch gives this one a
+            new attempt too.
+        failures_total: The same number, of all batches.
         pending: Phase of each batch in flight, by txid.
-        lag: Number of records behind this batch, by partition, where the spout knows it.
+        lag: Number of records behind this batch, by partition, where the spout knows it. Of files:
+            how many ``files`` and ``bytes`` are behind it.
         lost: What the source lost before this batch could read it, by partition, if the spout
             continues without it.
         tuples: Number of tuples that each component emitted in this batch.
@@ -49,8 +57,8 @@ class Progress:
     rows: int
     rows_total: int
     rows_per_second: float
-    attempts: int
-    attempts_failed: int
+    failures: int
+    failures_total: int
     pending: Mapping[int, str] = field(default_factory=dict)
     lag: Mapping[str, int] = field(default_factory=dict)
     lost: Mapping[str, str] = field(default_factory=dict)
@@ -131,12 +139,34 @@ class BatchFailed:
         kind: ``counted``, ``infrastructure`` or ``fatal``.
         error: The error.
         component: Id of the component that failed, if known.
+        failures: How many attempts at this batch have failed in a row.
+        pause_s: Seconds until the batch is tried again; 0 for at once; None if it is not.
+        batches: How many consecutive batches failed together, because they were one run.
     """
 
     attempt: TransactionAttempt
     kind: str
     error: Exception
     component: str | None
+    failures: int = 1
+    pause_s: float | None = None
+    batches: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Restarting:
+    """The run ended with an error, and is started again after a pause; see ``Restart``.
+
+    Attributes:
+        error: The error.
+        restarts: Number of restarts within ``Restart.within_s``, with this one.
+        pause_s: The pause, in seconds.
+    """
+
+    topology_id: str
+    error: Exception
+    restarts: int
+    pause_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +230,7 @@ TopologyEvent = (
     | BatchesProcessed
     | BatchCommitted
     | BatchFailed
+    | Restarting
     | Stopped
 )
 
@@ -257,24 +288,6 @@ class ReliableProgress:
     failed_by: Mapping[str, int] = field(default_factory=dict)
 
 
-logger = logging.getLogger("txtopo")
-
-
-class Listeners:
-    """Tells all listeners of each change. An exception of a listener is logged and ignored."""
-
-    def __init__(self, listeners: Iterable[TopologyListener]) -> None:
-        self._listeners = list(listeners)
-
-    def tell(self, change: TopologyEvent) -> None:
-        """Tell all listeners of a change."""
-        for listener in self._listeners:
-            try:
-                listener.on_change(change)
-            except BaseException:
-                logger.warning("a listener failed on %s", change, exc_info=True)
-
-
 # Enough commits for a steady rate, few enough to follow a change within seconds.
 RATE_COMMITS = 20
 
@@ -288,43 +301,41 @@ class ProgressMeter:
         self._failed = 0
         self._commits: deque[tuple[float, int]] = deque([(started_s, 0)], maxlen=RATE_COMMITS + 1)
 
-    def failed(self, txid: int) -> None:
-        """Count a failed attempt."""
+    def failed(self, txid: int) -> int:
+        """Count a failed attempt, and return how many have failed in a row."""
         self._failed += 1
         self._failures[txid] = self._failures.get(txid, 0) + 1
+        return self._failures[txid]
 
     def committed(
         self,
-        attempt: TransactionAttempt,
+        result: BatchResult,
+        report: CommitReport,
         *,
-        rows: int,
-        now_s: float,
-        timestamp_s: float,
-        pending: Mapping[int, str],
-        lag: Mapping[str, int],
-        lost: Mapping[str, str],
-        tuples: Mapping[str, int],
-        processing_s: float,
+        spout_id: str,
+        scheduler: Scheduler,
         commit_s: float,
+        pending: Mapping[int, str],
     ) -> Progress:
         """Count a commit and return the progress after it."""
+        rows = sum(result.outcome.tuples.get(spout_id, {}).values())
         self._rows_total += rows
-        self._commits.append((now_s, self._rows_total))
-        first_s, first_rows = self._commits[0]
+        self._commits.append((scheduler.now(), self._rows_total))
+        (first_s, first_rows), (now_s, _) = self._commits[0], self._commits[-1]
         seconds = now_s - first_s
         return Progress(
-            attempt=attempt,
-            timestamp_s=timestamp_s,
+            attempt=result.attempt,
+            timestamp_s=scheduler.wall_clock(),
             rows=rows,
             rows_total=self._rows_total,
             rows_per_second=(self._rows_total - first_rows) / seconds if seconds > 0 else 0.0,
-            attempts=1 + self._failures.pop(attempt.txid, 0),
-            attempts_failed=self._failed,
+            failures=self._failures.pop(result.attempt.txid, 0),
+            failures_total=self._failed,
             pending=pending,
-            lag=lag,
-            lost=lost,
-            tuples=tuples,
-            processing_s=processing_s,
+            lag=report.lag,
+            lost=report.lost,
+            tuples=report.tuples,
+            processing_s=result.processing_s,
             commit_s=commit_s,
         )
 
@@ -333,26 +344,40 @@ class ProgressReporter:
     """Tells the listeners of the events and commits of one term, except of abandoned attempts."""
 
     def __init__(
-        self, coordinator: Coordinator, meter: ProgressMeter, tell: Callable[[TopologyEvent], None]
+        self,
+        coordinator: Coordinator,
+        meter: ProgressMeter,
+        tell: Callable[[TopologyEvent], None],
     ) -> None:
         self._coordinator = coordinator
         self._meter = meter
         self.tell = tell
 
-    def of(self, event: Event) -> None:
-        """Tell of an event; called before the coordinator handles it."""
-        is_current = self._coordinator.is_current
+    def current_of(self, event: Event) -> list[TransactionAttempt]:
+        """Return the current attempts that an event tells of; asked before it is handled."""
         match event:
-            case Processed() if is_current(event.attempts[0]):
-                self.tell(BatchesProcessed(event.attempts))
-            case Failed() if is_current(event.attempt):
-                self._failed(event.attempt, event.failure)
-            case RunFailed():
-                current = [attempt for attempt in event.attempts if is_current(attempt)]
-                if current:
-                    self._failed(current[0], event.failure)
+            case Processed() | RunFailed():
+                return [each for each in event.attempts if self._coordinator.is_current(each)]
+            case Failed() if self._coordinator.is_current(event.attempt):
+                return [event.attempt]
             case _:
-                pass
+                return []
+
+    def of(self, event: Event, current: Sequence[TransactionAttempt], pause_s: float) -> None:
+        """Tell of an event; called after the coordinator has handled it.
+
+        Args:
+            event: The event.
+            current: What :meth:`current_of` returned for it.
+            pause_s: Seconds until what failed is tried again; 0 for at once.
+        """
+        if current and isinstance(event, Processed):
+            self.tell(BatchesProcessed(tuple(current)))
+        elif current and isinstance(event, Failed | RunFailed):
+            # Results that are kept have not failed with their run. A batch that the spout could not
+            # plan stays where it is if the topology ends.
+            gone = [each for each in current if not self._coordinator.is_current(each)]
+            self._failed(gone or current[:1], event.failure, pause_s)
 
     def committed(
         self,
@@ -365,19 +390,28 @@ class ProgressReporter:
     ) -> None:
         """Tell of a commit; called after the coordinator has handled it."""
         progress = self._meter.committed(
-            result.attempt,
-            rows=sum(result.outcome.tuples.get(spout_id, {}).values()),
-            now_s=scheduler.now(),
-            timestamp_s=scheduler.wall_clock(),
-            pending={t.attempt.txid: t.phase.name for t in self._coordinator.transactions},
-            lag=report.lag,
-            lost=report.lost,
-            tuples=report.tuples,
-            processing_s=result.processing_s,
+            result,
+            report,
+            spout_id=spout_id,
+            scheduler=scheduler,
             commit_s=commit_s,
+            pending={t.attempt.txid: t.phase.name for t in self._coordinator.transactions},
         )
         self.tell(BatchCommitted(progress))
 
-    def _failed(self, attempt: TransactionAttempt, failure: Failure) -> None:
-        self._meter.failed(attempt.txid)
-        self.tell(BatchFailed(attempt, failure.kind.value, failure.error, failure.component))
+    def _failed(
+        self, attempts: Sequence[TransactionAttempt], failure: Failure, pause_s: float
+    ) -> None:
+        first, failures = attempts[0], [self._meter.failed(each.txid) for each in attempts]
+        again = self._coordinator.is_replaced(first)
+        self.tell(
+            BatchFailed(
+                first,
+                failure.kind.value,
+                failure.error,
+                failure.component,
+                failures[0],
+                pause_s if again else None,
+                len(attempts),
+            )
+        )

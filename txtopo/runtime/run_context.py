@@ -5,12 +5,12 @@ The functions below open the states of a topology, and close what it holds when 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from txtopo.log_records import logger_of
 from txtopo.state.backend import StateBackend
 from txtopo.transactional_state.store import Leadership
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 StateName = tuple[str, str]
 """A state of a topology: (component id, name in ``with_state``)."""
 
-logger = logging.getLogger("txtopo")
+_logger = logger_of("txtopo.runtime")
+
+_NOT_CLOSED = "topology %r: %s could not be closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class RunContext:
 class CommittingSpout(Protocol):
     """The methods of a ``BatchPlanner`` that a commit calls."""
 
-    def commit(self, attempt: TransactionAttempt) -> None:
+    def commit(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> None:
         """Tell an emitter that takes part in the commit phase."""
         ...
 
@@ -135,7 +137,8 @@ def close_context(
         try:
             step()
         except Exception:
-            logger.warning("topology %s: could not close", context.graph.id, exc_info=True)
+            id = context.graph.id
+            _logger.warning(_NOT_CLOSED, id, "a part of it", exc_info=True, extra={"topology": id})
 
 
 def close_spout(context: RunContext) -> None:
@@ -143,13 +146,16 @@ def close_spout(context: RunContext) -> None:
     try:
         context.planner.close()
     except BaseException:
-        logger.warning("topology %s: the spout could not close", context.graph.id, exc_info=True)
+        id = context.graph.id
+        facts = {"topology": id, "component": context.graph.spout.id}
+        _logger.warning(_NOT_CLOSED, id, "the spout", exc_info=True, extra=facts)
 
 
-def close_backends(backends: Mapping[StateName, StateBackend]) -> None:
+def close_backends(topology: str, backends: Mapping[StateName, StateBackend]) -> None:
     """Close the states of a term, or of a takeover that failed, and log errors."""
     for name, backend in backends.items():
         try:
             backend.close()
         except Exception:
-            logger.warning("could not close state %s", ".".join(name), exc_info=True)
+            facts = {"topology": topology, "component": name[0]}
+            _logger.warning(_NOT_CLOSED, topology, ".".join(name), exc_info=True, extra=facts)

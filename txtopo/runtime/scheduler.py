@@ -14,7 +14,6 @@ from __future__ import annotations
 import atexit
 import heapq
 import itertools
-import logging
 import os
 import queue
 import threading
@@ -24,9 +23,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from txtopo import clock
-from txtopo.errors import InfrastructureError
+from txtopo.errors import ProcessEnds
+from txtopo.log_records import logger_of
 
-logger = logging.getLogger(__name__)
+_logger = logger_of("txtopo.runtime")
 
 EXIT_TIMEOUT_S = 10.0
 """How long the end of the process waits for work that is under way."""
@@ -200,7 +200,7 @@ class ThreadScheduler:
                 UNDER_WAY.done()
             else:  # a stop while the process ends waits for an outcome too
                 future = Future()
-                future.set_exception(InfrastructureError("the process ends"))
+                future.set_exception(ProcessEnds("the process ends"))
             self.post(lambda: done(future))
 
         return run
@@ -396,7 +396,7 @@ class UnderWay:
         with self._changed:
             self._ended = True
             if not self._changed.wait_for(lambda: not self._works, EXIT_TIMEOUT_S):
-                logger.warning("the process ends while %d calls hang", self._works)
+                _logger.warning("the process ends while %d calls hang", self._works)
 
 
 UNDER_WAY = UnderWay()

@@ -1,30 +1,21 @@
-"""The Spark session of a topology: the user's own, or one tuned for short jobs.
-
-Before a topology starts, its executors are probed for the modules that it needs, so that a missing
-one is an error at the start and not in a task. The probe is one small job with as many tasks as
-there are cores, so that each executor gets some. Nothing is probed under ``local[n]``, where the
-workers have this process's Python, nor under Spark Connect, which needs pyarrow there to run any
-Python.
-"""
+"""The Spark session of a topology: the user's own, or one tuned for short jobs."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
+from txtopo.runtime.java import check_java
 from txtopo.runtime.progress import TopologyListener
-from txtopo.runtime.spark_jobs import failure_of_job
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-    from txtopo.topology.component import Component
 
 # A task of a batch takes 10 to 50 ms. With the default settings the following costs more than that,
 # measured on two cores with PySpark 4.2.
@@ -123,11 +114,35 @@ def open_session(
             environment says it, else ``local[*]``.
         conf: More settings of a session that is built; they win over the tuned ones.
         app_name: Name of a session that is built.
+
+    Raises:
+        ConfigError: There is no Java that Spark runs on; the message says how to install one.
     """
     session = spark if spark is not None else active_session()
     if session is not None:
         return session, False
     return _build(master, conf or {}, app_name), True
+
+
+def check_session(session: SparkSession | None) -> None:
+    """Check that a session has not been stopped.
+
+    Raises:
+        ConfigError: It has; give another one.
+    """
+    if session is None or not is_classic(session) or not is_stopped(session.sparkContext):
+        return
+    raise ConfigError(
+        "the Spark session has been stopped; a topology runs on one, and a restart uses the one "
+        "that the run was started with; start the topology with a new session, or the process anew",
+        setting="spark",
+    )
+
+
+def is_stopped(context: SparkContext) -> bool:
+    """Return whether somebody has stopped a session."""
+    java = context._jsc
+    return java is None or bool(java.sc().isStopped())
 
 
 def is_classic(session: SparkSession) -> bool:
@@ -155,6 +170,8 @@ def _build(master: str | None, extra: Mapping[str, str], app_name: str) -> Spark
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         # Started by spark-submit: its settings are in the JVM and win over the tuned ones.
         SparkContext._ensure_initialized()
+    if SparkContext._gateway is None:
+        check_java()
     conf = SparkConf()
     if master is not None:
         conf.setMaster(master)
@@ -183,103 +200,3 @@ def _import_path() -> list[str]:
     folders.append(Path(__file__).resolve().parents[2])
     mine = [f for f in folders if f.exists() and not any(f.is_relative_to(p) for p in own)]
     return [str(folder) for folder in dict.fromkeys(mine)]
-
-
-NEEDED = ("txtopo", "pyarrow")
-"""Modules that every topology needs in its workers."""
-
-Answer = tuple[str, str, tuple[tuple[str, str], ...]]
-
-
-class ExecutorFinding(NamedTuple):
-    """The answer of a worker of one executor.
-
-    Attributes:
-        executor: Host and process of the executor.
-        python: Path of the worker's interpreter.
-        missing: Modules that cannot be imported there, each with the reason.
-    """
-
-    executor: str
-    python: str
-    missing: tuple[tuple[str, str], ...]
-
-
-def probe_executors(context: SparkContext, spout: Component, more: Sequence[str] = ()) -> None:
-    """Check that the executors can import all that a topology needs, unless they are local.
-
-    Args:
-        context: The Spark context.
-        spout: The spout, whose ``client_modules`` are needed too.
-        more: Further modules that are needed.
-
-    Raises:
-        ConfigError: An executor lacks a module; ship it.
-        TopologyError: An executor cannot start a worker; the message says why.
-    """
-    if not is_remote(context.master or ""):
-        return
-    client = tuple(getattr(spout.prototype, "client_modules", ()))
-    check_findings(ask_executors(context, (*NEEDED, *more, *client)))
-
-
-def is_remote(master: str) -> bool:
-    """Return whether the workers of a master may have another Python than this process."""
-    return not master.startswith("local") or master.startswith("local-cluster")
-
-
-def ask_executors(context: SparkContext, modules: Sequence[str]) -> list[ExecutorFinding]:
-    """Run the job of the probe and return the answers."""
-    tasks = context.defaultParallelism
-    try:
-        found = context.parallelize(range(tasks), tasks).mapPartitions(_probe(modules)).collect()
-    except Exception as error:
-        raise failure_of_job(error, "txtopo:probe") from error
-    return [ExecutorFinding(*each) for each in found]
-
-
-def check_findings(findings: Iterable[ExecutorFinding]) -> None:
-    """Check that no module is missing.
-
-    Raises:
-        ConfigError: A module is missing; the message says where, and what to do.
-    """
-    lacking = {each.executor: each for each in findings if each.missing}
-    if not lacking:
-        return
-    first = lacking[min(lacking)]
-    modules = sorted({name for each in lacking.values() for name, _ in each.missing})
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in first.missing)
-    raise ConfigError(
-        f"executors cannot import {', '.join(modules)}; got, on {first.executor} with "
-        f"{first.python}, {reasons}"
-        + (f", and the like on {len(lacking) - 1} more" if len(lacking) > 1 else "")
-        + "; expected all of it, as in the driver; pack the driver's environment (venv-pack -o "
-        "environment.tar.gz) and set spark.archives=environment.tar.gz#environment and "
-        "spark.pyspark.python=./environment/bin/python, or install it there; wheels with compiled "
-        "code do not travel by --py-files",
-        modules=tuple(modules),
-        executors=tuple(sorted(lacking)),
-    )
-
-
-def _probe(modules: Sequence[str]) -> Callable[[Iterable[int]], Iterator[Answer]]:
-    """Return the function of the tasks. It is nested, so that it is pickled without txtopo."""
-    names = list(modules)
-
-    def probe(_: Iterable[int]) -> Iterator[Answer]:
-        import importlib
-        import os
-        import platform
-        import sys
-
-        missing = []
-        for name in names:
-            try:
-                importlib.import_module(name)
-            except Exception as error:  # noqa: BLE001 - a broken library may raise anything
-                missing.append((name, f"{type(error).__name__}: {error}"))
-        executor = f"{platform.node()}, process {os.getppid()}"
-        yield executor, sys.executable, tuple(missing)
-
-    return probe

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from txtopo.errors import BoltError, ConfigError, DriverMemoryError, RunLostError, TxtopoError
 from txtopo.runtime.carrier import CancelledTags
+from txtopo.runtime.spark_log import hide_expected_lines
 from txtopo.stages.program import Chain, Run
 from txtopo.stages.user_errors import missing_module
 
@@ -110,6 +111,7 @@ class ClassicLabels:
         # again without ZooKeeper uses the same tags again, so the id of an RDD, which is never used
         # twice, is added to them.
         self._start = context.emptyRDD().id()
+        hide_expected_lines(context)
 
     def put_on(self, tag: str, description: str, pool: str) -> None:
         """Set job group, tag, description and pool of this thread."""

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from txtopo.config import Config
+from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import Carrier, LocalCarrier
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
-from txtopo.runtime.progress import BatchCommitted, TopologyListener
+from txtopo.runtime.progress import BatchCommitted, ProgressMeter, TopologyListener
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
+from txtopo.runtime.restart import Restart, RestartingDriver, StartableDriver, check_restart
 from txtopo.runtime.run_context import (
     RunContext,
     StateName,
@@ -26,13 +27,15 @@ from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
 from txtopo.runtime.session import (
     active_session,
     check_arguments,
+    check_session,
     is_classic,
     open_session,
-    probe_executors,
 )
+from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import compile_program, frame_plan
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
+from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.transactional_state.opening import open_transactional_state
 from txtopo.transactional_state.store import this_process
 
@@ -43,7 +46,6 @@ if TYPE_CHECKING:
     from txtopo.metadata import Json
     from txtopo.state.frames import FrameFactory
     from txtopo.topology.graph import Graph
-    from txtopo.transactional_state.memory import MemoryEnsemble
     from txtopo.transactional_state.store import TransactionalState
 
 __all__ = ["TopologyRun", "start_topology"]
@@ -56,6 +58,7 @@ def start_topology(
     listeners: Sequence[TopologyListener] = (),
     scheduler: Scheduler | None = None,
     ensemble: MemoryEnsemble | None = None,
+    restart: Restart | None = None,
 ) -> TopologyRun:
     """Start a topology and return its handle.
 
@@ -67,31 +70,58 @@ def start_topology(
         scheduler: Time and threads; real ones by default.
         ensemble: The transactional state for ``zookeeper="memory"``; by default a new one, which
             ends with the topology.
+        restart: When to start it again; never by default.
 
     Raises:
-        ConfigError: A setting does not fit, or executors lack a module; nothing has run.
+        ConfigError: A setting does not fit, or workers lack a module; nothing has run.
         CoordinatorUnavailable: ZooKeeper cannot be reached; nothing was written.
         PromiseError: A state's table cannot be used; nothing was written.
     """
     check_config(config)
     check_arguments(spark, listeners)
+    check_restart(restart)
+    resident = (Kind.RESIDENT,) if config.carrier == "resident" else ()
+    config.check_used(topology.id, Kind.TRANSACTIONAL, *resident)
     check_frame_carrier(topology.graph, config.carrier)
-    if config.carrier == "resident":
-        check_zeromq()
-    session = None if config.carrier == "local" else _session(spark, topology)
-    if session is not None and is_classic(session):
-        more = ("zmq",) if config.carrier == "resident" else ()
-        probe_executors(session.sparkContext, topology.graph.spout, more)
-    carrier = open_carrier(
-        config, session, name=topology.id, frames=topology.graph.spout.role.frame
-    )
-    opened = partial(open_transactional_state, config, topology.id, _jvm(session), ensemble)
-    scheduler = scheduler or ThreadScheduler(f"txtopo-{topology.id}")
+    session = None if config.carrier == "local" else _checked_session(spark, topology, config)
     recent = RecentProgress(BatchCommitted)
     told = [recent, *listeners]
-    driver = open_driver(topology, config, told, carrier, opened, scheduler, this_process())
+    driver: StartableDriver
+    if restart is None:
+        driver = _open(topology, config, session, told, ensemble=ensemble, scheduler=scheduler)
+    else:
+        if config.zookeeper == "memory":
+            ensemble = ensemble or MemoryEnsemble()
+        restarts = ThreadScheduler(f"txtopo-{topology.id}-restarts")
+        meter = ProgressMeter(restarts.now())
+        opening = partial(_open, topology, config, session, ensemble=ensemble, meter=meter)
+        driver = RestartingDriver(topology.id, opening, restart, told, restarts)
     driver.start()
     return TopologyRun(topology.id, driver, recent)
+
+
+def _open(
+    topology: Topology,
+    config: Config,
+    session: SparkSession | None,
+    listeners: Sequence[TopologyListener],
+    active: bool = True,
+    *,
+    ensemble: MemoryEnsemble | None = None,
+    meter: ProgressMeter | None = None,
+    scheduler: Scheduler | None = None,
+) -> TopologyDriver:
+    check_session(session)
+    frames = topology.graph.spout.role.frame
+    carrier = open_carrier(config, session, name=topology.id, frames=frames)
+    opened = partial(open_transactional_state, config, topology.id, _jvm(session), ensemble)
+    scheduler = scheduler or ThreadScheduler(f"txtopo-{topology.id}")
+    driver = open_driver(
+        topology, config, listeners, carrier, opened, scheduler, this_process(), meter
+    )
+    if not active:
+        driver.set_active(False)
+    return driver
 
 
 def open_driver(
@@ -102,6 +132,7 @@ def open_driver(
     open_state: Callable[[], TransactionalState],
     scheduler: Scheduler,
     candidate: Json,
+    meter: ProgressMeter | None = None,
 ) -> TopologyDriver:
     """Return a driver that is ready to start. A simulator calls it with its own carrier and time.
 
@@ -113,15 +144,10 @@ def open_driver(
         open_state: Opens the transactional state; called after the topology was checked.
         scheduler: Time and threads.
         candidate: Describes this process to other candidates.
+        meter: Counts commits; that of the driver before, if the run is started again.
     """
     graph = topology.graph
-    if graph.spout.role is Role.STREAM_SPOUT:
-        raise TopologyError(
-            f"topology {graph.id!r} has a StreamSpout, so a streaming query drives it; got "
-            "start(); expected stream.writeStream.foreachBatch(topology.foreach_batch()); or give "
-            "it a spout that reads by itself",
-            component=graph.spout.id,
-        )
+    _refuse_stream_spout(graph)
     slots = config.slots or carrier.default_slots()
     if graph.spout.role.frame and not carrier.carries_frames:
         check_frame_carrier(graph, "local")
@@ -142,7 +168,17 @@ def open_driver(
         opened.close()
         raise
     _prepare(context)
-    return TopologyDriver(context, candidate, listeners)
+    return TopologyDriver(context, candidate, listeners, meter)
+
+
+def _refuse_stream_spout(graph: Graph) -> None:
+    if graph.spout.role is Role.STREAM_SPOUT:
+        raise TopologyError(
+            f"topology {graph.id!r} has a StreamSpout, so a streaming query drives it; got "
+            "start(); expected stream.writeStream.foreachBatch(topology.foreach_batch()); or give "
+            "it a spout that reads by itself",
+            component=graph.spout.id,
+        )
 
 
 def _prepare(context: RunContext) -> None:
@@ -158,7 +194,7 @@ def _prepare(context: RunContext) -> None:
         close_spout(context)
         raise
     finally:
-        close_backends(backends)
+        close_backends(context.graph.id, backends)
 
 
 def open_carrier(
@@ -202,6 +238,20 @@ def _resident(config: Config, session: SparkSession, name: str) -> Carrier:
         scheduler,
         replacement=partial(RddCarrier, session),
     )
+
+
+def _checked_session(
+    spark: SparkSession | None, topology: Topology, config: Config
+) -> SparkSession:
+    """Return the session, whose workers can run the topology."""
+    zmq = ("zmq",) if config.carrier == "resident" else ()
+    if zmq:
+        check_zeromq()
+    session = _session(spark, topology)
+    if is_classic(session):
+        client = getattr(topology.graph.spout.prototype, "client_modules", ())
+        check_workers(session.sparkContext, (*zmq, *client))
+    return session
 
 
 def _session(spark: SparkSession | None, topology: Topology) -> SparkSession:

@@ -23,12 +23,13 @@ either query; the first of the two that claims it gets it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.config import Config
+from txtopo.config import Config, Kind
 from txtopo.errors import (
     ConfigError,
     ForeignStateError,
@@ -40,18 +41,31 @@ from txtopo.errors import (
 from txtopo.metadata import BatchMetadata
 from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.commit_phase import CommitPhase
-from txtopo.runtime.jobs import BatchResult
+from txtopo.runtime.jobs import BatchResult, failure_of
+from txtopo.runtime.listeners import Listeners
+from txtopo.runtime.progress import (
+    BatchCommitted,
+    BatchesProcessed,
+    BatchFailed,
+    Leading,
+    ProcessingStarted,
+    ProgressMeter,
+    Started,
+    Stopped,
+)
 from txtopo.runtime.run_context import StateName, close_backends, open_states
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
-from txtopo.runtime.session import is_classic, probe_executors
+from txtopo.runtime.session import is_classic
 from txtopo.runtime.spark_carriers import DataFrameCarrier
 from txtopo.runtime.spark_jobs import NoLabels
 from txtopo.runtime.start import check_config, check_states
-from txtopo.stages.outcome import judge
+from txtopo.runtime.workers import check_workers
+from txtopo.stages.outcome import FailedBatch, judge
 from txtopo.stages.program import Program, Run, compile_program
 from txtopo.state.backend import StateBackend
 from txtopo.state.commit import claim_state
 from txtopo.state.ledger import Claim, Ledger, Owner, same_owner
+from txtopo.state.registry import redacted_url
 from txtopo.topology.component import Role
 from txtopo.topology.graph import Graph
 
@@ -69,7 +83,7 @@ class ForeachBatch:
 
     Args:
         graph: A topology with a ``StreamSpout``.
-        config: The settings. Only carrier and slots are used.
+        config: The settings; only carrier and slots, since the query has the others.
         continues: Id of the query whose ledgers this one takes over.
         after_txid: The txid that those ledgers hold.
         scheduler: Is told of durable steps; by default one that ignores them.
@@ -92,6 +106,7 @@ class ForeachBatch:
                 component=spout.id,
             )
         check_config(config)
+        config.check_used(graph.id, Kind.FOREACH_BATCH)
         if config.carrier in ("rdd", "resident"):
             raise ConfigError(
                 f"a micro-batch is a DataFrame; got carrier {config.carrier!r}; expected 'auto', "
@@ -114,6 +129,7 @@ class ForeachBatch:
         self._scheduler = scheduler or ThreadScheduler(f"txtopo-{graph.id}")
         # By query, because calls of two queries, or of a stopped and a new one, may overlap.
         self._runs: dict[StreamingQueryFacts, StreamRun] = {}
+        self._failures: Counter[tuple[str | None, int]] = Counter()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Process and commit one micro-batch.
@@ -135,7 +151,11 @@ class ForeachBatch:
                 self._runs[query] = run
                 run.claim(txid, continues=self._continues, after_txid=self._after_txid)
             run.commit(frame, txid)
-        except BaseException:
+            self._failures.pop((query.id, txid), None)
+        except BaseException as error:
+            if run is not None:
+                self._failures[query.id, txid] += 1
+                run.tell_failure(txid, error, self._failures[query.id, txid])
             # The next call reads the ledgers again and claims them anew.
             if run is not None and self._runs.get(query) is run:
                 self._close([query])
@@ -159,7 +179,7 @@ class ForeachBatch:
 class NoPlanner:
     """A planner that does nothing: Spark plans the batches of a stream spout and tracks them."""
 
-    def commit(self, attempt: TransactionAttempt) -> None:
+    def commit(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> None:
         """Do nothing."""
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
@@ -206,7 +226,7 @@ class StreamRun:
         if config.carrier == "local":
             carrier = LocalCarrier(config.slots)
         else:
-            probe_executors(frame.sparkSession.sparkContext, graph.spout)
+            check_workers(frame.sparkSession.sparkContext)
             carrier = DataFrameCarrier(frame.sparkSession, NoLabels())
         slots = config.slots or carrier.default_slots()
         program = compile_program(_with_tasks(graph, slots), config, slots)
@@ -216,6 +236,10 @@ class StreamRun:
         self._backends: Mapping[StateName, StateBackend] = {}
         self._epoch = 0
         self._calls: dict[int, int] = {}
+        self._failed: FailedBatch | None = None
+        self._meter = ProgressMeter(scheduler.now())
+        self._tell = Listeners(graph.id, ()).tell
+        self._tell(Started(graph.id))
 
     def claim(self, txid: int, *, continues: str | None, after_txid: int) -> None:
         """Claim all states for a new epoch, and check that they hold the txid before the first one.
@@ -249,6 +273,8 @@ class StreamRun:
             # at the same time, the second is refused.
             claim = Claim(owners[name], self._epoch, token, replaces=ledgers[name])
             claim_state(backend, claim, ".".join(name))
+        adopted = txid if self._held_by_all(txid) else None
+        self._tell(Leading(self._graph.id, self._epoch, txid + (adopted is not None), adopted))
 
     def commit(self, frame: DataFrame, txid: int) -> None:
         """Process a micro-batch and commit it. Writes of earlier attempts are undone."""
@@ -259,19 +285,46 @@ class StreamRun:
         context = self._context
         tag = f"txtopo:{self._graph.id}:{self._epoch}:{txid}-{txid}:{attempt.attempt}"
         run = Run(tag, (attempt,), (BatchMetadata(),), None)
+        started_s = context.scheduler.now()
+        self._tell(ProcessingStarted((attempt,), tag))
         output = context.carrier.process_frame(run, self._columns(frame))
         outcome = judge(context.program, run, output.records)
-        if outcome.failure is not None:
-            raise outcome.failure.error
-        result = BatchResult(attempt, outcome.processed[0], output, 0.0)
+        self._check_failure(outcome.failure)
+        processed_s = context.scheduler.now()
+        self._tell(BatchesProcessed((attempt,)))
+        result = BatchResult(attempt, outcome.processed[0], output, processed_s - started_s)
         report = CommitPhase(context, self._backends).run(result, lambda: True)
         context.carrier.release(output)
-        if report.failure is not None:
-            raise report.failure.error
+        self._check_failure(report.failure)
+        progress = self._meter.committed(
+            result,
+            report,
+            spout_id=self._graph.spout.id,
+            scheduler=context.scheduler,
+            commit_s=context.scheduler.now() - processed_s,
+            pending={},
+        )
+        self._tell(BatchCommitted(progress))
+
+    def tell_failure(self, txid: int, error: BaseException, failures: int) -> None:
+        """Tell the log of an exception that ends the call for a txid."""
+        attempt = TransactionAttempt(txid, max(0, self._calls.get(txid, 0) - 1), self._epoch)
+        known = self._failed is not None and self._failed.error is error
+        component = self._failed.component if self._failed is not None and known else None
+        failure = failure_of(error, component)
+        kind = failure.kind.value
+        self._tell(BatchFailed(attempt, kind, failure.error, component, failures))
 
     def close(self) -> None:
         """Close the states."""
-        close_backends(self._backends)
+        close_backends(self._graph.id, self._backends)
+        self._tell(Stopped(self._graph.id, None))
+
+    def _check_failure(self, failed: FailedBatch | None) -> None:
+        """Raise the exception of user code, if there is one."""
+        if failed is not None:
+            self._failed = failed
+            raise failed.error
 
     def _token(self, after_txid: int) -> str:
         """Return the query id and *after_txid*, which ledgers have in place of an ensemble."""
@@ -329,10 +382,14 @@ class StreamRun:
                 txid=held,
             )
         if held < txid - 1:
+            component, _, state = name.rpartition(".")
+            url = redacted_url(self._graph.components[component].states[state].url)
+            empty = f"was its URL changed, which is {url}, " if held == 0 else ""
             raise StoreBehindCoordinator(
-                f"state {name!r} holds txid {held}, but {batch}; was the store restored from a "
-                "backup, or did the query run without this topology? restore both, or begin with a "
-                "new checkpoint and new tables",
+                f"state {name!r} holds txid {held}, but {batch}; {empty}was the store restored "
+                "from a backup, or did the query run without this topology? point to the store "
+                "that has the earlier batches, restore store and checkpoint, or begin with a new "
+                "checkpoint and new tables",
                 state=name,
                 txid=held,
             )

@@ -22,6 +22,7 @@ from txtopo.runtime.run_context import StateName, close_backends, open_states
 from txtopo.state.backend import StateBackend
 from txtopo.state.commit import claim_state
 from txtopo.state.ledger import Claim, Ledger, Owner, adopts
+from txtopo.state.registry import redacted_url
 from txtopo.topology.component import Role
 from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.nodes import metadata_from_json
@@ -82,7 +83,7 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
             journal.confirm()
             raise
     except BaseException:
-        close_backends(backends)
+        close_backends(context.graph.id, backends)
         raise
     return Takeover(coordinator, journal, backends, adopted)
 
@@ -133,7 +134,12 @@ def _coordinator(
     contents = journal.load()
     current, adopted = contents.current, None
     stored = contents.batches.get(current)
-    if adopts(ledgers, current=current, stored=stored.attempt if stored else None):
+    urls = {
+        f"{component.id}.{name}": redacted_url(state.url)
+        for component in context.graph.components.values()
+        for name, state in component.states.items()
+    }
+    if adopts(ledgers, current, stored.attempt if stored else None, urls):
         adopted = current
         journal.advance(current + 1, drop_before=current)
         current += 1

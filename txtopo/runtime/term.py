@@ -12,7 +12,7 @@ Rules
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +34,6 @@ from txtopo.coordinator.protocol import (
     PlanBatch,
     Processed,
     Resumed,
-    RunFailed,
     StartCommit,
     StartProcessing,
     Stop,
@@ -55,7 +54,6 @@ from txtopo.transactional_state.nodes import StoredBatch, metadata_to_json
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from txtopo.config import Config
     from txtopo.runtime.progress import ProgressMeter
     from txtopo.runtime.scheduler import Timer
     from txtopo.transactional_state.journal import Journal
@@ -109,7 +107,6 @@ class LeaderTerm:
         self._journal = journal
         self._commit_phase = commit_phase
         self._reporter = ProgressReporter(coordinator, meter, hooks.tell)
-        self._retries = Retries(context.graph.id, coordinator, context.config)
         self._waiters = hooks.waiters
         self._end = hooks.end
         self._jobs = Jobs(
@@ -119,6 +116,7 @@ class LeaderTerm:
         self._writing = self._stopping = self._gathers = False
         self._committing: tuple[TransactionAttempt, str] | None = None
         self._poll: Timer | None = None
+        self._pauses: dict[int, Timer] = {}
 
     @property
     def at_rest(self) -> bool:
@@ -134,11 +132,10 @@ class LeaderTerm:
         """Give the coordinator an event and do what it asks for."""
         if self.over:
             return
-        self._reporter.of(event)
         self._stopping = self._stopping or isinstance(event, StopRequested)
-        failed = self._retries.failed_by(event)
+        current = self._reporter.current_of(event)
         actions = self.coordinator.handle(event)
-        self._retries.tell(event, failed, actions, self._scheduler.now())
+        self._reporter.of(event, current, self._pause_after(actions))
         # Now, because the queue of actions may wait for a write.
         self._jobs.forget(self._gone(event, actions))
         if self._committing is not None and not self.coordinator.is_current(self._committing[0]):
@@ -205,11 +202,26 @@ class LeaderTerm:
             case Cancel():
                 self._jobs.cancel(action.attempts)
             case Backoff():
-                self._scheduler.call_later(
-                    self._context.config.pause_s(action.failures), lambda: self.handle(Resumed())
-                )
+                self._pause(action)
             case Stop():
                 self._end(action.error)
+
+    def _pause(self, action: Backoff) -> None:
+        """Send ``Resumed`` later, instead of that of an earlier pause of the txid."""
+        if (before := self._pauses.get(action.txid)) is not None:
+            before.cancel()
+
+        def resume() -> None:
+            del self._pauses[action.txid]
+            self.handle(Resumed(action.txid))
+
+        pause_s = self._context.config.pause_s(action.failures)
+        self._pauses[action.txid] = self._scheduler.call_later(pause_s, resume)
+
+    def _pause_after(self, actions: Sequence[Action]) -> float:
+        """Return how long the txid that failed pauses, by the actions after its failure."""
+        pauses = [each for each in actions if isinstance(each, Backoff)]
+        return self._context.config.pause_s(pauses[0].failures) if pauses else 0.0
 
     def _write(self, action: StoreBatches | Advance, failures: int = 0) -> None:
         self._writing = True
@@ -373,68 +385,3 @@ class LeaderTerm:
             self._jobs.check_memory()
         except DriverMemoryError as error:
             self._end(error)
-
-
-class Retries:
-    """Logs the attempts of a term that failed and are made again. Used on the loop only.
-
-    The coordinator decides which attempts are made again, but writes no log. An attempt is made
-    again if it was the current one of its txid before an event, and a later one is afterwards.
-    """
-
-    def __init__(self, topology: str, coordinator: Coordinator, config: Config) -> None:
-        self._topology = topology
-        self._coordinator = coordinator
-        self._config = config
-        self._failures: Counter[int] = Counter()
-        self._due_s = 0.0
-
-    def failed_by(self, event: Event) -> list[TransactionAttempt]:
-        """Return the current attempts that an event fails; asked before it is handled."""
-        match event:
-            case Failed():
-                attempts: tuple[TransactionAttempt, ...] = (event.attempt,)
-            case RunFailed():
-                attempts = event.attempts
-            case _:
-                return []
-        return [attempt for attempt in attempts if self._coordinator.is_current(attempt)]
-
-    def tell(
-        self,
-        event: Event,
-        failed: Sequence[TransactionAttempt],
-        actions: Sequence[Action],
-        now_s: float,
-    ) -> None:
-        """Log which of the *failed* attempts are made again, after an event was handled.
-
-        Args:
-            event: The event.
-            failed: What :meth:`failed_by` returned for it.
-            actions: The actions that the coordinator answered with.
-            now_s: The time.
-        """
-        for action in actions:
-            if isinstance(action, Backoff):
-                self._due_s = now_s + self._config.pause_s(action.failures)
-        if not isinstance(event, Failed | RunFailed):
-            return
-        for txid in [txid for txid in self._failures if txid < self._coordinator.current]:
-            del self._failures[txid]
-        again = [each for each in failed if self._coordinator.is_replaced(each)]
-        if not again:
-            return
-        self._failures.update(each.txid for each in again)
-        first, last = again[0], again[-1]
-        warn_of_retry(
-            f"txid {first.txid}" if first is last else f"the run of txids {first.txid}-{last.txid}",
-            event.failure.error,
-            topology=self._topology,
-            failures=self._failures[first.txid],
-            pause_s=max(0.0, self._due_s - now_s),
-            txid=first.txid,
-            attempt=first.attempt,
-            epoch=first.epoch,
-            component=event.failure.component,
-        )

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.collector import BatchOutputCollector
+from txtopo.collector import BATCH_TUPLES_MAX, BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, EmitError, FieldsError
+from txtopo.log_records import logger_of
 from txtopo.metadata import Json, json_flaw, shown
 from txtopo.spouts.spout import (
     LastBatch,
@@ -27,7 +27,7 @@ from txtopo.spouts.spout import (
     TransactionalEmitter,
     TransactionalSpout,
 )
-from txtopo.spouts.values import first_bad, fitted_column
+from txtopo.spouts.values import first_bad, fitted_column, readable, row_values
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-logger = logging.getLogger("txtopo")
+_logger = logger_of("txtopo.spouts")
 
 # Names of types for StructType.add, where they differ from ours.
 _SPARK_NAMES = {"int": "integer"}
@@ -100,7 +100,7 @@ class DataSourceSpout(TransactionalSpout):
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
         """Make the planning part, which has the reader of the driver."""
         self._done = _Done()
-        return _DataSourceCoordinator(made(self._open), self._rows_max, self._done)
+        return _DataSourceCoordinator(made(self._open), self._rows_max, self._done, context)
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
         """Make an emitting part; the one in the driver only passes on what is committed."""
@@ -163,8 +163,11 @@ class _Done:
 
 
 class _DataSourceCoordinator(TransactionalCoordinator):
-    def __init__(self, reader: StreamReader, rows_max: int | None, done: _Done) -> None:
+    def __init__(
+        self, reader: StreamReader, rows_max: int | None, done: _Done, context: TaskContext
+    ) -> None:
         self._reader, self._done = reader, done
+        self._about = {"topology": context.topology_id, "component": context.component_id}
         self._limited = takes_limit(reader)
         self._rows_max = rows_max
         if rows_max is not None and (isinstance(reader, SimpleReader) or not self._limited):
@@ -190,7 +193,11 @@ class _DataSourceCoordinator(TransactionalCoordinator):
         self._commit()
         if self._next is None or self._next["start"] != start:
             end = self._latest(start)
-            self._next = {"start": start, "end": start if behind(start, end) else end}
+            if behind(start, end):
+                text = "the source's latest offset %s is behind %s; nothing is read"
+                _logger.warning(text, end, start, extra={**self._about, "txid": txid})
+                end = start
+            self._next = {"start": start, "end": end}
         if txid > 1 and same(start, self._next["end"]):
             self._next = None
             return False
@@ -244,11 +251,16 @@ class _DataSourceEmitter(TransactionalEmitter):
         if same(start, end):
             return
         reader, context = made(self._open), self._context
-        for partition in list(reader.partitions(start, end))[context.task_index :: context.tasks]:
+        partitions = list(enumerate(reader.partitions(start, end)))
+        for at, partition in partitions[context.task_index :: context.tasks]:
+            span = Span(at, start, end)
+            if collector.takes_dead_letters:
+                self._emit_readable(reader.read(partition), span, collector)
+                continue
             for number, row in enumerate(reader.read(partition)):
-                self._emit(row, collector, number, start, end)
+                self._emit(row, collector, number, span)
 
-    def commit(self, attempt: TransactionAttempt) -> None:
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
         """Note, in the driver, that an attempt is about to be committed."""
         if self._done is not None:
             self._done.committing(attempt)
@@ -258,26 +270,75 @@ class _DataSourceEmitter(TransactionalEmitter):
         if self._done is not None:
             self._done.cleanup_before(txid)
 
-    def _emit(
-        self, row: Any, collector: BatchOutputCollector, number: int, start: Json, end: Json
-    ) -> None:
-        if hasattr(row, "to_batches"):  # a table of Arrow
-            for batch in row.to_batches():
-                collector.emit_batch(self._checked(batch, number, start, end))
-        elif hasattr(row, "schema"):  # a record batch
-            collector.emit_batch(self._checked(row, number, start, end))
-        elif hasattr(row, "__fields__"):  # a Row with names
-            collector.emit([row[name] for name in self._names])
-        elif isinstance(row, tuple | list):
-            collector.emit(row)
+    def _emit(self, row: Any, collector: BatchOutputCollector, number: int, span: Span) -> None:
+        batches = _batches(row)
+        if batches is None:
+            collector.emit(self._values(row))
         else:
-            raise EmitError(
-                f"the reader of {self._context.component_id!r} gave a row that is none; got "
-                f"{row!r:.200}; expected a tuple, a list, a Row, or a pyarrow.RecordBatch"
-            )
+            for batch in batches:
+                collector.emit_batch(self._checked(batch, number, span))
+
+    def _values(self, row: Any) -> Sequence[Any]:
+        if hasattr(row, "__fields__"):  # a Row with names
+            return [row[name] for name in self._names]
+        if isinstance(row, tuple | list):
+            return row
+        raise EmitError(
+            f"the reader of {self._context.component_id!r} gave a row that is none; got "
+            f"{row!r:.200}; expected a tuple, a list, a Row, or a pyarrow.RecordBatch"
+        )
+
+    def _emit_readable(
+        self, rows: Iterable[Any], span: Span, collector: BatchOutputCollector
+    ) -> None:
+        """Emit the rows of a partition; those that do not fit become dead letters."""
+        waiting: list[Sequence[Any]] = []
+        first = 0
+        for number, row in enumerate(rows):
+            batches = _batches(row)
+            if batches is None:
+                waiting.append(tuple(self._values(row)))
+                if len(waiting) < BATCH_TUPLES_MAX:
+                    continue
+            self._emit_waiting(waiting, first, span, collector)
+            waiting, first = [], number + 1
+            for batch in batches or ():
+                self._emit_readable_batch(batch, number, span, collector)
+        self._emit_waiting(waiting, first, span, collector)
+
+    def _emit_waiting(
+        self,
+        rows: list[Sequence[Any]],
+        first: int,
+        span: Span,
+        collector: BatchOutputCollector,
+    ) -> None:
+        def refuse(row: int, error: Exception) -> None:
+            collector.set_aside(error, span.place(row=first + row), rows[row])
+
+        for fitted in readable(len(rows), lambda a, b: collector.fitted(rows[a:b]), refuse):
+            for batch in fitted:
+                collector.emit_batch(batch)
+
+    def _emit_readable_batch(
+        self, batch: pa.RecordBatch, number: int, span: Span, collector: BatchOutputCollector
+    ) -> None:
+        def read(start: int, end: int) -> list[pa.RecordBatch]:
+            part = batch.slice(start, end - start)
+            return collector.fitted(self._checked(part, number, span, start))
+
+        def refuse(row: int, error: Exception) -> None:
+            place = span.place(batch=number, row=row)
+            collector.set_aside(error, place, row_values(batch, row))
+
+        # Another column, or one of another type, is no fault of a row.
+        collector.fitted(batch.slice(0, 0))
+        for fitted in readable(batch.num_rows, read, refuse):
+            for each in fitted:
+                collector.emit_batch(each)
 
     def _checked(
-        self, batch: pa.RecordBatch, number: int, start: Json, end: Json
+        self, batch: pa.RecordBatch, number: int, span: Span, before: int = 0
     ) -> pa.RecordBatch:
         """Return a record batch if Python can hold all of its values; types are checked later."""
         import pyarrow as pa
@@ -293,14 +354,41 @@ class _DataSourceEmitter(TransactionalEmitter):
             read(0, batch.num_rows, batch.schema)
         except ValueError as error:
             bad = first_bad(batch.num_rows, batch.schema, read)
+            row = None if bad.row is None else before + bad.row
             raise EmitError(
-                f"field {bad.field!r} of row {bad.row} of record batch {number} that the reader of "
+                f"field {bad.field!r} of row {row} of record batch {number} that the reader of "
                 f"{self._context.component_id!r} gave cannot be held: {bad.reason}; it was read "
-                f"from {start!r:.200} to {end!r:.200}; mend what the reader reads",
-                row=bad.row,
+                f"from {span.start!r:.200} to {span.end!r:.200}; mend what the reader reads",
+                row=row,
                 field=bad.field,
             ) from error
         return batch
+
+
+class Span(NamedTuple):
+    """A partition of a range of offsets.
+
+    Attributes:
+        partition: Its number.
+        start: The offset where the range starts.
+        end: The offset where it ends.
+    """
+
+    partition: int
+    start: Json
+    end: Json
+
+    def place(self, **numbers: Json) -> dict[str, Json]:
+        """Return where a row was read."""
+        return {"partition": self.partition, **numbers, "start": self.start, "end": self.end}
+
+
+def _batches(row: Any) -> Sequence[pa.RecordBatch] | None:
+    """Return the record batches of what a reader gave; None for a single row."""
+    if hasattr(row, "to_batches"):  # a table of Arrow
+        batches: Sequence[pa.RecordBatch] = row.to_batches()
+        return batches
+    return [row] if hasattr(row, "schema") else None
 
 
 class StreamReader(Protocol):
@@ -540,12 +628,9 @@ def behind(start: Json, end: Json) -> bool:
     if before.keys() != after.keys():
         return False
     changed = [(old, after[path]) for path, old in before.items() if old != after[path]]
-    back = bool(changed) and all(
+    return bool(changed) and all(
         type(old) is type(new) and type(old) in (int, float) and new < old for old, new in changed
     )
-    if back:
-        logger.warning("the source's latest offset %s is behind %s; nothing is read", end, start)
-    return back
 
 
 def _leaves(offset: Json, path: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, Any]]:

@@ -24,6 +24,7 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, EmitError, InfrastructureError, SourceDataLost
+from txtopo.extras import require
 from txtopo.metadata import Json
 from txtopo.spouts.spout import (
     LastBatch,
@@ -190,7 +191,9 @@ class QuerySource:
         try:
             url = make_url(self.url)
             if url.drivername in _DRIVERS:
-                url = url.set(drivername=f"{url.drivername}+{_DRIVERS[url.drivername]}")
+                driver = _DRIVERS[url.drivername]
+                require(driver, f"{url.drivername}://")
+                url = url.set(drivername=f"{url.drivername}+{driver}")
             return create_engine(url, poolclass=NullPool, hide_parameters=True)
         except (ArgumentError, ImportError) as error:
             reason = str(error).replace(self.url, "…")

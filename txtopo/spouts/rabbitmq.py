@@ -35,6 +35,7 @@ from txtopo.errors import (
     PromiseError,
     SourceDataLost,
 )
+from txtopo.extras import require
 from txtopo.retries import warn_of_retry
 from txtopo.spouts.spout import Spout
 from txtopo.tuples import Fields
@@ -117,6 +118,7 @@ class QueueSpout(Spout):
         decode: Decode = text,
         prefetch: int | None = None,
     ) -> None:
+        require("pika", "QueueSpout")
         if not isinstance(url, str) or not url.startswith(("amqp://", "amqps://")):
             raise ConfigError(
                 f"the url of a QueueSpout is wrong; got {type(url).__name__} that does not begin "
@@ -263,13 +265,9 @@ class QueueSpout(Spout):
                 return
 
     def _connect(self) -> None:
-        try:
-            from pika import BlockingConnection, URLParameters
-            from pika.exceptions import AMQPError
-        except ImportError as error:
-            raise ConfigError(
-                "pika is not installed, which speaks to RabbitMQ; install txtopo[rabbitmq]"
-            ) from error
+        from pika import BlockingConnection, URLParameters
+        from pika.exceptions import AMQPError
+
         parameters = URLParameters(self._url)
         if "heartbeat=" not in self._url:
             parameters.heartbeat = max(HEARTBEAT_S, math.ceil(3 * self._config.message_timeout_s))

@@ -16,8 +16,9 @@ Of an at-least-once topology: :class:`Spout`, which is told of each tuple whethe
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector, SpoutOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
+from txtopo.errors import TopologyError
 from txtopo.metadata import Json
 from txtopo.tuples import Fields, Stream
 
@@ -88,8 +90,9 @@ class TransactionalCoordinator(ABC):
     def lag(self, metadata: Json) -> Mapping[str, int]:
         """Return how many unread records each partition has after the batch of this metadata.
 
-        Leave out partitions for which it is not known. Called before each commit, perhaps while
-        ``is_ready`` runs on another thread.
+        Leave out partitions for which it is not known. A source whose records are not counted may
+        use other units as keys, such as ``files`` and ``bytes``. Called before each commit, perhaps
+        while ``is_ready`` runs on another thread.
         """
         return {}
 
@@ -105,7 +108,79 @@ class TransactionalCoordinator(ABC):
         """Release what was opened."""
 
 
-class TransactionalEmitter(ABC):
+def check_commit(commit: Callable[..., object], emitter: str, *arguments: None) -> None:
+    """Check that an emitter's ``commit`` can be called with an attempt and its metadata.
+
+    Args:
+        commit: The method.
+        emitter: Name of the emitter's class.
+        arguments: ``None`` for each argument that is to be given.
+
+    Raises:
+        TopologyError: It cannot; give it these arguments.
+    """
+    signature = inspect.signature(commit)
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        raise TopologyError(
+            f"commit of emitter {emitter} takes other arguments; got commit{signature}; expected "
+            "commit(self, attempt, metadata); it is told the metadata of the batch as well, so "
+            "add that argument"
+        ) from None
+
+
+class Emitter:
+    """What the emitters of the three kinds of transactional spouts have in common: hooks.
+
+    Each may be left out. An emitter with a ``commit`` makes its spout a committer spout (Storm
+    ``ICommitterTransactionalSpout``).
+    """
+
+    def __init_subclass__(cls, **more: object) -> None:
+        """Refuse a ``commit`` that cannot be called, before anything runs.
+
+        Raises:
+            TopologyError: It takes other arguments.
+        """
+        super().__init_subclass__(**more)
+        commit = inspect.getattr_static(cls, "commit")
+        if inspect.isfunction(commit):
+            check_commit(commit, cls.__qualname__, None, None, None)
+
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
+        """Take part in the commit phase of an attempt.
+
+        Called in the driver, once for each attempt whose turn to commit has come, before the
+        committers are called and before any state is written. (Storm calls it in each task that
+        emitted.) So it may fail the attempt, but must not take it for committed: if the attempt
+        fails afterwards, or the driver dies before all states are written, the batch has another
+        attempt, of which this is told as well. It is told of no other attempt once all states are
+        written, also if the driver dies then. What is committed is told by ``cleanup_before``.
+
+        Args:
+            attempt: The attempt. The greatest of a txid is the one that is committed.
+            metadata: The metadata of the batch: what ``initialize_transaction`` returned; of a
+                partitioned spout a mapping from the partition's number, as a string, to what this
+                attempt's emit method returned.
+
+        Raises:
+            FailedException: To fail the attempt; see ``docs/failures.md`` for other exceptions.
+        """
+
+    def cleanup_before(self, txid: int) -> None:
+        """Release what was kept for the txids before *txid*, which are all committed.
+
+        Called in the driver after a commit. It may be left out for one txid, if the driver died or
+        the hook failed, and is then told with a later one. The next commit waits for it, so it must
+        be quick.
+        """
+
+    def close(self) -> None:
+        """Release what was opened."""
+
+
+class TransactionalEmitter(Emitter, ABC):
     """The part of a spout that emits (Storm ``ITransactionalSpout.Emitter``).
 
     Who calls it: the framework. ``emit_batch`` and ``close`` in a Spark task, on one thread; each
@@ -126,23 +201,11 @@ class TransactionalEmitter(ABC):
         ``context.tasks`` says which share is this task's.
 
         Raises:
-            FailedException: To fail the attempt; the batch is emitted again, at most
+            FailedException: To fail the attempt; the batch is emitted again after a pause, at most
                 ``Config.attempts_max`` times.
             InfrastructureError: The same, as often as it takes, after pauses.
             SourceDataLost: To end the run, because the batch cannot be brought again.
         """
-
-    def commit(self, attempt: TransactionAttempt) -> None:  # noqa: B027 - optional hook
-        """Take part in the commit phase of an attempt; called before the committers are."""
-
-    def cleanup_before(self, txid: int) -> None:  # noqa: B027 - optional hook
-        """Release what was kept for the txids before *txid*, which are all committed.
-
-        The next commit waits for it, so it must be quick.
-        """
-
-    def close(self) -> None:  # noqa: B027 - optional hook
-        """Release what was opened."""
 
 
 class TransactionalSpout(ABC):
@@ -225,7 +288,7 @@ class PartitionedCoordinator(ABC):
         """Release what was opened."""
 
 
-class PartitionedTransactionalEmitter(ABC):
+class PartitionedTransactionalEmitter(Emitter, ABC):
     """The emitting part (Storm ``IPartitionedTransactionalSpout.Emitter``).
 
     Who calls it: as a ``TransactionalEmitter``. Task i of n has the partitions i, i + n, i + 2n …
@@ -270,18 +333,6 @@ class PartitionedTransactionalEmitter(ABC):
         Otherwise the run ends with ``NonRepeatableBatch``.
         """
 
-    def commit(self, attempt: TransactionAttempt) -> None:  # noqa: B027 - optional hook
-        """Take part in the commit phase of an attempt; called before the committers are."""
-
-    def cleanup_before(self, txid: int) -> None:  # noqa: B027 - optional hook
-        """Release what was kept for the txids before *txid*, which are all committed.
-
-        The next commit waits for it, so it must be quick.
-        """
-
-    def close(self) -> None:  # noqa: B027 - optional hook
-        """Release what was opened."""
-
 
 class PartitionedTransactionalSpout(ABC):
     """A partitioned source that can bring the same batch again.
@@ -312,7 +363,7 @@ class PartitionedTransactionalSpout(ABC):
         """Make an emitting part; called in each task of each job."""
 
 
-class OpaquePartitionedTransactionalEmitter(ABC):
+class OpaquePartitionedTransactionalEmitter(Emitter, ABC):
     """The emitting part (Storm ``IOpaquePartitionedTransactionalSpout.Emitter``).
 
     Who calls it: as a ``TransactionalEmitter``. Task i of n has the partitions i, i + n, i + 2n …
@@ -347,18 +398,6 @@ class OpaquePartitionedTransactionalEmitter(ABC):
             InfrastructureError: The same, without counting it.
             SourceDataLost: To end the run.
         """
-
-    def commit(self, attempt: TransactionAttempt) -> None:  # noqa: B027 - optional hook
-        """Take part in the commit phase of an attempt; called before the committers are."""
-
-    def cleanup_before(self, txid: int) -> None:  # noqa: B027 - optional hook
-        """Release what was kept for the txids before *txid*, which are all committed.
-
-        The next commit waits for it, so it must be quick.
-        """
-
-    def close(self) -> None:  # noqa: B027 - optional hook
-        """Release what was opened."""
 
 
 class OpaquePartitionedTransactionalSpout(ABC):

@@ -29,8 +29,8 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +43,8 @@ _DAYS = (datetime.date.min.toordinal() - _EPOCH, datetime.date.max.toordinal() -
 _DAY_US = 86_400 * 1_000_000
 
 _MICROSECONDS = (_DAYS[0] * _DAY_US, (_DAYS[1] + 1) * _DAY_US - 1)
+
+T = TypeVar("T")
 
 Read = Callable[[int, int, "pa.Schema"], object]
 """(first row, last row exclusive, fields) -> ignored; raises if these rows cannot be read."""
@@ -106,6 +108,50 @@ def first_bad(rows: int, schema: pa.Schema, read: Read) -> Bad:
             if _failure(read, start, end, pa.schema([field])) is not None:
                 return Bad(start, field.name, str(error))
     return Bad(start, None, str(error))
+
+
+def readable(
+    rows: int, read: Callable[[int, int], T], refuse: Callable[[int, Exception], None]
+) -> Iterator[T]:
+    """Read all rows that can be read, in few parts; tell those that cannot, one by one, in order.
+
+    Args:
+        rows: The number of rows.
+        read: (first row, last row exclusive) -> these rows. Whether a row can be read must not
+            depend on the other rows. A ``TypeError`` is no fault of a row, and is raised.
+        refuse: Called with each row that cannot be read, and its error.
+    """
+    waiting = [(0, rows)]
+    while waiting:
+        start, end = waiting.pop()
+        try:
+            part = read(start, end)
+        except (ValueError, OverflowError) as error:
+            if end - start == 1:
+                refuse(start, error)
+                continue
+            if end == start:
+                raise
+            middle = (start + end) // 2
+            waiting += [(middle, end), (start, middle)]
+        else:
+            yield part
+
+
+def row_values(table: pa.Table | pa.RecordBatch, row: int) -> dict[str, object]:
+    """Return the values of a row; bytes or a number where Python cannot hold one."""
+    import pyarrow as pa
+
+    values: dict[str, object] = {}
+    for name, column in zip(table.schema.names, table.slice(row, 1).columns, strict=True):
+        try:
+            values[name] = column.to_pylist()[0]
+        except (ValueError, OverflowError):
+            kind = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
+            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+                kind = pa.binary()
+            values[name] = column.cast(kind).to_pylist()[0]
+    return values
 
 
 def damaged(error: OSError, filesystem: fs.FileSystem) -> bool:

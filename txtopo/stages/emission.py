@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.collector import BatchOutputCollector
+from txtopo.collector import BatchOutputCollector, RevocableOutputCollector
+from txtopo.dead_letters import CONTENT, STREAM
 from txtopo.groupings import AllGrouping, DirectGrouping
 from txtopo.stages.columns import conform, parts_of, to_batches
 from txtopo.stages.envelopes import Control
@@ -17,6 +18,8 @@ from txtopo.stages.program import PlannedComponent, PlannedEdge
 from txtopo.stages.replays import Digest
 from txtopo.stages.routing import OneTask, Router, make_router
 from txtopo.stages.stage_context import StageContext
+from txtopo.topology.component import Role
+from txtopo.tuples import DEFAULT_STREAM
 
 
 class Channel:
@@ -41,6 +44,7 @@ class Emission:
 
     Attributes:
         collector: The collector that the task emits to.
+        dead_letters: When the task makes a dead letter of a record; None for never.
     """
 
     def __init__(
@@ -52,10 +56,21 @@ class Emission:
         self._task = task
         self._routers: dict[int, Router] = {}
         self._handed_on = 0
+        self.dead_letters = component.dead_letters
         self._digest = Digest() if component.compared else None
-        self.collector = BatchOutputCollector(
-            component.id, component.streams, self._take_rows, self._take_batch
-        )
+        self.collector = self._collector()
+
+    def _collector(self) -> BatchOutputCollector:
+        component, rule = self._component, self.dead_letters
+        # Only the framework emits dead letters.
+        streams = {n: s for n, s in component.streams.items() if rule is None or n != STREAM}
+        sinks = self._take_rows, self._take_batch
+        if rule is None:
+            return BatchOutputCollector(component.id, streams, *sinks)
+        limit = rule.batch_records_max
+        if component.role is Role.BASIC_BOLT:
+            return RevocableOutputCollector(component.id, streams, *sinks, limit)
+        return BatchOutputCollector(component.id, streams, *sinks, limit, self._fit)
 
     def emitted(self) -> int:
         """Return the number of tuples that the task has emitted."""
@@ -85,13 +100,23 @@ class Emission:
         for part in parts_of(component.id, stream, batch):
             self._send(stream, conform(component.id, stream, fields, schema, part), None)
 
+    def _fit(self, rows: Sequence[Sequence[Any]] | pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Return tuples as record batches of the declared types; nothing is sent."""
+        component, stream = self._component, DEFAULT_STREAM
+        fields, schema = component.streams[stream].fields, component.schemas[stream]
+        if isinstance(rows, pa.RecordBatch):
+            parts = parts_of(component.id, stream, rows)
+            return [conform(component.id, stream, fields, schema, part) for part in parts]
+        return list(to_batches(component.id, stream, fields, schema, rows))
+
     def _send(self, stream: str, batch: pa.RecordBatch, targets: list[int] | None) -> None:
         if not batch.num_rows:
             return
         channel = self._channel
         self._handed_on += batch.num_rows
         if self._digest is not None:
-            self._digest.add(stream, batch, targets)
+            letters = self.dead_letters is not None and stream == STREAM
+            self._digest.add(stream, batch.select(list(CONTENT)) if letters else batch, targets)
         channel.control.count(self._txid, self._component.id, stream, batch.num_rows)
         for index in self._component.outputs[stream]:
             edge = channel.stage.program.edges[index]

@@ -27,6 +27,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.config import Config
 from txtopo.context import TaskContext
+from txtopo.dead_letters import DeadLetterRule
 from txtopo.groupings import CustomGrouping, Grouping
 from txtopo.metadata import BatchMetadata
 from txtopo.stages.aggregation import Aggregation
@@ -123,6 +124,7 @@ class PlannedComponent:
         outputs: Numbers of the edges that leave each of its streams.
         states: Its states, if its tasks open them themselves; otherwise empty.
         compared: Whether replays are compared with the first attempt.
+        dead_letters: When it makes a dead letter of a record; None for never.
     """
 
     id: str
@@ -135,6 +137,7 @@ class PlannedComponent:
     outputs: Mapping[str, tuple[int, ...]]
     states: Mapping[str, State]
     compared: bool = False
+    dead_letters: DeadLetterRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +325,7 @@ def _component(
             for name in streams
         },
         states=dict(component.states) if with_states else {},
+        dead_letters=component.dead_letters,
     )
 
 

@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt
-from txtopo.collector import BATCH_TUPLES_MAX, ArrowOutputCollector
+from txtopo.collector import BATCH_TUPLES_MAX, ArrowOutputCollector, RevocableOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.errors import EmitError, StateUsageError
+from txtopo.errors import EmitError, RecordFailed, StateUsageError, TxtopoError
 from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
 from txtopo.spouts.spout import (
     OpaquePartitionedTransactionalEmitter,
@@ -195,8 +195,9 @@ def run_bolt(
     if isinstance(bolt, BasicBolt):
         bolt.prepare(config, context)
         try:
+            run = _execute_basic if emission.dead_letters is None else _execute_revocably
             for tuples in _tuples(arrivals, attempt):
-                _execute_basic(bolt, tuples, emission)
+                run(bolt, tuples, emission)
                 yield
         finally:
             # An error of cleanup must not hide an earlier failure.
@@ -228,6 +229,28 @@ def _execute_basic(bolt: BasicBolt, tuples: Iterable[Tuple], emission: Emission)
     execute, collector = bolt.execute, emission.collector
     for each in tuples:
         execute(each, collector)
+
+
+def _execute_revocably(bolt: BasicBolt, tuples: Iterable[Tuple], emission: Emission) -> None:
+    """Execute tuples; one that cannot be processed becomes a dead letter and emits nothing."""
+    execute, collector, rule = bolt.execute, emission.collector, emission.dead_letters
+    assert isinstance(collector, RevocableOutputCollector)
+    assert rule is not None
+    errors: tuple[type[Exception], ...] = (RecordFailed, *rule.errors)
+    marked = collector.mark
+    for each in tuples:
+        mark = marked()
+        try:
+            execute(each, collector)
+        except errors as error:
+            # The others of txtopo's are no fault of the record, though EmitError is a ValueError.
+            if isinstance(error, TxtopoError) and not isinstance(error, RecordFailed):
+                raise
+            collector.drop(mark)
+            place: dict[str, Json] = {"source": each.source_component}
+            collector.set_aside(error, place | {"stream": each.source_stream}, each)
+        if collector.full:
+            collector.flush()
 
 
 def _tuples(arrivals: Sequence[Arrival], attempt: TransactionAttempt) -> Iterator[Iterator[Tuple]]:

@@ -11,11 +11,13 @@ import traceback
 
 from txtopo.errors import (
     BoltError,
+    ConfigError,
     FailedException,
     InfrastructureError,
     TopologyError,
     shortened,
 )
+from txtopo.extras import EXTRAS
 from txtopo.stages.envelopes import TaskFailure
 from txtopo.stages.pickling import dumps, loads
 from txtopo.stages.stage_context import StageContext
@@ -24,7 +26,7 @@ PICKLED_BYTES_MAX = 100_000
 """A larger exception is replaced, and its text is shortened. Each attempt sends it to the driver
 again, which passes it on to the log and to every listener."""
 # These are too large to be shipped as a file, or they are compiled. They have to be installed.
-_INSTALLED = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "txtopo", "zmq"})
+_INSTALLED = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "txtopo"})
 
 
 def failure_of(
@@ -57,6 +59,13 @@ def missing_module(name: str) -> TopologyError:
             "PYSPARK_PYTHON), or ship an environment with spark.archives",
             module=name,
         )
+    if name in EXTRAS:
+        return TopologyError(
+            f"a worker cannot import {name!r}, of the package {EXTRAS[name].package}; install it "
+            f"in the Python of every executor with: {EXTRAS[name].command}; or ship an "
+            "environment with spark.archives",
+            module=name,
+        )
     return TopologyError(
         f"a worker cannot import the module {name!r}; put it on every executor with --py-files, "
         "spark.archives or an image, or define the class in the main script",
@@ -66,6 +75,8 @@ def missing_module(name: str) -> TopologyError:
 
 def pickled_error(error: BaseException, component: str) -> bytes:
     """Pickle an exception, or one with its text if it cannot be pickled."""
+    if isinstance(error, ConfigError) and isinstance(error.__cause__, ModuleNotFoundError):
+        error = error.__cause__  # an extra that the driver has and this process lacks
     if isinstance(error, ModuleNotFoundError):
         return dumps(missing_module(error.name or str(error)))
     if isinstance(error, Exception):

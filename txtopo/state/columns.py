@@ -191,6 +191,8 @@ def _decimal(kind: str, value: Any) -> decimal.Decimal:
         exact = decimal.Decimal(value).quantize(decimal.Decimal((0, (1,), -scale)), context=context)
     except (decimal.InvalidOperation, decimal.Inexact) as error:
         raise _NotExact("it has more digits than its column") from error
+    if not exact.is_finite():
+        raise _NotExact("a decimal is a number")
     # Neither SQL nor Arrow knows the sign of a decimal zero.
     return exact.copy_abs() if exact.is_zero() else exact
 

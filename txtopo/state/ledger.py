@@ -383,32 +383,38 @@ def _unclaimed(ledger: Ledger | None, attempt: TransactionAttempt) -> LedgerGapE
     )
 
 
-def adopts(ledgers: Mapping[str, Ledger], current: int, stored: TransactionAttempt | None) -> bool:
+def adopts(
+    ledgers: Mapping[str, Ledger],
+    current: int,
+    stored: TransactionAttempt | None,
+    urls: Mapping[str, str] | None = None,
+) -> bool:
     """Decide whether *current* is committed already, so that it need not be done again.
 
     Args:
         ledgers: The ledgers by name of their state, read after their claim; may be empty.
         current: The lowest txid that ZooKeeper does not know as committed.
         stored: The attempt of the metadata that ZooKeeper holds for *current*, if any.
+        urls: The URLs of the stores by name of their state, without passwords, for messages.
 
     Raises:
         StoreBehindCoordinator: A store lacks txids that were committed.
         StoreAheadOfCoordinator: A store holds txids that ZooKeeper cannot explain.
     """
     for name, ledger in ledgers.items():
-        _check(name, ledger, current, stored)
+        _check(name, ledger, current, stored, (urls or {}).get(name, "its URL"))
     return bool(ledgers) and all(
         ledger.txid == current and ledger.writer == stored for ledger in ledgers.values()
     )
 
 
-def _check(name: str, ledger: Ledger, current: int, stored: TransactionAttempt | None) -> None:
+def _check(
+    name: str, ledger: Ledger, current: int, stored: TransactionAttempt | None, url: str
+) -> None:
     if ledger.txid < current - 1:
         raise StoreBehindCoordinator(
             f"state {name!r} holds txid {ledger.txid}, but ZooKeeper says that txid {current - 1} "
-            "is committed; expected the same; was the store restored from a backup, or its table "
-            "dropped? bring back the newer data, or call txtopo.operations.rebuild, which takes "
-            f"ZooKeeper back to txid {ledger.txid}, and the source with it",
+            f"is committed; expected the same; {_cause(ledger.txid, url)}",
             state=name,
             ledger_txid=ledger.txid,
             committed_txid=current - 1,
@@ -425,3 +431,20 @@ def _check(name: str, ledger: Ledger, current: int, stored: TransactionAttempt |
             ledger_txid=ledger.txid,
             committed_txid=current - 1,
         )
+
+
+def _cause(txid: int, url: str) -> str:
+    """Return why a state may be behind, and what to do."""
+    if txid:
+        return (
+            "was the store restored from a backup, or its table dropped? bring back the newer "
+            "data, or call txtopo.operations.rebuild, which takes ZooKeeper back to txid "
+            f"{txid}, and the source with it"
+        )
+    return (
+        f"nothing of this topology is in the store at {url}; was the URL changed, the table "
+        "dropped, or the state added? point to the store where the state was, or copy its table "
+        "and ledger from there with the store's own tools; or, to begin again with the first "
+        "record of the source, give the topology another id and the state another table, or call "
+        "txtopo.operations.rebuild(topology, config).apply()"
+    )

@@ -14,7 +14,8 @@ from heapq import nlargest
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from txtopo.errors import FieldsError, SchemaDrift, TopologyError, ValueRefusedError
+from txtopo.errors import FieldsError, SchemaDrift, ValueRefusedError
+from txtopo.extras import require
 from txtopo.state.aggregates import PythonAggregate, ordered, selected
 from txtopo.tuples import Field, Fields
 
@@ -212,7 +213,7 @@ class CountDistinct(PythonAggregate):
         """Return ``binary``.
 
         Raises:
-            TopologyError: datasketches is not installed.
+            ConfigError: datasketches is not installed.
         """
         self._input(inputs)
         _library()
@@ -284,11 +285,7 @@ def _hashable(value: Any) -> int | float | str:
 
 
 def _library() -> Any:
-    try:
-        import datasketches
-    except ModuleNotFoundError as error:
-        raise TopologyError(
-            f"CountDistinct needs Apache DataSketches; got {error}; install it with "
-            "pip install 'txtopo[sketches]'"
-        ) from error
+    require("datasketches", "CountDistinct")
+    import datasketches
+
     return datasketches

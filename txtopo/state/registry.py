@@ -91,6 +91,22 @@ class NamingFactory(Protocol):
         ...
 
 
+@runtime_checkable
+class CheckingFactory(Protocol):
+    """A factory that refuses a state already when a topology is built; optional.
+
+    A state that its store cannot keep is refused when it is opened in any case.
+    """
+
+    def check(self, url: str, table: StateTable) -> None:
+        """Check that the store can keep a state, without connecting to it.
+
+        Raises:
+            TopologyError: It cannot; the message says what to do.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class State:
     """A state as a topology declares it. :func:`open_state` makes it; it connects to nothing.
@@ -166,6 +182,19 @@ class State:
         if isinstance(factory, NamingFactory):
             return factory.names_taken(self.url, layout)
         return {layout.name: "the table"}
+
+    def check(self, table: str | None = None) -> None:
+        """Check that the store can keep the state, as far as that shows without connecting to it.
+
+        Args:
+            table: The table name, if the state has none.
+
+        Raises:
+            TopologyError: It cannot; mend the declaration, or use another store.
+        """
+        factory, layout = self._opener(), self.layout(table)
+        if isinstance(factory, CheckingFactory):
+            factory.check(self.url, layout)
 
     def named(self, table: str) -> State:
         """Return this state with *table* as the name of its table, unless it has one."""

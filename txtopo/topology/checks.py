@@ -130,8 +130,9 @@ def check_states(spout: Component, components: Mapping[str, Component]) -> None:
         components: All components, sources before the bolts that subscribe to them.
 
     Raises:
-        TopologyError: A bolt that is not a committer has a state, two states share a table, or a
-            transactional state is below an opaque spout or may feed another state.
+        TopologyError: A bolt that is not a committer has a state, two states share a table, a
+            transactional state is below an opaque spout or may feed another state, or a store
+            cannot keep its state.
     """
     owners: dict[tuple[str, str], str] = {}
     labels: dict[str, str] = {}
@@ -141,6 +142,7 @@ def check_states(spout: Component, components: Mapping[str, Component]) -> None:
             _check_kind(spout, component, name, state)
             _check_alone(component, name, state, components)
             _check_mode(component, name, state)
+            state.check(name)
             # Some stores do not tell upper from lower case in a table's name.
             place = (state.location, state.layout(name).name.casefold())
             owner = f"{name!r} of {component.id!r}"

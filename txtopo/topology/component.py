@@ -10,6 +10,7 @@ from typing import Any
 
 from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Bolt, Committer, DataFrameBolt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
+from txtopo.dead_letters import DeadLetterRule
 from txtopo.errors import TopologyError
 from txtopo.groupings import Grouping
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
@@ -37,6 +38,7 @@ class Component:
         subscriptions: Its inputs; at most one for each (source, stream).
         committer: Whether it is a committer, and not only below one.
         states: Its states by name.
+        dead_letters: When it makes a dead letter of a record; None for never.
     """
 
     id: str
@@ -47,6 +49,7 @@ class Component:
     subscriptions: tuple[Subscription, ...] = ()
     committer: bool = False
     states: Mapping[str, State] = field(default_factory=dict)
+    dead_letters: DeadLetterRule | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ server refuses to start with that setting. Of another server a client cannot see
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,8 +27,9 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
-from txtopo.clock import sleep
+from txtopo.clock import now, sleep
 from txtopo.errors import ConfigError, CoordinatorUnavailable
+from txtopo.retries import warn_of_retry
 
 HOST = "127.0.0.1"
 
@@ -37,9 +40,11 @@ CLIENTS_MAX = 200
 """Limit for one address. All connections come from the loopback address."""
 
 SNAPSHOTS_KEPT = 3
-PURGE_INTERVAL_H = 1
+PURGE_INTERVAL_S = 3600.0
 START_WAITS_MAX = 200
 START_WAIT_S = 0.05
+
+_DATA_FILE = re.compile(r"(?:snapshot|log)\.([0-9a-f]+)\b")
 
 _REGISTRY = "txtopo.zookeeper.servers"
 _MUTEX = "txtopo.zookeeper.turn"
@@ -66,6 +71,7 @@ class EmbeddedServer:
         self._jvm = jvm
         self._directory = Path(os.path.realpath(directory))
         self._attached = False
+        self._purged_s = -math.inf
 
     def attach(self) -> str:
         """Start to use the server and return its ``host:port``; host it if nobody does.
@@ -118,6 +124,22 @@ class EmbeddedServer:
                 "see its log, and start the topology with a new session"
             ) from error
         return f"{HOST}:{self._recorded_port()}"
+
+    def tidy(self) -> None:
+        """Delete old files of the server, at most once an hour, if this JVM hosts it."""
+        if now() - self._purged_s < PURGE_INTERVAL_S:
+            return
+        self._purged_s = now()
+        try:
+            with self._servers() as servers:
+                entry = servers.get(str(self._directory))
+                if entry is not None and entry.get("server") is not None:
+                    self._purge()
+        except Py4JNetworkError:
+            return  # the JVM is gone, and the server with it
+        except (Py4JError, OSError) as error:
+            what = f"to delete old files of the embedded zookeeper in {self._directory}"
+            warn_of_retry(what, error, topology=None, failures=1, pause_s=PURGE_INTERVAL_S)
 
     def close(self) -> None:
         """Stop using the server; the last user in this JVM stops it. May be called twice."""
@@ -190,9 +212,6 @@ class EmbeddedServer:
         except Py4JJavaError:
             factory.shutdown()
             raise
-        purge = zookeeper.DatadirCleanupManager(data, data, SNAPSHOTS_KEPT, PURGE_INTERVAL_H)
-        purge.start()
-        entry.put("purge", purge)
         entry.put("server", factory)
         self._record_port(factory.getLocalPort())
 
@@ -221,12 +240,30 @@ class EmbeddedServer:
     def _stop(self, entry: Any) -> None:
         """Stop the server, then release the lock; in the other order two servers could write."""
         if entry.get("server") is not None:
-            entry.get("purge").shutdown()
             server = entry.get("server").getZooKeeperServer()
             entry.get("server").shutdown()
             server.getTxnLogFactory().close()
         if entry.get("file") is not None:
             self._unlock(entry)
+
+    def _purge(self) -> None:
+        """Delete what the newest snapshots do not need.
+
+        ZooKeeper's own ``PurgeTxnLog`` prints the name of each file to standard output, which is
+        the user's. What is needed is decided by ZooKeeper all the same.
+        """
+        persistence = self._jvm.org.apache.zookeeper.server.persistence
+        data = self._jvm.java.io.File(str(self._directory / "data"))
+        files = persistence.FileTxnSnapLog(data, data)
+        snapshots = list(files.findNValidSnapshots(SNAPSHOTS_KEPT))
+        if not snapshots:
+            return
+        oldest = int(persistence.Util.getZxidFromName(snapshots[-1].getName(), "snapshot"))
+        needed = {each.getName() for each in files.getSnapshotLogs(oldest)}
+        for path in Path(files.getSnapDir().getPath()).iterdir():
+            named = _DATA_FILE.match(path.name)
+            if named and path.name not in needed and int(named[1], 16) < oldest:
+                path.unlink(missing_ok=True)
 
     def _recorded_port(self) -> int:
         try:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-
 from txtopo.config import Config
 from txtopo.errors import ConfigError
+from txtopo.log_records import logger_of
 from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.transactional_state.nodes import check_topology_id
+from txtopo.transactional_state.plug_ins import open_plug_in, scheme_of
 from txtopo.transactional_state.store import TransactionalState
 
-_log = logging.getLogger("txtopo.transactional_state")
+_logger = logger_of("txtopo.transactional_state")
 
 
 def open_transactional_state(
@@ -35,14 +35,18 @@ def open_transactional_state(
     check_topology_id(topology_id)
     if config.zookeeper == "memory":
         if ensemble is None:
-            _log.warning(
+            _logger.warning(
                 "zookeeper='memory': the transactional state of %r ends with this process; "
                 "a state that outlives the process will not fit the next start",
                 topology_id,
+                extra={"topology": topology_id},
             )
         return MemoryTransactionalState(topology_id, ensemble)
     if config.zookeeper == "embedded":
         return _open_embedded(config, topology_id, jvm)
+    scheme = scheme_of(config.zookeeper)
+    if scheme is not None:
+        return open_plug_in(scheme, topology_id, config)
     from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
     return ZooKeeperTransactionalState(
@@ -80,6 +84,7 @@ def _open_embedded(config: Config, topology_id: str, jvm: object | None) -> Tran
             connect_timeout_s=config.connect_timeout_s,
             locate=server.locate,
             on_close=server.close,
+            tidy=server.tidy,
         )
     except BaseException:
         server.close()

@@ -33,6 +33,11 @@ class TransactionalState(ABC):
     The runtime calls it in the driver, one call at a time, from any thread. All calls block. When
     :meth:`apply` returns, all of it is durable. :meth:`close` may never be called.
 
+    Not wanted of it: that a leader is the only one (writes check the epoch), and that a read shows
+    what another client has just written, unless :meth:`synchronize` came in between.
+
+    Proof: subclass :class:`txtopo.testing.conformance.TransactionalStateSuite`.
+
     Raises:
         CoordinatorUnavailable: From every call: the ensemble cannot be reached; try again.
         AuthError: From every call: the credentials are refused.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+import sys
+from logging import StreamHandler, getLogger
+from typing import TYPE_CHECKING, TextIO
 
+from txtopo.extras import require
 from txtopo.metadata import Json
 from txtopo.runtime.progress import (
     BatchCommitted,
     BatchFailed,
     Leading,
+    Restarting,
     Standby,
     Stopped,
     TopologyEvent,
@@ -17,14 +20,25 @@ from txtopo.runtime.progress import (
 )
 from txtopo.runtime.progress import Progress as BatchProgress
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
 
 class ProgressBar(TopologyListener):
-    """Shows txid, phases, rows per second, attempts and lag.
+    """Shows txid, phases, rows per second, failures and lag.
+
+    What failed, and why, is told by the log. While the bar is on a terminal, handlers of the root
+    logger and of ``txtopo`` that write to standard output or error write above the bar. A handler
+    of rich's needs the same *console*.
 
     Args:
         total_rows: Total number of rows, if it is known. Otherwise the bar only pulses.
         line_every_s: Without a terminal, minimum number of seconds between two lines.
-        console: The console to print to; standard error by default.
+        console: The console to print to, of ``rich``; standard error by default.
+
+    Raises:
+        ConfigError: rich is not installed; ``pip install 'txtopo[progress]'``.
 
     Example:
         >>> run = topology.start(spark, listeners=[ProgressBar()])
@@ -37,6 +51,10 @@ class ProgressBar(TopologyListener):
         line_every_s: float = 5.0,
         console: Console | None = None,
     ) -> None:
+        require("rich", "ProgressBar")
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
         self._console = console or Console(stderr=True)
         self._line_every_s = line_every_s
         self._last_line_s = 0.0
@@ -44,6 +62,7 @@ class ProgressBar(TopologyListener):
         self._status = "starting"
         self._bar: Progress | None = None
         self._task: TaskID | None = None
+        self._handlers: list[tuple[StreamHandler[TextIO], TextIO]] = []
         if self._console.is_terminal:
             self._bar = Progress(
                 TextColumn("{task.description}"),
@@ -53,7 +72,10 @@ class ProgressBar(TopologyListener):
                 console=self._console,
             )
             self._task = self._bar.add_task(self._status, total=total_rows, details="")
+            self._handlers = _terminal_handlers()
             self._bar.start()
+            for handler, _ in self._handlers:
+                handler.setStream(sys.stderr)  # which rich has replaced
 
     def on_change(self, change: TopologyEvent) -> None:
         """Show a change."""
@@ -65,12 +87,10 @@ class ProgressBar(TopologyListener):
                 self._status = f"leading, epoch {change.epoch}"
             case Standby():
                 self._status = f"standby{_of(change.holder)}"
-            case BatchFailed():
-                self._console.print(
-                    f"txid {change.attempt.txid} failed ({change.kind}): {change.error}",
-                    markup=False,
-                )
-                return
+            case BatchFailed() if self._bar is not None:
+                self._status = f"txid {change.attempt.txid} failed, {change.failures} in a row"
+            case Restarting() if self._bar is not None:
+                self._status = f"restart {change.restarts} in {change.pause_s:g} s"
             case Stopped():
                 self._stopped(change)
                 return
@@ -93,6 +113,8 @@ class ProgressBar(TopologyListener):
     def _stopped(self, change: Stopped) -> None:
         if self._bar is not None:
             self._bar.stop()
+            for handler, stream in self._handlers:
+                handler.setStream(stream)
         self._status = "stopped" if change.error is None else f"failed: {change.error}"
         self._line()
 
@@ -108,11 +130,18 @@ class ProgressBar(TopologyListener):
         for phase in ("PROCESSING", "PROCESSED", "COMMITTING"):
             if phase in phases:
                 parts.append(f"{phases.count(phase)} {phase.lower()}")
-        if last.attempts > 1 or last.attempts_failed:
-            parts.append(f"attempts {last.attempts}, failed {last.attempts_failed}")
+        if last.failures_total:
+            parts.append(f"failures {last.failures}, in all {last.failures_total}")
         if last.lag:
             parts.append("lag " + " ".join(f"{p}:{n}" for p, n in sorted(last.lag.items())))
         return "  ".join(parts)
+
+
+def _terminal_handlers() -> list[tuple[StreamHandler[TextIO], TextIO]]:
+    """Return the handlers of the log that write to standard output or error, and to which."""
+    handlers = [*getLogger().handlers, *getLogger("txtopo").handlers]
+    streams = [(each, each.stream) for each in handlers if isinstance(each, StreamHandler)]
+    return [(each, stream) for each, stream in streams if stream in (sys.stdout, sys.stderr)]
 
 
 def _of(holder: Json) -> str:

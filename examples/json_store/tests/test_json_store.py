@@ -12,10 +12,7 @@ from txtopo.testing.conformance import BackingMapSuite, StateBackendSuite
 
 
 class TestStateFile(StateBackendSuite):
-    """It reads and writes all of a state for each commit, so the state is small."""
-
-    histories = 5
-    keys_max = 5_000
+    """It reads and writes all of a state for each commit."""
 
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:
@@ -23,9 +20,7 @@ class TestStateFile(StateBackendSuite):
 
 
 class TestTextFolder(BackingMapSuite):
-    """Each key that is put is a file that is flushed to disk, so there are few."""
-
-    keys_max = 200
+    """Each key that is put is a file that is flushed to disk."""
 
     @pytest.fixture
     def open_map(self, tmp_path: Path) -> Callable[[], TextFolder]:

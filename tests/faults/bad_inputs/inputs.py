@@ -63,7 +63,7 @@ INPUTS: dict[int, tuple[str, str]] = {
     49: ("a database that is down", "`StoreUnavailable`, at the start"),
     50: ("credentials that a database refuses", "`AuthError`, no password"),
     51: ("an unknown scheme or driver", "`TopologyError`: those known, and the way to more"),
-    52: ("a driver that is not installed", "`TopologyError`: the extra to install"),
+    52: ("a driver that is not installed", "`ConfigError`: the extra to install"),
     53: ("a table that is missing, with `create=False`", "`SchemaDrift`, `StateUsageError`"),
     54: ("a table with other columns or no primary key", "`SchemaDrift`: both shapes"),
     55: ("a view, a partitioned table, a replica", "`SchemaDrift`; replica: `StoreUnavailable`"),

@@ -58,6 +58,16 @@ def test_known_settings_are_taken_as_they_were() -> None:
         ("carrier", ["rdd"], r"unknown carrier; got \['rdd'\]; expected one of auto, local, rdd"),
         ("slots", "2", "slots must be a whole number of at least 1; got '2'"),
         ("run_txids_max", 1.5, "run_txids_max must be a whole number of at least 1; got 1.5"),
+        (
+            "attempts_max",
+            0,
+            "attempts_max .* at least 1; got 0; expected that, or None for no limit",
+        ),
+        (
+            "attempts_max",
+            float("inf"),
+            "attempts_max must be a whole number of at least 1; got inf",
+        ),
         ("batch_timeout_s", "10 s", "batch_timeout_s must be a finite number above 0; got '10 s'"),
         ("backoff_s", float("nan"), "backoff_s must be a finite number above 0; got nan"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from dataclasses import replace
 from itertools import cycle
@@ -198,6 +199,7 @@ def test_a_second_coordinator_waits_and_shows_who_leads(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("txtopo.runtime.driver.LEAD_TIMEOUT_S", 0.05)
+    caplog.set_level(logging.INFO, "txtopo")
     storage, changes = Storage.in_memory(), Changes()
     other, candidate = client(storage), this_process()
     assert other.lead(candidate, timeout_s=1, on_lost=lambda: None) is not None

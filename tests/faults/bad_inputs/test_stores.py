@@ -21,6 +21,7 @@ from tests.harness.runs import Storage, run_to_end
 from tests.harness.servers.postgresql import PostgresServer
 from txtopo.errors import (
     AuthError,
+    ConfigError,
     ForeignStateError,
     PromiseError,
     StoreUnavailable,
@@ -99,7 +100,7 @@ def test_a_driver_that_is_not_tested_is_refused(driver: str) -> None:
 @bad_input(52)
 @pytest.mark.parametrize(
     ("scheme", "module", "driver", "extra"),
-    [("postgresql", "psycopg", "psycopg 3", "postgres"), ("mysql", "pymysql", "PyMySQL", "mysql")],
+    [("postgresql", "psycopg", "psycopg", "postgres"), ("mysql", "pymysql", "PyMySQL", "mysql")],
 )
 def test_a_driver_that_is_not_installed_is_named_with_the_extra(
     monkeypatch: pytest.MonkeyPatch, scheme: str, module: str, driver: str, extra: str
@@ -108,8 +109,9 @@ def test_a_driver_that_is_not_installed_is_named_with_the_extra(
 
     refused(
         f"{scheme}://user:secret@127.0.0.1:1/words",
-        TopologyError,
-        rf"need the driver {driver}, which is not installed; install txtopo\[{extra}\]",
+        ConfigError,
+        rf"{scheme}:// needs the package {driver}; it is not installed; "
+        rf"install it with: pip install 'txtopo\[{extra}\]'",
     )
 
 

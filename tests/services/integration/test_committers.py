@@ -161,8 +161,9 @@ class NotebookEmitter(TransactionalEmitter):
     ) -> None:
         collector.emit([self.context.task_index])
 
-    def commit(self, attempt: TransactionAttempt) -> None:
-        """Write the txid and the attempt down; fail once."""
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
+        """Write the txid, the attempt and the metadata down; fail once."""
+        assert metadata == attempt.txid
         self.note(f"commit {attempt.txid}:{attempt.attempt}")
         if attempt.txid == 2 and attempt.attempt == 0:
             raise FailedException("not yet")

@@ -138,7 +138,7 @@ class NumbersEmitter(TransactionalEmitter):
                 collector.emit([number])
         self.script.reach("spout.emit_batch", attempt)
 
-    def commit(self, attempt: TransactionAttempt) -> None:
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
         """Take part in the commit phase."""
         self.script.reach("spout.commit", attempt)
 

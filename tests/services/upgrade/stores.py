@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from state_backends.redis.backend import VERSION as REDIS_VERSION
-from state_backends.sql.dialect import SCHEMA_VERSION
 from tests.harness.servers.redis import RedisServer
+from txtopo.plugins.stores import LEDGER_SCHEMA
 
 DELTA_VERSION = 2
 """Grows with the columns, properties or ledger of a Delta table, which has no number of its own."""
-LAYOUTS = {"sql": SCHEMA_VERSION, "redis": REDIS_VERSION, "delta": DELTA_VERSION}
+LAYOUTS = {"sql": LEDGER_SCHEMA, "redis": REDIS_VERSION, "delta": DELTA_VERSION}
 """The stores, and the version of each one's layout today."""
 
 

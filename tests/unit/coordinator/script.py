@@ -27,6 +27,7 @@ from txtopo.coordinator.protocol import (
     PlanBatch,
     Planned,
     Processed,
+    Resumed,
     RunFailed,
     StartCommit,
     StartProcessing,
@@ -86,10 +87,20 @@ class Script:
         return self.tell(Processed((transaction.attempt,), (metadata,)))
 
     def fail(self, txid: int, failure: Failure = COUNTED) -> list[str]:
-        return self.tell(Failed(self.attempt(txid), failure))
+        """Fail a txid; after a counted failure, let its pause pass."""
+        return self._after_its_pause(txid, Failed(self.attempt(txid), failure))
 
     def fail_run(self, *txids: int, failure: Failure = COUNTED) -> list[str]:
-        return self.tell(RunFailed(tuple(self.attempt(txid) for txid in txids), failure))
+        """Fail a run; after a counted failure, let its pause pass."""
+        attempts = tuple(self.attempt(txid) for txid in txids)
+        return self._after_its_pause(txids[0], RunFailed(attempts, failure))
+
+    def _after_its_pause(self, txid: int, event: Failed | RunFailed) -> list[str]:
+        lines = self.tell(event)
+        if event.failure.kind is FailureKind.COUNTED and "Backoff" in lines:
+            lines.remove("Backoff")
+            lines += self.tell(Resumed(txid))
+        return lines
 
     def commit(self, txid: int, cut: dict[str, Json] | None = None) -> list[str]:
         """Take a txid through both phases."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.coordinator.script import COUNTED, OPAQUE, STORM, Script
-from txtopo.coordinator.protocol import Committed, Failed, Processed
+from tests.unit.coordinator.script import OPAQUE, STORM, Script
+from txtopo.coordinator.protocol import Committed, Processed
 from txtopo.metadata import BatchMetadata, Json
 
 PARTITIONED = replace(STORM, chained=True, jobs_max=2)
@@ -153,7 +153,7 @@ def test_storms_opaque_story() -> None:
 def test_what_a_late_run_says_of_its_end_is_not_the_start_of_the_next() -> None:
     script = Script(replace(OPAQUE, window_txids=6, run_txids_max=3), s=1)
     late = script.starts[0]
-    script.tell(Failed(late.attempts[0], COUNTED))
+    script.fail(1)
     cuts = tuple(BatchMetadata(1, end(99)) for _ in late.attempts)
 
     assert script.tell(Processed(late.attempts, cuts)) == []

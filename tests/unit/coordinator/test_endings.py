@@ -39,7 +39,7 @@ def test_r12_a_poison_batch_ends_the_run_with_what_an_operator_needs() -> None:
     error = stop_of(script, 1, COUNTED).error
 
     assert isinstance(error, PoisonBatchError)
-    assert (error.txid, error.component, error.attempts) == (1, "bolt", 3)
+    assert (error.txid, error.component, error.failures) == (1, "bolt", 3)
     assert error.__cause__ is COUNTED.error
     for part in ("txid 1", "'bolt'", "3 times", "no"):
         assert part in str(error)
@@ -50,7 +50,7 @@ def test_failures_of_the_infrastructure_do_not_count() -> None:
     script = Script(POISON, s=10)
     for _ in range(9):
         script.fail(1, INFRASTRUCTURE)
-        script.tell(Resumed())
+        script.tell(Resumed(1))
 
     assert script.transaction(1).failures == 0
 

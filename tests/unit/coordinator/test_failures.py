@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.unit.coordinator.script import COUNTED, INFRASTRUCTURE, OPAQUE, STORM, Script
 from txtopo.coordinator import Phase
-from txtopo.coordinator.protocol import Backoff, Cancel, Failed, Processed, Resumed, StoreBatches
+from txtopo.coordinator.protocol import (
+    Action,
+    Backoff,
+    Cancel,
+    Deactivated,
+    Failed,
+    Failure,
+    Processed,
+    Resumed,
+    StopRequested,
+    StoreBatches,
+)
 from txtopo.metadata import BatchMetadata
 
 KEEPING = replace(STORM, keep_processed=True)
@@ -90,12 +103,9 @@ def test_a_repeatable_batch_is_durable_with_its_attempt_before_it_is_processed()
     script.fail(2)
 
     assert script.stored_attempts[2] == script.attempt(2)
-    actions = script.coordinator.handle(Failed(script.attempt(4), COUNTED))
-    assert [type(action).__name__ for action in actions] == [
-        "Cancel",
-        "StoreBatches",
-        "StartProcessing",
-    ]
+    script.tell(Failed(script.attempt(4), COUNTED))
+    actions = script.coordinator.handle(Resumed(4))
+    assert [type(action).__name__ for action in actions] == ["StoreBatches", "StartProcessing"]
 
 
 def test_an_opaque_batch_is_durable_with_its_attempt_before_its_commit() -> None:
@@ -133,38 +143,134 @@ def test_an_infrastructure_fault_pauses_before_anything_is_started() -> None:
 
     assert script.fail(1, INFRASTRUCTURE) == ["Cancel", "Backoff"]
     assert script.tick() == []
-    assert script.tell(Resumed()) == ["B1 10", "B2 10", "B3 10", "B4 10"]
+    assert script.tell(Resumed(1)) == ["B1 10", "B2 10", "B3 10", "B4 10"]
 
 
-def test_no_commit_starts_in_a_pause() -> None:
-    script = Script(STORM, s=10)
-    script.fail(2, INFRASTRUCTURE)
-
-    assert script.ack(1) == []
-    assert script.tell(Resumed())[0] == "C1"
+def pauses(actions: list[Action]) -> list[Backoff]:
+    return [action for action in actions if isinstance(action, Backoff)]
 
 
-def test_a_second_fault_in_a_pause_adds_no_second_one() -> None:
-    script = Script(STORM, s=10)
-    script.fail(2, INFRASTRUCTURE)
-
-    assert script.fail(1, INFRASTRUCTURE) == ["Cancel"]
-
-
-def test_pauses_grow_until_a_commit() -> None:
+def test_pauses_after_faults_grow_until_a_commit() -> None:
     script = Script(STORM, s=10)
     seen = []
     for _ in range(2):
         seen += script.coordinator.handle(Failed(script.attempt(4), INFRASTRUCTURE))
-        script.tell(Resumed())
+        script.tell(Resumed(4))
     script.commit(1)
     seen += script.coordinator.handle(Failed(script.attempt(4), INFRASTRUCTURE))
 
-    assert [action for action in seen if isinstance(action, Backoff)] == [
-        Backoff(1),
-        Backoff(2),
-        Backoff(1),
+    assert pauses(seen) == [Backoff(4, 1), Backoff(4, 2), Backoff(4, 1)]
+
+
+def test_pauses_of_a_batch_grow_with_its_own_failures_also_over_commits() -> None:
+    script = Script(STORM, s=10)
+    seen = []
+    for _ in range(2):
+        seen += script.coordinator.handle(Failed(script.attempt(4), COUNTED))
+        script.tell(Resumed(4))
+    script.commit(1)
+    seen += script.coordinator.handle(Failed(script.attempt(3), COUNTED))
+    seen += script.coordinator.handle(Failed(script.attempt(2), COUNTED))
+    script.tell(Resumed(2), Resumed(3))
+    seen += script.coordinator.handle(Failed(script.attempt(4), COUNTED))
+
+    assert pauses(seen) == [
+        Backoff(4, 1),
+        Backoff(4, 2),
+        Backoff(3, 1),
+        Backoff(2, 1),
+        Backoff(4, 3),
     ]
+
+
+@pytest.mark.parametrize("failure", [COUNTED, INFRASTRUCTURE])
+def test_nothing_of_a_pausing_batch_and_later_ones_is_started_until_its_pause_ends(
+    failure: Failure,
+) -> None:
+    script = Script(STORM, s=10)
+
+    assert script.tell(Failed(script.attempt(2), failure)) == ["Cancel", "Backoff"]
+    assert script.tick() == []
+    assert script.tell(Resumed(3)) == []
+    assert script.tell(Resumed(2)) == ["B2 10", "B3 10", "B4 10"]
+
+
+@pytest.mark.parametrize("failure", [COUNTED, INFRASTRUCTURE])
+def test_earlier_batches_are_processed_and_committed_in_a_pause(failure: Failure) -> None:
+    script = Script(replace(STORM, jobs_max=1), s=10)
+    script.ack(1)
+    script.ack(2)
+    script.tell(Failed(script.attempt(3), failure))
+
+    assert script.fail(1) == ["Cancel", "B1 10"]
+    assert script.ack(1) == ["C1", "B2 10"]
+    assert script.ack(1) == []
+    assert script.commit(2) == ["C2"]
+    assert script.tell(Resumed(3)) == ["B3 10"]
+
+
+def test_a_batch_that_was_processed_is_not_committed_in_the_pause_of_an_earlier_one() -> None:
+    script = Script(KEEPING, s=10)
+    script.ack(2)
+    script.tell(Failed(script.attempt(1), COUNTED))
+
+    assert script.tick() == []
+    script.tell(Resumed(1))
+    assert script.commit(1) == ["C1", "C2", "B5 10"]
+
+
+def test_pauses_of_two_batches_end_each_for_itself() -> None:
+    script = Script(STORM, s=10)
+    script.tell(Failed(script.attempt(3), COUNTED))
+    script.tell(Failed(script.attempt(1), COUNTED))
+
+    assert script.tell(Resumed(3)) == []
+    assert script.tell(Resumed(1)) == ["B1 10", "B2 10", "B3 10", "B4 10"]
+    script.tell(Failed(script.attempt(3), COUNTED))
+    script.tell(Failed(script.attempt(1), COUNTED))
+    assert script.tell(Resumed(1)) == ["B1 10", "B2 10"]
+    assert script.tell(Resumed(3)) == ["B3 10", "B4 10"]
+
+
+def test_no_new_batch_is_planned_behind_one_that_pauses() -> None:
+    script = Script(STORM, s=None)
+    script.answers = [10]
+    script.tick()
+    script.tell(Failed(script.attempt(1), COUNTED))
+    script.s = 10
+
+    assert script.tick() == []
+    assert script.tell(Resumed(1)) == ["B1 10", "B2 10", "B3 10", "B4 10"]
+
+
+@pytest.mark.parametrize("failure", [COUNTED, INFRASTRUCTURE])
+def test_a_stop_ends_a_pause(failure: Failure) -> None:
+    script = Script(STORM, s=10)
+    script.tell(Failed(script.attempt(1), failure))
+
+    assert script.tell(StopRequested()) == ["Stop"]
+
+
+@pytest.mark.parametrize("failure", [COUNTED, INFRASTRUCTURE])
+def test_a_deactivation_ends_a_pause_and_what_is_in_flight_goes_on(failure: Failure) -> None:
+    script = Script(STORM, s=10)
+    script.tell(Failed(script.attempt(1), failure))
+
+    assert script.tell(Deactivated()) == ["B1 10", "B2 10", "B3 10", "B4 10"]
+    assert script.tell(Resumed(1)) == []
+    assert script.tell(Failed(script.attempt(1), failure)) == ["Cancel", "Backoff"]
+
+
+def test_without_a_limit_a_batch_is_tried_again_for_ever() -> None:
+    """As in Storm, whose batches have no number of attempts (W13); but with pauses."""
+    script = Script(replace(STORM, attempts_max=None), s=10)
+    seen = []
+    for _ in range(200):
+        seen += script.coordinator.handle(Failed(script.attempt(1), COUNTED))
+        script.tell(Resumed(1))
+
+    assert pauses(seen) == [Backoff(1, failures) for failures in range(1, 201)]
+    assert script.commit(1)[0] == "C1"
 
 
 def test_the_cut_is_durable_before_the_commit() -> None:

@@ -12,6 +12,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator import Coordinator, CoordinatorSettings
 from txtopo.coordinator.protocol import (
     Activated,
+    Backoff,
     Deactivated,
     Failed,
     NotReady,
@@ -140,16 +141,15 @@ def test_a_fault_while_planning_pauses_and_asks_again() -> None:
     actions = coordinator.handle(Failed(TransactionAttempt(1, 0, 1), INFRASTRUCTURE))
     assert [type(action).__name__ for action in actions] == ["Backoff"]
     assert coordinator.handle(Tick()) == []
-    assert coordinator.handle(Resumed()) == [PlanBatch(TransactionAttempt(1, 1, 1), 0, None)]
+    assert coordinator.handle(Resumed(1)) == [PlanBatch(TransactionAttempt(1, 1, 1), 0, None)]
 
 
-def test_a_failed_plan_is_asked_for_at_once_and_counts() -> None:
+def test_a_failed_plan_is_asked_for_after_a_pause_and_counts() -> None:
     coordinator = new(replace(STORM, attempts_max=2))
     coordinator.start()
 
-    assert coordinator.handle(Failed(TransactionAttempt(1, 0, 1), COUNTED)) == [
-        PlanBatch(TransactionAttempt(1, 1, 1), 0, None)
-    ]
+    assert coordinator.handle(Failed(TransactionAttempt(1, 0, 1), COUNTED)) == [Backoff(1, 1)]
+    assert coordinator.handle(Resumed(1)) == [PlanBatch(TransactionAttempt(1, 1, 1), 0, None)]
     (stop,) = coordinator.handle(Failed(TransactionAttempt(1, 1, 1), COUNTED))
     assert "txid 1 failed 2 times" in str(stop)
 
@@ -160,10 +160,14 @@ def test_a_run_does_not_wait_for_a_spout_that_cannot_plan() -> None:
     actions = coordinator.handle(Planned(TransactionAttempt(1, 0, 1), 10))
     assert [type(action).__name__ for action in actions] == ["PlanBatch"]
 
-    coordinator.handle(Failed(TransactionAttempt(2, 0, 1), INFRASTRUCTURE))
-    names = [type(action).__name__ for action in coordinator.handle(Resumed())]
+    actions = coordinator.handle(Failed(TransactionAttempt(2, 0, 1), INFRASTRUCTURE))
 
-    assert names == ["StoreBatches", "StartProcessing", "PlanBatch"]
+    assert [type(each).__name__ for each in actions] == [
+        "Backoff",
+        "StoreBatches",
+        "StartProcessing",
+    ]
+    assert [type(each).__name__ for each in coordinator.handle(Resumed(2))] == ["PlanBatch"]
 
 
 def test_a_smaller_window_after_a_restart_takes_in_what_was_planned_bit_by_bit() -> None:

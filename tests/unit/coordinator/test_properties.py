@@ -58,4 +58,4 @@ def test_each_record_is_committed_once_and_in_order(chosen: CoordinatorSettings,
 
 def assert_something_is_under_way(world: World) -> None:
     if world.coordinator.transactions:
-        assert world.work or world.pausing, world.coordinator.transactions
+        assert world.work or world.pauses, world.coordinator.transactions

@@ -81,7 +81,7 @@ def test_a_lost_executor_does_not_take_a_run_apart() -> None:
     script = Script(RUNS, s=10)
     script.fail_run(1, 2, 3, failure=INFRASTRUCTURE)
 
-    assert script.tell(Resumed()) == FULL
+    assert script.tell(Resumed(1)) == FULL
 
 
 def test_a_run_that_names_no_batch_counts_only_if_it_has_one_txid() -> None:

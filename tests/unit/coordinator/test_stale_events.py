@@ -104,7 +104,7 @@ def test_a_batch_that_waits_for_a_job_cannot_fail_or_be_processed() -> None:
 
 
 def test_a_pause_that_was_not_asked_for_ends_without_effect() -> None:
-    assert_no_effect(Script(STORM, s=10).coordinator, Resumed())
+    assert_no_effect(Script(STORM, s=10).coordinator, Resumed(1))
 
 
 def test_a_late_tail_of_a_run_does_not_hide_its_head() -> None:

@@ -90,7 +90,7 @@ class World:
         self.work: list[Work] = []
         self.late: list[Event] = []
         self.batches: dict[TransactionAttempt, Range] = {}
-        self.pausing = False
+        self.pauses: list[int] = []
         self.coordinator = Coordinator(
             self.settings, epoch=self.epoch, current=self.current, stored=self.stored
         )
@@ -125,9 +125,8 @@ class World:
                 self.work.append(action)
             case Cancel(attempts):
                 self.work = [w for w in self.work if not self.cancelled(w, set(attempts))]
-            case Backoff():
-                assert not self.pausing
-                self.pausing = True
+            case Backoff(txid):
+                self.pauses = [*(each for each in self.pauses if each != txid), txid]
             case Stop():
                 self.restart()
 
@@ -160,8 +159,10 @@ class World:
 
     def wait(self) -> None:
         """Time passes."""
-        resumed, self.pausing = self.pausing, False
-        self.tell(Resumed() if resumed else Tick())
+        if self.pauses and (self.healthy or self.random.random() < 0.7):
+            self.tell(Resumed(self.pauses.pop(self.random.randrange(len(self.pauses)))))
+        else:
+            self.tell(Tick())
 
     def heal(self) -> None:
         """Let everything go well until all is committed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -46,7 +47,13 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ran(command: list[str], folder: Path) -> str:
     """Run a command outside of the repository, and return what it printed."""
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "TXTOPO_LONG": "0"},
     )
     assert done.returncode == 0, done.stdout[-5_000:] + done.stderr[-5_000:]
     return done.stdout
@@ -87,3 +94,5 @@ def test_the_tests_of_the_plug_in_pass(environment: Path) -> None:
 
     assert " passed" in summary
     assert "failed" not in summary
+    assert "TestStateFile: about " in summary, "it says at its start how long it takes"
+    assert "TestTextFolder: about " in summary

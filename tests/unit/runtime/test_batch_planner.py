@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from txtopo import Config, Fields, TaskContext, TransactionAttempt
-from txtopo.plugins.spouts import TransactionalCoordinator, TransactionalSpout
+from txtopo.errors import TopologyError
+from txtopo.metadata import BatchMetadata
+from txtopo.plugins.spouts import (
+    TransactionalCoordinator,
+    TransactionalEmitter,
+    TransactionalSpout,
+)
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.topology.component import Component, Role
 
@@ -48,8 +56,65 @@ def test_an_emitter_that_is_not_derived_from_ours_needs_no_hooks() -> None:
     spout = Component("spout", Role.TRANSACTIONAL_SPOUT, PlainSpout(), 1, {})
     plain = BatchPlanner("plain", spout, Config())
 
-    plain.commit(ATTEMPT)
+    plain.commit(ATTEMPT, BatchMetadata(1))
     plain.cleanup_before(2)
 
     assert plain.cleanup_failures == 0
     plain.close()
+
+
+OLD_COMMIT = (
+    r"takes other arguments; got commit\((self, )?attempt: .*\) -> .*; "
+    r"expected commit\(self, attempt, metadata\)"
+)
+
+
+class OldPlainEmitter(PlainEmitter):
+    """Has the commit of an earlier version."""
+
+    def commit(self, attempt: TransactionAttempt) -> None:
+        """Never called."""
+
+
+class OldPlainSpout(PlainSpout):
+    """Has an emitter that is not derived from ours and has an old commit."""
+
+    def emitter(self, config: Config, context: TaskContext) -> Any:
+        return OldPlainEmitter()
+
+
+def test_an_emitter_with_another_commit_is_refused_when_its_class_is_made() -> None:
+    with pytest.raises(TopologyError, match=f"emitter .*OldEmitter {OLD_COMMIT}"):
+
+        class OldEmitter(TransactionalEmitter):
+            def emit_batch(self, *arguments: Any) -> None:
+                """Emit nothing."""
+
+            def commit(self, attempt: TransactionAttempt) -> None:  # type: ignore[override]
+                """Never called."""
+
+
+def test_an_old_commit_of_a_mixin_is_refused_too() -> None:
+    with pytest.raises(TopologyError, match=f"emitter .*Mixed {OLD_COMMIT}"):
+
+        class Mixed(OldPlainEmitter, TransactionalEmitter):  # type: ignore[misc]
+            """Has its commit from another base."""
+
+
+def test_a_commit_with_more_arguments_that_need_not_be_given_is_taken() -> None:
+    class Generous(TransactionalEmitter):
+        def emit_batch(self, *arguments: Any) -> None:
+            """Emit nothing."""
+
+        def commit(self, *arguments: Any, note: str = "") -> None:
+            """Take anything."""
+
+    assert Generous().commit(ATTEMPT, None) is None  # type: ignore[func-returns-value]
+
+
+def test_an_old_commit_of_an_emitter_that_is_not_derived_from_ours_is_refused_by_name() -> None:
+    spout = Component("spout", Role.TRANSACTIONAL_SPOUT, OldPlainSpout(), 1, {})
+    planner = BatchPlanner("plain", spout, Config())
+
+    with pytest.raises(TopologyError, match=f"emitter OldPlainEmitter {OLD_COMMIT}"):
+        planner.commit(ATTEMPT, BatchMetadata(1))

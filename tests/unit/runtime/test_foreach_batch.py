@@ -211,6 +211,18 @@ def test_stores_and_checkpoint_must_fit_together(spark: SparkSession, tmp_path: 
     assert ledger(tmp_path).epoch == 1, "nobody claimed what does not fit"
 
 
+def test_a_new_store_under_a_known_checkpoint_is_told_with_its_url(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_batch = words(tmp_path).foreach_batch(LOCAL)
+    (tmp_path / "new").mkdir()
+    write_batch(frame(spark, a=1), 0)
+
+    with pytest.raises(StoreBehindCoordinator, match="holds txid 0, but the query") as told:
+        words(tmp_path / "new").foreach_batch(LOCAL)(frame(spark, a=1), 1)
+    assert f"was its URL changed, which is sqlite:///{tmp_path}/new/count.db" in str(told.value)
+
+
 def test_a_stream_must_have_the_columns_of_the_spout(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(TopologyError, match="lacks columns of 'stream': n; got word"):
         words(tmp_path).foreach_batch(LOCAL)(frame(spark, a=1).select("word"), 0)

@@ -106,7 +106,7 @@ def test_what_is_asked_at_the_very_end_is_answered(tmp_path: Path) -> None:
         "scheduler.start(lambda: None, print)",
         "threads.await_works_at_exit()",
     )
-    assert process.stdout == "InfrastructureError('the process ends')\n", process.stderr
+    assert process.stdout == "ProcessEnds('the process ends')\n", process.stderr
 
 
 def test_the_child_of_a_fork_does_not_wait_for_the_works_of_its_parent(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from tests.harness.polling import LIMIT_S
+from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import (
     Total,
@@ -20,9 +22,10 @@ from tests.unit.runtime.loop_world import (
 from tests.unit.runtime.test_outages import FlakyBackend, flaky
 from txtopo import FailedException
 from txtopo.errors import AuthError, FencedError, PoisonBatchError, StoreUnavailable
+from txtopo.log_records import CAUSE_CHARACTERS_MAX, one_line
 from txtopo.plugins.stores import StateTable
-from txtopo.retries import CAUSE_CHARACTERS_MAX, one_line
-from txtopo.runtime.progress import BatchCommitted, TopologyEvent
+from txtopo.runtime.handle import TopologyRun
+from txtopo.runtime.progress import BatchCommitted, BatchFailed, TopologyEvent
 from txtopo.state import State, open_state, register_backend
 from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.memory import MemoryEnsemble
@@ -32,10 +35,9 @@ __all__ = ["flaky"]
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """Return the attributes of each warning of a retry."""
-    records = [each for each in caplog.records if each.name == "txtopo.runtime"]
-    assert all(each.levelno == logging.WARNING for each in records)
-    return [vars(each) for each in records]
+    """Return the attributes of each warning of a failure."""
+    warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
+    return [vars(each) for each in warnings if each.name == "txtopo.runtime"]
 
 
 def test_each_try_at_a_store_that_is_away_is_told_with_a_growing_pause(
@@ -54,8 +56,8 @@ def test_each_try_at_a_store_that_is_away_is_told_with_a_growing_pause(
     assert {(each["topology"], each["epoch"]) for each in warned} == {("totals", 1)}
     assert {each["cause"] for each in warned} == {"StoreUnavailable: the store is away; try again"}
     assert caplog.messages[0] == (
-        "topology 'totals': txid 3 failed; got StoreUnavailable: the store is away; try again; "
-        "failures in a row: 1; tried again in 0.01 s"
+        "topology 'totals': attempt 0 of txid 3 failed; got StoreUnavailable: the store is away; "
+        "try again; failures in a row: 1; tried again in 0.01 s"
     )
 
 
@@ -68,11 +70,12 @@ class Unlucky(Total):
         super().execute(tuple)
 
 
-def test_each_replay_of_a_batch_is_told_but_not_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_failed_attempt_is_told_and_so_is_the_end(caplog: pytest.LogCaptureFixture) -> None:
     topology = topology_of(memory_state(), Unlucky())
+    changes = Changes()
 
     with (
-        running(topology, MemoryEnsemble(), attempts_max=3) as run,
+        running(topology, MemoryEnsemble(), changes, attempts_max=3) as run,
         pytest.raises(PoisonBatchError),
     ):
         run.process_all_available(LIMIT_S)
@@ -81,9 +84,97 @@ def test_each_replay_of_a_batch_is_told_but_not_the_end(caplog: pytest.LogCaptur
     assert [(each["txid"], each["attempt"], each["failures"]) for each in warned] == [
         (5, 0, 1),
         (5, 1, 2),
+        (5, 2, 3),
     ]
+    assert [each["pause_s"] for each in warned] == [0.01, 0.02, None]
+    assert warned[2]["message"].endswith("failures in a row: 3; the run ends")
+    end = caplog.records[-1]
+    assert (end.levelname, vars(end)["topology"]) == ("ERROR", "totals")
+    assert "has ended with an error; got PoisonBatchError: batch of txid 5" in end.getMessage()
+    assert [each.pause_s for each in changes.of(BatchFailed)] == [0.01, 0.02, None]
     assert {each["component"] for each in warned} == {"total"}
     assert warned[0]["cause"] == "FailedException: 13 brings bad luck; and more of it"
+
+
+class UnluckyForTwentyAttempts(Unlucky):
+    """Fails the batch that holds the amount 13 more often than any default allows."""
+
+    def execute(self, tuple: Tuple) -> None:
+        if self.attempt.attempt < 20:
+            super().execute(tuple)
+        else:
+            Total.execute(self, tuple)
+
+
+def test_without_a_limit_a_batch_is_replayed_until_it_succeeds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    state = memory_state()
+
+    with running(
+        topology_of(state, UnluckyForTwentyAttempts()),
+        MemoryEnsemble(),
+        attempts_max=None,
+        backoff_s=0.001,
+        backoff_max_s=0.004,
+    ) as run:
+        run.process_all_available(LIMIT_S)
+        progress = next(each for each in run.recent_progress if each.txid == 5)
+
+    assert stored(state) == (12, expected())
+    assert progress.failures == 20
+    assert [each["failures"] for each in said(caplog)] == [*range(1, 21)]
+    assert [each["pause_s"] for each in said(caplog)][:4] == [0.001, 0.002, 0.004, 0.004]
+
+
+class Pausing:
+    """Runs a topology whose batch of txid 5 fails and then pauses for an hour."""
+
+    def __init__(self, *, mended: bool = False) -> None:
+        self.state, self.changes = memory_state(), Changes()
+        self.topology = topology_of(self.state, MendedUnlucky() if mended else Unlucky())
+
+    @contextmanager
+    def run(self) -> Iterator[TopologyRun]:
+        hour = {"backoff_s": 3600.0, "backoff_max_s": 3600.0}
+        with running(self.topology, MemoryEnsemble(), self.changes, **hour) as run:
+            wait_until(lambda: self.changes.of(BatchFailed), "a batch has failed")
+            yield run
+
+
+class MendedUnlucky(Unlucky):
+    """Fails only the first attempt."""
+
+    def execute(self, tuple: Tuple) -> None:
+        if self.attempt.attempt == 0:
+            super().execute(tuple)
+        else:
+            Total.execute(self, tuple)
+
+
+def test_batches_before_one_that_pauses_are_committed() -> None:
+    pausing = Pausing()
+
+    with pausing.run():
+        wait_until(lambda: pausing.changes.committed == [1, 2, 3, 4], "txids 1 to 4 are committed")
+
+
+def test_a_stop_does_not_wait_for_a_pause() -> None:
+    with Pausing().run() as run:
+        run.stop(LIMIT_S)
+
+        assert run.status == "stopped"
+
+
+def test_a_deactivation_does_not_wait_for_a_pause() -> None:
+    """It drains: what is in flight is tried again at once, and the rest is not planned."""
+    pausing = Pausing(mended=True)
+
+    with pausing.run() as run:
+        run.deactivate()
+        run.process_all_available(LIMIT_S)
+
+        assert stored(pausing.state) == (12, expected())
 
 
 def test_each_try_to_write_to_zookeeper_is_told(caplog: pytest.LogCaptureFixture) -> None:

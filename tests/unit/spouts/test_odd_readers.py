@@ -132,7 +132,7 @@ def test_the_source_hears_nothing_of_a_batch_that_another_leader_planned_otherwi
     planner.plan(PlanBatch(TransactionAttempt(2, 0, 1), 1, BatchMetadata(END_5)))
     planner.plan(PlanBatch(TransactionAttempt(3, 0, 1), 2, BatchMetadata(END_6)))
 
-    planner.commit(TransactionAttempt(3, 0, 3))
+    planner.commit(TransactionAttempt(3, 0, 3), BatchMetadata(END_6))
     planner.cleanup_before(4)
     planner.close()
     assert committed(folder) == []
@@ -145,7 +145,7 @@ def test_starts_of_one_topology_share_nothing(folder: Path) -> None:
     planned = leader.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
     assert isinstance(planned, Planned)
 
-    leader.commit(TransactionAttempt(1, 0, 1))
+    leader.commit(TransactionAttempt(1, 0, 1), BatchMetadata(planned.planned))
     leader.cleanup_before(2)
     leader.plan(PlanBatch(TransactionAttempt(2, 0, 1), 1, BatchMetadata(planned.planned)))
     assert committed(folder) == ["4"]

@@ -6,6 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from state_backends.sql.dialect import LEDGER_COLUMNS_2
+from tests.unit.testing.conformance.types_page import expected, seen
 from txtopo import Fields
 from txtopo.errors import SchemaDrift, SchemaVersionError, StateUsageError
 from txtopo.state import Count, Ledger, State, Sum, open_state
@@ -37,6 +38,11 @@ class SchemaSuite:
 
         with engine.connect() as connection:
             assert list(connection.execute(sa.text("SELECT * FROM counts_view"))) == [("b", 2)]
+
+    def test_plain_sql_sees_what_the_page_of_the_stores_says(
+        self, url: str, engine: sa.Engine
+    ) -> None:
+        assert seen(url, engine) == expected(engine.dialect.name)
 
     def test_a_ledger_of_schema_1_is_read_and_brought_up(
         self, state: State, engine: sa.Engine

@@ -13,6 +13,7 @@ from tests.unit.state_backends.connection_suite import LostConnectionSuite
 from txtopo import Fields
 from txtopo.errors import (
     AuthError,
+    ConfigError,
     FencedError,
     PromiseError,
     SchemaDrift,
@@ -95,7 +96,7 @@ def test_without_redis_py_the_message_names_the_extra(monkeypatch: pytest.Monkey
     monkeypatch.setitem(__import__("sys").modules, "redis", None)
 
     for scheme in ("redis", "redis-map"):
-        with pytest.raises(TopologyError, match=r"pip install 'txtopo\[redis\]'"):
+        with pytest.raises(ConfigError, match=r"pip install 'txtopo\[redis\]'"):
             open_state(f"{scheme}://host/0", table="counts").open()
 
 

@@ -32,6 +32,7 @@ def state(url: str) -> State:
 
 class TestStateBackend(StateBackendSuite):
     refused = frozenset({"nan", "negative zero", "surrogates in keys", "surrogates in strings"})
+    decimal_digits = 18
 
 
 @pytest.mark.slow

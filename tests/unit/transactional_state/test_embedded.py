@@ -15,7 +15,13 @@ from tests.harness.processes import Child
 from tests.harness.servers.private import free_port
 from txtopo.config import Config
 from txtopo.errors import ConfigError
-from txtopo.transactional_state import Journal, TransactionalState, open_transactional_state
+from txtopo.transactional_state import (
+    Journal,
+    TransactionalState,
+    embedded,
+    open_transactional_state,
+)
+from txtopo.transactional_state.embedded import SNAPSHOTS_KEPT
 
 pytestmark = pytest.mark.spark
 
@@ -23,6 +29,7 @@ PROGRAM = "tests.unit.transactional_state.embedded_process"
 LISTEN = "0A"
 LIMIT_S = 120.0
 ENDED_S_MAX = 120.0
+STARTS = SNAPSHOTS_KEPT + 2
 READABLE = dict.fromkeys(("0100007F", "0000000000000000FFFF00000100007F"), "127.0.0.1")
 WORDS = (
     *("conf", "cons", "crst", "dump", "envi", "gtmk", "hash", "isro", "mntr"),
@@ -190,3 +197,43 @@ def test_a_standby_takes_over_server_and_leadership_after_a_kill(tmp_path: Path)
             assert leads["current"] >= reached
             second.wait_for("at", 5)
             assert second.said[-1]["current"] == leads["current"] + 5
+
+
+def started_often(jvm: Any, directory: Path) -> Path:
+    """Start the server more often than it keeps snapshots; return the folder of its files."""
+    for epoch in range(1, STARTS + 1):  # each start leaves a snapshot and a log
+        state = opened(jvm, directory)
+        assert Journal(state).claim_epoch("one", token="ensemble") == epoch
+        state.close()
+    return directory / "data" / "version-2"
+
+
+def test_old_files_of_the_server_are_deleted_without_a_word(
+    jvm: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """ZooKeeper's own cleaner prints each of them to standard output, which is the user's."""
+    names = [path.name for path in started_often(jvm, tmp_path).iterdir()]
+
+    assert sum(name.startswith("snapshot") for name in names) == SNAPSHOTS_KEPT
+    assert sum(name.startswith("log") for name in names) <= SNAPSHOTS_KEPT + 1
+    assert capfd.readouterr().out == ""
+
+
+def test_old_files_are_deleted_once_an_hour(
+    jvm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, state = started_often(jvm, tmp_path), opened(jvm, tmp_path)
+    assert Journal(state).claim_epoch("one", token="ensemble") == STARTS + 1
+    old, other, stuck = (folder / name for name in ("snapshot.0", "snapshot.of-mine", "log.0"))
+    old.touch()
+    other.touch()
+
+    assert Journal(state).claim_epoch("one", token="ensemble") == STARTS + 2
+    assert old.exists()
+    monkeypatch.setattr(embedded, "PURGE_INTERVAL_S", 0.0)
+    assert Journal(state).claim_epoch("one", token="ensemble") == STARTS + 3
+    assert (old.exists(), other.exists()) == (False, True)
+    stuck.mkdir()  # what cannot be deleted is told, and stops nothing
+    assert Journal(state).claim_epoch("one", token="ensemble") == STARTS + 4
+    state.close()
+    assert "to delete old files of the embedded zookeeper" in caplog.text

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from txtopo import (
+    Count,
+    Fields,
+    PersistentAggregate,
+    TransactionalTopologyBuilder,
+    open_state,
+)
 from txtopo.config import Config
 from txtopo.errors import ConfigError
+from txtopo.plugins.ensembles import register_ensemble
+from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.transactional_state import (
     MemoryEnsemble,
     MemoryTransactionalState,
     Put,
+    TransactionalState,
     open_transactional_state,
 )
 from txtopo.transactional_state.nodes import check_topology_id, split_chroot
@@ -80,3 +92,64 @@ def test_wrong_credentials_are_found_before_anything_connects(
     with pytest.raises(ConfigError, match=message) as error:
         open_transactional_state(config, "t")
     assert "nobody" not in str(error.value)
+
+
+def test_a_scheme_names_an_ensemble_of_a_plug_in() -> None:
+    """With the whole URL, and with the settings that it may want."""
+    ensemble, asked = MemoryEnsemble(), list[object]()
+
+    def factory(url: str, topology_id: str, config: Config) -> TransactionalState:
+        asked.extend((url, topology_id, config.session_timeout_s))
+        return MemoryTransactionalState(topology_id, ensemble)
+
+    register_ensemble("Mine", factory)
+    config = Config(zookeeper="mine://a:1,b:2/root", session_timeout_s=3)
+    open_transactional_state(config, "t").apply([Put("/a", 1)])
+    assert list(ensemble.nodes) == ["/t/a"]
+    assert asked == ["mine://a:1,b:2/root", "t", 3]
+
+
+def test_a_topology_runs_on_the_ensemble_of_a_plug_in() -> None:
+    ensemble = MemoryEnsemble()
+    register_ensemble("shared", lambda url, id, config: MemoryTransactionalState(id, ensemble))
+    spout = MemoryTransactionalSpout({0: [["a"], ["b"], ["a"]]}, Fields("word string"), 1)
+    builder = TransactionalTopologyBuilder("words", "spout", spout)
+    counts = open_state("memory:", table="counts")
+    count = PersistentAggregate(counts, "word", Count())
+    builder.set_bolt("count", count).fields_grouping("spout", "word")
+
+    config = Config(zookeeper="shared://", carrier="local")
+    with builder.build_topology().start(config=config) as run:
+        run.process_all_available()
+    with counts.reader() as reader:
+        assert dict(reader.items()) == {"a": 2, "b": 1}
+    assert "/words/epoch" in ensemble.nodes
+
+
+def test_an_unknown_scheme_is_refused_with_those_that_are_known() -> None:
+    register_ensemble("known", lambda url, id, config: MemoryTransactionalState(id))
+
+    with pytest.raises(
+        ConfigError, match=r"no ensemble for zookeeper='etcd://…'; known are .*known"
+    ):
+        open_transactional_state(Config(zookeeper="etcd://host:2379"), "t")
+
+
+def test_a_plug_in_that_opens_something_else_is_refused() -> None:
+    register_ensemble("wrong", lambda url, id, config: object())  # type: ignore[arg-type]
+
+    with pytest.raises(ConfigError, match=r"the ensemble 'wrong' opens no .* got object; expected"):
+        open_transactional_state(Config(zookeeper="wrong://"), "t")
+
+
+def test_an_installed_ensemble_that_cannot_be_imported_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "broken-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[txtopo.ensembles]\nbroken = no_such_module:open\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    with pytest.raises(ConfigError, match=r"'broken' cannot be loaded .* ModuleNotFoundError"):
+        open_transactional_state(Config(zookeeper="broken://host"), "t")

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import io
+import logging
+import re
 
+import pytest
 from rich.console import Console
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.runtime.progress import BatchCommitted, BatchFailed, Leading, Progress, Standby, Stopped
+from txtopo.runtime.listeners import EventLog
+from txtopo.runtime.progress import (
+    BatchCommitted,
+    BatchFailed,
+    Leading,
+    Progress,
+    Restarting,
+    Standby,
+    Stopped,
+)
 from txtopo.ui.progress_bar import ProgressBar
 
 
@@ -26,17 +38,17 @@ def test_without_a_terminal_there_is_one_plain_line_in_so_many_seconds() -> None
     assert "lag 0:7" in lines[2]
 
 
-def test_failures_and_the_end_are_shown_at_once() -> None:
+def test_without_a_terminal_the_end_is_shown_at_once_and_failures_are_left_to_the_log() -> None:
     shown = io.StringIO()
     bar = ProgressBar(line_every_s=1000, console=Console(file=shown, width=200))
     bar.on_change(Leading("counts", epoch=3, current=1, adopted=None))
 
     bar.on_change(BatchFailed(TransactionAttempt(4), "counted", ValueError("[bad] row"), "split"))
+    bar.on_change(Restarting("counts", ValueError("[bad] row"), restarts=1, pause_s=2.0))
     bar.on_change(Stopped("counts", ValueError("[bad] row")))
 
-    leading, failed, stopped = shown.getvalue().splitlines()
+    leading, stopped = shown.getvalue().splitlines()
     assert leading == "leading, epoch 3"
-    assert failed == "txid 4 failed (counted): [bad] row"
     assert stopped.startswith("failed: [bad] row")
 
 
@@ -60,7 +72,31 @@ def test_on_a_terminal_the_bar_shows_the_last_commit() -> None:
     bar.on_change(Stopped("counts", None))
 
     assert "txid 5" in shown.getvalue()
-    assert "attempts 2, failed 3" in shown.getvalue()
+    assert "failures 1, in all 3" in shown.getvalue()
+
+
+def test_log_lines_appear_above_the_bar_and_not_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that was made before the bar knows the terminal, not rich."""
+    shown = io.StringIO()
+    monkeypatch.setattr("sys.stderr", shown)
+    handler, logger = logging.StreamHandler(), logging.getLogger("txtopo")
+    logger.addHandler(handler)
+    try:
+        bar = ProgressBar(1000, console=Console(stderr=True, width=200, force_terminal=True))
+        bar.on_change(BatchCommitted(progress(5, timestamp_s=1.0)))
+        EventLog("t").on_change(
+            BatchFailed(TransactionAttempt(6), "counted", ValueError("bad"), "b")
+        )
+        bar.on_change(BatchFailed(TransactionAttempt(6), "counted", ValueError("bad"), "b"))
+        bar.on_change(Stopped("counts", None))
+        assert handler.stream is shown
+    finally:
+        logger.removeHandler(handler)
+
+    lines = re.split(r"\n|\r\x1b\[2K", shown.getvalue())
+    (told,) = [line for line in lines if "got ValueError: bad" in line]
+    assert re.sub(r"\x1b\[[0-9;]*m", "", told).startswith("topology 't': attempt 0 of txid 6")
+    assert "txid 6 failed, 1 in a row" in shown.getvalue()
 
 
 def progress(txid: int, *, timestamp_s: float) -> Progress:
@@ -70,8 +106,8 @@ def progress(txid: int, *, timestamp_s: float) -> Progress:
         rows=100,
         rows_total=100 * txid,
         rows_per_second=50.0,
-        attempts=2,
-        attempts_failed=3,
+        failures=1,
+        failures_total=3,
         pending={txid + 1: "PROCESSING", txid + 2: "PROCESSING"},
         lag={"0": 7},
     )

@@ -25,12 +25,10 @@ import numpy.typing as npt
 
 from txtopo.acking import EndedTrees, PendingTrees
 from txtopo.config import Config
-from txtopo.errors import FailedException
-from txtopo.retries import warn_of_retry
 from txtopo.runtime.handle import IdleWaiters
+from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.progress import (
     ErrorReported,
-    Listeners,
     Progressed,
     ReliableProgress,
     SlotLost,
@@ -74,25 +72,29 @@ class ReliableDriver:
     """
 
     def __init__(
-        self, context: ReliableContext, listeners: Sequence[TopologyListener], *, active: bool
+        self,
+        context: ReliableContext,
+        listeners: Sequence[TopologyListener],
+        *,
+        active: bool,
+        meter: Meter | None = None,
     ) -> None:
         self._program, self._config = context.program, context.config
         self._carrier, self._scheduler = context.carrier, context.scheduler
-        self._listeners = Listeners(listeners)
+        self._listeners = Listeners(self._program.topology_id, listeners)
         spouts = [c for c in self._program.components.values() if c.role.spout]
         self._owners = [(spout, task) for spout in spouts for task in range(spout.tasks)]
         self.spouts = len(self._owners)
         self.slots = self._program.slots
         self.ackers = 1 if self._config.ackers is None else self._config.ackers
         self.trees = PendingTrees(self.spouts, self.ackers, self._ended)
-        self.meter = Meter(self._scheduler.now, self._scheduler.wall_clock)
+        # That of the driver before, if the run was started again.
+        self.meter = meter or Meter(self._scheduler.now, self._scheduler.wall_clock)
         self._backlog = [0] * self.slots
         self._credit = Credit(self.slots, self._config.message_timeout_s, BACKLOG_TUPLES_MAX)
         self._awaited = set(range(self.slots))
         self._runners: list[SpoutRunner] = []
         self._waiters = IdleWaiters()
-        self._failures: Counter[tuple[str, int, str]] = Counter()
-        self._unsaid: set[tuple[str, int, str]] = set()
         self._active = active
         self._opened = False
         self._stopping = False
@@ -293,8 +295,6 @@ class ReliableDriver:
 
     def _ended(self, completed: EndedTrees, failed: EndedTrees) -> None:
         self.meter.complete(completed)
-        if len(completed):
-            self._failures.clear()
         for owner, message in zip(completed.owners.tolist(), completed.messages, strict=True):
             self._runners[owner].ends.acked.append(message)
         self._failed(failed, timed_out=False)
@@ -310,8 +310,6 @@ class ReliableDriver:
         for owner, messages in by_owner.items():
             runner = self._runners[owner]
             runner.ends.failed += messages
-            self._failures[*runner.name, reason] += len(messages)
-            self._unsaid.add((*runner.name, reason))
             self._listeners.tell(TreesFailed(*runner.name, tuple(messages), reason))
 
     def _rotate(self) -> None:
@@ -323,20 +321,7 @@ class ReliableDriver:
     def _show(self) -> None:
         if not self._stopping:
             self.tell_progress()
-            self._warn_of_failed()
             self._scheduler.call_later(PROGRESS_S, self._show)
-
-    def _warn_of_failed(self) -> None:
-        """Log the trees that failed since the last call, in one warning for each spout task."""
-        for component, task, reason in sorted(self._unsaid):
-            warn_of_retry(
-                f"trees of spout {component!r}, task {task},",
-                FailedException(f"they {reason}; whether they come again is up to the spout"),
-                topology=self._program.topology_id,
-                failures=self._failures[component, task, reason],
-                component=component,
-            )
-        self._unsaid.clear()
 
     def _complain(self, complaints: Sequence[Complaint]) -> None:
         for each in complaints:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from txtopo.config import Config
+from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError
 from txtopo.runtime.handle import RecentProgress, ReliableRun
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.carrier import LocalSlots, SlotCarrier
-from txtopo.runtime.reliable.driver import ReliableContext, ReliableDriver
+from txtopo.runtime.reliable.driver import Meter, ReliableContext, ReliableDriver
+from txtopo.runtime.resident.sockets import Keys, check_zeromq
+from txtopo.runtime.restart import Restart, RestartingDriver, StartableDriver, check_restart
 from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
-from txtopo.runtime.session import active_session, check_arguments, open_session
-from txtopo.stages.program import Program, compile_program
+from txtopo.runtime.session import active_session, check_arguments, check_session, open_session
+from txtopo.runtime.workers import check_workers
+from txtopo.stages.program import compile_program
 from txtopo.topology.graph import Graph
 
 if TYPE_CHECKING:
@@ -40,6 +44,7 @@ def start_reliable(
     listeners: Sequence[TopologyListener] = (),
     *,
     active: bool = True,
+    restart: Restart | None = None,
 ) -> ReliableRun:
     """Start an at-least-once topology and return its handle.
 
@@ -49,26 +54,61 @@ def start_reliable(
         config: The settings.
         listeners: They are told of every event.
         active: Whether to begin at once; otherwise it waits for ``activate``.
+        restart: When to start it again; never by default.
 
     Raises:
         ConfigError: A setting is wrong. Nothing was started; mend the setting.
     """
     carrier = _carrier(config)
     check_arguments(spark, listeners)
+    check_restart(restart)
     session = spark if spark is not None or carrier == "local" else active_session()
-    if carrier == "local" or (carrier == "auto" and session is None):
-        return start_local(graph, config, listeners, active=active).run
-    from txtopo.runtime.resident.slot_jobs import SlotJobs
-    from txtopo.runtime.resident.sockets import Keys
+    local = carrier == "local" or (carrier == "auto" and session is None)
+    resident = () if local else (Kind.AT_LEAST_ONCE_RESIDENT,)
+    config.check_used(graph.id, Kind.AT_LEAST_ONCE, *resident)
+    if carrier == "resident" and session is None:
+        check_zeromq()
+        session = open_session()[0]
+    recent = RecentProgress(Progressed)
+    told = [recent, *listeners]
+    driver: StartableDriver
+    if restart is None:
+        driver = _open(graph, config, session, told, active)
+    else:
+        restarts = ThreadScheduler(f"txtopo-{graph.id}-restarts")
+        meter = Meter(restarts.now, restarts.wall_clock)
+        opening = partial(_open, graph, config, session, meter=meter)
+        driver = RestartingDriver(graph.id, opening, restart, told, restarts, active=active)
+    driver.start()
+    return ReliableRun(graph.id, driver, recent)
 
-    keys = Keys.make()
-    from txtopo.runtime.resident.bolt_slots import BoltSlots
 
-    jobs = SlotJobs(session if session is not None else open_session()[0], "bolts")
-    program = compile_program(graph, config, jobs.fit(config.slots))
+def _open(
+    graph: Graph,
+    config: Config,
+    session: SparkSession | None,
+    listeners: Sequence[TopologyListener],
+    active: bool,
+    *,
+    meter: Meter | None = None,
+) -> ReliableDriver:
+    check_session(session)
     scheduler = ThreadScheduler(f"txtopo-{graph.id}")
-    slots = BoltSlots(jobs, keys, config, scheduler)
-    return _start(program, config, slots, scheduler, listeners, active=active)[0]
+    slots: SlotCarrier
+    if session is None or config.carrier == "local":
+        program = compile_program(graph, config, config.slots or LOCAL_SLOTS)
+        slots = LocalSlots(scheduler)
+    else:
+        from txtopo.runtime.resident.bolt_slots import BoltSlots
+        from txtopo.runtime.resident.slot_jobs import SlotJobs
+
+        keys = Keys.make()
+        jobs = SlotJobs(session, "bolts")
+        check_workers(session.sparkContext, ("zmq",))
+        program = compile_program(graph, config, jobs.fit(config.slots))
+        slots = BoltSlots(jobs, keys, config, scheduler)
+    context = ReliableContext(program, config, slots, scheduler)
+    return ReliableDriver(context, listeners, active=active, meter=meter)
 
 
 def start_local(
@@ -77,16 +117,16 @@ def start_local(
     listeners: Sequence[TopologyListener] = (),
     *,
     active: bool = True,
-    scheduler: ExecutorScheduler | None = None,
+    scheduler: ExecutorScheduler,
 ) -> Opened:
-    """Start an at-least-once topology in this process.
+    """Start an at-least-once topology in this process, in the time of a simulation.
 
     Args:
         graph: The topology.
         config: The settings.
         listeners: They are told of every event.
         active: Whether to begin at once; otherwise it waits for ``activate``.
-        scheduler: Provides time and threads; real ones by default.
+        scheduler: Provides time and threads.
 
     Raises:
         ConfigError: A setting is wrong. Nothing was started; mend the setting.
@@ -97,26 +137,12 @@ def start_local(
             setting="carrier",
         )
     program = compile_program(graph, config, config.slots or LOCAL_SLOTS)
-    scheduler = scheduler or ThreadScheduler(f"txtopo-{graph.id}")
     slots = LocalSlots(scheduler)
-    run, driver = _start(program, config, slots, scheduler, listeners, active=active)
-    return Opened(run, driver, slots)
-
-
-def _start(
-    program: Program,
-    config: Config,
-    slots: SlotCarrier,
-    scheduler: ExecutorScheduler,
-    listeners: Sequence[TopologyListener],
-    *,
-    active: bool,
-) -> tuple[ReliableRun, ReliableDriver]:
     recent = RecentProgress(Progressed)
     context = ReliableContext(program, config, slots, scheduler)
     driver = ReliableDriver(context, [recent, *listeners], active=active)
     driver.start()
-    return ReliableRun(program.topology_id, driver, recent), driver
+    return Opened(ReliableRun(graph.id, driver, recent), driver, slots)
 
 
 def _carrier(config: Config) -> str:
@@ -129,11 +155,5 @@ def _carrier(config: Config) -> str:
             f"carrier {config.carrier!r} cannot carry an at-least-once topology, whose bolts live "
             "longer than a Spark job; use carrier='resident' on Spark, or 'local'",
             setting="carrier",
-        )
-    if config.lost_slot == "rdd":
-        raise ConfigError(
-            "an at-least-once topology cannot go on with the carrier 'rdd', whose jobs end with "
-            "each batch; got lost_slot='rdd'; expected 'end', with which it waits for its slots",
-            setting="lost_slot",
         )
     return config.carrier

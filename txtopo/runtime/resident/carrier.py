@@ -14,7 +14,6 @@ their batches are processed again.
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -24,7 +23,8 @@ from itertools import count
 from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import RunLostError, SlotUnavailable
-from txtopo.retries import LOGGER, record_attributes
+from txtopo.log_records import logger_of, one_line
+from txtopo.retries import LOGGER
 from txtopo.runtime.carrier import Carrier, RunOutput
 from txtopo.runtime.resident import wire
 from txtopo.runtime.resident.orders import (
@@ -73,7 +73,7 @@ from txtopo.stages.stage_context import DRIVER, ByAddress, Record, RunLevel, by_
 Answers = list[list[Record]]
 """What each slot yielded for a level."""
 
-_logger = logging.getLogger(LOGGER)
+_logger = logger_of(LOGGER)
 
 
 class ResidentCarrier:
@@ -189,9 +189,12 @@ class ResidentCarrier:
             "topology %r: %s; the run goes on with the carrier 'rdd'",
             self._program.topology_id,
             error,
-            extra=record_attributes(
-                topology=self._program.topology_id, failures=1, cause=str(error), **error.facts
-            ),
+            extra={
+                "topology": self._program.topology_id,
+                "failures": 1,
+                "cause": one_line(error),
+                **error.facts,
+            },
         )
         self.keeps_cut_in_driver = False
         self._replaced = Future()

@@ -11,7 +11,7 @@ from txtopo.clock import sleep
 from txtopo.errors import ConfigError
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.scheduler import ThreadScheduler
-from txtopo.runtime.session import is_classic
+from txtopo.runtime.session import is_classic, is_stopped
 from txtopo.runtime.spark_jobs import ClassicLabels, failure_of_job
 from txtopo.runtime.spark_task import PackedProgram
 from txtopo.stages.program import Program
@@ -113,8 +113,7 @@ class SlotJobs:
     @property
     def stopped(self) -> bool:
         """Whether somebody has stopped the session."""
-        java = self._context._jsc
-        return java is None or bool(java.sc().isStopped())
+        return is_stopped(self._context)
 
     @property
     def host(self) -> str:

@@ -7,7 +7,6 @@ the affair of its :class:`SlotUser`.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -17,7 +16,8 @@ from typing import Protocol
 
 from txtopo.config import Config
 from txtopo.errors import InfrastructureError, RunLostError, SlotUnavailable
-from txtopo.retries import LOGGER, record_attributes, warn_of_retry
+from txtopo.log_records import logger_of
+from txtopo.retries import LOGGER, warn_of_retry
 from txtopo.runtime.resident import wire
 from txtopo.runtime.resident.orders import CANCEL_S, REASON_S
 from txtopo.runtime.resident.slot_jobs import Cores, SlotJobRunner
@@ -60,7 +60,7 @@ from txtopo.runtime.scheduler import Callback, Timer
 from txtopo.stages.pickling import pack
 from txtopo.stages.program import Program
 
-_logger = logging.getLogger(LOGGER)
+_logger = logger_of(LOGGER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,12 +369,12 @@ class SlotRunner:
 
     def _warn(self, missing: SlotMissing) -> None:
         text = self._missing_text(missing)
-        attributes = record_attributes(
-            topology=self._topology_id,
-            failures=self.slots[missing.slot].fruitless_jobs,
-            cause=text,
+        attributes = {
+            "topology": self._topology_id,
+            "failures": self.slots[missing.slot].fruitless_jobs,
+            "cause": text,
             **self._facts(missing),
-        )
+        }
         _logger.warning("topology %r: %s", self._topology_id, text, extra=attributes)
 
     def _unavailable(self, missing: SlotMissing) -> SlotUnavailable:

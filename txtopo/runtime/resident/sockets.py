@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from txtopo.errors import ConfigError
+from txtopo.extras import require
 
 if TYPE_CHECKING:
     import zmq
@@ -43,14 +44,9 @@ def check_zeromq() -> None:
     Raises:
         ConfigError: There is no ZeroMQ; install it.
     """
-    try:
-        import zmq
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "carrier 'resident' needs ZeroMQ; got no module 'zmq'; install it here and on all "
-            "workers with pip install 'txtopo[resident]', or use carrier='local'",
-            setting="carrier",
-        ) from error
+    require("zmq", "carrier='resident'")
+    import zmq
+
     if not zmq.has("curve"):
         raise ConfigError(
             "carrier 'resident' needs a ZeroMQ with CURVE; got one without; install the wheel "

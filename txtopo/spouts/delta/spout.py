@@ -13,6 +13,7 @@ from txtopo.config import Config, check_text
 from txtopo.context import TaskContext
 from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, EmitError, SourceDataLost
+from txtopo.extras import require
 from txtopo.metadata import Json
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.delta.log import (
@@ -72,7 +73,8 @@ class DeltaTransactionalSpout(TransactionalSpout):
         changes: As given.
 
     Raises:
-        ConfigError: A limit or the version is wrong, or ``changes`` names no boolean field.
+        ConfigError: A limit or the version is wrong, ``changes`` names no boolean field, or
+            deltalake is not installed (``pip install 'txtopo[delta]'``).
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class DeltaTransactionalSpout(TransactionalSpout):
         batch_bytes_max: int = 64 << 20,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
+        require("deltalake", "DeltaTransactionalSpout")
         if type(starting_version) is not int or starting_version < 0:
             raise ConfigError(
                 f"starting_version is wrong; got {starting_version!r}; expected a whole number of "
@@ -104,6 +107,8 @@ class DeltaTransactionalSpout(TransactionalSpout):
         uri = os.fspath(table)
         check_text("the path of a Delta table", uri)
         uri = uri if "://" in uri else os.path.abspath(uri)
+        # Files on a local disk are read by pyarrow alone.
+        self.client_modules = ("deltalake",) if "://" in uri else ()
         self.log = DeltaLog(uri, dict(storage_options or {}), changes is not None)
 
     def coordinator(self, config: Config, context: TaskContext) -> DeltaCoordinator:
@@ -292,10 +297,11 @@ class DeltaDataFrameSpout(DataFrameTransactionalSpout):
             ``batch_versions_max``, ``batch_files_max``, ``batch_bytes_max``, ``storage_options``.
 
     Raises:
-        ConfigError: An argument is wrong.
+        ConfigError: An argument is wrong, or deltalake is not installed.
     """
 
     def __init__(self, table: str | os.PathLike[str], fields: Fields, **limits: Any) -> None:
+        require("deltalake", "DeltaDataFrameSpout")
         planned = DeltaTransactionalSpout(table, fields, **limits)
         read = _Read(planned.log, fields, planned.changes)
         super().__init__(planned.coordinator, read, fields)

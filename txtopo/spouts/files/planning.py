@@ -20,7 +20,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -53,6 +53,9 @@ RECENT_FILES_MAX = 4096
 
 # 48 bits: with 4,096 digests, one new file in 7e10 is taken for one that was read.
 DIGEST_BYTES = 6
+
+# Batches whose end is remembered to tell the lag behind them; far more than are ever in flight.
+ENDS_MAX = 1000
 
 Order = Literal["name", "time"]
 
@@ -106,6 +109,13 @@ class _Cut(NamedTuple):
     open: tuple[SourceFile, int] | None
 
 
+class _Amount(NamedTuple):
+    """How much there is to read."""
+
+    files: int = 0
+    bytes: int = 0
+
+
 class FilesCoordinator(TransactionalCoordinator):
     """Plans ranges in the driver; reads a file itself only to count rows.
 
@@ -124,6 +134,11 @@ class FilesCoordinator(TransactionalCoordinator):
         self._stored: Json = None
         self._cursor = Cursor(order)
         self._open: tuple[SourceFile, int] | None = None
+        # What was planned since this coordinator began, at the end of each batch and so far; and
+        # that with what waits. They are replaced, never changed, since lag() has its own thread.
+        self._planned = _Amount()
+        self._ends: dict[str | None, _Amount] = {}
+        self._found = _Amount()
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         """Return whether a file waits; list new files when all earlier ones are planned."""
@@ -138,21 +153,53 @@ class FilesCoordinator(TransactionalCoordinator):
         cut = self._next_cut()
         shares = shared(self._divisible(cut.ranges), self._partitions)
         # Nothing from here on can fail.
+        before = self._rest()
         self._cursor.take(cut.files)
         self._open = cut.open
+        rest = self._rest()
+        self._planned = _Amount(
+            self._planned.files + before.files - rest.files,
+            self._planned.bytes + before.bytes - rest.bytes,
+        )
         cursor = self._cursor.stored()
         assert isinstance(cursor, dict)
         if self._open is not None:
             file, start = self._open
             cursor["open"] = [*file, start]
         self._stored = cursor
+        self._ends[_end_of(cursor)] = self._planned
+        if len(self._ends) > ENDS_MAX:
+            del self._ends[next(iter(self._ends))]
         batch = to_json(shares)
         assert isinstance(batch, dict)
         return {"version": METADATA_VERSION, **batch, "cursor": cursor}
 
+    def lag(self, metadata: Json) -> Mapping[str, int]:
+        """Return how many ``files`` and ``bytes`` wait behind a batch, as of the last listing.
+
+        Nothing is listed or read for it. A file of which a part was read counts as one file; the
+        bytes are those of the rest, and of a Parquet file all. Nothing is known of batches that an
+        earlier coordinator planned, except the last one.
+        """
+        end = self._ends.get(_end_of(metadata["cursor"])) if isinstance(metadata, dict) else None
+        if end is None:
+            return {}
+        found = self._found
+        return {"files": found.files - end.files, "bytes": found.bytes - end.bytes}
+
     def _look(self) -> None:
         if self._open is None and not self._cursor.waiting:
             self._cursor.list(self._source.files())
+        rest = self._rest()
+        self._found = _Amount(self._planned.files + rest.files, self._planned.bytes + rest.bytes)
+
+    def _rest(self) -> _Amount:
+        """Return what was found and is not planned yet."""
+        files, size = self._cursor.waiting, self._cursor.waiting_bytes
+        if self._open is None:
+            return _Amount(files, size)
+        file, start = self._open
+        return _Amount(files + 1, size + file.size - (start if self._format.lines else 0))
 
     def _resume(self, metadata: Json) -> None:
         """Continue after a batch that another coordinator planned."""
@@ -164,6 +211,9 @@ class FilesCoordinator(TransactionalCoordinator):
         self._open = None
         if isinstance(stored, dict) and "open" in stored:
             self._open = _opened(stored["open"])
+        self._ends = {}  # first: an end that lag() finds always fits what was found
+        self._planned, self._found = _Amount(), self._rest()
+        self._ends = {_end_of(stored): self._planned}
 
     def _next_cut(self) -> _Cut:
         ranges: list[FileRange] = []
@@ -247,6 +297,16 @@ class FilesCoordinator(TransactionalCoordinator):
         ]
 
 
+def _end_of(cursor: Json) -> str | None:
+    """Return what tells where a batch ends: its last file, and the place in it."""
+    if not isinstance(cursor, dict):
+        return None
+    opened = cursor.get("open")
+    start = opened[-1] if isinstance(opened, list) else None
+    # Six bytes are eight characters of base64, without a rest.
+    return f"{str(cursor['recent'])[-8:]} {start}"
+
+
 def _opened(stored: Json) -> tuple[SourceFile, int]:
     assert isinstance(stored, list)
     name, size, mtime_ns, start = stored
@@ -276,6 +336,7 @@ class Cursor:
     def __init__(self, order: Order, stored: Json = None) -> None:
         self._order = order
         self._queue: deque[SourceFile] = deque()
+        self._queue_bytes = 0
         self._recent: deque[bytes] = deque()
         self._facts: dict[bytes, SourceFile] = {}
         self._mark: Mark | None = None
@@ -288,6 +349,11 @@ class Cursor:
     def waiting(self) -> int:
         """The number of listed files that are not planned yet."""
         return len(self._queue)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Their bytes."""
+        return self._queue_bytes
 
     def list(self, files: Sequence[SourceFile]) -> None:
         """Queue the files that are new, in order.
@@ -303,6 +369,7 @@ class Cursor:
                 self._facts[digest] = by_digest[digest]
         new = [file for digest, file in by_digest.items() if digest not in self._read]
         self._queue = deque(sorted(new, key=self._place))
+        self._queue_bytes = sum(file.size for file in new)
 
     def ahead(self) -> Iterator[SourceFile]:
         """Yield the waiting files in order, without taking them."""
@@ -312,6 +379,7 @@ class Cursor:
         """Mark the next files as read."""
         for _ in range(count):
             file = self._queue.popleft()
+            self._queue_bytes -= file.size
             digest = _digest(file.name)
             self._read.add(digest)
             self._recent.append(digest)

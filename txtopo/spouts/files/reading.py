@@ -15,7 +15,7 @@ from txtopo.errors import EmitError, TxtopoError
 from txtopo.metadata import Json
 from txtopo.spouts.files.source import FileFormat, FileRange, FileSource, SourceFile, from_json
 from txtopo.spouts.spout import TransactionalEmitter
-from txtopo.spouts.values import Bad, damaged, first_bad, fitted, objects
+from txtopo.spouts.values import Bad, damaged, first_bad, fitted, objects, readable, row_values
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ EMIT_ROWS_MAX = 100_000
 BLOCK_BYTES = 8 * 1024 * 1024
 
 _TAIL_BYTES = 64 * 1024
+
+# A dead letter has the number of its line if the range starts within so many bytes: to count the
+# lines before it, each range with a bad line reads the file from its beginning.
+COUNTED_BYTES_MAX = 256 * 1024 * 1024
 
 # Counting stops inside a block, whose rest is read again for the next batch; so blocks are smaller.
 _COUNT_BYTES = 1024 * 1024
@@ -60,15 +64,15 @@ class FilesEmitter(TransactionalEmitter):
         for share in shares[self._context.task_index :: self._context.tasks]:
             for each in share:
                 with _named(self._format, each, self._fields, self._source):
-                    for batch in self._read(each):
+                    for batch in self._read(each, collector):
                         collector.emit_batch(batch)
 
-    def _read(self, each: FileRange) -> Iterator[pa.RecordBatch]:
-        tables = self._lines(each) if self._format.lines else self._row_groups(each)
-        for table in tables:
+    def _read(self, each: FileRange, collector: BatchOutputCollector) -> Iterator[pa.RecordBatch]:
+        read = self._lines if self._format.lines else self._row_groups
+        for table in read(each, collector):
             yield from table.to_batches(max_chunksize=EMIT_ROWS_MAX)
 
-    def _row_groups(self, each: FileRange) -> Iterator[pa.Table]:
+    def _row_groups(self, each: FileRange, collector: BatchOutputCollector) -> Iterator[pa.Table]:
         import pyarrow.parquet as pq
 
         names = list(self._fields.names)
@@ -82,36 +86,57 @@ class FilesEmitter(TransactionalEmitter):
                 before += rows
                 if start < end:
                     table = parquet.read_row_group(group, columns=names, use_threads=False)
-                    yield self._rows(table.slice(start, end - start), each, before - rows + start)
+                    part = table.slice(start, end - start)
+                    yield self._rows(part, each, before - rows + start, collector)
 
-    def _rows(self, table: pa.Table, each: FileRange, before: int) -> pa.Table:
+    def _rows(
+        self, table: pa.Table, each: FileRange, before: int, collector: BatchOutputCollector
+    ) -> pa.Table:
         def read(start: int, end: int, schema: pa.Schema) -> pa.Table:
             return fitted(table.slice(start, end - start), schema)
+
+        def bad_row(first: int, rows: int, error: Exception) -> EmitError:
+            bad = first_bad(rows, self._schema, lambda a, b, some: read(first + a, first + b, some))
+            row = None if bad.row is None else before + first + bad.row
+            return self._bad(each.file, "row", row, bad, error)
+
+        def refuse(row: int, error: Exception) -> None:
+            place: dict[str, Json] = {"file": each.file.name, "row": before + row}
+            collector.set_aside(bad_row(row, 1, error), place, row_values(table, row))
 
         try:
             return read(0, table.num_rows, self._schema)
         except (ValueError, TypeError) as error:
-            bad = first_bad(table.num_rows, self._schema, read)
-            row = None if bad.row is None else before + bad.row
-            raise self._bad(each.file, "row", row, bad, error) from error
+            # A column of another type is no fault of a row.
+            if isinstance(error, TypeError) or not collector.takes_dead_letters:
+                raise bad_row(0, table.num_rows, error) from error
+        parts = readable(table.num_rows, lambda a, b: read(a, b, self._schema), refuse)
+        return _joined(parts, self._schema)
 
-    def _lines(self, each: FileRange) -> Iterator[pa.Table]:
+    def _lines(self, each: FileRange, collector: BatchOutputCollector) -> Iterator[pa.Table]:
         header = self._header(each.file)
-        before = 0
+        before = at = 0
         with self._opened(each.file) as opened:
             for block in line_blocks(opened, each.start, each.end):
                 body = block
-                if each.start == 0 and not before:
+                if each.start == 0 and not at:
                     body = _without_beginning(body, self._format.name, header)
-                skipped = block.count(b"\n") - body.count(b"\n")
+                skipped = block.count(b"\n") - body.count(b"\n"), len(block) - len(body)
                 if body.strip(b"\r\n") or (body and self._format.name == "text"):
-                    yield self._parsed(body, header, each, before + skipped)
+                    start = before + skipped[0], at + skipped[1]
+                    yield self._parsed(body, header, each, start, collector)
                 before += block.count(b"\n")
+                at += len(block)
 
     def _parsed(
-        self, body: bytes, header: list[str] | None, each: FileRange, before: int
+        self,
+        body: bytes,
+        header: list[str] | None,
+        each: FileRange,
+        before: tuple[int, int],
+        collector: BatchOutputCollector,
     ) -> pa.Table:
-        """Return lines as columns; *before* lines of the range come before them."""
+        """Return lines as columns; *before* are the lines and bytes of the range before them."""
         try:
             return self._parse(body, header, self._schema)
         except (ValueError, TypeError) as error:
@@ -120,11 +145,29 @@ class FilesEmitter(TransactionalEmitter):
             def read(start: int, end: int, schema: pa.Schema) -> pa.Table:
                 return self._parse(b"".join(lines[start:end]), header, schema)
 
-            bad = first_bad(len(lines), self._schema, read)
-            line = None
-            if bad.row is not None:
-                line = self._lines_before(each) + before + bad.row + 1
-            raise self._bad(each.file, "line", line, bad, error) from error
+            # A type that a text cannot have is no fault of a line.
+            if isinstance(error, TypeError) or not collector.takes_dead_letters:
+                bad = first_bad(len(lines), self._schema, read)
+                line = None
+                if bad.row is not None:
+                    line = self._lines_before(each) + before[0] + bad.row + 1
+                raise self._bad(each.file, "line", line, bad, error) from error
+
+        counted = each.start <= COUNTED_BYTES_MAX
+        first = self._lines_before(each) + before[0] + 1 if counted else None
+        at = self._first_byte(each) + before[1]
+
+        def refuse(row: int, error: Exception) -> None:
+            bad = first_bad(1, self._schema, lambda a, b, some: read(row + a, row + b, some))
+            line = None if first is None else first + row
+            place: dict[str, Json] = {"file": each.file.name}
+            place |= {} if line is None else {"line": line}
+            place |= {"byte": at + sum(map(len, lines[:row]))}
+            refused = self._bad(each.file, "line", line, bad, error)
+            collector.set_aside(refused, place, lines[row].rstrip(b"\r\n"))
+
+        parts = readable(len(lines), lambda a, b: read(a, b, self._schema), refuse)
+        return _joined(parts, self._schema)
 
     def _parse(self, body: bytes, header: list[str] | None, schema: pa.Schema) -> pa.Table:
         if self._format.name == "csv":
@@ -136,6 +179,14 @@ class FilesEmitter(TransactionalEmitter):
     def _lines_before(self, each: FileRange) -> int:
         with self._opened(each.file) as opened:
             return sum(block.count(b"\n") for block in line_blocks(opened, 0, each.start))
+
+    def _first_byte(self, each: FileRange) -> int:
+        """Return where the first line of a range starts."""
+        if not each.start:
+            return 0
+        with self._opened(each.file) as opened:
+            opened.seek(each.start - 1)
+            return each.start - 1 + len(_tail(opened))
 
     def _bad(
         self, file: SourceFile, unit: str, number: int | None, bad: Bad, error: Exception
@@ -190,6 +241,12 @@ def _without_beginning(block: bytes, format: str, header: list[str] | None) -> b
     if header is not None:
         return block.partition(b"\n")[2]
     return block.removeprefix(b"\xef\xbb\xbf") if format == "json" else block
+
+
+def _joined(parts: Iterator[pa.Table], schema: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.concat_tables([schema.empty_table(), *parts])
 
 
 def _split(body: bytes) -> list[bytes]:

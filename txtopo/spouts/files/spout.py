@@ -40,6 +40,9 @@ class FilesTransactionalSpout(TransactionalSpout):
     Write it elsewhere, or under a name that begins with ``_`` or ``.``, and rename it.
     :mod:`txtopo.spouts.files.planning` says how the spout knows which files were read.
 
+    ``Progress.lag`` has how many ``files`` and ``bytes`` were found and are not read yet. The files
+    are listed again when all that were found before are planned.
+
     Batches are planned in the driver, from sizes and times only. A limit in rows makes the driver
     read Parquet footers, or the lines of the files. Files of lines are divided at any byte, so a
     CSV value must not contain a newline, quoted or not. Compressed files of lines (``.gz``,

@@ -26,10 +26,12 @@ from itertools import groupby
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
+from txtopo.collector import BatchOutputCollector
 from txtopo.errors import ConfigError, EmitError, InfrastructureError, OffsetRegression, TxtopoError
 from txtopo.kafka_connection import HEARD_MAX, Connection, Heard
+from txtopo.metadata import Json
 from txtopo.spouts.kafka.offsets import KafkaPartition, Range, deleted
-from txtopo.spouts.values import Read, first_bad, fitted_column, objects
+from txtopo.spouts.values import Read, first_bad, fitted_column, objects, readable
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -330,6 +332,35 @@ class RecordColumns:
                 arrays.append(self._column(name, records, schema.field(name)))
         return pa.record_batch(arrays, schema=schema)
 
+    def emit(
+        self, records: Sequence[Message], schema: pa.Schema, collector: BatchOutputCollector
+    ) -> None:
+        """Emit the records; those that cannot be decoded become dead letters, if there are any.
+
+        Raises:
+            EmitError: A key or value cannot be decoded, and the topology takes no dead letters.
+        """
+        import pyarrow as pa
+
+        try:
+            batch = self.batch(records, schema)
+        except EmitError:
+            if not collector.takes_dead_letters:
+                raise
+        else:
+            collector.emit_batch(batch)
+            return
+
+        def read(start: int, end: int) -> pa.RecordBatch:
+            return self.batch(records[start:end], schema)
+
+        def refuse(row: int, error: Exception) -> None:
+            collector.set_aside(error, _place(records[row]), records[row].value() or b"")
+
+        parts = list(readable(len(records), read, refuse))
+        if parts:
+            collector.emit_batch(pa.concat_batches(parts))
+
     def _column(self, name: str, records: Sequence[Message], field: pa.Field) -> pa.Array:
         import pyarrow as pa
 
@@ -356,6 +387,22 @@ class RecordColumns:
             kind = f"one JSON object with {self.value!r}"
             raise _refused("value", kind, records, read, schema) from error
         return [column.combine_chunks() for column in table.columns]
+
+
+def _place(record: Message) -> dict[str, Json]:
+    """Return where a record was read, with its key, which is needed to send it again."""
+    place: dict[str, Json] = {
+        "topic": record.topic(),
+        "partition": record.partition(),
+        "offset": record.offset(),
+    }
+    key = record.key()
+    if isinstance(key, bytes):
+        try:
+            return place | {"key": key.decode()}
+        except UnicodeDecodeError:
+            return place | {"key": {"base64": base64.b64encode(key).decode()}}
+    return place
 
 
 def _array(name: str, records: Sequence[Message]) -> pa.Array:

@@ -6,7 +6,6 @@ of the txid before and from one look at the cluster.
 
 from __future__ import annotations
 
-import logging
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
@@ -16,7 +15,9 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
-from txtopo.kafka_connection import Connection, Isolation, Setting, require_client
+from txtopo.extras import require
+from txtopo.kafka_connection import Connection, Isolation, Setting
+from txtopo.log_records import logger_of
 from txtopo.metadata import Json
 from txtopo.spouts.kafka.offsets import (
     MISSING_LOOKS_MAX,
@@ -57,7 +58,7 @@ PARTIAL_PENDING_MAX = 2
 
 OnDataLoss = Literal["stop", "record"]
 
-logger = logging.getLogger("txtopo")
+_logger = logger_of("txtopo.spouts")
 
 
 class KafkaTransactionalSpout(TransactionalSpout):
@@ -82,7 +83,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
         value: How a value is decoded: ``"bytes"``, ``"string"`` (UTF-8), or the ``Fields`` of a
             JSON object. The fields become columns in the place of ``value``; a missing one is NULL.
             A value that is not exactly one object ends the run with an error that names the
-            record; to go on instead, take bytes and decode them in a bolt.
+            record, or goes to the ``dead_letters`` of the topology.
         key: How a key is decoded: ``"bytes"`` or ``"string"``.
         columns: The columns that are emitted, of ``key``, ``value``, ``headers`` (JSON: a list of
             [name, value]), ``topic``, ``partition``, ``offset``, ``timestamp``. Fewer are faster.
@@ -101,6 +102,8 @@ class KafkaTransactionalSpout(TransactionalSpout):
         ConfigError: An argument is wrong, or confluent-kafka is missing; mend it.
     """
 
+    client_modules = ("confluent_kafka",)
+
     def __init__(
         self,
         servers: str,
@@ -115,7 +118,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
         timeout_s: float = 20.0,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
-        require_client()
+        require("confluent_kafka", "KafkaTransactionalSpout")
         connection = Connection(servers, dict(settings or {}), isolation, timeout_s)
         records = RecordColumns(tuple(columns), key, value)
         self._source = KafkaSource(connection, topics, records, start, batch_records_max)
@@ -168,6 +171,8 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         ConfigError: An argument is wrong, or confluent-kafka is missing; mend it.
     """
 
+    client_modules = ("confluent_kafka",)
+
     def __init__(
         self,
         servers: str,
@@ -183,7 +188,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         timeout_s: float = 20.0,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
-        require_client()
+        require("confluent_kafka", "KafkaOpaqueSpout")
         if on_data_loss not in ("stop", "record"):
             raise ConfigError(
                 f"unknown on_data_loss; got {on_data_loss!r}; expected 'stop' or 'record'"
@@ -201,7 +206,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
             ConfigError: A named topic does not exist; create it first.
         """
         check_topics(self._source.offsets)
-        return SharesCoordinator(self._source, stops=self._stops)
+        return SharesCoordinator(self._source, context, stops=self._stops)
 
     def emitter(
         self, config: Config, context: TaskContext
@@ -281,8 +286,7 @@ class KafkaSource:
         schema = self._records.fields().arrow_schema()
         for _, records in sorted(read_ranges(self._connection, ranges).items()):
             for at in range(0, len(records), EMIT_ROWS_MAX):
-                batch = self._records.batch(records[at : at + EMIT_ROWS_MAX], schema)
-                collector.emit_batch(batch)
+                self._records.emit(records[at : at + EMIT_ROWS_MAX], schema, collector)
 
     def _range(self, partition: KafkaPartition, start: int, bounds: Range | None) -> Range:
         if bounds is None:
@@ -361,8 +365,9 @@ class _RangesEmitter(TransactionalEmitter):
 class SharesCoordinator(PartitionedCoordinator):
     """Says when a ``KafkaOpaqueSpout`` has records; its emitters decide where a batch ends."""
 
-    def __init__(self, source: KafkaSource, *, stops: bool) -> None:
+    def __init__(self, source: KafkaSource, context: TaskContext, *, stops: bool) -> None:
         self._source = source
+        self._about = {"topology": context.topology_id, "component": context.component_id}
         self._stops = stops
         self._check = LossCheck()
         self._look: Look | None = None
@@ -396,7 +401,8 @@ class SharesCoordinator(PartitionedCoordinator):
             missing_looks = 0 if name in look.topics else self._missing_looks.get(name, 0) + 1
             self._missing_looks[name] = missing_looks
             if missing_looks == MISSING_LOOKS_MAX:
-                logger.warning("topic %r is not there; its position is kept", name)
+                text = "topic %r is not there; its position is kept"
+                _logger.warning(text, name, extra=self._about)
         same = {name for name, topic in look.topics.items() if before.ids.get(name) == topic.id}
         return Positions(
             {name: id for name, id in before.ids.items() if name in same},
@@ -435,8 +441,6 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
                 raise
             # The coordinator decides when it is final.
             raise InfrastructureError(f"looking again: {error}") from error
-        for lost in batch.lost:
-            logger.warning("records of %s are lost: offsets %s to %s", *lost)
         try:
             self._source.emit(batch.ranges, collector)
         except SourceDataLost as error:

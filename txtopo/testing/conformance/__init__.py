@@ -8,11 +8,13 @@ from txtopo.testing.conformance.backing_map import BackingMapSuite
 from txtopo.testing.conformance.spout import SpoutSuite
 from txtopo.testing.conformance.spout_source import SpoutRule, SpoutSource
 from txtopo.testing.conformance.state_backend import AggregateStateSuite, StateBackendSuite
+from txtopo.testing.conformance.transactional_state import EnsembleRule, TransactionalStateSuite
 from txtopo.testing.conformance.value_suites import MillionKeysSuite
 
 __all__ = [
     "AggregateStateSuite",
     "BackingMapSuite",
+    "EnsembleRule",
     "MillionKeysSuite",
     "REFUSABLE",
     "Refusable",
@@ -21,4 +23,5 @@ __all__ = [
     "SpoutSource",
     "SpoutSuite",
     "StateBackendSuite",
+    "TransactionalStateSuite",
 ]

@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
@@ -26,21 +28,52 @@ from txtopo.plugins.stores import (
 )
 from txtopo.state import StateKind
 from txtopo.testing.conformance.driver import claim_of
+from txtopo.testing.conformance.pace import SWITCH, announce, fitting, is_long
 from txtopo.tuples import Fields
 
 
-class TextsSuite:
-    """What a map does with texts.
+class MapFixtures:
+    """What the suites of maps have in common; a subclass says how much they do.
 
     Attributes:
-        keys_max: Number of keys in the largest call. The framework uses up to 10,000.
-        value_bytes_max: Length of the longest value.
+        keys_max: Number of keys in the largest call. The framework uses up to 10,000. None, the
+            default, is as many as fit into 20 s, from 200 to 10,000.
+        value_bytes_max: Length of the longest value; three such values are written.
         key_bytes_max: Length of the longest key.
+        long: Whether ``keys_max`` is 10,000 by default, however long it takes. The environment
+            variable ``TXTOPO_LONG=1`` does that for all suites.
     """
 
-    keys_max: ClassVar[int] = 10_000
+    keys_max: ClassVar[int | None] = None
     value_bytes_max: ClassVar[int] = 1_000_000
     key_bytes_max: ClassVar[int] = 5_000
+    long: ClassVar[bool] = False
+    _keys: ClassVar[int]
+
+    def test_a_put_is_timed_and_the_suite_says_how_long_it_takes(self, keys: int) -> None:
+        """It runs first; the largest call has as many keys as the map allows."""
+        assert keys > 0
+
+    @pytest.fixture
+    def keys(self, request: pytest.FixtureRequest, open_map: OpenMap) -> int:
+        """The keys of the largest call; the first test that asks times the map and prints it."""
+        cls = type(self)
+        if "_keys" not in vars(cls):
+            long, put_s, key_s = self.long or is_long(), *_pace_of(open_map)
+            fitted = fitting(_KEYS_MIN, _KEYS_MAX, _KEYS_S, key_s, long=long)
+            cls._keys = fitted if self.keys_max is None else self.keys_max
+            whole_s = _PUTS * put_s + (_KEYS + cls._keys) * key_s
+            announce(
+                request,
+                f"{cls.__name__}: about {whole_s:.0f} s, at {1000 * put_s:.1f} ms a put and "
+                f"{1000 * key_s:.3f} ms a key; {cls._keys:,} keys in a call"
+                + ("" if long else f"; {SWITCH}=1 for more"),
+            )
+        return cls._keys
+
+
+class TextsSuite(MapFixtures):
+    """What a map does with texts."""
 
     def test_a_key_that_was_never_put_has_none(self, open_map: OpenMap) -> None:
         """It has None, not an empty text and no error."""
@@ -113,14 +146,14 @@ class TextsSuite:
         texts.multi_put(long, large)
         assert texts.multi_get(long) == large, "nothing is cut"
 
-    def test_a_call_with_many_keys_is_kept_whole(self, open_map: OpenMap) -> None:
+    def test_a_call_with_many_keys_is_kept_whole(self, open_map: OpenMap, keys: int) -> None:
         """A map may have to split a call for its store."""
-        texts, keys = open_map(), [f'["counts","row","[{n}]"]' for n in range(self.keys_max)]
-        values = [f"[{n}]" for n in range(self.keys_max)]
+        texts, names = open_map(), [f'["counts","row","[{n}]"]' for n in range(keys)]
+        values = [f"[{n}]" for n in range(keys)]
 
-        texts.multi_put(keys, values)
-        assert texts.multi_get(keys) == values
-        assert texts.multi_get(keys[::-1]) == values[::-1]
+        texts.multi_put(names, values)
+        assert texts.multi_get(names) == values
+        assert texts.multi_get(names[::-1]) == values[::-1]
 
     def test_what_was_put_is_there_for_who_opens_the_store_next(self, open_map: OpenMap) -> None:
         """A process that is killed closes nothing."""
@@ -151,7 +184,7 @@ class TextsSuite:
         assert seen <= set(whole), f"the write of a key is atomic; a reader saw {torn[:3]}"
 
 
-class CrashSuite:
+class CrashSuite(MapFixtures):
     """Puts that die halfway. The crash is simulated; each attempt opens the real store again."""
 
     def test_an_opaque_batch_that_died_half_way_is_taken_back(self, open_map: OpenMap) -> None:
@@ -181,7 +214,7 @@ class CrashSuite:
             )
 
 
-class ComparingSuite:
+class ComparingSuite(MapFixtures):
     """``compare_and_put``, on which the fence relies."""
 
     def test_a_compare_and_put_writes_only_over_what_was_expected(self, open_map: OpenMap) -> None:
@@ -216,7 +249,12 @@ class BackingMapSuite(TextsSuite, CrashSuite, ComparingSuite):
     """Proves that a :class:`txtopo.plugins.stores.BackingMap` keeps its contract.
 
     The subclass needs a fixture ``open_map``: a function without arguments. Each call opens the
-    store of the test once more; the store is empty when the test begins.
+    store of the test once more; the store is empty when the test begins. Attributes of the
+    subclass say how much the tests do: ``keys_max`` and the others of
+    :class:`~txtopo.testing.conformance.backing_map.MapFixtures`.
+
+    Its 380 puts take 2 s on a store with 5 ms a put; the suite says at its start how long it takes
+    here.
 
     Example:
         >>> class TestFolder(BackingMapSuite):
@@ -224,6 +262,34 @@ class BackingMapSuite(TextsSuite, CrashSuite, ComparingSuite):
         ...     def open_map(self, tmp_path):
         ...         return lambda: Folder(f"folder:{tmp_path}")
     """
+
+
+# The least and the most keys of the largest call, and its share of a minute.
+_KEYS_MIN, _KEYS_MAX, _KEYS_S = 200, 10_000, 20.0
+
+# What the other tests do.
+_PUTS, _KEYS = 380, 1_500
+
+# What is timed: the keys of a put that is not small, and when to time one that is large.
+_SOME, _FAST_S = 100, 0.1
+
+
+def _pace_of(open_map: OpenMap) -> tuple[float, float]:
+    """Return how long a put takes, and each further key; 0 for a map that raises."""
+    with contextlib.suppress(Exception):  # the test of what it does wrong says why
+        texts = open_map()
+        put_s = sorted(_put_s(texts, 1) for _ in range(3))[1]
+        keys, bulk_s = _SOME, _put_s(texts, _SOME)
+        if bulk_s < _FAST_S:
+            keys, bulk_s = _KEYS_MAX, _put_s(texts, _KEYS_MAX)
+        return put_s, max(0.0, bulk_s - put_s) / keys
+    return 0.0, 0.0
+
+
+def _put_s(texts: BackingMap, keys: int) -> float:
+    begun = time.perf_counter()
+    texts.multi_put([f'["pace","row","[{n}]"]' for n in range(keys)], ["[0]"] * keys)
+    return time.perf_counter() - begun
 
 
 _WRITERS = 4

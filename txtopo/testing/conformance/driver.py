@@ -6,6 +6,7 @@ its store, and the fixtures that open states in it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -30,6 +31,16 @@ from txtopo.state import (
 from txtopo.state.columns import Columns
 from txtopo.state.commit import claim_state, commit_resolved
 from txtopo.state.ledger import RELEASED
+from txtopo.testing.conformance.pace import (
+    SWITCH,
+    Extent,
+    Pace,
+    announce,
+    extent_of,
+    is_long,
+    pace_of,
+    seconds,
+)
 from txtopo.testing.conformance.rules import REFUSABLE
 from txtopo.tuples import Fields
 
@@ -227,10 +238,19 @@ class StoreFixtures:
         atomic_reader: Whether a reader never sees half a batch.
         refused: The values that it refuses, by their names in
             :data:`txtopo.testing.conformance.REFUSABLE`. It keeps all others exactly.
-        histories: How many random histories are tried.
-        keys_max: How many keys the test of many keys writes.
+        decimal_digits: The most digits of a decimal that it keeps. It refuses the states of wider
+            ones, and sums that grow beyond.
+        histories: How many random histories are tried. Each commits about six times, so 200 take
+            9 s on a store with 5 ms a commit. None, the default, is as many as fit into 12 s,
+            from 20 to 200.
+        keys_max: How many keys the test of many keys writes, four times each: enough to find what
+            a store does to a batch that is too large for one statement. None, the default, is as
+            many as fit into 6 s, from 200 to 100,000.
         many: A number of rows that the store writes in bulk, if it writes many rows in another
-            way than a few.
+            way than a few; 40 commits have that many. None, the default, is as many as fit into
+            6 s, from 25 to 2,500.
+        long: Whether the defaults are 200 histories, 100,000 keys and 2,500 rows, however long it
+            takes. The environment variable ``TXTOPO_LONG=1`` does that for all suites.
     """
 
     kinds: ClassVar[frozenset[StateKind]] = frozenset({"opaque", "transactional"})
@@ -238,9 +258,12 @@ class StoreFixtures:
     fenced: ClassVar[bool] = True
     atomic_reader: ClassVar[bool] = True
     refused: ClassVar[frozenset[str]] = frozenset()
-    histories: ClassVar[int] = 200
-    keys_max: ClassVar[int] = 100_000
-    many: ClassVar[int] = 2_500
+    decimal_digits: ClassVar[int] = 38
+    _extent: ClassVar[Extent]
+    histories: ClassVar[int | None] = None
+    keys_max: ClassVar[int | None] = None
+    many: ClassVar[int | None] = None
+    long: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         """Check the names in ``refused``."""
@@ -252,6 +275,11 @@ class StoreFixtures:
                 f"expected some of {', '.join(REFUSABLE)}"
             )
 
+    def keeps(self, kind: str) -> bool:
+        """Return whether the store keeps values of a type; it does not if they are too wide."""
+        found = re.fullmatch(r"decimal\((\d+),\d+\)", kind)
+        return found is None or int(found[1]) <= self.decimal_digits
+
     def losing(self, backend: StateBackend, *, landed: bool) -> StateBackend | None:
         """Return a backend whose next commit loses its answer; None to have the suite imitate it.
 
@@ -262,6 +290,40 @@ class StoreFixtures:
             landed: Whether the write is done all the same.
         """
         return None
+
+    def test_a_commit_is_timed_and_the_suite_says_how_long_it_takes(self, extent: Extent) -> None:
+        """It runs first; the other tests are as long as the store allows."""
+        assert extent.histories > 0
+
+    @pytest.fixture
+    def extent(self, request: pytest.FixtureRequest, url: str, drive: Drive) -> Extent:
+        """How much the long tests do; the first test that asks times the store and prints it."""
+        cls = type(self)
+        if "_extent" not in vars(cls):
+            kind: StateKind = "opaque" if "opaque" in self.kinds else "transactional"
+            pace = pace_of(lambda: drive(self.counted(url, "pace", kind)))
+            cls._extent = self._extent_of(pace)
+            announce(request, self._announced(request, pace, cls._extent))
+        return cls._extent
+
+    def _extent_of(self, pace: Pace) -> Extent:
+        fitting = extent_of(pace, long=self.long or is_long())
+        return Extent(
+            fitting.histories if self.histories is None else self.histories,
+            fitting.keys if self.keys_max is None else self.keys_max,
+            fitting.many if self.many is None else self.many,
+        )
+
+    def _announced(self, request: pytest.FixtureRequest, pace: Pace, extent: Extent) -> str:
+        own = [item for item in request.session.items if getattr(item, "cls", None) is type(self)]
+        plays = [item for item in own if "random_histories" in item.name]
+        line = (
+            f"{type(self).__name__}: about {seconds(pace, extent, len(own), len(plays)):.0f} s for "
+            f"{len(own)} tests, at {1000 * pace.commit_s:.1f} ms a commit and "
+            f"{1000 * pace.key_s:.3f} ms a key; {extent.histories:,} histories, {extent.keys:,} "
+            f"keys, {extent.many:,} rows in bulk"
+        )
+        return line if self.long or is_long() else f"{line}; {SWITCH}=1 for more"
 
     @pytest.fixture
     def drive(self) -> Iterator[Drive]:

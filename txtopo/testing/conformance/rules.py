@@ -22,10 +22,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
-import pytest
+from txtopo.extras import require
+
+require("pytest", "txtopo.testing.conformance")
+
+# isort: split
+import pytest  # noqa: E402 - not before the line that says how to get it
 
 if TYPE_CHECKING:
     from txtopo.testing.conformance.spout_source import SpoutRule
+    from txtopo.testing.conformance.transactional_state import EnsembleRule
 
 for _module in sorted(Path(__file__).parent.glob("*.py")):
     if _module.stem not in ("__init__", "rules"):
@@ -62,7 +68,7 @@ class Rule(Enum):
         return f"the store broke {self.value}; read txtopo/state/backend.py"
 
 
-def proves(rule: Rule | SpoutRule) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def proves(rule: Rule | SpoutRule | EnsembleRule) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator by which a failing test names the rule that is broken."""
 
     def decorate(test: Callable[P, R]) -> Callable[P, R]:

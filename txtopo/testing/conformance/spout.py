@@ -361,7 +361,9 @@ class SpoutSuite(SpoutBatchesSuite, SpoutRestartSuite, SpoutChangeSuite):
     It works for ``TransactionalSpout``, ``PartitionedTransactionalSpout`` and
     ``OpaquePartitionedTransactionalSpout``. Subclass it in your tests and give it a fixture
     ``source``, which returns your own :class:`~txtopo.testing.conformance.SpoutSource` over an
-    empty source. It takes a second for a source in memory and needs no Spark.
+    empty source. It needs no Spark. It says at its start how long it takes: a second for a source
+    in memory, and else what its starts and batches take, some hundred of each. The attributes of
+    the source say what it can do, and how large a batch is.
 
     Example:
         >>> import pytest

@@ -11,9 +11,10 @@ all suites of spouts have in common.
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -31,6 +32,7 @@ from txtopo.runtime.carrier import LocalCarrier
 from txtopo.stages.envelopes import open_envelope
 from txtopo.stages.outcome import BatchOutcome, judge
 from txtopo.stages.program import Run, compile_program
+from txtopo.testing.conformance.pace import announce
 from txtopo.testing.conformance.spout_source import Row, Spout, SpoutSource
 from txtopo.topology.component import Component, Role, Subscription, declared_streams, spout_role
 from txtopo.topology.graph import Graph
@@ -154,7 +156,7 @@ class SpoutDriver:
         """Commit all processed txids, and notify the spout as the framework does."""
         while self.stored.committed < self.processed:
             txid = self.stored.committed + 1
-            self._planner.commit(self._done[txid])
+            self._planner.commit(self._done[txid], self.stored.of(txid))
             self.stored.committed = txid
             for old in [each for each in self.stored.metadata if each < txid]:
                 del self.stored.metadata[old]
@@ -339,6 +341,9 @@ def same_batch(intake: Intake, once: Batch, again: Batch, *, ordered: bool) -> N
 # A spout that gives more empty batches than this in a row is considered endless.
 _IDLE_BATCHES_MAX = 30
 
+# A test takes about as long as this many starts that read and commit a record.
+_STARTS = 3
+
 
 class Start(Protocol):
     """Starts the spout again, with what an earlier start has stored or from the beginning."""
@@ -350,6 +355,22 @@ class Start(Protocol):
 
 class SpoutFixtures:
     """What the suites of spouts have in common; a subclass has a fixture ``source``."""
+
+    def test_a_start_is_timed_and_the_suite_says_how_long_it_takes(
+        self, request: pytest.FixtureRequest, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        """It runs first. What is wrong with the spout is said by another test."""
+        with suppress(Exception):
+            begun = time.perf_counter()
+            intake.append(1, 0)
+            drained(source, intake, start())
+            once_s = time.perf_counter() - begun
+            own = [item for item in request.session.items if item.parent is request.node.parent]
+            announce(
+                request,
+                f"{type(self).__name__}: about {_STARTS * len(own) * once_s:.0f} s for {len(own)} "
+                f"tests, at {once_s:.2f} s to start, read a record and commit its batch",
+            )
 
     @pytest.fixture
     def intake(self, source: SpoutSource) -> Iterator[Intake]:

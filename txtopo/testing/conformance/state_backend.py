@@ -67,12 +67,21 @@ class StateBackendSuite(
     states there with ``open_state``, as a topology does.
 
     Attributes of the subclass declare what the store cannot do: ``kinds``, ``fenced``,
-    ``atomic_reader``, and ``refused``, which has names from
+    ``atomic_reader``, ``decimal_digits``, and ``refused``, which has names from
     :data:`~txtopo.testing.conformance.REFUSABLE`. Both directions are tested: a declared value must
     be refused before any write, and every other one must come back exactly.
 
-    A failing test names the rule of :mod:`txtopo.state.backend` that is broken. The suite takes
-    seconds for a store that writes in a millisecond; ``histories`` and ``keys_max`` shorten it.
+    A failing test names the rule of :mod:`txtopo.state.backend` that is broken.
+
+    The suite prints at its start how long it takes: below a minute with 5 ms a commit. These
+    attributes say how much the long tests do; they are None, and then it is as much as fits into
+    the minute (:class:`~txtopo.testing.conformance.driver.StoreFixtures` has them in full):
+
+    * ``histories``: random histories, up to 200. Each takes about six commits.
+    * ``keys_max``: keys of the largest state, up to 100,000; each is written four times.
+    * ``many``: rows of a bulk write, up to 2,500; there are 40 such writes.
+    * ``long``: True, or ``TXTOPO_LONG=1`` in the environment, takes the upper limits, whatever the
+      store needs for them.
 
     Example:
         In a package that provides the scheme ``mine``::

@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import random
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txtopo.errors import StateUsageError, ValueRefusedError
+from txtopo.errors import StateUsageError, TopologyError, ValueRefusedError
 from txtopo.state import Count, Max, State, StateTransaction
 from txtopo.testing.conformance.driver import (
     Drive,
@@ -30,6 +31,7 @@ from txtopo.testing.conformance.driver import (
     putting,
     stored_rows,
 )
+from txtopo.testing.conformance.pace import Extent, announce
 from txtopo.testing.conformance.rules import REFUSABLE, Refusable, Rule, exactly, proves
 from txtopo.tuples import Fields
 
@@ -41,7 +43,8 @@ NEW_YORK = datetime.timezone(datetime.timedelta(hours=-4))
 
 DIGITS = decimal.Decimal("12345678901234567890123456789012.3456")
 
-# Values that every store keeps, by type. Other tests use the first one as a key.
+# Values that every store keeps, by type, as long as it keeps decimals so wide. Other tests use the
+# first one as a key.
 VALUES: Mapping[str, list[Any]] = MappingProxyType(
     {
         "string": ["plain", "", " ", "tab\tnew\nline\r", "quote\"s'`", "back\\slash \\. \\N", "%s"],
@@ -59,6 +62,16 @@ VALUES: Mapping[str, list[Any]] = MappingProxyType(
             decimal.Decimal("0.0000"),
             decimal.Decimal("-0.0001"),
         ],
+        "decimal(18,4)": [
+            decimal.Decimal("99999999999999.9999"),
+            decimal.Decimal("-99999999999999.9999"),
+            decimal.Decimal("0.0000"),
+            decimal.Decimal("-0.0001"),
+            decimal.Decimal("9.1000"),
+            decimal.Decimal("10.0000"),
+        ],
+        "decimal(18,0)": [decimal.Decimal(10**18 - 1), decimal.Decimal(1 - 10**18)],
+        "decimal(18,18)": [decimal.Decimal(f"-0.{10**18 - 1}"), decimal.Decimal("1E-18")],
         "decimal(38,0)": [decimal.Decimal(10**38 - 1), decimal.Decimal(1 - 10**38)],
         "decimal(5,5)": [decimal.Decimal("0.12345"), decimal.Decimal("-0.99999")],
         "date": [NOON.date(), datetime.date(1900, 2, 28), datetime.date(9999, 12, 31)],
@@ -83,7 +96,11 @@ class ValuesSuite(StoreFixtures):
     @proves(Rule.EXACT)
     def test_values_come_back_as_they_were(self, url: str, drive: Drive, kind: str) -> None:
         key, value = Fields(f"id {kind}, n int"), Fields(f"value {kind}, other string")
-        store = drive(self.declared(url, "values", key, value))
+        state = self.declared(url, "values", key, value)
+        if not self.keeps(kind):
+            _refused_as_declared(drive, state, kind)
+            return
+        store = drive(state)
         rows = {(value, n): (value, None) for n, value in enumerate(VALUES[kind])}
         first = VALUES[kind][0], 0
 
@@ -97,14 +114,14 @@ class ValuesSuite(StoreFixtures):
 
     @proves(Rule.EXACT)
     def test_a_transactional_state_keeps_them_as_well(self, url: str, drive: Drive) -> None:
-        fields = _wide()
+        fields = self._wide()
         store = drive(self.declared(url, "values", Fields("n int"), fields, "transactional"))
-        rows = {n: _row(n) for n in range(10)}
+        rows = {n: self._row(n) for n in range(10)}
 
         store.run(1, putting(rows))
         expected = {n: named(fields, *row) for n, row in rows.items()}
         assert exactly(store.contents()) == exactly(expected)
-        store.run(1, putting(dict.fromkeys(rows, _row(4))), attempt=1)
+        store.run(1, putting(dict.fromkeys(rows, self._row(4))), attempt=1)
         assert exactly(store.contents()) == exactly(expected)
         assert exactly(store.run(2, lambda s: s.get_all(rows))) == exactly(list(expected.values()))
 
@@ -112,11 +129,11 @@ class ValuesSuite(StoreFixtures):
     def test_a_table_of_arrow_has_the_declared_types_and_values(
         self, url: str, drive: Drive
     ) -> None:
-        key, fields = Fields("n int"), _wide()
+        key, fields = Fields("n int"), self._wide()
         store = drive(self.declared(url, "wide", key, fields))
-        rows = {n: _row(n) for n in range(10)}
+        rows = {n: self._row(n) for n in range(10)}
 
-        store.run(1, putting({**rows, 10: _row(1)}))
+        store.run(1, putting({**rows, 10: self._row(1)}))
         store.puts(2, {10: None})
         with store.state.reader() as reader:
             table = reader.to_arrow()
@@ -127,11 +144,13 @@ class ValuesSuite(StoreFixtures):
 
     @pytest.mark.parametrize("many", [False, True], ids=["few rows", "many rows"])
     @proves(Rule.EXACT)
-    def test_few_rows_and_many_are_kept_alike(self, url: str, drive: Drive, many: bool) -> None:
+    def test_few_rows_and_many_are_kept_alike(
+        self, url: str, drive: Drive, extent: Extent, many: bool
+    ) -> None:
         """Some stores write them in different ways."""
-        fields = _wide()
+        fields = self._wide()
         store = drive(self.declared(url, "wide", Fields("n int"), fields))
-        rows = {n: _row(n) for n in range(self.many if many else 10)}
+        rows = {n: self._row(n) for n in range(extent.many if many else 10)}
 
         store.run(1, putting(rows))
         expected = {n: named(fields, *row) for n, row in rows.items()}
@@ -148,6 +167,10 @@ class ValuesSuite(StoreFixtures):
         assert shown == [(n, n) for n in ("-7.25", "0.00", "1.50", "300.00")]
         with store.state.reader() as reader:
             assert reader.get(decimal.Decimal("-0.0")) == 0
+        for other in map(decimal.Decimal, ("1.005", "100000000", "NaN", "Infinity")):
+            for row in ({decimal.Decimal(1): other}, {other: decimal.Decimal(1)}):
+                with pytest.raises(ValueRefusedError, match=r"decimal\(10,2\)"):
+                    store.run(2, putting(row))
 
     @proves(Rule.EXACT)
     def test_wrong_shapes_are_refused_by_name(self, state: State, drive: Drive) -> None:
@@ -159,6 +182,23 @@ class ValuesSuite(StoreFixtures):
         with pytest.raises(ValueRefusedError, match="a long holds"):
             store.run(1, putting({"a": LARGEST + 1}))
         assert store.contents() == {}
+
+    def _wide(self) -> Fields:
+        """Return a column of each type."""
+        kept = filter(self.keeps, VALUES)
+        return Fields(", ".join(f"c{at} {kind}" for at, kind in enumerate(kept)))
+
+    def _row(self, number: int) -> tuple[Any, ...]:
+        """Return a row of :meth:`_wide`; every fifth row has only NULLs."""
+        some = number % 5 < 4
+        columns = [VALUES[kind] for kind in filter(self.keeps, VALUES)]
+        return tuple(values[number % len(values)] if some else None for values in columns)
+
+
+def _refused_as_declared(drive: Drive, state: State, kind: str) -> None:
+    """Fail unless a state with a decimal that is too wide is refused by the name of its type."""
+    with pytest.raises(TopologyError, match=re.escape(kind)):
+        drive(state)
 
 
 def _named(value: Any, other: Any) -> dict[str, Any]:
@@ -178,17 +218,6 @@ def _comparable(rows: Mapping[Any, Mapping[str, Any]]) -> object:
             for key, row in rows.items()
         }
     )
-
-
-def _wide() -> Fields:
-    """Return a column of each type."""
-    return Fields(", ".join(f"c{at} {kind}" for at, kind in enumerate(VALUES)))
-
-
-def _row(number: int) -> tuple[Any, ...]:
-    """Return a row of :func:`_wide`; every fifth row has only NULLs."""
-    some = number % 5 < 4
-    return tuple(values[number % len(values)] if some else None for values in VALUES.values())
 
 
 _CHANCE = random.Random(700)
@@ -251,10 +280,10 @@ class KeysSuite(StoreFixtures):
 
     @proves(Rule.KEYS)
     def test_keys_that_look_alike_are_different_among_many(
-        self, counts: State, drive: Drive
+        self, counts: State, drive: Drive, extent: Extent
     ) -> None:
         keys = [key for alike in ALIKE.values() for key in alike]
-        self._keep_apart(drive(counts), list(dict.fromkeys(keys)), self.many)
+        self._keep_apart(drive(counts), list(dict.fromkeys(keys)), extent.many)
 
     def _keep_apart(self, store: StateDriver, keys: list[str], number: int) -> None:
         others = [f"other {n}" for n in range(number)]
@@ -293,6 +322,9 @@ class KeysSuite(StoreFixtures):
     @proves(Rule.KEYS)
     def test_a_key_of_each_type_is_found_again(self, url: str, drive: Drive, kind: str) -> None:
         state = self.aggregated(url, "typed", Fields(f"k {kind}"), Fields("n long"), (Count(),))
+        if not self.keeps(kind):
+            _refused_as_declared(drive, state, kind)
+            return
         store = drive(state)
         keys = VALUES[kind]
 
@@ -329,13 +361,13 @@ class KeysSuite(StoreFixtures):
 
     @pytest.mark.parametrize("name", ['we"ird name', "select", "ünicode", "50% off:`b"])
     @proves(Rule.KEYS)
-    def test_names_are_quoted(self, url: str, drive: Drive, name: str) -> None:
+    def test_names_are_quoted(self, url: str, drive: Drive, extent: Extent, name: str) -> None:
         column = name.replace("`", "'")
         fields = Fields(f"`{column}` string"), Fields(f"`{column} 2` long")
         store = drive(self.aggregated(url, name, *fields, (Count(),)))
 
         store.merge(1, [("x", 1)])
-        store.merge(2, [(str(n), 1) for n in range(self.many)])
+        store.merge(2, [(str(n), 1) for n in range(extent.many)])
         store.merge(2, [("x", 1)], attempt=1)
         assert store.contents() == {"x": 2}
 
@@ -366,13 +398,13 @@ class PutKeysSuite(StoreFixtures):
         assert [str(key) for (key,) in stored_rows(store)] == ["0.0"]
 
     @proves(Rule.KEYS)
-    def test_many_keys_are_read_at_once(self, state: State, drive: Drive) -> None:
-        store = drive(state)
-        store.puts(1, {str(n): n for n in range(1_000)})
+    def test_many_keys_are_read_at_once(self, state: State, drive: Drive, extent: Extent) -> None:
+        store, stored = drive(state), 2 * (extent.many // 2)
+        store.puts(1, {str(n): n for n in range(stored)})
 
-        wanted = [str(n) for n in range(0, 1_010, 2)]
+        wanted = [str(n) for n in range(0, stored + 10, 2)]
         found = store.run(2, lambda s: s.get_all(wanted))
-        assert found == [*range(0, 1_000, 2), *[None] * 5]
+        assert found == [*range(0, stored, 2), *[None] * 5]
 
 
 def _of(keys: list[str], contents: dict[str, Any]) -> dict[str, Any]:
@@ -441,14 +473,14 @@ Write = Callable[[int, Rows, int], None]
 
 # Some stores write few rows and many in different ways, so both are tried.
 class _Refusals(StoreFixtures):
-    def _try(self, name: str, store: StateDriver, write: Write) -> None:
+    def _try(self, name: str, store: StateDriver, write: Write, bulk: int) -> None:
         """Write an odd value by itself, then among many others, then undo a change of it."""
         sort = REFUSABLE[name]
         in_key = sort.part == "key"
         fine = 1 if in_key else sort.harmless
         key = sort.value if in_key else "odd"
         odd = {key: fine if in_key else sort.value}
-        many = {str(n): fine for n in range(self.many)} | odd
+        many = {str(n): fine for n in range(bulk)} | odd
         write(1, {"before": fine}, 0)
         if name in self.refused:
             for rows in (odd, many):
@@ -473,13 +505,15 @@ class RefusalSuite(_Refusals):
 
     @pytest.mark.parametrize("name", [name for name in REFUSABLE if REFUSABLE[name].in_arrow])
     @proves(Rule.EXACT)
-    def test_a_partial_is_kept_exactly_or_refused(self, url: str, drive: Drive, name: str) -> None:
+    def test_a_partial_is_kept_exactly_or_refused(
+        self, url: str, drive: Drive, extent: Extent, name: str
+    ) -> None:
         store = drive(self.aggregated(url, "odd", *_fields(REFUSABLE[name]), (Max("x"),)))
 
         def merge(txid: int, rows: Rows, attempt: int) -> None:
             store.merge(txid, list(rows.items()), attempt)
 
-        self._try(name, store, merge)
+        self._try(name, store, merge, extent.many)
 
 
 class PutRefusalSuite(_Refusals):
@@ -487,13 +521,15 @@ class PutRefusalSuite(_Refusals):
 
     @pytest.mark.parametrize("name", REFUSABLE)
     @proves(Rule.EXACT)
-    def test_a_value_is_kept_exactly_or_refused(self, url: str, drive: Drive, name: str) -> None:
+    def test_a_value_is_kept_exactly_or_refused(
+        self, url: str, drive: Drive, extent: Extent, name: str
+    ) -> None:
         store = drive(self.declared(url, "odd", *_fields(REFUSABLE[name])))
 
         def put(txid: int, rows: Rows, attempt: int) -> None:
             store.run(txid, putting(rows), attempt)
 
-        self._try(name, store, put)
+        self._try(name, store, put, extent.many)
 
 
 def _fields(sort: Refusable) -> tuple[Fields, Fields]:
@@ -506,15 +542,15 @@ class SizeSuite(StoreFixtures):
     """``keys_max`` keys in two batches; a replay of the second one leaves them out."""
 
     @proves(Rule.UNDO)
-    def test_many_keys_are_written_undone_and_read(self, counts: State, drive: Drive) -> None:
-        self.write_and_undo(drive(counts), self.keys_max)
-
-    def write_and_undo(self, store: StateDriver, keys: int) -> None:
-        """Write *keys* keys; change their upper half and add as many new ones; undo that."""
-        half = keys // 2
+    def test_many_keys_are_written_undone_and_read(
+        self, counts: State, drive: Drive, extent: Extent, request: pytest.FixtureRequest
+    ) -> None:
+        """Write the keys; change their upper half and add as many new ones; undo that."""
+        store, keys, half = drive(counts), extent.keys, extent.keys // 2
         old, changed = range(keys), range(half, keys + half)
 
         _merge(store, 1, old)
+        announce(request, f"{type(self).__name__}: {keys:,} keys are written; next, {keys:,} more")
         _merge(store, 2, changed)
         contents = store.contents()
         assert len(contents) == keys + half

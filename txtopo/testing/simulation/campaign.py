@@ -311,6 +311,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
     if len(shape.committers) > 1:
         for name in shape.committers:
             yield replace(scenario, shape=replace(shape, committers=(name,)))
+    if shape.dead_letters:
+        yield replace(scenario, shape=replace(shape, dead_letters=False))
     if shape.relay:
         yield replace(scenario, shape=replace(shape, relay=False))
     if shape.parallelism > 1:

@@ -14,6 +14,8 @@ from txtopo.testing.simulation.faults import Faults
 from txtopo.testing.simulation.topologies import COMMITTERS, SPOUTS, Shape
 
 FAULTS_SALT = 0xFA17
+DEAD_LETTERS_SALT = 0xDEAD
+DEAD_LETTERS_SHARE = 0.2
 CHAOS_S = 60.0
 """Virtual time after which faults stop. Most seeds have processed everything by then."""
 
@@ -71,6 +73,7 @@ class Scenario:
             committers=tuple(names),
             relay=chance.random() < 0.3,
             parallelism=chance.choice((1, 1, 2, 3)),
+            dead_letters=random.Random(seed ^ DEAD_LETTERS_SALT).random() < DEAD_LETTERS_SHARE,
         )
         run_txids_max = chance.choice((1, 3, 10))
         jobs_max = chance.choice((1, 2, 3))
@@ -156,6 +159,7 @@ CHANGEABLE = (
     "shape.committers",
     "shape.relay",
     "shape.parallelism",
+    "shape.dead_letters",
 )
 """The settings that the command line can change."""
 

@@ -217,7 +217,7 @@ class _SourceRangesEmitter(TransactionalEmitter):
             self._source.note_end(attempt, at, start + count)
             _emit(collector, at, start, count)
 
-    def commit(self, attempt: TransactionAttempt) -> None:
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
         """Take part in the commit phase."""
         self._source.commit(attempt)
 
@@ -294,7 +294,7 @@ class _PartitionedEmitter(PartitionedTransactionalEmitter):
         self._source.note_end(attempt, partition, start + count)
         _emit(collector, partition, start, count)
 
-    def commit(self, attempt: TransactionAttempt) -> None:
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
         """Take part in the commit phase."""
         self._source.commit(attempt)
 

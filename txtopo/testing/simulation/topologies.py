@@ -16,7 +16,9 @@ from txtopo.builders import Topology, TransactionalTopologyBuilder
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.errors import FailedException
+from txtopo.dead_letters import STREAM, dead_letter, in_order
+from txtopo.errors import FailedException, RecordFailed
+from txtopo.metadata import Json
 from txtopo.state import Count, Max, Min, State, Sum
 from txtopo.state.backend import StateKind
 from txtopo.testing.simulation.source import (
@@ -47,6 +49,7 @@ class Shape:
         committers: One or two of :data:`COMMITTERS`, each with a state of its own.
         relay: Whether there is a bolt between the spout and the committers.
         parallelism: Number of tasks of each component that may have several.
+        dead_letters: Whether some records become dead letters in that bolt, which is there then.
     """
 
     spout: str
@@ -54,6 +57,7 @@ class Shape:
     committers: tuple[str, ...]
     relay: bool
     parallelism: int
+    dead_letters: bool = False
 
 
 def build(shape: Shape, world_number: int, state: State) -> tuple[Topology, dict[str, Oracle]]:
@@ -64,10 +68,12 @@ def build(shape: Shape, world_number: int, state: State) -> tuple[Topology, dict
     elif shape.spout == "opaque":
         spout = OpaqueSpout(world_number)
     tasks = shape.parallelism
-    builder = TransactionalTopologyBuilder("simulated", "spout", spout, tasks)
+    letters = state if shape.dead_letters else None
+    builder = TransactionalTopologyBuilder("simulated", "spout", spout, tasks, dead_letters=letters)
     source = "spout"
-    if shape.relay:
-        builder.set_bolt("relay", Relay(world_number), tasks).shuffle_grouping("spout")
+    if shape.relay or shape.dead_letters:
+        relay = (Sieve if shape.dead_letters else Relay)(world_number)
+        builder.set_bolt("relay", relay, tasks).shuffle_grouping("spout")
         source = "relay"
     for name in shape.committers:
         if name == "totals":
@@ -94,7 +100,11 @@ def build(shape: Shape, world_number: int, state: State) -> tuple[Topology, dict
                 },
             )
             builder.set_bolt("aggregates", aggregates, tasks).fields_grouping(source, "key")
-    return builder.build_topology(), {name: ORACLES[name] for name in shape.committers}
+    oracles = {name: ORACLES[name] for name in shape.committers}
+    if shape.dead_letters:
+        oracles = {name: _of_good_records(oracle) for name, oracle in oracles.items()}
+        oracles[STREAM] = _dead_letters
+    return builder.build_topology(), oracles
 
 
 class Relay(BasicBolt):
@@ -113,6 +123,25 @@ class Relay(BasicBolt):
         if chaos.happens("bolt_breaks"):
             raise BoltBroken("this bolt breaks by order of the simulation")
         collector.emit(tuple.values)
+
+
+class Sieve(Relay):
+    """Emits what it receives, and takes some of it back by making dead letters of it."""
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        """Emit the tuple, or make a dead letter of it after it was emitted."""
+        super().execute(tuple, collector)
+        if is_bad(tuple.values):
+            raise BAD
+
+
+def is_bad(record: Sequence[Any]) -> bool:
+    """Return whether a record of the source becomes a dead letter."""
+    partition, offset, *_ = record
+    return bool((partition + offset) % 4 == 1)
+
+
+BAD = RecordFailed("this record is bad by order of the simulation")
 
 
 class BoltBroken(Exception):
@@ -263,6 +292,26 @@ def _aggregates(rows: Rows, batch: Sequence[tuple[Any, ...]]) -> Rows:
     for _, _, key, amount in batch:
         records, total, least, most = after.get((key,), (0, 0, amount, amount))
         after[key,] = (records + 1, total + amount, min(least, amount), max(most, amount))
+    return after
+
+
+def _of_good_records(oracle: Oracle) -> Oracle:
+    return lambda rows, batch: oracle(rows, [each for each in batch if not is_bad(each)])
+
+
+class _Letters(dict[tuple[Any, ...], tuple[Any, ...]]):
+    """The rows of all dead letters, which remember how many batches there were."""
+
+    batches: int = 0
+
+
+def _dead_letters(rows: Rows, batch: Sequence[tuple[Any, ...]]) -> Rows:
+    after = _Letters(rows)
+    after.batches = 1 + (rows.batches if isinstance(rows, _Letters) else 0)
+    place: dict[str, Json] = {"source": "spout", "stream": "default"}
+    bad = [dict(zip(FIELDS.names, each, strict=True)) for each in batch if is_bad(each)]
+    letters = in_order([dead_letter("relay", BAD, place, each) for each in bad])
+    after.update({(after.batches, at): letter for at, letter in enumerate(letters, 1)})
     return after
 
 

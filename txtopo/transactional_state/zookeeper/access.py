@@ -9,9 +9,7 @@ be opened.
 
 from __future__ import annotations
 
-import importlib.util
 import ipaddress
-import logging
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,8 +18,10 @@ from typing import Any
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from txtopo.errors import ConfigError
+from txtopo.extras import require
+from txtopo.log_records import logger_of
 
-_log = logging.getLogger("txtopo.transactional_state")
+_logger = logger_of("txtopo.transactional_state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,13 @@ class ZooKeeperAccess:
         if all(_is_loopback(host) for host in hosts.split(",")):
             return
         if self.scheme == "digest" and self.tls_context() is None:
-            _log.warning(
+            _logger.warning(
                 "zookeeper_digest is sent to %s as plain text, so others on the network can read "
                 "the password; set zookeeper_tls",
                 hosts,
             )
         if self.scheme == "world":
-            _log.warning(
+            _logger.warning(
                 "anyone who can connect to %s may change the transactional state there; "
                 "set zookeeper_digest or zookeeper_sasl",
                 hosts,
@@ -105,8 +105,7 @@ def _check_sasl(options: Mapping[str, str]) -> None:
             "zookeeper_sasl names no mechanism; expected for instance mechanism='DIGEST-MD5', "
             "username=…, password=…"
         )
-    if importlib.util.find_spec("puresasl") is None:
-        raise ConfigError("zookeeper_sasl needs the package pure-sasl; pip install 'txtopo[sasl]'")
+    require("puresasl", "zookeeper_sasl")
 
 
 def _is_loopback(host_port: str) -> bool:
@@ -191,7 +190,7 @@ def context_of(arguments: Mapping[str, str | bool]) -> ssl.SSLContext | None:
 def warn_if_unverified(arguments: Mapping[str, str | bool], hosts: str) -> None:
     """Log a warning if the certificates of the servers are not verified."""
     if arguments["use_ssl"] and not arguments["verify_certs"]:
-        _log.warning(
+        _logger.warning(
             "zookeeper_tls has verify_certs=False: a man in the middle could imitate %s; "
             "give the 'ca' that signed its certificate instead",
             hosts,

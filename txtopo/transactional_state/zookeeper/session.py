@@ -47,6 +47,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 
 from txtopo.errors import AuthError, ConfigError, CoordinatorUnavailable, ErrorMeaning, PromiseError
+from txtopo.log_records import logger_of
 from txtopo.retries import warn_of_retry
 from txtopo.transactional_state.nodes import INNER_NODE
 from txtopo.transactional_state.zookeeper.access import ZooKeeperAccess
@@ -63,7 +64,7 @@ READS_MAX = 3
 _CONNECTION_RETRY = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
 
 # kazoo logs each refused connection as a warning and, at DEBUG, credentials.
-_kazoo_log = logging.getLogger("txtopo.transactional_state.kazoo")
+_kazoo_log = logger_of("txtopo.transactional_state.zookeeper")
 
 _kazoo_log.setLevel(logging.ERROR)
 

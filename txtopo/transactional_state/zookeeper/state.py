@@ -62,6 +62,7 @@ class ZooKeeperTransactionalState(TransactionalState):
         connect_timeout_s: Limit for the first connection.
         locate: Called while there is no connection; returns the current ``host:port``.
         on_close: Called once after the session has ended.
+        tidy: Called after each write and each request for the leadership.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -81,12 +82,14 @@ class ZooKeeperTransactionalState(TransactionalState):
         connect_timeout_s: float = 15.0,
         locate: Callable[[], str] | None = None,
         on_close: Callable[[], None] | None = None,
+        tidy: Callable[[], None] | None = None,
     ) -> None:
         servers, chroot = split_chroot(hosts)
         self._root = f"{chroot}/{check_topology_id(topology_id)}"
         access = ZooKeeperAccess(digest, sasl, tls)
         access.warn_if_open(servers)
         self._on_close = [on_close] if on_close else []
+        self._tidy = tidy or _nothing
         self._session = ZooKeeperSession(
             servers, access, session_timeout_s=session_timeout_s, locate=locate
         )
@@ -136,6 +139,7 @@ class ZooKeeperTransactionalState(TransactionalState):
                         raise
                     continue
             self._remember(steps)
+            self._tidy()
             return
         raise CoordinatorUnavailable(
             f"the connection to zookeeper was lost {WRITES_MAX} times while writing to "
@@ -151,6 +155,7 @@ class ZooKeeperTransactionalState(TransactionalState):
         self, candidate: Json, *, timeout_s: float, on_lost: Callable[[], None]
     ) -> Leadership | None:
         """Wait until this process leads. Time to reconnect is not counted in *timeout_s*."""
+        self._tidy()
         return self._election.lead(candidate, timeout_s=timeout_s, on_lost=on_lost)
 
     def leader(self) -> Json:
@@ -250,6 +255,10 @@ class ZooKeeperTransactionalState(TransactionalState):
     def _exists(self, full: str) -> bool:
         found = self._session.read(full, lambda client: client.exists_async(full))
         return found is not None
+
+
+def _nothing() -> None:
+    """Another server is not tidied from here."""
 
 
 _Operation = Callable[[Any], None]

@@ -142,12 +142,3 @@ def test_bolts_whose_slot_is_missing_are_waited_for_with_a_word(
 def test_the_setting_is_checked_at_the_door() -> None:
     with pytest.raises(ConfigError, match="unknown lost_slot; got 'local'; expected one of end"):
         Config(lost_slot="local")  # type: ignore[arg-type]
-
-
-def test_an_at_least_once_topology_cannot_go_on_with_jobs() -> None:
-    builder = TopologyBuilder("bolts")
-    builder.set_spout("words", FeederSpout(WORD))
-    builder.set_bolt("forward", Forward()).shuffle_grouping("words")
-
-    with pytest.raises(ConfigError, match="cannot go on with the carrier 'rdd'"):
-        builder.build_topology().start(None, Config(carrier="local", lost_slot="rdd"))

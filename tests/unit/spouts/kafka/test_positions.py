@@ -121,7 +121,7 @@ def test_a_topic_that_is_not_seen_is_not_lost_before_another_has_its_name() -> N
 
 
 def test_a_topic_that_stays_away_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    coordinator = SharesCoordinator(source(Looks(NONE)), stops=False)
+    coordinator = SharesCoordinator(source(Looks(NONE)), TaskContext("t", "s", 0, 1), stops=False)
     last = LastBatch(1, {"0": BEFORE.to_json()})
     with caplog.at_level(logging.WARNING, "txtopo"):
         asked = [coordinator.is_ready(2, last) for _ in range(3 * MISSING_LOOKS_MAX)]

@@ -8,6 +8,7 @@ from txtopo import Fields
 from txtopo.errors import TopologyError
 from txtopo.state import Count, open_state
 from txtopo.testing.conformance.driver import Drive, StoreFixtures
+from txtopo.testing.conformance.pace import Extent
 
 
 class DeltaNames(StoreFixtures):
@@ -18,7 +19,7 @@ class DeltaNames(StoreFixtures):
     keys_max = 20_000
 
     @pytest.mark.parametrize("name", ['we"ird', "two words", "a,b", "x=y", "brackets()"])
-    def test_names_are_quoted(self, url: str, drive: Drive, name: str) -> None:
+    def test_names_are_quoted(self, url: str, drive: Drive, extent: Extent, name: str) -> None:
         """What Spark cannot have as a column of a Delta table is refused; the rest is quoted."""
         with pytest.raises(TopologyError, match="bad column name"):
             open_state(url, table="t", key=Fields(f"`{name}` string")).open()

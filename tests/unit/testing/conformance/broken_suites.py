@@ -12,6 +12,7 @@ from tests.unit.testing.conformance.broken_store import BrokenStore, BrokenStore
 from txtopo.state import register_backend
 from txtopo.testing.conformance import StateBackendSuite
 from txtopo.testing.conformance.driver import StoreFixtures
+from txtopo.testing.conformance.pace import HISTORIES_MIN, KEYS_MIN, MANY_MIN
 from txtopo.testing.conformance.value_suites import PutRefusalSuite
 
 BROKEN = {
@@ -23,9 +24,9 @@ BROKEN = {
 
 
 class _Small(StoreFixtures):
-    histories = 20
-    keys_max = 100
-    many = 10
+    histories = HISTORIES_MIN  # what a very slow store gets by default
+    keys_max = KEYS_MIN
+    many = MANY_MIN
     store = BrokenStore
 
     @pytest.fixture

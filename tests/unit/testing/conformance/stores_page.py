@@ -1,7 +1,8 @@
 """``make stores``: runs the suites of all stores and writes what they show to docs/stores.md.
 
 The guarantee table is made from the classes that were run, what they declare and how their tests
-ended; the costs from ``python -m benchmarks.stores``. Nothing in either is written by hand.
+ended; the costs from ``python -m benchmarks.stores``. Nothing in either is written by hand. The
+section about types is made by ``types_page.py``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 from benchmarks.stores import cost_table
 from tests.harness.processes import ROOT
 from tests.harness.report_page import DOCS, table, write_section
+from tests.unit.testing.conformance.types_page import TITLE, type_lines
 from txtopo.testing.conformance import AggregateStateSuite, StateBackendSuite
 from txtopo.testing.conformance.driver import StoreFixtures
 
@@ -79,6 +81,7 @@ def guarantee_lines(suites: Suites) -> Iterator[str]:
 def _rows(suites: Suites) -> Iterator[tuple[str, ...]]:
     for name, outcomes in sorted(suites.outcomes.items()):
         suite = suites.classes[name]
+        narrow = [f"decimals beyond {suite.decimal_digits} digits"] * (suite.decimal_digits < 38)
         ended = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items()))
         yield (
             name,
@@ -87,7 +90,7 @@ def _rows(suites: Suites) -> Iterator[tuple[str, ...]]:
             "is refused" if suite.fenced else "**may still write**",
             "one is refused" if suite.fenced else "**both may be let in**",
             "the fold of whole txids" if suite.atomic_reader else "**half a txid, for a moment**",
-            ", ".join(sorted(suite.refused)) or "nothing",
+            ", ".join([*narrow, *sorted(suite.refused)]) or "nothing",
             ended,
         )
 
@@ -113,6 +116,7 @@ def main() -> None:
             print(failed)
     if not arguments.no_costs:
         write_section(page, "What a commit costs", cost_table(arguments.keys), HEAD)
+    write_section(page, TITLE, type_lines(), HEAD)
     raise SystemExit(status)
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tests.harness.report_page import with_section
 from tests.unit.testing.conformance.stores_page import Suites, guarantee_lines
+from tests.unit.testing.conformance.types_page import EXAMPLES, PAGE, TITLE, type_lines
 from txtopo.testing.conformance import StateBackendSuite
+from txtopo.testing.conformance.value_suites import VALUES
 
 
 class Fenceless(StateBackendSuite):
     __test__ = False
     fenced = False
+    decimal_digits = 18
 
 
 def test_a_store_whose_tests_ran_has_a_line() -> None:
@@ -19,9 +23,20 @@ def test_a_store_whose_tests_ran_has_a_line() -> None:
 
     *_, line = guarantee_lines(suites)
     assert line.startswith("| mine | table | opaque and transactional | **may still write** |")
-    assert line.endswith("| 1,158 passed, 2 skipped |")
+    assert line.endswith("| decimals beyond 18 digits | 1,158 passed, 2 skipped |")
 
 
 def test_pytest_can_keep_it_in_a_set() -> None:
     """As it does with plug-ins, which must not be told apart by what they hold."""
     assert len({Suites(), Suites()}) == 2
+
+
+def test_the_types_on_the_page_are_those_of_the_stores() -> None:
+    """Else: ``python -m tests.unit.testing.conformance.types_page``."""
+    text = PAGE.read_text()
+    assert with_section(text, TITLE, type_lines()) == text
+
+
+def test_the_page_has_each_type() -> None:
+    kinds = {kind.partition("(")[0] for kind in EXAMPLES}
+    assert kinds == {kind.partition("(")[0] for kind in VALUES} | {"json"}

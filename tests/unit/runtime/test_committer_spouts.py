@@ -1,0 +1,242 @@
+"""An emitter that takes part in the commit is told each attempt, with its metadata, in the driver.
+
+The rows of a batch are its txid, three times.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.harness.dying import DyingScheduler, dies_at, raise_died
+from tests.harness.polling import LIMIT_S
+from tests.harness.runs import LOCAL, Changes
+from tests.unit.runtime.loop_world import Total, memory_state, running, stored
+from tests.unit.runtime.reliable.bolts import Seen
+from txtopo import Config, FailedException, Fields, TaskContext, TransactionalTopologyBuilder
+from txtopo.attempt import TransactionAttempt
+from txtopo.builders.transactional import Topology
+from txtopo.collector import BatchOutputCollector
+from txtopo.errors import TxtopoError
+from txtopo.metadata import Json
+from txtopo.plugins.spouts import (
+    LastBatch,
+    OpaquePartitionedTransactionalEmitter,
+    OpaquePartitionedTransactionalSpout,
+    PartitionedCoordinator,
+    TransactionalCoordinator,
+    TransactionalEmitter,
+    TransactionalSpout,
+)
+from txtopo.runtime.progress import BatchFailed, Leading
+from txtopo.runtime.start import start_topology
+from txtopo.state import State
+from txtopo.transactional_state.memory import MemoryEnsemble
+
+BATCHES = 5
+AMOUNTS = Fields("amount long")
+Told = tuple[int, int, int, Json]
+"""Epoch, txid, attempt, metadata."""
+
+
+class Planner(TransactionalCoordinator):
+    """Plans some batches."""
+
+    def is_ready(self, txid: int, last: LastBatch) -> bool:
+        return txid <= BATCHES
+
+    def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
+        return {"amount": txid}
+
+
+class Telling(TransactionalSpout):
+    """Notes what its emitter is told; the emitter fails the attempts that it is given."""
+
+    output_fields = AMOUNTS
+
+    def __init__(self, seen: Seen, fails: tuple[tuple[int, int], ...] = ()) -> None:
+        self.seen, self.fails = seen, fails
+
+    def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
+        return Planner()
+
+    def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
+        return TellingEmitter(self, context)
+
+
+class TellingEmitter(TransactionalEmitter):
+    """Emits its task's share."""
+
+    def __init__(self, spout: Telling, context: TaskContext) -> None:
+        self.spout, self.context = spout, context
+
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
+    ) -> None:
+        assert isinstance(metadata, dict)
+        collector.emit([metadata["amount"]])
+
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
+        told = (attempt.epoch, attempt.txid, attempt.attempt, metadata)
+        self.spout.seen.notes.append(told)
+        self.spout.seen.notes.append((os.getpid(), self.context.task_index))
+        if (attempt.txid, attempt.attempt) in self.spout.fails:
+            raise FailedException("not yet")
+
+
+class Cutting(OpaquePartitionedTransactionalSpout):
+    """Has two partitions, and cuts each replay anew."""
+
+    output_fields = AMOUNTS
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+
+    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
+        return TwoPartitions()
+
+    def emitter(
+        self, config: Config, context: TaskContext
+    ) -> OpaquePartitionedTransactionalEmitter:
+        return CuttingEmitter(self.seen)
+
+
+class TwoPartitions(PartitionedCoordinator):
+    """Has some batches."""
+
+    def is_ready(self, txid: int, last: LastBatch) -> bool:
+        return txid <= BATCHES
+
+    def number_of_partitions(self) -> int:
+        return 2
+
+
+class CuttingEmitter(OpaquePartitionedTransactionalEmitter):
+    """Ends a batch at another place with each attempt; fails the first commit of txid 2."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Json,
+    ) -> Json:
+        collector.emit([attempt.txid])
+        return {"end": 10 * attempt.txid + attempt.attempt}
+
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
+        self.seen.notes.append((attempt.epoch, attempt.txid, attempt.attempt, metadata))
+        if (attempt.txid, attempt.attempt) == (2, 0):
+            raise FailedException("not yet")
+
+
+def topology_of(
+    spout: TransactionalSpout | OpaquePartitionedTransactionalSpout, state: State, tasks: int = 3
+) -> Topology:
+    builder = TransactionalTopologyBuilder("totals", "spout", spout, tasks)
+    builder.set_bolt("total", Total()).global_grouping("spout").with_state("totals", state)
+    return builder.build_topology()
+
+
+def told(seen: Seen) -> list[Told]:
+    return [note for note in seen.notes if len(note) == 4]
+
+
+def planned(txid: int, attempt: int = 0, epoch: int = 1) -> Told:
+    return (epoch, txid, attempt, {"amount": txid})
+
+
+def test_an_emitter_is_told_each_attempt_once_in_the_driver_though_three_tasks_emitted() -> None:
+    """Storm tells it in each task that emitted."""
+    seen, state = Seen(), memory_state()
+
+    with running(topology_of(Telling(seen), state), MemoryEnsemble()) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert told(seen) == [planned(txid) for txid in range(1, BATCHES + 1)]
+    assert {note for note in seen.notes if len(note) == 2} == {(os.getpid(), 0)}
+    assert stored(state) == (BATCHES, 3 * sum(range(1, BATCHES + 1)))
+
+
+def test_an_emitter_that_fails_an_attempt_is_told_the_next_one() -> None:
+    seen = Seen()
+    topology = topology_of(Telling(seen, fails=((2, 0), (2, 1))), memory_state())
+
+    with running(topology, MemoryEnsemble()) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert [note[1:3] for note in told(seen)] == [(1, 0), (2, 0), (2, 1), (2, 2), *later(2)]
+
+
+def later(txid: int) -> list[tuple[int, int]]:
+    """What is told of the txids after *txid*: their attempts were abandoned with it, or kept."""
+    return [(each, 0) for each in range(txid + 1, BATCHES + 1)]
+
+
+def test_the_metadata_is_that_of_the_attempt_by_partition() -> None:
+    """A replay of an opaque spout may end elsewhere."""
+    seen = Seen()
+
+    with running(topology_of(Cutting(seen), memory_state(), tasks=1), MemoryEnsemble()) as run:
+        run.process_all_available(LIMIT_S)
+
+    of_two = [note for note in told(seen) if note[1] == 2]
+    assert of_two == [
+        (1, 2, 0, {"0": {"end": 20}, "1": {"end": 20}}),
+        (1, 2, 1, {"0": {"end": 21}, "1": {"end": 21}}),
+    ]
+
+
+class RaisingScheduler(DyingScheduler):
+    """The driver's work ends at a durable step; what it had done until then is done."""
+
+    def __init__(self, step: str, times: int) -> None:
+        super().__init__(step)
+        self._point = dies_at(step, times, raise_died)
+
+
+def die_and_go_on(seen: Seen, step: str, txid: int) -> list[Leading]:
+    """Run until a durable step of a txid; go on with another driver, and return what leads."""
+    ensemble, state = MemoryEnsemble(), memory_state()
+    topology = topology_of(Telling(seen), state)
+    run = start_topology(
+        topology, None, LOCAL, scheduler=RaisingScheduler(step, txid), ensemble=ensemble
+    )
+    with pytest.raises(TxtopoError, match="Died"):
+        run.await_termination(LIMIT_S)
+    changes = Changes()
+    with running(topology, ensemble, changes) as successor:
+        successor.process_all_available(LIMIT_S)
+    assert stored(state) == (BATCHES, 3 * sum(range(1, BATCHES + 1)))
+    assert changes.of(BatchFailed) == []
+    leading: list[Leading] = changes.of(Leading)
+    return leading
+
+
+def test_a_driver_that_dies_before_the_states_are_written_has_its_successor_tell_it_again() -> None:
+    seen = Seen()
+
+    (leading,) = die_and_go_on(seen, "write.before:total.totals", 3)
+
+    assert leading.adopted is None
+    assert told(seen) == [
+        *(planned(txid) for txid in (1, 2, 3)),
+        *(planned(txid, epoch=2) for txid in (3, 4, 5)),
+    ]
+
+
+def test_a_driver_that_dies_after_the_states_are_written_has_told_it_for_the_last_time() -> None:
+    """The successor adopts the txid; no attempt at it comes again."""
+    seen = Seen()
+
+    (leading,) = die_and_go_on(seen, "write.after:total.totals", 3)
+
+    assert leading.adopted == 3
+    assert told(seen) == [
+        *(planned(txid) for txid in (1, 2, 3)),
+        *(planned(txid, epoch=2) for txid in (4, 5)),
+    ]

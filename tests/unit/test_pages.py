@@ -1,0 +1,335 @@
+"""Every program of README and docs runs as it stands, and what pages tell to type exists.
+
+A page is a user who pastes its ``python`` blocks, from top to bottom, into one file in an empty
+folder. Marks in the page, each a comment on the line before a block:
+
+* ``<!-- needs: kafka -->`` (or several, with commas): the block needs a server, Spark or jars.
+  :data:`SERVERS` has what a page may need, and the address that it uses in the page.
+
+A ``text`` block after a program, with nothing between but blank lines or a line that has the word
+"print", is the output of the program; ``…`` in it stands for anything. The tests in a page (a class
+or function of the name that pytest expects) run as well; they may take seconds, so a page that has
+some gets the mark ``integration``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from configparser import ConfigParser
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.polling import wait_until
+from tests.harness.spark_session import SHORT_LIVED
+from tests.unit.test_layout import ROOT
+from tests.unit.test_references import PAGES
+from txtopo import open_state
+from txtopo.errors import TxtopoError
+
+pytestmark = pytest.mark.timeout(600)
+LIMIT_S = 560
+README_BYTES_MAX = 8_000
+FIRST_PROGRAM_LINES_MAX = 25
+
+# Each need: the address in pages, the fixture of the server, and its real address. What has no
+# server is started by the page.
+SERVERS: dict[str, tuple[str, str, Callable[[Any], str]] | None] = {
+    "kafka": ("broker:9092", "kafka", lambda broker: str(broker.servers)),
+    "mariadb": (
+        "mariadb://user:password@host/database",
+        "mariadb",
+        lambda server: str(server.create_database("pages")),
+    ),
+    "postgresql": (
+        "postgresql://user:password@host/database",
+        "postgresql",
+        lambda server: str(server.create_database("pages")),
+    ),
+    "rabbitmq": ("amqp://user:password@host/", "rabbitmq", lambda server: str(server.url())),
+    "redis": ("redis://:password@host/0", "redis_server", lambda server: str(server.empty())),
+    "zookeeper": ("zk1:2181,zk2:2181,zk3:2181", "zookeeper", lambda server: str(server.hosts)),
+    "spark": None,
+    "delta-spark": None,
+}
+
+NEEDS = re.compile(r"<!-- needs: ([\w, -]+) -->")
+CODE = re.compile(r"^ *```(?!python).*\n(?:.*\n)*?^ *```$|`[^`\n]+`", re.MULTILINE)
+TESTS = re.compile(r"^ *(class Test|def test_)", re.MULTILINE)
+END_OF_BLOCK = "\0end of the block in line "
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        line: The line of its first fence, from 1.
+        language: What is named after the fence.
+        lines: Its lines, without the indentation of the fence.
+        needs: What it needs.
+        follows: Whether it is the output of the program before it.
+    """
+
+    line: int
+    language: str
+    lines: tuple[str, ...]
+    needs: tuple[str, ...]
+    follows: bool
+
+    @property
+    def text(self) -> str:
+        """The lines as one text."""
+        return "".join(f"{line}\n" for line in self.lines)
+
+
+def blocks_of(text: str) -> Iterator[Block]:
+    """Yield the fenced blocks of a page."""
+    lines, at, ended = text.splitlines(), 0, 0
+    while at < len(lines):
+        fence = re.fullmatch(r"( *)```(\w*)", lines[at])
+        if fence is None:
+            at += 1
+            continue
+        indent = len(fence[1])
+        end = next(n for n in range(at + 1, len(lines)) if lines[n].strip() == "```")
+        between = [line for line in lines[ended:at] if line.strip()]
+        mark = NEEDS.fullmatch(lines[at - 1].strip()) if at else None
+        yield Block(
+            line=at + 1,
+            language=fence[2],
+            lines=tuple(line[indent:] for line in lines[at + 1 : end]),
+            needs=tuple(need.strip() for need in mark[1].split(",")) if mark else (),
+            follows=not between or (len(between) == 1 and "print" in between[0]),
+        )
+        at = ended = end + 1
+
+
+def programs_of(text: str) -> list[Block]:
+    """Return the blocks of a page that are Python."""
+    return [block for block in blocks_of(text) if block.language == "python"]
+
+
+def outputs_of(text: str) -> dict[int, str]:
+    """Return the outputs that a page shows, by the line of the program."""
+    blocks = list(blocks_of(text))
+    return {
+        program.line: shown.text
+        for program, shown in pairwise(blocks)
+        if program.language == "python" and shown.language == "text" and shown.follows
+    }
+
+
+def script_of(text: str) -> str:
+    """Return the programs of a page as one script, in which each stands in its own line."""
+    script: list[str] = []
+    for program in programs_of(text):
+        script += [""] * (program.line - len(script))
+        script += [*program.lines, f"print({END_OF_BLOCK + str(program.line)!r}, flush=True)"]
+    return "\n".join(script) + "\n"
+
+
+def matches(printed: str, shown: str) -> bool:
+    """Whether an output is the one that a page shows, where ``…`` stands for anything."""
+    pattern = ".*".join(re.escape(part) for part in shown.strip().split("…"))
+    return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
+
+
+def run_page(name: str, text: str, folder: Path) -> None:
+    """Run the programs of a page, and compare what they print with what it shows.
+
+    Fails the test if a program fails, or prints something else.
+    """
+    stem = Path(name).stem.replace("-", "_").lower()
+    script = folder / f"{stem}_page.py"
+    script.write_text(script_of(text))
+    done = run_python([script.name], folder)
+    if done.returncode:
+        pytest.fail(f"a program of {name} fails: {done.stderr[-4000:]}", pytrace=False)
+    parts = re.split(rf" ?{END_OF_BLOCK}(\d+)\n", done.stdout)
+    printed = {int(line): part for part, line in zip(parts[::2], parts[1::2], strict=False)}
+    for line, shown in outputs_of(text).items():
+        if not matches(printed[line], shown):
+            differs = f"{name}:{line} prints\n{printed[line]}\nand the page shows\n{shown}"
+            pytest.fail(differs, pytrace=False)
+    if TESTS.search(text):
+        tests = run_python(["-m", "pytest", "-q", "-p", "no:cacheprovider", script.name], folder)
+        if tests.returncode:
+            pytest.fail(f"a test of {name} fails: {tests.stdout[-4000:]}", pytrace=False)
+
+
+def run_python(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run this environment's Python in a folder."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a user who has installed this checkout, with a small Spark."""
+    java = f"--driver-memory 1g --driver-java-options '{SHORT_LIVED}'"
+    submit = f"{java} --conf spark.ui.enabled=false pyspark-shell"
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submit}
+
+
+def pages_with_programs() -> list[Any]:
+    """Return each page that has programs, with the marks of what they need."""
+    pages = []
+    for page in PAGES:
+        programs = programs_of(page.read_text())
+        needs = sorted({need for program in programs for need in program.needs})
+        marks = [
+            pytest.mark.spark if need == "spark" else pytest.mark.service(need) for need in needs
+        ]
+        if any(TESTS.search(program.text) for program in programs):
+            marks.append(pytest.mark.integration)
+        if programs:
+            pages.append(pytest.param(page, needs, marks=marks, id=page.stem))
+    return pages
+
+
+@pytest.mark.parametrize(("page", "needs"), pages_with_programs())
+def test_the_programs_of_a_page_run_and_print_what_it_shows(
+    page: Path, needs: list[str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    text = page.read_text()
+    for need in needs:
+        server = SERVERS[need]
+        if server is not None:
+            address, fixture, real = server
+            assert address in text, f"{page.name} needs {need}, but does not name {address}"
+            text = text.replace(address, real(request.getfixturevalue(fixture)))
+
+    run_page(page.name, text, tmp_path)
+
+
+def test_a_program_that_fails_is_named_with_its_page_and_line(tmp_path: Path) -> None:
+    text = "# A page\n\n```python\na = 1\n```\n\nText.\n\n```python\n\na.b\n```\n"
+
+    with pytest.raises(
+        pytest.fail.Exception, match=r"(?s)of a-page\.md .*line 11, .*no attribute 'b'"
+    ):
+        run_page("a-page.md", text, tmp_path)
+
+
+def test_a_program_with_a_gap_in_it_fails(tmp_path: Path) -> None:
+    with pytest.raises(pytest.fail.Exception, match="SyntaxError"):
+        run_page("a-page.md", "```python\nprint(…)\n```\n", tmp_path)
+
+
+def test_an_output_that_is_not_what_the_page_shows_is_noticed(tmp_path: Path) -> None:
+    text = "```python\nprint(1)\n```\n\nIt prints:\n\n```text\n2\n```\n"
+
+    with pytest.raises(pytest.fail.Exception, match=r"(?s)a-page\.md:1 prints\n1\n.*shows\n2"):
+        run_page("a-page.md", text, tmp_path)
+
+
+def test_dots_in_an_output_stand_for_anything(tmp_path: Path) -> None:
+    text = "```python\nprint(1, 2, 3)\n```\n\n```text\n1 … 3\n```\n"
+
+    run_page("a-page.md", text, tmp_path)
+
+
+def test_a_failing_test_in_a_page_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"a test of a-page\.md fails"):
+        run_page("a-page.md", "```python\ndef test_one():\n    assert False\n```\n", tmp_path)
+
+
+def test_what_a_page_needs_is_known() -> None:
+    unknown = [
+        f"{page.name}:{block.line} needs {need}"
+        for page in PAGES
+        for block in blocks_of(page.read_text())
+        for need in block.needs
+        if need not in SERVERS
+    ]
+
+    assert not unknown, f"{unknown}; known are {', '.join(SERVERS)}"
+
+
+def test_the_commands_of_pages_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = set(setup["options.extras_require"])
+    lost = []
+    for page in PAGES:
+        for code in CODE.findall(page.read_text()):
+            lost += [
+                f"{page.name}: make {target}"
+                for target in re.findall(r"(?:^|`) *make ([a-z][a-z-]*)", code, re.MULTILINE)
+                if target not in targets
+            ]
+            lost += [
+                f"{page.name}: python -m {module}"
+                for module in re.findall(r"-m ((?:txtopo|examples|tests|benchmarks)[\w.]*)", code)
+                if not module_exists(module)
+            ]
+            lost += [
+                f"{page.name}: txtopo[{extra}]"
+                for found in re.findall(r"txtopo\[([\w,]+)\]", code)
+                for extra in found.split(",")
+                if extra not in extras
+            ]
+
+    assert not lost, "\n".join(lost)
+
+
+def test_the_readme_is_short_and_begins_with_a_program_to_paste() -> None:
+    readme = (ROOT / "README.md").read_text()
+    first, *_ = programs_of(readme)
+
+    assert len(readme.encode()) < README_BYTES_MAX
+    assert len([line for line in first.lines if line.strip()]) <= FIRST_PROGRAM_LINES_MAX
+    assert first.line in outputs_of(readme), "its output is not shown"
+    assert readme.index("pip install txtopo") < readme.index("```python")
+
+
+@pytest.mark.spark
+@pytest.mark.kills
+def test_the_program_of_the_readme_goes_on_after_a_kill(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    program, *_ = programs_of(readme)
+    (tmp_path / "first.py").write_text(program.text)
+    with subprocess.Popen(
+        [sys.executable, "first.py"], cwd=tmp_path, env=environment(), stderr=subprocess.DEVNULL
+    ) as killed:
+        wait_until(lambda: committed(tmp_path / "words.db") >= 3, lambda: "it commits")
+        killed.kill()
+    before = committed(tmp_path / "words.db")
+
+    done = run_python(["first.py"], tmp_path)
+
+    assert 3 <= before < 100, "it was not killed in the middle"
+    assert done.stdout == outputs_of(readme)[program.line], done.stderr[-2000:]
+
+
+def committed(database: Path) -> int:
+    """Return the txid that the program's state holds; 0 before there is one."""
+    if not database.exists():
+        return 0
+    try:
+        with open_state(f"sqlite:///{database}", table="counts").reader() as reader:
+            return reader.ledger.txid if reader.ledger else 0
+    except TxtopoError:
+        return 0
+
+
+def module_exists(name: str) -> bool:
+    """Whether ``python -m`` finds a module of the project."""
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()

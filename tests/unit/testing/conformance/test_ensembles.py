@@ -1,0 +1,31 @@
+"""An ensemble that breaks one rule fails the suite at that rule, and is told which one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.testing.conformance.broken_ensemble_suites import BROKEN
+from tests.unit.testing.conformance.failures import Failures, failures_of
+from txtopo.testing.conformance import EnsembleRule
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory: pytest.TempPathFactory) -> Failures:
+    """What failed with which words, by suite and test: all suites in one process of their own."""
+    return failures_of("broken_ensemble_suites.py", tmp_path_factory.mktemp("broken"))
+
+
+def test_an_ensemble_that_is_whole_passes(failures: Failures) -> None:
+    assert failures["BrokenEnsemble"] == {}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_ensemble_fails_at_its_rule(failures: Failures, name: str) -> None:
+    kind = BROKEN[name]
+    failed = {test: text for test, text in failures[name].items() if test.startswith(kind.fails)}
+
+    assert failed, f"it was not noticed at {kind.fails}, but at {sorted(failures[name])}"
+    for text in failed.values():
+        assert EnsembleRule[kind.rule].value in text

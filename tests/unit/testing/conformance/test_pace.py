@@ -1,0 +1,113 @@
+"""The suites of stores do as much as fits into a minute, say so, and can be made long."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from txtopo.testing.conformance.driver import StateDriver
+from txtopo.testing.conformance.pace import (
+    HISTORIES_MAX,
+    HISTORIES_MIN,
+    KEYS_MAX,
+    KEYS_MIN,
+    MANY_MAX,
+    MANY_MIN,
+    PARTS,
+    Extent,
+    Pace,
+    extent_of,
+    is_long,
+    pace_of,
+    seconds,
+)
+
+FULL = Extent(HISTORIES_MAX, KEYS_MAX, MANY_MAX)
+TESTS, PLAYS = 180, 3 * PARTS
+
+
+def test_a_fast_store_gets_the_full_extent() -> None:
+    assert extent_of(Pace(0.001, 0.001, 0.000_001), long=False) == FULL
+
+
+@pytest.mark.parametrize("key_s", [0.000_01, 0.000_1, 0.005])
+def test_with_five_milliseconds_a_commit_it_ends_within_a_minute(key_s: float) -> None:
+    """Also if each key costs as much as a commit, as in a store of one file for each key."""
+    pace = Pace(0.012, 0.006, key_s)
+
+    assert seconds(pace, extent_of(pace, long=False), TESTS, PLAYS) < 60
+
+
+@pytest.mark.parametrize(("commit_s", "key_s"), list(itertools.product([0.1, 1.0], [0.01, 0.1])))
+def test_a_very_slow_store_gets_the_least(commit_s: float, key_s: float) -> None:
+    least = Extent(HISTORIES_MIN, KEYS_MIN, MANY_MIN)
+
+    assert extent_of(Pace(commit_s, commit_s, key_s), long=False) == least
+
+
+def test_a_long_suite_has_the_full_extent_whatever_it_takes() -> None:
+    assert extent_of(Pace(1, 1, 1), long=True) == FULL
+
+
+@pytest.mark.parametrize(("value", "long"), [("", False), ("0", False), ("1", True)])
+def test_the_environment_makes_suites_long(
+    monkeypatch: pytest.MonkeyPatch, value: str, long: bool
+) -> None:
+    monkeypatch.setenv("TXTOPO_LONG", value)
+
+    assert is_long() is long
+
+
+def test_a_store_that_raises_has_no_pace() -> None:
+    """The test of what it does wrong has to fail, not the one that times it."""
+
+    def opened() -> StateDriver:
+        raise ConnectionError("down")
+
+    assert pace_of(opened) == Pace()
+
+
+SUITE = """
+import pytest
+from txtopo.testing.conformance import StateBackendSuite
+
+class TestMine(StateBackendSuite):
+    {}
+
+    @pytest.fixture
+    def url(self):
+        return "memory:"
+"""
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ("histories, keys_max, many = 30, 500, 50", "; 30 histories, 500 keys, 50 rows in bulk; "),
+        ("long = True", "; 200 histories, 100,000 keys, 2,500 rows in bulk\n"),
+    ],
+)
+@pytest.mark.integration
+def test_the_suite_says_first_what_it_does_and_for_how_long(
+    tmp_path: Path, knobs: str, said: str
+) -> None:
+    """On the terminal, also if pytest captures what tests print."""
+    (tmp_path / "test_mine.py").write_text(SUITE.format(knobs))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "timed or [0]"]
+    done = subprocess.run(
+        [*command, "--rootdir", str(tmp_path), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "TXTOPO_LONG": "0"},
+    )
+
+    first = done.stdout.lstrip().splitlines()[0]
+    assert first.startswith("TestMine: about ")
+    assert said in first + "\n"
+    assert "4 passed" in done.stdout

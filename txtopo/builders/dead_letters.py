@@ -1,0 +1,162 @@
+"""with_dead_letters: gives a topology the streams and the committers of its dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from txtopo.bolts.bolt import Committer
+from txtopo.bolts.dead_letters import KEY, CollectDeadLetters, DeadLetters
+from txtopo.bolts.kafka import KafkaSink
+from txtopo.dead_letters import FIELDS, STREAM, DeadLetterRule
+from txtopo.errors import TopologyError
+from txtopo.groupings import GlobalGrouping
+from txtopo.state.registry import State
+from txtopo.topology.component import Component, Role, Subscription, bolt_role, checked_streams
+from txtopo.tuples import DEFAULT_STREAM, Stream
+
+SINK = "dead_letters_sink"
+"""Id of the committer that takes dead letters which go to no state."""
+
+# Their records are decoded by Spark, or by a query.
+_NEVER = (Role.DATAFRAME_SPOUT, Role.STREAM_SPOUT)
+
+
+def checked_dead_letters(given: object) -> DeadLetters | None:
+    """Return what the argument ``dead_letters`` of a builder stands for.
+
+    Raises:
+        TopologyError: It is nothing that takes dead letters; mend it.
+    """
+    if given is None:
+        return None
+    letters = given if isinstance(given, DeadLetters) else DeadLetters(given)  # type: ignore[arg-type]
+    limit, destination = letters.batch_records_max, letters.destination
+    if type(limit) is not int or limit < 1:
+        raise TopologyError(
+            f"batch_records_max of the dead letters is wrong; got {limit!r}; expected a whole "
+            "number of at least 1; leave dead_letters= out to end the run at the first bad record"
+        )
+    if isinstance(destination, State):
+        _check_state(destination)
+    elif isinstance(destination, Committer) and not isinstance(destination, type):
+        bolt_role(SINK, destination)
+    else:
+        raise TopologyError(
+            f"dead_letters is of the wrong type; got {destination!r:.100}; expected what "
+            "open_state(url) returns, a committer such as a KafkaSink, or DeadLetters(…) of one"
+        )
+    return letters
+
+
+def with_dead_letters(declared: Sequence[Component], letters: DeadLetters) -> list[Component]:
+    """Return the components with the stream of dead letters, and the committers that take them.
+
+    Raises:
+        TopologyError: No component can bring one, or a name is taken.
+    """
+    rule = DeadLetterRule(letters.batch_records_max)
+    for one in declared:
+        if one.id in (STREAM, SINK):
+            raise TopologyError(
+                f"component id {one.id!r} is that of the topology's dead letters; rename yours",
+                component=one.id,
+            )
+    components = [_bringing(one, rule) if _can_bring(one) else one for one in declared]
+    sources = [one.id for one in components if one.dead_letters is not None]
+    if not sources:
+        raise TopologyError(
+            "the topology has dead_letters=, and nothing that could bring one; expected a spout "
+            "that decodes its records in tasks, or a BasicBolt; an ArrowBolt, BatchBolt or "
+            "DataFrameBolt sends bad rows to a stream of its own; take dead_letters= out"
+        )
+    return [*components, *_takers(letters, sources)]
+
+
+def check_no_dead_letters(declared: Sequence[Component]) -> None:
+    """Check that no bolt of a topology without ``dead_letters=`` is declared to make some.
+
+    Raises:
+        TopologyError: One is; give the builder ``dead_letters=``.
+    """
+    for one in declared:
+        if one.dead_letters is not None:
+            raise TopologyError(
+                f"bolt {one.id!r} has dead_letters_on, and the topology has nowhere to put them; "
+                "expected TransactionalTopologyBuilder(…, dead_letters=open_state(…))",
+                component=one.id,
+            )
+
+
+def _can_bring(component: Component) -> bool:
+    if component.role.spout:
+        return component.role not in _NEVER
+    return component.role is Role.BASIC_BOLT
+
+
+def _bringing(component: Component, rule: DeadLetterRule) -> Component:
+    if STREAM in component.streams:
+        raise TopologyError(
+            f"stream {STREAM!r} of {component.id!r} has the name of the stream of the topology's "
+            "dead letters; rename yours",
+            component=component.id,
+            stream=STREAM,
+        )
+    own = component.dead_letters
+    return replace(
+        component,
+        streams={**component.streams, STREAM: Stream(FIELDS)},
+        dead_letters=rule
+        if own is None
+        else replace(own, batch_records_max=rule.batch_records_max),
+    )
+
+
+def _takers(letters: DeadLetters, sources: Sequence[str]) -> list[Component]:
+    destination = letters.destination
+    in_state = isinstance(destination, State)
+    collect = CollectDeadLetters(letters.batch_records_max, in_state=in_state)
+    collected = Component(
+        STREAM,
+        Role.BATCH_BOLT,
+        collect,
+        1,
+        checked_streams(STREAM, collect),
+        tuple(Subscription(source, STREAM, GlobalGrouping()) for source in sources),
+        committer=True,
+        states={STREAM: _with_columns(destination)} if isinstance(destination, State) else {},
+    )
+    if isinstance(destination, State):
+        return [collected]
+    if isinstance(destination, KafkaSink):
+        destination = destination.with_default_value([*KEY.names, *FIELDS.names])
+    sink = Component(
+        SINK,
+        bolt_role(SINK, destination),
+        destination,
+        1,
+        checked_streams(SINK, destination),
+        (Subscription(STREAM, DEFAULT_STREAM, GlobalGrouping()),),
+        committer=True,
+    )
+    return [collected, sink]
+
+
+def _with_columns(state: State) -> State:
+    return state.with_columns(KEY, FIELDS).named(STREAM)
+
+
+def _check_state(state: State) -> None:
+    plain = State(state.url)
+    if (state.key, state.value) not in ((plain.key, plain.value), (KEY, FIELDS)):
+        raise TopologyError(
+            f"the state of the dead letters has columns of its own; got key {state.key!r} and "
+            f"value {state.value!r}; expected neither: dead letters have {KEY!r} and {FIELDS!r}; "
+            "leave key= and value= out of open_state(…)"
+        )
+    if state.mode != "table":
+        raise TopologyError(
+            f"the state of the dead letters is in mode {state.mode!r}, which is for aggregates; "
+            "leave mode= out of open_state(…)"
+        )
+    _with_columns(state)

@@ -1,0 +1,325 @@
+"""Restart: when a run that ended with an error is started again, and the driver that does so."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from txtopo.config import growing_pause_s
+from txtopo.errors import (
+    ConfigError,
+    EmitError,
+    PoisonBatchError,
+    PromiseError,
+    SlotUnavailable,
+    StateUsageError,
+    TopologyError,
+)
+from txtopo.log_records import logger_of
+from txtopo.retries import LOGGER
+from txtopo.runtime.handle import RunDriver, resolve
+from txtopo.runtime.listeners import Listeners, Relay
+from txtopo.runtime.progress import Restarting, Stopped, TopologyListener
+
+if TYPE_CHECKING:
+    from txtopo.runtime.scheduler import Scheduler, Timer
+
+_logger = logger_of(LOGGER)
+
+LASTS = (PromiseError, TopologyError, ConfigError, StateUsageError, EmitError)
+"""What a person has to mend or decide; the next start would end in the same way."""
+
+PASSES = (PoisonBatchError, SlotUnavailable)
+"""Errors of a class above that the time may mend: what a bolt calls is back, or a core is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Start a run again after an error that may pass: ``topology.start(…, restart=Restart())``.
+
+    It is what a person would do who calls ``start`` again with the same arguments: a new epoch, new
+    copies of spout and bolts, the position after the last commit, the same Spark session. The
+    handle stays.
+
+    Started again after: an exception of a bolt or spout, a batch that failed
+    ``Config.attempts_max`` times, an ``InfrastructureError``, ``SlotUnavailable``. Never after: a
+    broken promise (any other ``PromiseError``, such as ``FencedError`` or ``SourceDataLost``), an
+    error of the definition (``TopologyError``, ``ConfigError``, ``StateUsageError``,
+    ``EmitError``), a stop. A run cannot be started again without its Spark session.
+
+    Attributes:
+        times: Restarts at most, within any *within_s*. The error after that ends the run.
+        within_s: Length of this time in seconds.
+        backoff_s: Pause in seconds before the first restart; doubled for each earlier one within
+            *within_s*.
+        backoff_max_s: Longest such pause.
+
+    Raises:
+        ConfigError: A value is wrong; mend it.
+
+    Example:
+        >>> Restart(times=10, within_s=3600.0)
+        Restart(times=10, within_s=3600.0, backoff_s=1.0, backoff_max_s=60.0)
+    """
+
+    times: int = 3
+    within_s: float = 600.0
+    backoff_s: float = 1.0
+    backoff_max_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if type(self.times) is not int or self.times < 1:
+            raise ConfigError(
+                f"times of a Restart must be a whole number of at least 1; got {self.times!r}; "
+                "for a run that is not started again leave restart out",
+                setting="times",
+            )
+        for name in ("within_s", "backoff_s", "backoff_max_s"):
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not 0 < value < math.inf:
+                raise ConfigError(
+                    f"{name} of a Restart must be a finite number above 0; got {value!r}",
+                    setting=name,
+                )
+
+
+def check_restart(restart: object) -> None:
+    """Check that what was given as ``restart`` is a ``Restart`` or None.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if restart is not None and not isinstance(restart, Restart):
+        raise ConfigError(
+            f"restart is of the wrong type; got {restart!r}; expected Restart(times=…, "
+            "within_s=…), or None",
+            setting="restart",
+        )
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return whether a run that ended with *error* may go well when it is started again."""
+    return isinstance(error, PASSES) or not isinstance(error, LASTS)
+
+
+class RestartCount:
+    """Counts the restarts of the last ``within_s``, and says how long to pause before the next."""
+
+    def __init__(self, restart: Restart) -> None:
+        self._restart = restart
+        self._failed_s: deque[float] = deque()
+
+    def pause_s(self, now_s: float) -> float | None:
+        """Count a failure at *now_s*, and return the pause; None if the run must not restart."""
+        while self._failed_s and now_s - self._failed_s[0] >= self._restart.within_s:
+            self._failed_s.popleft()
+        if len(self._failed_s) == self._restart.times:
+            return None
+        self._failed_s.append(now_s)
+        first, longest = self._restart.backoff_s, self._restart.backoff_max_s
+        return growing_pause_s(len(self._failed_s), first, longest)
+
+    @property
+    def restarts(self) -> int:
+        """The restarts within the time, with the next one."""
+        return len(self._failed_s)
+
+
+class StartableDriver(RunDriver, Protocol):
+    """A driver that has not been started."""
+
+    def start(self) -> None:
+        """Start its loop."""
+        ...
+
+
+Open = Callable[[Sequence[TopologyListener], bool], StartableDriver]
+"""Opens a driver for some listeners, active or not. It blocks, and raises what ``start`` raises."""
+
+
+class RestartingDriver:
+    """Runs a topology by one driver after the other. Stands behind a handle as each of them would.
+
+    Each driver has a loop of its own; this one has one more, on which all methods are called except
+    ``start``, ``post``, ``on_loop`` and ``status``. Listeners are told of one end, the last.
+
+    Args:
+        topology_id: Id of the topology.
+        open_driver: Opens the next driver.
+        restart: When to open it.
+        listeners: They are told of each change.
+        scheduler: Time and threads of this loop.
+        active: Whether spouts are active at first.
+    """
+
+    def __init__(
+        self,
+        topology_id: str,
+        open_driver: Open,
+        restart: Restart,
+        listeners: Sequence[TopologyListener],
+        scheduler: Scheduler,
+        *,
+        active: bool = True,
+    ) -> None:
+        self.ended: Future[Exception | None] = Future()
+        self._topology_id = topology_id
+        self._open_driver = open_driver
+        self._restart = restart
+        self._count = RestartCount(restart)
+        self._listeners = Listeners(topology_id, listeners)
+        self._told: list[TopologyListener] = [Relay(self._listeners.tell)]
+        self._scheduler = scheduler
+        self._active = active
+        self._driver: StartableDriver | None = None
+        self._pause: Timer | None = None
+        self._stopping = False
+        self._waiting: list[Future[None]] = []
+
+    @property
+    def status(self) -> str:
+        """That of the driver that runs, or ``restarting``."""
+        if self.ended.done():
+            return "stopped" if self.ended.result() is None else "failed"
+        if (driver := self._driver) is None:
+            return "stopping" if self._stopping else "restarting"
+        # A driver that has ended may be followed by another.
+        return "stopping" if driver.status in ("stopped", "failed") else driver.status
+
+    def start(self) -> None:
+        """Open the first driver, and start the loop.
+
+        Raises:
+            Exception: The driver could not be opened; nothing was started.
+        """
+        first = self._open_driver(self._told, self._active)
+        self._scheduler.start(lambda: self._begin(first), self._crashed)
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Call *callback* on the loop."""
+        self._scheduler.post(callback)
+
+    def on_loop(self) -> bool:
+        """Return whether the caller is on a loop of the topology."""
+        driver = self._driver
+        return self._scheduler.on_loop() or (driver is not None and driver.on_loop())
+
+    def stop(self) -> None:
+        """Stop the driver that runs, or end the pause and the run."""
+        self._stopping = True
+        if self._driver is not None:
+            self._driver.post(self._driver.stop)
+        elif self._pause is not None:
+            self._pause.cancel()
+            self._end(None)
+
+    def set_active(self, active: bool) -> None:
+        """Activate or deactivate the spouts, also those of the next driver."""
+        self._active = active
+        if (driver := self._driver) is not None:
+            driver.post(lambda: driver.set_active(active))
+
+    def wait_for_rest(self, future: Future[None]) -> None:
+        """Resolve *future* when nothing is left to do, however many drivers it takes."""
+        if self.ended.done():
+            resolve(future, self.ended.result())
+            return
+        self._waiting.append(future)
+        self._wait(future)
+
+    def _begin(self, driver: StartableDriver) -> None:
+        self._driver = driver
+        driver.ended.add_done_callback(lambda ended: self.post(lambda: self._ended(ended.result())))
+        driver.start()
+        self._waiting = [each for each in self._waiting if not each.done()]
+        for future in self._waiting:
+            self._wait(future)
+        if self._stopping:
+            driver.post(driver.stop)
+
+    def _wait(self, future: Future[None]) -> None:
+        """Let the driver that runs say when it is at rest. One that fails says nothing of that."""
+        if (driver := self._driver) is None:
+            return
+        rested: Future[None] = Future()
+
+        def told() -> None:
+            if rested.exception() is None:
+                self._waiting = [each for each in self._waiting if each is not future]
+                resolve(future, None)
+
+        rested.add_done_callback(lambda _: self.post(told))
+        driver.post(lambda: driver.wait_for_rest(rested))
+
+    def _ended(self, error: Exception | None) -> None:
+        self._driver = None
+        if error is None or self._stopping:
+            self._end(error)
+        else:
+            self._again(error)
+
+    def _again(self, error: BaseException) -> None:
+        """Open another driver after a pause, if the error may pass and the policy allows it."""
+        if not may_pass(error):
+            self._end(error)
+            return
+        pause_s = self._count.pause_s(self._scheduler.now())
+        if pause_s is None:
+            times, within_s = self._restart.times, self._restart.within_s
+            error.add_note(
+                f"topology {self._topology_id!r} was restarted {times} times within "
+                f"{within_s:g} s, so this ends it"
+            )
+            self._end(error)
+            return
+        restarts = self._count.restarts
+        self._listeners.tell(Restarting(self._topology_id, as_exception(error), restarts, pause_s))
+        self._pause = self._scheduler.call_later(pause_s, self._open)
+
+    def _open(self) -> None:
+        self._pause, active = None, self._active
+
+        def done(future: Future[StartableDriver]) -> None:
+            error = future.exception()
+            if error is None:
+                self._begin(future.result())
+                if self._active != active:
+                    self.set_active(self._active)
+            elif self._stopping:
+                self._end(None)
+            else:
+                self._again(error)
+
+        self._scheduler.submit(lambda: self._open_driver(self._told, active), done)
+
+    def _crashed(self, error: BaseException) -> None:
+        """End after an exception on the loop, which is a bug in txtopo."""
+        _logger.error(
+            "topology %r: the loop of restarts failed",
+            self._topology_id,
+            exc_info=error,
+            extra={"topology": self._topology_id},
+        )
+        if self._driver is not None:
+            self._driver.post(self._driver.stop)
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self.ended.done():
+            return
+        ended = None if error is None else as_exception(error)
+        self._listeners.tell(Stopped(self._topology_id, ended))
+        for future in self._waiting:
+            resolve(future, ended)
+        self.ended.set_result(ended)
+        self._scheduler.stop()
+
+
+def as_exception(error: BaseException) -> Exception:
+    """Return an error that a future can end with."""
+    return error if isinstance(error, Exception) else RuntimeError(repr(error))
