@@ -385,7 +385,7 @@ def _installed(scheme: str) -> BackendFactory:
 
 _EXTRAS = (
     "postgresql needs pip install 'txtopo[postgres]', mariadb and mysql 'txtopo[mysql]', redis "
-    "'txtopo[redis]'"
+    "'txtopo[redis]', delta and object stores 'txtopo[delta]'"
 )
 # What is written in the place of a scheme, and what to write. None: a system of its own, although
 # its name is like that of a known one.
