@@ -43,11 +43,11 @@ def warn_of_retry(
         attempt: The number of the attempt that failed.
         epoch: The epoch of the coordinator.
         component: Id of the component that failed.
-        final: It is not tried again; the run ends.
+        final: It is not tried again by this run.
     """
     about = "txtopo" if topology is None else f"topology {topology!r}"
     when = "later" if pause_s is None else f"in {pause_s:.3g} s" if pause_s else "at once"
-    again = "the run ends" if final else f"tried again {when}"
+    again = "not tried again by this run" if final else f"tried again {when}"
     facts = {
         "topology": topology,
         "failures": failures,

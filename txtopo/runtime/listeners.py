@@ -40,13 +40,13 @@ class Listeners:
     """Tells the log and all listeners of each change.
 
     An exception of a listener is logged and ignored. A driver that is started by another one has a
-    :class:`Relay` for its listener, and writes no log: the other one does.
+    :class:`ChangeRelay` for its listener, and writes no log: the other one does.
     """
 
     def __init__(self, topology: str, listeners: Iterable[TopologyListener]) -> None:
         self._topology = topology
         self._listeners = list(listeners)
-        if not any(isinstance(each, Relay) for each in self._listeners):
+        if not any(isinstance(each, ChangeRelay) for each in self._listeners):
             self._listeners.insert(0, EventLog(topology))
 
     def tell(self, change: TopologyEvent) -> None:
@@ -64,7 +64,7 @@ class Listeners:
                 )
 
 
-class Relay(TopologyListener):
+class ChangeRelay(TopologyListener):
     """Passes on what a driver tells, except that it has ended: another driver may follow."""
 
     def __init__(self, tell: Callable[[TopologyEvent], None]) -> None:

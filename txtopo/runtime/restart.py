@@ -22,7 +22,7 @@ from txtopo.errors import (
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER
 from txtopo.runtime.handle import RunDriver, resolve
-from txtopo.runtime.listeners import Listeners, Relay
+from txtopo.runtime.listeners import ChangeRelay, Listeners
 from txtopo.runtime.progress import Restarting, Stopped, TopologyListener
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class RestartingDriver:
         self._restart = restart
         self._count = RestartCount(restart)
         self._listeners = Listeners(topology_id, listeners)
-        self._told: list[TopologyListener] = [Relay(self._listeners.tell)]
+        self._told: list[TopologyListener] = [ChangeRelay(self._listeners.tell)]
         self._scheduler = scheduler
         self._active = active
         self._driver: StartableDriver | None = None

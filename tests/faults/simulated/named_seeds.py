@@ -30,7 +30,11 @@ class NamedSeed:
 NAMED_SEEDS = (
     NamedSeed("a question for the leadership goes on after the run has closed its client", 53),
     NamedSeed("a late envelope of the processing phase ends the run in the commit phase", 1653),
-    NamedSeed("a stamp of the processing phase stands for a lost one of the commit phase", 4718),
+    NamedSeed(
+        "a stamp of the processing phase stands for a lost one of the commit phase",
+        4718,
+        {"shape.dead_letters": "False"},
+    ),
     NamedSeed("what the commit phase of one txid sent stands for what another one lost", 5541),
     NamedSeed("the simulator starts two processes for one that is killed as it ends", 668),
     NamedSeed("a checker takes a task without its partition for a second cut of the batch", 764),

@@ -87,7 +87,7 @@ def test_each_failed_attempt_is_told_and_so_is_the_end(caplog: pytest.LogCapture
         (5, 2, 3),
     ]
     assert [each["pause_s"] for each in warned] == [0.01, 0.02, None]
-    assert warned[2]["message"].endswith("failures in a row: 3; the run ends")
+    assert warned[2]["message"].endswith("failures in a row: 3; not tried again by this run")
     end = caplog.records[-1]
     assert (end.levelname, vars(end)["topology"]) == ("ERROR", "totals")
     assert "has ended with an error; got PoisonBatchError: batch of txid 5" in end.getMessage()

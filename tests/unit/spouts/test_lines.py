@@ -80,5 +80,5 @@ def test_a_memory_spout_goes_through_its_rows_and_repeats_them(tasks: int) -> No
 
 
 def test_a_row_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(FieldsError, match="expected 1 values: word"):
+    with pytest.raises(FieldsError, match="expected a list of 1 values: word"):
         MemorySpout([["a", 1]], WORD)
