@@ -624,6 +624,11 @@ def refusal(
     if declared.direct != direct:
         need = "emit_direct(task, values)" if declared.direct else "emit(values)"
         return EmitError(f"{component!r} must use {need} for stream {stream!r}, as it is declared")
+    if isinstance(values, str):
+        return EmitError(
+            f"{component!r} emitted a text to stream {stream!r}; got {values!r:.200}; expected a "
+            f"list of values: {', '.join(declared.fields.names)}; write emit([value])"
+        )
     return EmitError(
         f"{component!r} emitted {len(values)} values to stream {stream!r}; got "
         f"{list(values)!r:.200}; "

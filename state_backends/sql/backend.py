@@ -55,7 +55,7 @@ class SqlBackend(StateBackend):
 
     existing_tables = True
 
-    def __init__(self, dialect: SqlDialect) -> None:
+    def __init__(self, dialect: SqlDialect, url: str) -> None:
         self._dialect = dialect
         self.modes = dialect.modes
         self._engine = dialect.engine()
@@ -63,8 +63,7 @@ class SqlBackend(StateBackend):
             *(sa.exc.SQLAlchemyError, UnicodeError, OverflowError),
             *dialect.driver_errors,
         )
-        where = redacted_url(self._engine.url.render_as_string(hide_password=True))
-        self._label = f"state {dialect.state.name!r} in {where}"
+        self._label = f"state {dialect.state.name!r} in {redacted_url(url)}"
 
     def create(self) -> None:
         """Make the tables and the view, or check those that are there."""

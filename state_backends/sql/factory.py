@@ -87,7 +87,7 @@ class SqlFactory:
         if table.mode == "log":
             kind = _LOG_DIALECTS.get(kind, kind)
         dialect: SqlDialect = kind(parsed, _checked(table))
-        return SqlBackend(dialect)
+        return SqlBackend(dialect, url)
 
     def __reduce__(self) -> str:
         return "open_backend"

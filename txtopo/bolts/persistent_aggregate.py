@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from txtopo.bolts.bolt import Committer
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.state.aggregates import Aggregate
-from txtopo.state.registry import State
+from txtopo.state.registry import State, redacted_url
 from txtopo.tuples import Field, Fields
 
 GLOBAL_KEY = "global"
@@ -48,10 +48,21 @@ class PersistentAggregate(Committer):
         *,
         retracted: str | None = None,
     ) -> None:
+        if not isinstance(state, State):
+            raise TopologyError(
+                f"the state of a PersistentAggregate is of the wrong type; got "
+                f"{redacted_url(repr(state)):.200}; expected what open_state(url) returns"
+            )
         self.state = state
         self.key: tuple[str, ...] = (key,) if isinstance(key, str) else tuple(key)
-        if isinstance(aggregates, Aggregate):
+        if isinstance(aggregates, Aggregate | type | str):
             aggregates = (aggregates,)
+        for each in aggregates.values() if isinstance(aggregates, Mapping) else aggregates:
+            if not isinstance(each, Aggregate):
+                raise TopologyError(
+                    f"{each!r:.200} is no aggregate; expected an object: Count(), Sum('field') …; "
+                    "several key fields are one list: PersistentAggregate(state, ['a', 'b'], …)"
+                )
         if not isinstance(aggregates, Mapping):
             aggregates = _by_name(aggregates)
         if not aggregates:

@@ -33,8 +33,9 @@ FieldNames = Fields | Sequence[str] | str
 class InputDeclarer:
     """Declares the inputs of a bolt; each method returns the declarer, as in Storm.
 
-    Made by ``set_bolt``. A source may be declared after the bolts that subscribe to it, so inputs
-    are checked by ``build_topology``.
+    As in Storm, the stream may be the second argument, except where fields or a grouping stand
+    there. Made by ``set_bolt``. A source may be declared after the bolts that subscribe to it, so
+    inputs are checked by ``build_topology``.
     """
 
     _id: str
@@ -47,7 +48,7 @@ class InputDeclarer:
     _states: dict[str, State] = field(default_factory=dict)
     _dead_letters: DeadLetterRule | None = None
 
-    def shuffle_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
+    def shuffle_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> Self:
         """Send each task the same number of tuples, give or take one."""
         return self._subscribe(source, stream, ShuffleGrouping())
 
@@ -72,19 +73,19 @@ class InputDeclarer:
         names = self._names("fields_grouping", fields, more)
         return self._subscribe(source, stream, FieldsGrouping(names))
 
-    def global_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
+    def global_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> Self:
         """Send every tuple to the task with the lowest index."""
         return self._subscribe(source, stream, GlobalGrouping())
 
-    def all_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
+    def all_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> Self:
         """Send every tuple to every task."""
         return self._subscribe(source, stream, AllGrouping())
 
-    def none_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
+    def none_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> Self:
         """Send each tuple to any task."""
         return self._subscribe(source, stream, NoneGrouping())
 
-    def local_or_shuffle_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
+    def local_or_shuffle_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> Self:
         """Shuffle among the tasks in the sender's slot, or among all if it has none."""
         return self._subscribe(source, stream, LocalOrShuffleGrouping())
 
@@ -98,7 +99,7 @@ class InputDeclarer:
         names = self._names("partial_key_grouping", fields, more)
         return self._subscribe(source, stream, PartialKeyGrouping(names))
 
-    def direct_grouping(self, source: str, *, stream: str = DEFAULT_STREAM) -> Self:
+    def direct_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> Self:
         """Send each tuple to the task that the emitter names in ``emit_direct``."""
         return self._subscribe(source, stream, DirectGrouping())
 

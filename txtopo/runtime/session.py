@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.runtime.java import check_java
+from txtopo.runtime.progress import TopologyListener
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -74,6 +76,25 @@ def tuned_conf(master: str = "local[*]") -> dict[str, str]:
         if path:
             conf["spark.executorEnv.PYTHONPATH"] = path
     return conf
+
+
+def check_arguments(spark: object, listeners: object) -> None:
+    """Check the session and the listeners that a topology is started with.
+
+    Raises:
+        ConfigError: One of them is something else.
+    """
+    if isinstance(spark, Config | tuple | Mapping | str):
+        raise ConfigError(
+            f"spark is of the wrong type; got {type(spark).__name__}; expected a SparkSession or "
+            "None; settings are start(config=Config(…)); open_session() returns the session and "
+            "whether it was built here"
+        )
+    if isinstance(listeners, TopologyListener):
+        raise ConfigError(
+            f"listeners are of the wrong type; got {type(listeners).__name__}; expected a list of "
+            "listeners; write listeners=[listener]"
+        )
 
 
 def open_session(

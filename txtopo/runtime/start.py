@@ -24,7 +24,13 @@ from txtopo.runtime.run_context import (
     open_states,
 )
 from txtopo.runtime.scheduler import Scheduler, ThreadScheduler
-from txtopo.runtime.session import active_session, check_session, is_classic, open_session
+from txtopo.runtime.session import (
+    active_session,
+    check_arguments,
+    check_session,
+    is_classic,
+    open_session,
+)
 from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import compile_program, frame_plan
 from txtopo.state.backend import StateBackend
@@ -72,17 +78,12 @@ def start_topology(
         PromiseError: A state's table cannot be used; nothing was written.
     """
     check_config(config)
+    check_arguments(spark, listeners)
     check_restart(restart)
     resident = (Kind.RESIDENT,) if config.carrier == "resident" else ()
     config.check_used(topology.id, Kind.TRANSACTIONAL, *resident)
     check_frame_carrier(topology.graph, config.carrier)
-    if config.carrier == "resident":
-        check_zeromq()
-    session = None if config.carrier == "local" else _session(spark, topology)
-    if session is not None and is_classic(session):
-        zmq = ("zmq",) if config.carrier == "resident" else ()
-        client = getattr(topology.graph.spout.prototype, "client_modules", ())
-        check_workers(session.sparkContext, (*zmq, *client))
+    session = None if config.carrier == "local" else _checked_session(spark, topology, config)
     recent = RecentProgress(BatchCommitted)
     told = [recent, *listeners]
     driver: StartableDriver
@@ -237,6 +238,20 @@ def _resident(config: Config, session: SparkSession, name: str) -> Carrier:
         scheduler,
         replacement=partial(RddCarrier, session),
     )
+
+
+def _checked_session(
+    spark: SparkSession | None, topology: Topology, config: Config
+) -> SparkSession:
+    """Return the session, whose workers can run the topology."""
+    zmq = ("zmq",) if config.carrier == "resident" else ()
+    if zmq:
+        check_zeromq()
+    session = _session(spark, topology)
+    if is_classic(session):
+        client = getattr(topology.graph.spout.prototype, "client_modules", ())
+        check_workers(session.sparkContext, (*zmq, *client))
+    return session
 
 
 def _session(spark: SparkSession | None, topology: Topology) -> SparkSession:

@@ -118,10 +118,11 @@ class MemorySpout(Spout):
     """
 
     def __init__(self, rows: Sequence[Sequence[Any]], fields: Fields, repeat: int = 1) -> None:
+        _check_fields(fields)
         for row in rows:
-            if len(row) != len(fields):
+            if isinstance(row, str) or len(row) != len(fields):
                 raise FieldsError(
-                    f"a row of a MemorySpout does not fit; got {list(row)!r:.200}; expected "
+                    f"a row of a MemorySpout does not fit; got {row!r:.200}; expected a list of "
                     f"{len(fields)} values: {', '.join(fields.names)}"
                 )
         self.output_fields = fields
@@ -305,6 +306,7 @@ def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Parti
         raise TopologyError(
             f"take of a memory spout is wrong; got {take!r}; expected a whole number of at least 1"
         )
+    _check_fields(fields)
     if not isinstance(partitions, Mapping) or sorted(partitions) != list(range(len(partitions))):
         got = list(partitions) if isinstance(partitions, Mapping) else partitions
         raise TopologyError(
@@ -319,3 +321,11 @@ def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Parti
                     f"expected {len(fields)} values: {', '.join(fields.names)}"
                 )
     return tuple(tuple(tuple(row) for row in partitions[at]) for at in range(len(partitions)))
+
+
+def _check_fields(fields: object) -> None:
+    if not isinstance(fields, Fields):
+        raise FieldsError(
+            f"the fields of a memory spout are of the wrong type; got {fields!r:.200}; expected "
+            "Fields; write e.g. Fields('word string, amount long')"
+        )

@@ -80,7 +80,7 @@ class StateTable:
             if not isinstance(fields, Fields) or not len(fields):
                 raise TopologyError(
                     f"state {self.name!r} has no {part} columns; got {fields!r}; "
-                    f"expected e.g. Fields('{part} long')"
+                    f"write e.g. {part}=Fields('{part} long')"
                 )
         names = [*self.key.names, *self.value.names]
         for name in names:

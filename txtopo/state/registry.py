@@ -133,6 +133,8 @@ class State:
     origin: TableOrigin = "made"
     _factory: BackendFactory | None = field(default=None, compare=False)
     _anchor: object = field(default=None, compare=False)
+    # The URL as the user wrote it, for messages.
+    _written: str | None = field(default=None, compare=False)
 
     @property
     def shared_by_processes(self) -> bool:
@@ -207,7 +209,7 @@ class State:
             TopologyError: A column cannot be in a table; rename it.
         """
         state = replace(self, key=key, value=value, aggregates=tuple(aggregates))
-        state.layout("state")
+        state.layout(self._shown)
         return state
 
     def layout(self, table: str | None = None) -> StateTable:
@@ -242,6 +244,10 @@ class State:
         """
         return StateReader(self.table, self.layout("state"), self._open_table, txid)
 
+    @property
+    def _shown(self) -> str:
+        return redacted_url(self._written or self.url)
+
     def _open_table(self, table: StateTable) -> StateBackend:
         return _opened(self._opener(), self.url, table, redacted_url(self.url))
 
@@ -249,11 +255,11 @@ class State:
         return self._factory or _find_factory(self.url)
 
     def __repr__(self) -> str:
-        return f"State({redacted_url(self.url)!r}, {self.kind}, table={self.table!r})"
+        return f"State({self._shown!r}, {self.kind}, table={self.table!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("url", "kind", "table", "key", "value", "aggregates", "mode", "origin", "_factory")
-        return {name: getattr(self, name) for name in names}
+        shown = ("url", "kind", "table", "key", "value", "aggregates", "mode", "origin")
+        return {name: getattr(self, name) for name in (*shown, "_factory", "_written")}
 
     def __setstate__(self, parts: Mapping[str, Any]) -> None:
         for name, part in {**parts, "_anchor": None}.items():
@@ -302,13 +308,18 @@ def open_state(
         raise TopologyError(f"unknown kind of state; got {kind!r}; expected {' or '.join(KINDS)}")
     if mode not in MODES:
         raise TopologyError(f"unknown mode of state; got {mode!r}; expected {' or '.join(MODES)}")
+    if table is not None and not isinstance(table, str):
+        raise TopologyError(
+            f"the table of a state is of the wrong type; got {table!r}; expected its name, a string"
+        )
     factory = _find_factory(url)
-    anchor: object = None
+    anchor, written = None, url
     if isinstance(factory, AnchoredFactory):
         url, anchor = factory.anchor(url)
     origin: TableOrigin = "extended" if add_columns else "made" if create else "found"
-    state = State(url, kind, table, key, value, (), mode, origin, factory, anchor)
-    state.layout("state")
+    state = State(url, kind, table, key, value, (), mode, origin, factory, anchor, written)
+    # Only a topology gives it a name; until then it is known by its URL.
+    state.layout(redacted_url(written))
     return state
 
 

@@ -117,8 +117,9 @@ def with_aggregate_state(component: Component, components: Mapping[str, Componen
             component=component.id,
         )
     ((key, value),) = columns
-    state = bolt.state.with_columns(key, value, tuple(bolt.aggregates.values()))
-    return replace(component, states={component.id: state.named(component.id)})
+    named = bolt.state.named(component.id)
+    state = named.with_columns(key, value, tuple(bolt.aggregates.values()))
+    return replace(component, states={component.id: state})
 
 
 def check_states(spout: Component, components: Mapping[str, Component]) -> None:

@@ -285,6 +285,13 @@ def _lacking(component: object, kinds: Mapping[type, Role]) -> str:
     def missing(kind: type) -> list[str]:
         return [name for name in CALLS[kind] if not callable(getattr(component, name, None))]
 
+    spouts, bolts = {**SPOUTS, **RELIABLE_SPOUTS}, {**BOLTS, **RELIABLE_BOLTS}
+    alike = spouts if kinds.keys() <= spouts.keys() else bolts
+    other = next((kind for kind in alike if isinstance(component, kind)), None)
+    if other is not None:
+        reliable = other in RELIABLE_SPOUTS or other in RELIABLE_BOLTS
+        builder = "TopologyBuilder" if reliable else "TransactionalTopologyBuilder"
+        return f"it is a {other.__name__}, which a {builder} takes"
     near = min((kind for kind in kinds if CALLS[kind]), key=lambda kind: len(missing(kind)))
     lacks = missing(near)
     if len(lacks) == len(CALLS[near]):

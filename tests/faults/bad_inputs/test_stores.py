@@ -49,7 +49,7 @@ def test_a_database_that_is_down_is_said_at_the_start(host: str) -> None:
     error = refused(
         f"postgresql://user:secret@{host}/words",
         StoreUnavailable,
-        r"cannot use state 'kept' in postgresql\+psycopg://user:\*\*\*@.*; nothing was written",
+        r"cannot use state 'kept' in postgresql://user:\*\*\*@.*; nothing was written",
     )
 
     assert "secret" not in str(error)

@@ -68,9 +68,9 @@ class SqlStores(CellStores):
         dialect = self.dialect_of(table)
         if table.name not in self._readers:
             # Once a cell: what a later process finds is there, and to check it takes a while.
-            reader = self._readers[table.name] = SqlBackend(dialect)
+            reader = self._readers[table.name] = SqlBackend(dialect, "a simulated database")
             reader.create()
-        backend = WatchedBackend(store, SqlBackend(dialect), table)
+        backend = WatchedBackend(store, SqlBackend(dialect, "a simulated database"), table)
         self._opened.append(backend)
         return backend
 

@@ -127,7 +127,7 @@ def test_a_poison_batch_ends_the_run_with_txid_bolt_and_cause(where: str) -> Non
         run_to_end(topology, storage, replace(LOCAL, attempts_max=3))
 
     facts = caught.value.facts
-    assert (facts["txid"], facts["attempts"]) == (4, 3)
+    assert (facts["txid"], facts["failures"]) == (4, 3)
     assert facts["component"] == trouble.component
     assert "trouble" in str(caught.value.__cause__)
     assert held(storage) == fold(3)

@@ -43,7 +43,9 @@ def test_lost_records_are_told_in_the_progress(
     assert storage.read("counts") == {"a": 10, "b": 3}
     told = [each.lost for run in (first, second) for each in progress(run) if each.lost]
     assert told == [{f"{log.name}-0": "10 to 15"}]
-    assert f"lost of {log.name}-0: 10 to 15" in caplog.text
+    (warned,) = [each for each in caplog.records if "10 to 15" in each.getMessage()]
+    assert f"lost of {log.name}-0: 10 to 15" in warned.getMessage()
+    assert vars(warned)["component"] is not None
 
 
 @pytest.mark.parametrize("kind", ["transactional", "opaque"])

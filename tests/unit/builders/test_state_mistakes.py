@@ -16,6 +16,8 @@ from txtopo import (
     PersistentAggregate,
     TransactionalTopologyBuilder,
 )
+from txtopo.errors import TopologyError
+from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import Count, State, Sum, TopN, open_state
 
 
@@ -240,3 +242,24 @@ def test_names_that_the_store_tells_apart_are_right(url: str, names: tuple[str, 
         made.set_bolt(id, Save()).shuffle_grouping("spout").with_state(name, store)
 
     assert made.build_topology()
+
+
+def test_the_state_of_an_aggregate_has_the_name_of_its_bolt_in_messages() -> None:
+    """It has no other name until the topology is built."""
+    rows = MemoryTransactionalSpout({}, Fields("txid string, n long"), 1)
+    made = TransactionalTopologyBuilder("t", "spout", rows)
+    count = PersistentAggregate(open_state("memory:"), "txid", Count())
+    made.set_bolt("totals", count).shuffle_grouping("spout")
+
+    with pytest.raises(TopologyError, match=r"^state 'totals' has a column 'txid'"):
+        made.build_topology()
+
+
+def test_two_states_of_one_table_are_told_with_the_url_that_the_user_wrote() -> None:
+    store = open_state("sqlite:///counts.db", table="same")
+
+    def define(made: TransactionalTopologyBuilder) -> None:
+        made.set_bolt("a", Save()).shuffle_grouping("spout").with_state("one", store)
+        made.set_bolt("b", Save()).shuffle_grouping("spout").with_state("two", store)
+
+    refused(define, r"of State\('sqlite:///counts.db', opaque, table='same'\)")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from state_backends.memory import MemoryBackend, MemoryStore
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.processes import run_child
 from tests.harness.runs import LOCAL, Changes
@@ -17,7 +20,10 @@ from tests.unit.runtime.reliable.bolts import WORD, Seen, rows
 from txtopo import (
     BasicBolt,
     Config,
+    Count,
     FailedException,
+    Fields,
+    PersistentAggregate,
     Restart,
     Restarting,
     Started,
@@ -26,7 +32,9 @@ from txtopo import (
     TopologyBuilder,
     TopologyListener,
     TopologyRun,
+    TransactionalTopologyBuilder,
     Tuple,
+    open_state,
 )
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import (
@@ -45,14 +53,20 @@ from txtopo.errors import (
     TopologyChanged,
     TopologyError,
 )
+from txtopo.plugins.stores import StateTable
 from txtopo.runtime.progress import BatchCommitted, Leading
 from txtopo.runtime.restart import RestartCount, may_pass
 from txtopo.runtime.start import start_topology
-from txtopo.spouts import MemorySpout
-from txtopo.state import State
+from txtopo.spouts import MemorySpout, MemoryTransactionalSpout
+from txtopo.state import State, register_backend
 from txtopo.testing import Shared
 from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from txtopo.config import Carrier
 
 QUICK = Restart(times=5, within_s=3600.0, backoff_s=0.01, backoff_max_s=0.02)
 HOUR = Restart(backoff_s=3600.0, backoff_max_s=3600.0)
@@ -350,6 +364,80 @@ def test_an_at_least_once_run_that_was_started_inactive_comes_back_as_it_was() -
         run.stop(LIMIT_S)
 
     assert run.exception() is None
+
+
+class SlowToCreate(MemoryBackend):
+    """Waits when it is created for the second start."""
+
+    creating, go_on = threading.Event(), threading.Event()
+    created = 0
+
+    def create(self) -> None:
+        SlowToCreate.created += 1
+        if SlowToCreate.created == 3:  # a start creates it, and its takeover once more
+            SlowToCreate.creating.set()
+            assert SlowToCreate.go_on.wait(LIMIT_S)
+        super().create()
+
+
+def test_a_stop_while_the_run_is_opened_again_ends_it_when_it_is_open() -> None:
+    store, changes = MemoryStore(), Changes()
+
+    def opened(url: str, table: StateTable) -> SlowToCreate:
+        return SlowToCreate(store, table)
+
+    register_backend("slow-to-create", opened)
+    with running(asking(open_state("slow-to-create:"), calls=1), QUICK, changes) as run:
+        assert SlowToCreate.creating.wait(LIMIT_S)
+        assert run.status == "restarting"
+        with pytest.raises(TimeoutError):
+            run.stop(0.05)
+        assert run.status == "stopping"
+        SlowToCreate.go_on.set()
+        run.stop(LIMIT_S)
+
+        assert run.exception() is None
+    assert changes.of(Stopped) == [Stopped("totals", None)]
+
+
+class AskingInATask(BasicBolt):
+    """Calls a service outside, which a file stands for: it says how often it is still away."""
+
+    output_fields = Fields("word string")
+
+    def __init__(self, service: Path) -> None:
+        self.service = service
+
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
+        if away := int(self.service.read_text()):
+            self.service.write_text(str(away - 1))
+            raise ConnectionError("the service is away")
+        collector.emit(tuple.values)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("carrier", ["rdd", "resident"])
+def test_a_run_on_spark_is_started_again_on_its_session(
+    carrier: Carrier, spark: SparkSession, tmp_path: Path
+) -> None:
+    (service := tmp_path / "away").write_text("2")
+    spout = MemoryTransactionalSpout({0: [["a"], ["b"], ["a"]]}, Fields("word string"), 1)
+    builder = TransactionalTopologyBuilder(f"asking-{carrier}", "spout", spout)
+    builder.set_bolt("ask", AskingInATask(service)).shuffle_grouping("spout")
+    words = open_state(f"sqlite:///{tmp_path / 'words.db'}")
+    count = PersistentAggregate(words, "word", Count())
+    builder.set_bolt("count", count).fields_grouping("ask", "word")
+    config = Config(
+        carrier=carrier, slots=1, zookeeper="embedded", zookeeper_dir=str(tmp_path / "zookeeper")
+    )
+
+    with builder.build_topology().start(spark, config, restart=QUICK) as run:
+        run.process_all_available(LIMIT_S)
+
+        assert run.last_progress is not None
+        assert (run.last_progress.attempt.epoch, run.last_progress.rows_total) == (3, 3)
+    with words.named("count").reader() as reader:
+        assert dict(reader.items()) == {"a": 2, "b": 1}
 
 
 @pytest.mark.spark

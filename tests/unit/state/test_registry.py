@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from txtopo import Fields
-from txtopo.errors import StateUsageError, TopologyError
+from txtopo.errors import StateUsageError, StoreUnavailable, TopologyError
 from txtopo.plugins.stores import StateBackend, StateTable, redacted_url
 from txtopo.state import Count, State, open_state, register_backend
 
@@ -70,6 +70,41 @@ def test_an_unknown_scheme_is_answered_with_the_extras_to_install() -> None:
 )
 def test_a_scheme_has_several_spellings(url: str) -> None:
     assert open_state(url).location.startswith("postgresql:")
+
+
+def test_a_state_without_a_name_is_known_by_its_url_as_the_user_wrote_it() -> None:
+    with pytest.raises(TopologyError, match=r"^state 'sqlite:///counts.db' has two columns 'n'"):
+        open_state("sqlite:///counts.db", key=Fields("n long"), value=Fields("n long"))
+    with pytest.raises(
+        TopologyError, match=r"got 'word string'; write e.g. key=Fields\('key long'\)"
+    ):
+        open_state("memory:", key="word string")  # type: ignore[arg-type]
+    copy = pickle.loads(pickle.dumps(open_state("sqlite:///counts.db")))
+    assert repr(copy) == "State('sqlite:///counts.db', opaque, table=None)"
+    assert repr(open_state("memory:", table="t")) == "State('memory:', opaque, table='t')"
+
+
+def test_a_store_is_named_by_the_url_that_the_user_wrote() -> None:
+    """Without the driver that it is opened with."""
+    state = open_state("postgresql://ann:secret@localhost:1/db", table="counts")
+
+    with (
+        pytest.raises(
+            StoreUnavailable, match=r"'counts' in postgresql://ann:\*\*\*@localhost:1/db:"
+        ),
+        state.reader(),
+    ):
+        pass
+
+
+def test_a_password_in_the_url_of_a_message_is_hidden() -> None:
+    with pytest.raises(TopologyError, match=r"^state 'postgresql://ann:\*\*\*@host/db' has two"):
+        open_state("postgresql://ann:secret@host/db", key=Fields("n long"), value=Fields("n long"))
+
+
+def test_a_table_is_named_by_a_text() -> None:
+    with pytest.raises(TopologyError, match="table of a state is of the wrong type; got 7"):
+        open_state("memory:", table=7)  # type: ignore[arg-type]
 
 
 def test_an_unknown_kind_is_refused() -> None:

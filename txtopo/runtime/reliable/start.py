@@ -16,7 +16,7 @@ from txtopo.runtime.reliable.driver import Meter, ReliableContext, ReliableDrive
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.restart import Restart, RestartingDriver, StartableDriver, check_restart
 from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
-from txtopo.runtime.session import active_session, check_session, open_session
+from txtopo.runtime.session import active_session, check_arguments, check_session, open_session
 from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import compile_program
 from txtopo.topology.graph import Graph
@@ -60,6 +60,7 @@ def start_reliable(
         ConfigError: A setting is wrong. Nothing was started; mend the setting.
     """
     carrier = _carrier(config)
+    check_arguments(spark, listeners)
     check_restart(restart)
     session = spark if spark is not None or carrier == "local" else active_session()
     local = carrier == "local" or (carrier == "auto" and session is None)

@@ -81,6 +81,7 @@ def guarantee_lines(suites: Suites) -> Iterator[str]:
 def _rows(suites: Suites) -> Iterator[tuple[str, ...]]:
     for name, outcomes in sorted(suites.outcomes.items()):
         suite = suites.classes[name]
+        narrow = [f"decimals beyond {suite.decimal_digits} digits"] * (suite.decimal_digits < 38)
         ended = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items()))
         yield (
             name,
@@ -89,7 +90,7 @@ def _rows(suites: Suites) -> Iterator[tuple[str, ...]]:
             "is refused" if suite.fenced else "**may still write**",
             "one is refused" if suite.fenced else "**both may be let in**",
             "the fold of whole txids" if suite.atomic_reader else "**half a txid, for a moment**",
-            ", ".join(sorted(suite.refused)) or "nothing",
+            ", ".join([*narrow, *sorted(suite.refused)]) or "nothing",
             ended,
         )
 
