@@ -134,8 +134,8 @@ class StateReader:
             import pandas as pd
         except ImportError as error:
             raise ConfigError(
-                "to_pandas needs the package pandas, which is not installed; pip install "
-                "'txtopo[pandas]', or use to_arrow()"
+                "to_pandas needs the package pandas, which is not installed; pip install pandas, "
+                "or use to_arrow()"
             ) from error
         import pyarrow as pa
 

@@ -304,14 +304,7 @@ def open_state(
         >>> open_state("memory:", table="counts").kind
         'opaque'
     """
-    if kind not in KINDS:
-        raise TopologyError(f"unknown kind of state; got {kind!r}; expected {' or '.join(KINDS)}")
-    if mode not in MODES:
-        raise TopologyError(f"unknown mode of state; got {mode!r}; expected {' or '.join(MODES)}")
-    if table is not None and not isinstance(table, str):
-        raise TopologyError(
-            f"the table of a state is of the wrong type; got {table!r}; expected its name, a string"
-        )
+    _check_declaration(kind, mode, table)
     factory = _find_factory(url)
     anchor, written = None, url
     if isinstance(factory, AnchoredFactory):
@@ -321,6 +314,17 @@ def open_state(
     # Only a topology gives it a name; until then it is known by its URL.
     state.layout(redacted_url(written))
     return state
+
+
+def _check_declaration(kind: object, mode: object, table: object) -> None:
+    if kind not in KINDS:
+        raise TopologyError(f"unknown kind of state; got {kind!r}; expected {' or '.join(KINDS)}")
+    if mode not in MODES:
+        raise TopologyError(f"unknown mode of state; got {mode!r}; expected {' or '.join(MODES)}")
+    if table is not None and not isinstance(table, str):
+        raise TopologyError(
+            f"the table of a state is of the wrong type; got {table!r}; expected its name, a string"
+        )
 
 
 def register_backend(scheme: str, factory: BackendFactory) -> None:
@@ -381,7 +385,7 @@ def _installed(scheme: str) -> BackendFactory:
 
 _EXTRAS = (
     "postgresql needs pip install 'txtopo[postgres]', mariadb and mysql 'txtopo[mysql]', redis "
-    "'txtopo[redis]'"
+    "'txtopo[redis]', delta and object stores 'txtopo[delta]'"
 )
 # What is written in the place of a scheme, and what to write. None: a system of its own, although
 # its name is like that of a known one.

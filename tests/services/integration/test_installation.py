@@ -14,7 +14,8 @@ from tests.harness import extras
 from txtopo import __version__
 from txtopo.extras import EXTRAS
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+# It fetches 400 MB, and runs suites that take a minute on a machine with nothing else to do.
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1_800)]
 ROOT = Path(__file__).parents[3]
 PARTS = ("LICENSE", "README.md", "pyproject.toml", "setup.cfg", "state_backends", "txtopo")
 WORD_COUNT = """

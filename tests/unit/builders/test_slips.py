@@ -13,6 +13,7 @@ from tests.unit.runtime.reliable.bolts import AckEveryOther, Forward
 from txtopo import (
     BasicBolt,
     BatchOutputCollector,
+    Config,
     Count,
     Fields,
     PersistentAggregate,
@@ -53,7 +54,7 @@ SLIPS: dict[str, tuple[Callable[[], object], str]] = {
         r"got TopologyListener; .*write listeners=\[listener\]",
     ),
     "one listener, at least once": (
-        lambda: reliable().build_topology().start(config=LOCAL, listeners=TopologyListener()),  # type: ignore[arg-type]
+        lambda: reliable().build_topology().start(listeners=TopologyListener()),  # type: ignore[arg-type]
         r"write listeners=\[listener\]",
     ),
     "a url as the state": (
@@ -122,5 +123,5 @@ def test_none_of_these_checks_refuses_what_is_right() -> None:
     made = reliable()
     made.set_bolt("a", Forward()).shuffle_grouping("spout", "default")
 
-    with made.build_topology().start(None, LOCAL, [TopologyListener()]) as run:
+    with made.build_topology().start(None, Config(carrier="local"), [TopologyListener()]) as run:
         run.process_all_available(60)

@@ -140,12 +140,12 @@ def test_pandas_has_null_in_whole_numbers_and_the_txid() -> None:
     assert isinstance(frame, pd.DataFrame)
 
 
-def test_a_missing_pandas_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pandas_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     state = written(open_state("memory:", table="counts"), {"a": 1})
     monkeypatch.setitem(sys.modules, "pandas", None)
 
     with (
         state.reader() as reader,
-        pytest.raises(ConfigError, match=r"pip install 'txtopo\[pandas\]', or use to_arrow\(\)"),
+        pytest.raises(ConfigError, match=r"pip install pandas, or use to_arrow\(\)"),
     ):
         reader.to_pandas()
