@@ -7,9 +7,9 @@ folder. Marks in the page, each a comment on the line before a block:
   :data:`SERVERS` has what a page may need, and the address that it uses in the page.
 
 A ``text`` block after a program, with nothing between but blank lines or a line that has the word
-"print", is the output of the program; ``…`` in it stands for anything. The tests in a page (a class
-or function of the name that pytest expects) run as well; they may take seconds, so a page that has
-some gets the mark ``integration``.
+"print", is the output of the program, or its log if it prints nothing; ``…`` stands for anything.
+The tests in a page (a class or function of the name that pytest expects) run as well; they may take
+seconds, so a page that has some gets the mark ``integration``.
 """
 
 from __future__ import annotations
@@ -132,7 +132,8 @@ def script_of(text: str) -> str:
     script: list[str] = []
     for program in programs_of(text):
         script += [""] * (program.line - len(script))
-        script += [*program.lines, f"print({END_OF_BLOCK + str(program.line)!r}, flush=True)"]
+        end = f"print({END_OF_BLOCK + str(program.line)!r}, flush=True, file=__import__('sys')"
+        script += [*program.lines, f"{end}.stdout); {end}.stderr)"]
     return "\n".join(script) + "\n"
 
 
@@ -153,16 +154,21 @@ def run_page(name: str, text: str, folder: Path) -> None:
     done = run_python([script.name], folder)
     if done.returncode:
         pytest.fail(f"a program of {name} fails: {done.stderr[-4000:]}", pytrace=False)
-    parts = re.split(rf" ?{END_OF_BLOCK}(\d+)\n", done.stdout)
-    printed = {int(line): part for part, line in zip(parts[::2], parts[1::2], strict=False)}
+    printed, logged = parts_of(done.stdout), parts_of(done.stderr)
     for line, shown in outputs_of(text).items():
-        if not matches(printed[line], shown):
-            differs = f"{name}:{line} prints\n{printed[line]}\nand the page shows\n{shown}"
-            pytest.fail(differs, pytrace=False)
+        if not matches(printed[line] or logged[line], shown):
+            differs = f"{name}:{line} prints\n{printed[line]}{logged[line]}\nand the page shows\n"
+            pytest.fail(differs + shown, pytrace=False)
     if TESTS.search(text):
         tests = run_python(["-m", "pytest", "-q", "-p", "no:cacheprovider", script.name], folder)
         if tests.returncode:
             pytest.fail(f"a test of {name} fails: {tests.stdout[-4000:]}", pytrace=False)
+
+
+def parts_of(output: str) -> dict[int, str]:
+    """Return what each program wrote to an output, by its line."""
+    parts = re.split(rf"{END_OF_BLOCK}(\d+)\n", output)
+    return {int(line): part for part, line in zip(parts[::2], parts[1::2], strict=False)}
 
 
 def run_python(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
