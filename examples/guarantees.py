@@ -1,10 +1,10 @@
 """At most once, at least once and exactly once on the same input, with the same kills.
 
 Run it with ``python -m examples.guarantees``. It needs Java and no service, and takes a few minutes.
-Each guarantee counts the same 10,000 messages of a database in another database, in a process of
-its own. That process is killed with SIGKILL as soon as so many messages are counted that it is the
-moment for it, and started again until the input is done. Then the counts are compared with the
-input. How many messages a kill costs is a matter of chance, so the numbers differ from run to run.
+Each guarantee counts the same 10,000 messages of a database in another one, in a process of its
+own. That process is killed with SIGKILL as soon as a certain number of messages is counted, and
+started again until the input is done. Then the counts are compared with the input. How many
+messages a kill costs is a matter of chance, so the numbers differ from run to run.
 """
 
 from __future__ import annotations
