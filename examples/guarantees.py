@@ -1,6 +1,6 @@
 """At most once, at least once and exactly once on the same input, with the same kills.
 
-Run it with ``python -m examples.guarantees``. It needs Java and no service, and takes a few minutes.
+Run it with ``python -m examples.guarantees``. It needs Java, no service, and a few minutes.
 Each guarantee counts the same 10,000 messages of a database in another one, in a process of its
 own. That process is killed with SIGKILL as soon as a certain number of messages is counted, and
 started again until the input is done. Then the counts are compared with the input. How many
