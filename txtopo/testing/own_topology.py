@@ -32,7 +32,7 @@ def simulate(
     *,
     first: int = 0,
     config: Config | None = None,
-    records: Sequence[Record] | None = None,
+    records: Sequence[Sequence[Any]] | None = None,
     outside: Mapping[str, Callable[[], Mapping[Any, Any]]] | None = None,
     before_each: Callable[[], object] = lambda: None,
     trace: Callable[[str], None] | None = None,
@@ -90,7 +90,7 @@ def _run(
     oracle: Mapping[str, PlainFold],
     seed: int,
     config: Config | None,
-    records: Sequence[Record] | None,
+    records: Sequence[Sequence[Any]] | None,
     outside: Mapping[str, Callable[[], Mapping[Any, Any]]],
     handoff: ThreadHandoff,
 ) -> Verdict:
@@ -109,7 +109,7 @@ def _run(
         source=None,
         leftovers=world.leftovers.found,
         expected=(FencedError, PoisonBatchError, InfrastructureError),
-        records=records,
+        records=None if records is None else [tuple(each) for each in records],
         outside={name: _as_rows(read()) for name, read in outside.items()},
     )
     return verdict(seed, world, evidence)

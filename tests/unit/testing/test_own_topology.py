@@ -31,6 +31,12 @@ def test_a_wrong_oracle_or_a_wrong_committer_is_found() -> None:
         simulate(topology_of(Payments()), {"totals": half}, seeds=1, first=4)
 
 
+def test_records_may_be_lists_as_a_spout_takes_them() -> None:
+    rows = [list(each) for each in RECORDS]
+
+    assert simulate(topology_of(Payments()), {"totals": fold}, seeds=1, records=rows).txids
+
+
 def test_records_that_the_spout_never_brought_are_missed() -> None:
     more = [*RECORDS, ("customer-9", 9)]
 
