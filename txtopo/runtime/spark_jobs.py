@@ -9,8 +9,10 @@ for one of these reasons:
   missing, or an object cannot be unpickled. Trying again cannot help.
 * The job moves more than Spark can move: its results exceed ``spark.driver.maxResultSize``, or a
   message exceeds 2 GiB. The batch has the same size the next time, so trying again cannot help.
-* Anything else: an executor was lost, shuffle files are missing, or Spark was stopped. This says
-  nothing about the batch, so it does not count.
+* The session was stopped, by the program or by Spark. No job will run on it any more, so the run
+  ends.
+* Anything else: an executor was lost, or shuffle files are missing. This says nothing about the
+  batch, so it does not count.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from txtopo.errors import BoltError, ConfigError, DriverMemoryError, RunLostError, TxtopoError
 from txtopo.runtime.carrier import CancelledTags
+from txtopo.runtime.session import is_stopped
 from txtopo.runtime.spark_log import hide_expected_lines
 from txtopo.stages.program import Chain, Run
 from txtopo.stages.user_errors import missing_module
@@ -50,6 +53,11 @@ class Labels(Protocol):
         """Cancel the jobs with this tag."""
         ...
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the session was stopped; no job runs on it any more."""
+        ...
+
 
 class SparkJobs:
     """Labels the jobs that a thread starts, and cancels them from another thread.
@@ -70,6 +78,7 @@ class SparkJobs:
 
         Raises:
             RunLostError: A job failed or was cancelled, and no batch is known to be the cause.
+            ConfigError: The session was stopped; start the topology with another one.
             TopologyError: Workers cannot import a module; mend the session.
             BoltError: Python raised any other exception in a worker.
         """
@@ -86,6 +95,8 @@ class SparkJobs:
             raise  # it is an error of txtopo already
         except Exception as error:
             self._cancelled.check(tag, error)
+            if self._labels.stopped:
+                raise _session_stopped() from error
             raise failure_of_job(error, tag) from error
         finally:
             self._active.discard(tag)
@@ -137,6 +148,11 @@ class ClassicLabels:
         if java is not None:
             java.sc().cancelJobGroupAndFutureJobs(self._group(tag))
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the context was stopped."""
+        return is_stopped(self._context)
+
     def _group(self, tag: str) -> str:
         return f"{tag}#{self._start}"
 
@@ -163,6 +179,11 @@ class ConnectLabels:
         """Interrupt everything with the tag."""
         self._session.interruptTag(tag)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the session was stopped; a server that is away may come back."""
+        return bool(self._session.is_stopped)  # type: ignore[attr-defined]  # of Connect
+
 
 class NoLabels:
     """Sets no labels: jobs stay in the group of the streaming query, and are stopped with it."""
@@ -175,6 +196,19 @@ class NoLabels:
 
     def cancel(self, tag: str) -> None:
         """Do nothing."""
+
+    @property
+    def stopped(self) -> bool:
+        """Return False: the query ends with its session."""
+        return False
+
+
+def _session_stopped() -> ConfigError:
+    return ConfigError(
+        "the Spark session was stopped while the topology ran on it; what is committed stays; "
+        "stop the run before the session, and start the topology with a new session",
+        setting="spark",
+    )
 
 
 def _description(topology_id: str, run: Run, chain: Chain) -> str:

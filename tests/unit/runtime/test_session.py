@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.harness.processes import run_child
 from txtopo.runtime.daemon import FreezingCollector
 from txtopo.runtime.session import open_session, tuned_conf
 
@@ -65,3 +67,13 @@ def test_the_first_collection_freezes_what_is_left() -> None:
 
     assert frozen > 10_000
     assert gc.get_freeze_count() <= frozen
+
+
+@pytest.mark.spark
+def test_a_run_whose_session_is_stopped_ends_and_says_so(tmp_path: Path) -> None:
+    """No job runs on a stopped session, so the run would fail and retry for ever."""
+    child = run_child("tests.unit.runtime.stopped_session", str(tmp_path))
+
+    (ended,) = child.events("ended")
+    assert "the Spark session was stopped while the topology ran on it" in ended["error"]
+    assert ended["failures"] <= 1
