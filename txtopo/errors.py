@@ -140,6 +140,23 @@ class ConfigError(TxtopoError, ValueError):
     extra: str | None = None
 
 
+class TooFewCores(ConfigError):
+    """The session has fewer free cores than slots. It passes when something frees them.
+
+    At the first start ask for fewer slots, or give the session more cores. A run that is started
+    again (``Restart``) waits for them: an executor may come back.
+
+    Attributes:
+        slots: How many slots are wanted.
+        free: How many cores are free.
+        cores: How many there are.
+    """
+
+    slots: int | None = None
+    free: int | None = None
+    cores: int | None = None
+
+
 class FieldsError(TopologyError):
     """A declaration of fields cannot be read, or values do not fit it; mend the declaration.
 

@@ -17,6 +17,8 @@ from txtopo.errors import (
     PromiseError,
     SlotUnavailable,
     StateUsageError,
+    TooFewCores,
+    TooManyDeadLetters,
     TopologyError,
 )
 from txtopo.log_records import logger_of
@@ -30,10 +32,13 @@ if TYPE_CHECKING:
 
 _logger = logger_of(LOGGER)
 
-LASTS = (PromiseError, TopologyError, ConfigError, StateUsageError, EmitError)
+LASTS = (
+    *(PromiseError, TopologyError, ConfigError, StateUsageError, EmitError),
+    TooManyDeadLetters,
+)
 """What a person has to mend or decide; the next start would end in the same way."""
 
-PASSES = (PoisonBatchError, SlotUnavailable)
+PASSES = (PoisonBatchError, SlotUnavailable, TooFewCores)
 """Errors of a class above that the time may mend: what a bolt calls is back, or a core is."""
 
 
@@ -46,10 +51,11 @@ class Restart:
     handle stays.
 
     Started again after: an exception of a bolt or spout, a batch that failed
-    ``Config.attempts_max`` times, an ``InfrastructureError``, ``SlotUnavailable``. Never after: a
-    broken promise (any other ``PromiseError``, such as ``FencedError`` or ``SourceDataLost``), an
-    error of the definition (``TopologyError``, ``ConfigError``, ``StateUsageError``,
-    ``EmitError``), a stop. A run cannot be started again without its Spark session.
+    ``Config.attempts_max`` times, an ``InfrastructureError``, ``SlotUnavailable``, a start for
+    which too few cores were free (``TooFewCores``). Never after: a broken promise (any other
+    ``PromiseError``, such as ``FencedError`` or ``SourceDataLost``), an error of the definition
+    (``TopologyError``, any other ``ConfigError``, ``StateUsageError``, ``EmitError``),
+    ``TooManyDeadLetters``, a stop. A run cannot be started again without its Spark session.
 
     Attributes:
         times: Restarts at most, within any *within_s*. The error after that ends the run.

@@ -155,8 +155,10 @@ class Emitter:
         committers are called and before any state is written. (Storm calls it in each task that
         emitted.) So it may fail the attempt, but must not take it for committed: if the attempt
         fails afterwards, or the driver dies before all states are written, the batch has another
-        attempt, of which this is told as well. It is told of no other attempt once all states are
-        written, also if the driver dies then. What is committed is told by ``cleanup_before``.
+        attempt, of which this is told as well. So it has if all states are written but their answer
+        was lost, or came after ``Config.batch_timeout_s``. If the driver dies when all states are
+        written, there is no other attempt; a topology without states cannot know, and has one.
+        What is committed is told by ``cleanup_before``.
 
         Args:
             attempt: The attempt. The greatest of a txid is the one that is committed.

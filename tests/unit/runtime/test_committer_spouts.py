@@ -6,9 +6,12 @@ The rows of a batch are its txid, three times.
 from __future__ import annotations
 
 import os
+from time import sleep
+from typing import ClassVar
 
 import pytest
 
+from state_backends.memory import MemoryBackend, MemoryStore
 from tests.harness.dying import DyingScheduler, dies_at, raise_died
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import LOCAL, Changes
@@ -29,9 +32,10 @@ from txtopo.plugins.spouts import (
     TransactionalEmitter,
     TransactionalSpout,
 )
+from txtopo.plugins.stores import Ledger, Writes
 from txtopo.runtime.progress import BatchFailed, Leading
 from txtopo.runtime.start import start_topology
-from txtopo.state import State
+from txtopo.state import State, open_state, register_backend
 from txtopo.transactional_state.memory import MemoryEnsemble
 
 BATCHES = 5
@@ -240,3 +244,29 @@ def test_a_driver_that_dies_after_the_states_are_written_has_told_it_for_the_las
         *(planned(txid) for txid in (1, 2, 3)),
         *(planned(txid, epoch=2) for txid in (4, 5)),
     ]
+
+
+class AnswersLate(MemoryBackend):
+    """Writes txid 3 at once, and answers after the batch has timed out."""
+
+    late: ClassVar[set[int]] = {3}
+
+    def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
+        answer = super().commit(attempt, writes)
+        if attempt.txid in self.late:
+            self.late.remove(attempt.txid)
+            sleep(1.0)
+        return answer
+
+
+def test_an_emitter_is_told_again_if_the_states_answer_too_late() -> None:
+    """The states hold the txid, but the driver gives the attempt up; its successor redoes it."""
+    seen, store = Seen(), MemoryStore()
+    register_backend("answers-late", lambda url, table: AnswersLate(store, table))
+    state = open_state("answers-late:")
+
+    with running(topology_of(Telling(seen), state), MemoryEnsemble(), batch_timeout_s=0.2) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert [note[1:3] for note in told(seen)] == [(1, 0), (2, 0), (3, 0), (3, 1), *later(3)]
+    assert stored(state) == (BATCHES, 3 * sum(range(1, BATCHES + 1)))

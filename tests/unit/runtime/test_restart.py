@@ -50,6 +50,8 @@ from txtopo.errors import (
     SourceDataLost,
     StateUsageError,
     StoreUnavailable,
+    TooFewCores,
+    TooManyDeadLetters,
     TopologyChanged,
     TopologyError,
 )
@@ -265,6 +267,7 @@ def test_a_start_that_fails_is_an_error_of_start_and_not_tried_again() -> None:
         (CoordinatorUnavailable("away"), True),
         (PoisonBatchError("txid 3"), True),
         (SlotUnavailable("slot 1"), True),
+        (TooFewCores("1 free"), True),
         (FencedError("epoch 2"), False),
         (NonRepeatableBatch("txid 3"), False),
         (SourceDataLost("gone"), False),
@@ -275,6 +278,7 @@ def test_a_start_that_fails_is_an_error_of_start_and_not_tried_again() -> None:
         (ConfigError("wrong"), False),
         (StateUsageError("wrong"), False),
         (EmitError("wrong"), False),
+        (TooManyDeadLetters("101"), False),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )

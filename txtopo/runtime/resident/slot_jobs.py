@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from txtopo.clock import sleep
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, TooFewCores
 from txtopo.runtime.resident.sockets import Keys
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.session import is_classic, is_stopped
@@ -132,7 +132,7 @@ class SlotJobs:
             wanted: How many the user wants; None for one on each free core.
 
         Raises:
-            ConfigError: There are not so many free cores; a slot keeps its core for good.
+            TooFewCores: There are not so many free cores; a slot keeps its core for good.
         """
         cores = self.cores()
         if wanted is not None and self._grows():
@@ -143,7 +143,7 @@ class SlotJobs:
             waited_ms += _LOOK_MS
             cores = self.cores()
         if cores.free < (wanted or 1):
-            raise ConfigError(
+            raise TooFewCores(
                 f"there are more slots than free cores; got slots={wanted or 1} with {cores.free} "
                 f"free of {cores.all} cores; each slot of carrier 'resident' keeps a core for as "
                 "long as the topology runs; ask for fewer with Config(slots=…), give the session "

@@ -16,7 +16,7 @@ from tests.unit.runtime.reliable.bolts import WORD, Forward, rows
 from tests.unit.runtime.resident.recorded import CONFIG, acked, held, judge, process_of, recorded
 from txtopo import BasicBolt, Config, ReliableTopology, TopologyBuilder, Tuple
 from txtopo.collector import BatchOutputCollector
-from txtopo.errors import ConfigError
+from txtopo.errors import TooFewCores
 from txtopo.runtime.handle import ReliableRun
 from txtopo.runtime.resident.slot_jobs import SlotJobs
 from txtopo.spouts import MemorySpout
@@ -72,12 +72,12 @@ def test_more_slots_than_free_cores_are_refused_before_anything_runs(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     wait_for_cores(spark)
-    with pytest.raises(ConfigError, match="more slots than free cores; got slots=3 with 2 free"):
+    with pytest.raises(TooFewCores, match="more slots than free cores; got slots=3 with 2 free"):
         recorded(tmp_path, 10).start(spark, Config(carrier="resident", slots=3))
 
     with recorded(tmp_path, 10).start(spark, CONFIG) as run:
         run.process_all_available(SPARK_S)
-        with pytest.raises(ConfigError, match="got slots=1 with 0 free of 2 cores"):
+        with pytest.raises(TooFewCores, match="got slots=1 with 0 free of 2 cores"):
             recorded(tmp_path, 10).start(spark, CONFIG)
 
 
