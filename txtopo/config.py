@@ -6,12 +6,11 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from enum import StrEnum
 from types import UnionType
 from typing import Literal
 
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, nearest
 
 Carrier = Literal["auto", "local", "rdd", "dataframe", "resident"]
 CARRIERS = ("auto", "local", "rdd", "dataframe", "resident")
@@ -186,12 +185,7 @@ class Config:
         known = list(defaults)
         for name in settings:
             if name not in known:
-                near = get_close_matches(name, known, 1)
-                raise ConfigError(
-                    f"unknown setting {name!r}; "
-                    + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"),
-                    setting=name,
-                )
+                raise ConfigError(f"unknown setting {name!r}; {nearest(name, known)}", setting=name)
         given = {**dict(zip(known, values, strict=False)), **settings}
         if len(given) == len(known):
             given = {name: value for name, value in given.items() if value != defaults[name]}

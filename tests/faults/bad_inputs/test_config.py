@@ -24,7 +24,7 @@ from txtopo.runtime.start import start_topology
     [
         ("max_spout_pendin", r"did you mean 'max_spout_pending'\?"),
         ("batch_timeout", r"did you mean 'batch_timeout_s'\?"),
-        ("colour", "known are carrier, zookeeper, zookeeper_dir, "),
+        ("colour", "known are 'ackers', 'allow_change', 'attempts_max', "),
     ],
 )
 def test_an_unknown_setting_suggests_the_nearest(name: str, hint: str) -> None:
