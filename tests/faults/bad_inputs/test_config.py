@@ -69,12 +69,15 @@ def test_known_settings_are_taken_as_they_were() -> None:
             "attempts_max must be a whole number of at least 1; got inf",
         ),
         ("batch_timeout_s", "10 s", "batch_timeout_s must be a finite number above 0; got '10 s'"),
+        ("ackers", -1, "ackers must be a whole number of at least 0; got -1"),
+        ("history_txids", True, "history_txids must be a whole number of at least 0; got True"),
         ("backoff_s", float("nan"), "backoff_s must be a finite number above 0; got nan"),
     ],
 )
 def test_a_setting_of_another_type_is_refused(setting: str, value: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=message) as caught:
         Config(**{setting: value})
+    assert caught.value.setting == setting
 
 
 @bad_input(78)
