@@ -6,12 +6,11 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from enum import StrEnum
 from types import UnionType
 from typing import Literal
 
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, nearest
 
 Carrier = Literal["auto", "local", "rdd", "dataframe", "resident"]
 CARRIERS = ("auto", "local", "rdd", "dataframe", "resident")
@@ -38,6 +37,41 @@ def check_text(what: str, text: str) -> None:
             f"{what} has a sign that cannot be sent or be part of a path; got NUL, or half of a "
             "sign (a surrogate); expected neither",
             setting=what,
+        )
+
+
+def check_whole_number(
+    setting: str, value: object, *, at_least: int = 1, of: str = "", more: str = ""
+) -> None:
+    """Check that a setting is a whole number.
+
+    Args:
+        setting: Its name.
+        value: What was given.
+        at_least: The smallest value.
+        of: What it is a setting of, for the message; by default a ``Config``.
+        more: The end of the message.
+
+    Raises:
+        ConfigError: It is something else; mend it.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise ConfigError(
+            f"{setting}{of} must be a whole number of at least {at_least}; got {value!r}{more}",
+            setting=setting,
+        )
+
+
+def check_positive_number(setting: str, value: object, *, of: str = "") -> None:
+    """Check that a setting is a finite number above 0; the arguments are as above.
+
+    Raises:
+        ConfigError: It is something else; mend it.
+    """
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else 0
+    if not 0 < number < math.inf:
+        raise ConfigError(
+            f"{setting}{of} must be a finite number above 0; got {value!r}", setting=setting
         )
 
 
@@ -186,12 +220,7 @@ class Config:
         known = list(defaults)
         for name in settings:
             if name not in known:
-                near = get_close_matches(name, known, 1)
-                raise ConfigError(
-                    f"unknown setting {name!r}; "
-                    + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"),
-                    setting=name,
-                )
+                raise ConfigError(f"unknown setting {name!r}; {nearest(name, known)}", setting=name)
         given = {**dict(zip(known, values, strict=False)), **settings}
         if len(given) == len(known):
             given = {name: value for name, value in given.items() if value != defaults[name]}
@@ -202,7 +231,8 @@ class Config:
     def __post_init__(self) -> None:
         if self.carrier not in CARRIERS:
             raise ConfigError(
-                f"unknown carrier; got {self.carrier!r}; expected one of {', '.join(CARRIERS)}"
+                f"unknown carrier; got {self.carrier!r}; expected one of {', '.join(CARRIERS)}",
+                setting="carrier",
             )
         if self.lost_slot not in LOST_SLOT:
             raise ConfigError(
@@ -210,20 +240,7 @@ class Config:
                 f"{', '.join(LOST_SLOT)}",
                 setting="lost_slot",
             )
-        for name in ("max_spout_pending", "slots"):
-            if getattr(self, name) is not None:
-                self._check_positive_int(name)
-        for name in ("run_txids_max", "jobs_max", "driver_bytes_max"):
-            self._check_positive_int(name)
-        if self.attempts_max is not None:
-            self._check_positive_int("attempts_max", or_none="None for no limit")
-        for name in ("session_timeout_s", "connect_timeout_s", "batch_timeout_s"):
-            self._check_positive_number(name)
-        self._check_positive_number("message_timeout_s")
-        if self.ackers is not None and self.ackers != 0:
-            self._check_positive_int("ackers")
-        for name in ("poll_interval_s", "backoff_s", "backoff_max_s"):
-            self._check_positive_number(name)
+        self._check_numbers()
         self._check_type("zookeeper", str, "a string")
         self._check_type("zookeeper_dir", str | os.PathLike, "a path")
         self._check_type("zookeeper_digest", str | None, "'user:password' or None")
@@ -232,15 +249,12 @@ class Config:
         self._check_type("keep_processed", bool, "True or False")
         self._check_type("allow_change", bool, "True or False")
         self._check_type("check_replays", bool, "True or False")
-        if type(self.history_txids) is not int or self.history_txids < 0:
-            raise ConfigError(
-                f"history_txids must be a whole number of at least 0; got {self.history_txids!r}"
-            )
         for name in ("zookeeper", "zookeeper_dir", "zookeeper_digest"):
             check_text(name, str(getattr(self, name)))
         if not self.zookeeper:
             raise ConfigError(
-                "zookeeper is empty; expected 'embedded', 'memory' or 'host:port,…/chroot'"
+                "zookeeper is empty; expected 'embedded', 'memory' or 'host:port,…/chroot'",
+                setting="zookeeper",
             )
 
     @property
@@ -276,6 +290,22 @@ class Config:
         """Return the pause after *failures* failures of one kind, from 1."""
         return growing_pause_s(failures, self.backoff_s, self.backoff_max_s)
 
+    def _check_numbers(self) -> None:
+        for name in ("run_txids_max", "jobs_max", "driver_bytes_max"):
+            check_whole_number(name, getattr(self, name))
+        for name in ("max_spout_pending", "slots"):
+            if getattr(self, name) is not None:
+                check_whole_number(name, getattr(self, name))
+        if self.attempts_max is not None:
+            more = "; expected that, or None for no limit"
+            check_whole_number("attempts_max", self.attempts_max, more=more)
+        if self.ackers is not None:
+            check_whole_number("ackers", self.ackers, at_least=0)
+        check_whole_number("history_txids", self.history_txids, at_least=0)
+        for each in fields(self):
+            if each.name.endswith("_s"):
+                check_positive_number(each.name, getattr(self, each.name))
+
     def _check_type(self, name: str, kind: type | UnionType, expected: str) -> None:
         value = getattr(self, name)
         if not isinstance(value, kind):
@@ -284,15 +314,3 @@ class Config:
                 f"{name} is of the wrong type; got {type(value).__name__}; expected {expected}",
                 setting=name,
             )
-
-    def _check_positive_int(self, name: str, or_none: str = "") -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            more = f"; expected that, or {or_none}" if or_none else ""
-            raise ConfigError(f"{name} must be a whole number of at least 1; got {value!r}{more}")
-
-    def _check_positive_number(self, name: str) -> None:
-        value = getattr(self, name)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 < value < math.inf:
-            raise ConfigError(f"{name} must be a finite number above 0; got {value!r}")

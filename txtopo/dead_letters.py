@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from txtopo.errors import TooManyDeadLetters
+from txtopo.errors import TooManyDeadLetters, escaped, text_of
 from txtopo.metadata import Json
 from txtopo.state.registry import redacted_url
 from txtopo.tuples import Fields, Tuple
@@ -111,7 +111,6 @@ def too_many(count: int, limit: int, first: Sequence[Any]) -> TooManyDeadLetters
 
 def in_order(rows: Sequence[Row]) -> list[Row]:
     """Return rows in an order that depends on nothing but the rows."""
-
     return sorted(rows, key=_rank)
 
 
@@ -124,26 +123,14 @@ def _rank(row: Row) -> tuple[str, list[tuple[bool, int, str]], Row]:
 
 def _name(kind: type) -> str:
     if kind.__module__ == "builtins" or kind.__module__.partition(".")[0] == "txtopo":
-        return _clean(kind.__qualname__)
-    return _clean(f"{kind.__module__}.{kind.__qualname__}")
+        return escaped(kind.__qualname__)
+    return escaped(f"{kind.__module__}.{kind.__qualname__}")
 
 
 def _message(error: Exception) -> str:
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - a class of the user's may raise anything
-        text = "(it cannot be printed)"
     # Hidden before it is cut: a cut might take the @ away by which a password is found.
-    return _shortened(_clean(redacted_url(text[: 10 * MESSAGE_CHARACTERS_MAX])))
-
-
-def _clean(text: str) -> str:
-    """Return text in which signs that a store or a terminal may not take are escaped."""
-    if text.isprintable():
-        return text
-    return "".join(
-        sign if sign.isprintable() or sign in "\n\t" else ascii(sign)[1:-1] for sign in text
-    )
+    text = redacted_url(text_of(error)[: 10 * MESSAGE_CHARACTERS_MAX])
+    return _shortened(escaped(text, kept="\n\t"))
 
 
 def _shortened(text: str, characters_max: int = MESSAGE_CHARACTERS_MAX) -> str:
@@ -169,7 +156,7 @@ def _record(record: object) -> tuple[str, str, bool]:
 
 def _bytes(record: bytes) -> tuple[str, str, bool]:
     kept, truncated = record[:RECORD_BYTES_MAX], len(record) > RECORD_BYTES_MAX
-    # The cut may be inside of a sign of up to four bytes.
+    # The cut may be inside a character of up to four bytes.
     for end in range(len(kept), len(kept) - (4 if truncated else 1), -1):
         try:
             text = kept[:end].decode()
@@ -183,7 +170,7 @@ def _bytes(record: bytes) -> tuple[str, str, bool]:
 def _bounded(part: Json) -> Json:
     """Return a part of a place; a long one becomes the beginning of its text."""
     if isinstance(part, str):
-        return _shortened(_clean(part), PLACE_CHARACTERS_MAX)
+        return _shortened(escaped(part, kept="\n\t"), PLACE_CHARACTERS_MAX)
     if isinstance(part, list | dict):
         text = _json(part)
         return part if len(text) <= PLACE_CHARACTERS_MAX else _shortened(text, PLACE_CHARACTERS_MAX)

@@ -52,21 +52,39 @@ class TxtopoError(Exception):
         return (_rebuild, (type(self), str(self), self.facts))
 
 
-def shortened(text: str) -> str:
-    """Return a text, with its middle cut out if it exceeds TEXT_CHARACTERS_MAX."""
-    if len(text) <= TEXT_CHARACTERS_MAX:
+def shortened(text: str, characters_max: int = TEXT_CHARACTERS_MAX, cut: str = "\n[…]\n") -> str:
+    """Return a text; *cut* replaces the middle of one with more than *characters_max*."""
+    if len(text) <= characters_max:
         return text
-    half = TEXT_CHARACTERS_MAX // 2
-    return f"{text[:half]}\n[…]\n{text[-half:]}"
+    half = characters_max // 2
+    return f"{text[:half]}{cut}{text[-half:]}"
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception, which may be of a class of the user's."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - its __str__ may raise anything
+        return "(it cannot be printed)"
+
+
+def escaped(text: str, kept: str = "") -> str:
+    """Return a text in which characters that cannot be printed are escaped, except those *kept*."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in kept else repr(c)[1:-1] for c in text)
+
+
+def similar(name: object, known: Iterable[str]) -> str:
+    """Return the question whether a similar name was meant; empty if no known name is similar."""
+    close = get_close_matches(str(name), list(known), 1)
+    return f"did you mean {close[0]!r}?" if close else ""
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
     """Return a hint for an unknown name: the most similar known name, or all known names."""
-    names = list(known)
-    close = get_close_matches(str(name), names, 1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known are {', '.join(map(repr, sorted(names))) or 'none'}"
+    names = sorted(known)
+    return similar(name, names) or f"known are {', '.join(map(repr, names)) or 'none'}"
 
 
 def _rebuild(kind: type[TxtopoError], message: str, facts: dict[str, object]) -> TxtopoError:

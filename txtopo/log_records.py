@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import logging
 
+from txtopo.errors import escaped, shortened, text_of
+
 ATTRIBUTES = (
     "topology",
     "txid",
@@ -37,7 +39,7 @@ def logger_of(package: str) -> logging.Logger:
 
 def one_line(error: BaseException) -> str:
     """Return the class and the text of an error in one line of a readable length."""
-    return printable(f"{type(error).__name__}: {_text(error)}")
+    return printable(f"{type(error).__name__}: {text_of(error)}")
 
 
 def printable(text: str) -> str:
@@ -46,25 +48,13 @@ def printable(text: str) -> str:
     Nothing in it moves a terminal's cursor or begins another line of a log: what cannot be printed
     is escaped.
     """
-    lines = "; ".join(line for line in _shortened(text).split("\n") if line.strip())
-    if lines.isprintable():
-        return lines
-    escaped = (sign if sign.isprintable() else repr(sign)[1:-1] for sign in lines)
-    return _shortened("".join(escaped))
+    lines = "; ".join(line for line in _cut(text).split("\n") if line.strip())
+    shown = escaped(lines)
+    return shown if shown == lines else _cut(shown)
 
 
-def _shortened(text: str) -> str:
-    if len(text) <= CAUSE_CHARACTERS_MAX:
-        return text
-    half = CAUSE_CHARACTERS_MAX // 2
-    return f"{text[:half]} […] {text[-half:]}"
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - a class of the user's may raise anything
-        return "(it cannot be printed)"
+def _cut(text: str) -> str:
+    return shortened(text, CAUSE_CHARACTERS_MAX, " […] ")
 
 
 def _complete(record: logging.LogRecord) -> bool:

@@ -66,6 +66,15 @@ def test_all_has_what_a_program_can_use_and_tests_have_all() -> None:
     assert brought["test"][0] == "txtopo[all,conformance]"
 
 
+def test_the_pages_name_each_extra() -> None:
+    names = {*declared()} - {"docs", "test"}
+    install = (ROOT / "README.md").read_text().partition("## The first program")[0]
+    page = (ROOT / "docs" / "installation.md").read_text()
+
+    assert set(re.findall(r"`(\w+)`", install)) >= names
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == names
+
+
 def test_the_core_imports_no_extra() -> None:
     """The modules that a first program imports, and those behind every public name."""
     code = (

@@ -90,6 +90,18 @@ def test_no_two_classes_share_a_name() -> None:
                 assert other == where, f"{node.name} is in {other} and {where}"
 
 
+def test_what_has_one_place_is_done_there_alone() -> None:
+    """Two of them would soon differ: the same mistake would get two answers."""
+    places = {
+        "get_close_matches(": "txtopo/errors.py",
+        "(it cannot be printed)": "txtopo/errors.py",
+        ".isprintable()": "txtopo/errors.py",
+    }
+    for text, place in places.items():
+        found = {name_of(path) for path in SOURCES if text in text_of(path)}
+        assert {name for name in found if name.startswith(PACKAGES)} == {place}, text
+
+
 def test_each_folder_of_the_package_has_its_tests() -> None:
     folders = {path.name for path in (ROOT / "txtopo").iterdir() if (path / "__init__.py").exists()}
 

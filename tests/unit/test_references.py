@@ -97,6 +97,26 @@ def anchors_of(page: Path) -> frozenset[str]:
     return frozenset(title.strip().replace(" ", "-") for title in titles)
 
 
+def test_the_readme_leads_to_each_page() -> None:
+    found, waiting = set[Path](), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in found and page in PAGES:
+            found.add(page)
+            links = LINK.findall(text_of(page))
+            waiting += [(page.parent / target).resolve() for target, _ in links if target]
+
+    assert not [name_of(page) for page in PAGES if page.parent.name == "docs" and page not in found]
+
+
+def test_each_page_says_first_what_it_is_for() -> None:
+    """In prose; a reader whom a search has led there wants to know whether it is the right page."""
+    for page in (ROOT / "docs").glob("*.md"):
+        title, first, *_ = text_of(page).split("\n\n")
+        assert title.startswith("# "), name_of(page)
+        assert not first.startswith(("#", "|", "```", "*", "<")), name_of(page)
+
+
 def test_each_module_that_is_named_exists() -> None:
     lost = [
         f"{where} names {name}"

@@ -25,6 +25,7 @@ from txtopo.context import FrameContext
 from txtopo.dead_letters import STREAM
 from txtopo.errors import RunLostError
 from txtopo.log_records import logger_of, printable
+from txtopo.retries import LOGGER
 from txtopo.runtime.frames import Frames, failure_of_plan
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.run_context import close_backends
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from txtopo.runtime.run_context import CommitContext, StateName
     from txtopo.state.registry import State
 
-_logger = logger_of("txtopo.runtime")
+_logger = logger_of(LOGGER)
 
 
 @dataclass(frozen=True, slots=True)

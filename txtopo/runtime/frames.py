@@ -33,6 +33,7 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.log_records import logger_of
+from txtopo.retries import LOGGER
 from txtopo.runtime.spark_jobs import failure_of_job
 from txtopo.stages.frame_chunks import seal_chunk
 from txtopo.stages.outcome import FailedBatch
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 RECORD = "address int, payload binary"
 
-_logger = logger_of("txtopo.runtime")
+_logger = logger_of(LOGGER)
 
 
 class FrameFailed(Exception):

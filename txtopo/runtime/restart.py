@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from txtopo.config import growing_pause_s
+from txtopo.config import check_positive_number, check_whole_number, growing_pause_s
 from txtopo.errors import (
     ConfigError,
     EmitError,
@@ -78,20 +77,10 @@ class Restart:
     backoff_max_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if type(self.times) is not int or self.times < 1:
-            raise ConfigError(
-                f"times of a Restart must be a whole number of at least 1; got {self.times!r}; "
-                "for a run that is not started again leave restart out",
-                setting="times",
-            )
+        mine, more = " of a Restart", "; for a run that is not started again leave restart out"
+        check_whole_number("times", self.times, of=mine, more=more)
         for name in ("within_s", "backoff_s", "backoff_max_s"):
-            value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not 0 < value < math.inf:
-                raise ConfigError(
-                    f"{name} of a Restart must be a finite number above 0; got {value!r}",
-                    setting=name,
-                )
+            check_positive_number(name, getattr(self, name), of=mine)
 
 
 def check_restart(restart: object) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from txtopo.log_records import logger_of
+from txtopo.retries import LOGGER
 from txtopo.state.backend import StateBackend
 from txtopo.transactional_state.store import Leadership
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 StateName = tuple[str, str]
 """A state of a topology: (component id, name in ``with_state``)."""
 
-_logger = logger_of("txtopo.runtime")
+_logger = logger_of(LOGGER)
 
 _NOT_CLOSED = "topology %r: %s could not be closed"
 

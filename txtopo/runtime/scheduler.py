@@ -25,8 +25,9 @@ from typing import Any, Protocol, TypeVar
 from txtopo import clock
 from txtopo.errors import ProcessEnds
 from txtopo.log_records import logger_of
+from txtopo.retries import LOGGER
 
-_logger = logger_of("txtopo.runtime")
+_logger = logger_of(LOGGER)
 
 EXIT_TIMEOUT_S = 10.0
 """How long the end of the process waits for work that is under way."""

@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from txtopo import extras
 from txtopo.errors import ConfigError, TxtopoError
 from txtopo.log_records import logger_of
+from txtopo.retries import LOGGER
 from txtopo.runtime.spark_jobs import failure_of_job
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-_logger = logger_of("txtopo.runtime")
+_logger = logger_of(LOGGER)
 
 NEEDED = ("txtopo", "pyarrow")
 """Modules that every topology needs in its workers."""

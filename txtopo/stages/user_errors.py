@@ -16,6 +16,7 @@ from txtopo.errors import (
     InfrastructureError,
     TopologyError,
     shortened,
+    text_of,
 )
 from txtopo.extras import EXTRAS
 from txtopo.stages.envelopes import TaskFailure
@@ -105,12 +106,5 @@ def unpickled_error(pickled: bytes, component: str, note: str) -> Exception:
 def _replacement(error: BaseException, component: str) -> Exception:
     for kind in (FailedException, InfrastructureError):
         if isinstance(error, kind):
-            return kind(_text(error))
-    return BoltError(f"{component!r} raised {type(error).__name__}: {_text(error)}")
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return shortened(str(error))
-    except Exception:  # noqa: BLE001 - a class of the user's may raise anything
-        return "(it cannot be printed)"
+            return kind(text_of(error))
+    return BoltError(f"{component!r} raised {type(error).__name__}: {text_of(error)}")

@@ -11,14 +11,13 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote
 
 from txtopo.config import unusable_sign
-from txtopo.errors import StoreUnavailable, TopologyError, TxtopoError
+from txtopo.errors import StoreUnavailable, TopologyError, TxtopoError, similar
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.backend import (
     BackendFactory,
@@ -404,8 +403,8 @@ _WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]")
 def _scheme_hint(scheme: str, known: Sequence[str]) -> str:
     if scheme in _MEANT:
         return _MEANT[scheme] or ""
-    close = get_close_matches(scheme, known, 1)
-    return f"did you mean {close[0]!r}? " if close else ""
+    meant = similar(scheme, known)
+    return f"{meant} " if meant else ""
 
 
 def _url_hint(url: object) -> str:

@@ -24,7 +24,7 @@ from txtopo.runtime.start import start_topology
     [
         ("max_spout_pendin", r"did you mean 'max_spout_pending'\?"),
         ("batch_timeout", r"did you mean 'batch_timeout_s'\?"),
-        ("colour", "known are carrier, zookeeper, zookeeper_dir, "),
+        ("colour", "known are 'ackers', 'allow_change', 'attempts_max', "),
     ],
 )
 def test_an_unknown_setting_suggests_the_nearest(name: str, hint: str) -> None:
@@ -69,12 +69,15 @@ def test_known_settings_are_taken_as_they_were() -> None:
             "attempts_max must be a whole number of at least 1; got inf",
         ),
         ("batch_timeout_s", "10 s", "batch_timeout_s must be a finite number above 0; got '10 s'"),
+        ("ackers", -1, "ackers must be a whole number of at least 0; got -1"),
+        ("history_txids", True, "history_txids must be a whole number of at least 0; got True"),
         ("backoff_s", float("nan"), "backoff_s must be a finite number above 0; got nan"),
     ],
 )
 def test_a_setting_of_another_type_is_refused(setting: str, value: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=message) as caught:
         Config(**{setting: value})
+    assert caught.value.setting == setting
 
 
 @bad_input(78)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.faults.mutants.patches import FOLDER, Hunk, Patch, PatchError, load_patches, read_patch
 from tests.faults.mutants.trial import ROOT, SIMULATOR
+from tests.harness.report_page import DOCS
 
 PATCHES = load_patches()
 BUGS_MIN = 24
@@ -76,3 +78,12 @@ def test_a_file_that_is_no_patch_is_refused(tmp_path: Path) -> None:
 
 def test_every_file_in_the_folder_is_a_patch_or_python() -> None:
     assert {path.suffix for path in FOLDER.iterdir() if path.is_file()} == {".patch", ".py"}
+
+
+def test_the_page_has_a_row_for_each_patch_and_counts_them() -> None:
+    page = (DOCS / "mutants.md").read_text()
+    rows = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \|$", page, re.MULTILINE)
+    alone = sum(caught_by.startswith("simulator, seed ") for *_, caught_by in rows)
+
+    assert [(name, rule) for name, rule, _ in rows] == [(each.name, each.rule) for each in PATCHES]
+    assert f"{len(rows)} bugs planted, {len(rows)} caught, {alone} of them by the simulator" in page

@@ -26,7 +26,7 @@ from txtopo import FailedException
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import PoisonBatchError, ProcessEnds, StoreUnavailable
 from txtopo.log_records import CAUSE_CHARACTERS_MAX, one_line
-from txtopo.retries import warn_of_retry
+from txtopo.retries import LOGGER, warn_of_retry
 from txtopo.runtime.listeners import EventLog
 from txtopo.runtime.progress import (
     BatchCommitted,
@@ -360,3 +360,17 @@ def test_every_logger_of_the_package_completes_its_records() -> None:
     ]
 
     assert bare == ["txtopo/log_records.py: logger = logging.getLogger(package)"]
+
+
+def test_the_page_names_each_logger() -> None:
+    sources = "".join(
+        path.read_text()
+        for package in ("txtopo", "state_backends")
+        for path in (ROOT / package).rglob("*.py")
+    )
+    page = (ROOT / "docs" / "logging.md").read_text()
+
+    others = set(re.findall(r'logger_of\("(.+?)"\)', sources))
+    rows = set(re.findall(r"^\| `(txtopo[\w.]*)` \|", page, re.MULTILINE))
+    assert LOGGER not in others
+    assert rows == {"txtopo", LOGGER, *others}

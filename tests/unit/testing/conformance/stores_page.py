@@ -17,16 +17,14 @@ import pytest
 
 from benchmarks.stores import cost_table
 from tests.harness.processes import ROOT
-from tests.harness.report_page import DOCS, table, write_section
-from tests.unit.testing.conformance.types_page import TITLE, type_lines
+from tests.harness.report_page import table, write_section
+from tests.unit.testing.conformance.types_page import HEAD, PAGE, TITLE, type_lines
 from txtopo.testing.conformance import AggregateStateSuite, StateBackendSuite
 from txtopo.testing.conformance.driver import StoreFixtures
 
-PAGE = DOCS / "stores.md"
 FOLDERS = ("tests/unit/state_backends", "tests/unit/state")
 # Slow too, but here, are states in an object store and those that Spark writes.
 MARKS = "not slow or integration"
-HEAD = "# Stores\n"
 
 
 @dataclass(slots=True, eq=False)

@@ -28,7 +28,11 @@ from txtopo.tuples import Fields
 
 PAGE = DOCS / "stores.md"
 TITLE = "Types"
-HEAD = "# Stores\n"
+HEAD = """\
+# Stores
+
+What each store guarantees and refuses, the type of each column, and what a commit costs.
+"""
 NOON = datetime.datetime(2013, 7, 4, 12, 30, 15, 250_000)
 EXAMPLES: dict[str, Any] = {
     "boolean": True,
