@@ -226,7 +226,8 @@ class StreamRun:
         if config.carrier == "local":
             carrier = LocalCarrier(config.slots)
         else:
-            check_workers(frame.sparkSession.sparkContext)
+            client = getattr(graph.spout.prototype, "client_modules", ())
+            check_workers(frame.sparkSession.sparkContext, client)
             carrier = DataFrameCarrier(frame.sparkSession, NoLabels())
         slots = config.slots or carrier.default_slots()
         program = compile_program(_with_tasks(graph, slots), config, slots)

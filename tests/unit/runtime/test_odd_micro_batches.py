@@ -122,7 +122,7 @@ def test_what_executors_lack_is_told_before_anything_is_claimed(
     builder.set_bolt("count", count).fields_grouping("stream", "word")
     monkeypatch.setattr(spark.sparkContext, "master", "spark://elsewhere:7077")
 
-    with pytest.raises(ConfigError, match="executors cannot import no_such_client"):
+    with pytest.raises(ConfigError, match="the workers cannot import no_such_client"):
         builder.build_topology().foreach_batch(CONFIG)(frame(spark, a=1), 0)
     assert not (tmp_path / "count.db").exists()
 
