@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from configparser import ConfigParser
 from functools import cache
 from pathlib import Path
 
@@ -106,6 +107,18 @@ def test_each_folder_of_the_package_has_its_tests() -> None:
     folders = {path.name for path in (ROOT / "txtopo").iterdir() if (path / "__init__.py").exists()}
 
     assert folders <= {path.name for path in (ROOT / "tests" / "unit").iterdir()}
+
+
+def test_the_layers_on_the_page_are_those_that_are_checked() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    checked = setup["importlinter:contract:layers"]["layers"].strip()
+    block = text_of(ROOT / "ARCHITECTURE.md").partition("## Layers")[2].split("```")[1]
+    shown = block.partition("─")[0].strip()
+
+    assert [re.split(r"\s{2,}", line)[0] for line in shown.splitlines()] == [
+        re.sub(r"[()]", "", line.strip()) for line in checked.splitlines()
+    ]
 
 
 def test_nothing_names_the_machine_it_was_written_on() -> None:
