@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from configparser import ConfigParser
 from functools import cache
 from pathlib import Path
 
@@ -108,6 +109,18 @@ def test_each_folder_of_the_package_has_its_tests() -> None:
     assert folders <= {path.name for path in (ROOT / "tests" / "unit").iterdir()}
 
 
+def test_the_layers_on_the_page_are_those_that_are_checked() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    checked = setup["importlinter:contract:layers"]["layers"].strip()
+    block = text_of(ROOT / "ARCHITECTURE.md").partition("## Layers")[2].split("```")[1]
+    shown = block.partition("─")[0].strip()
+
+    assert [re.split(r"\s{2,}", line)[0] for line in shown.splitlines()] == [
+        re.sub(r"[()]", "", line.strip()) for line in checked.splitlines()
+    ]
+
+
 def test_nothing_names_the_machine_it_was_written_on() -> None:
     machine = re.compile(r"/(?:work|tmp|root|home)/\w|\b(?:pypi|registry|mirror)\.[a-z]+\.\w|PIP_")
 
@@ -118,7 +131,10 @@ def test_nothing_names_the_machine_it_was_written_on() -> None:
 
 def texts() -> Iterator[Path]:
     """Every text of the project but this file and the licence."""
-    yield from (path for path in ROOT.iterdir() if path.is_file() and path.suffix in TEXT)
+    for path in ROOT.iterdir():
+        # In a worktree .git is a file, which says where the repository is.
+        if path.is_file() and path.suffix in TEXT and path.name != ".git":
+            yield path
     for folder in (*FOLDERS, "docker", ".ci"):
         for path in (ROOT / folder).rglob("*"):
             wanted = path.is_file() and path.suffix in TEXT and path != Path(__file__)

@@ -26,7 +26,7 @@ def checked_dead_letters(given: object) -> DeadLetters | None:
     """Return what the argument ``dead_letters`` of a builder stands for.
 
     Raises:
-        TopologyError: It is nothing that takes dead letters; mend it.
+        TopologyError: It cannot take dead letters; give a state or a committer.
     """
     if given is None:
         return None
@@ -53,7 +53,7 @@ def with_dead_letters(declared: Sequence[Component], letters: DeadLetters) -> li
     """Return the components with the stream of dead letters, and the committers that take them.
 
     Raises:
-        TopologyError: No component can bring one, or a name is taken.
+        TopologyError: No component can make one, or a name is taken.
     """
     rule = DeadLetterRule(letters.batch_records_max)
     for one in declared:
@@ -62,11 +62,11 @@ def with_dead_letters(declared: Sequence[Component], letters: DeadLetters) -> li
                 f"component id {one.id!r} is that of the topology's dead letters; rename yours",
                 component=one.id,
             )
-    components = [_bringing(one, rule) if _can_bring(one) else one for one in declared]
+    components = [_with_stream(one, rule) if _can_make(one) else one for one in declared]
     sources = [one.id for one in components if one.dead_letters is not None]
     if not sources:
         raise TopologyError(
-            "the topology has dead_letters=, and nothing that could bring one; expected a spout "
+            "the topology has dead_letters=, and no component that can make one; expected a spout "
             "that decodes its records in tasks, or a BasicBolt; an ArrowBolt, BatchBolt or "
             "DataFrameBolt sends bad rows to a stream of its own; take dead_letters= out"
         )
@@ -88,13 +88,13 @@ def check_no_dead_letters(declared: Sequence[Component]) -> None:
             )
 
 
-def _can_bring(component: Component) -> bool:
+def _can_make(component: Component) -> bool:
     if component.role.spout:
         return component.role not in _NEVER
     return component.role is Role.BASIC_BOLT
 
 
-def _bringing(component: Component, rule: DeadLetterRule) -> Component:
+def _with_stream(component: Component, rule: DeadLetterRule) -> Component:
     if STREAM in component.streams:
         raise TopologyError(
             f"stream {STREAM!r} of {component.id!r} has the name of the stream of the topology's "

@@ -205,9 +205,9 @@ class BoltDeclarer(InputDeclarer):
         """
         if self._role is not Role.BASIC_BOLT:
             raise TopologyError(
-                f"bolt {self._id!r} makes no dead letters; got a {self._role.value}; expected a "
-                "BasicBolt, whose output for one tuple can be dropped; send bad rows to a stream "
-                "of its own instead",
+                f"bolt {self._id!r} makes no dead letters; it has the role "
+                f"{self._role.value!r}; expected a BasicBolt, whose output for one tuple can be "
+                "dropped; send bad rows to a stream of its own instead",
                 component=self._id,
             )
         for error in errors or (None,):

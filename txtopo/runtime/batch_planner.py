@@ -129,6 +129,6 @@ class BatchPlanner:
         if self._emitter is None:
             emitter = self._make_emitter()
             if (commit := getattr(emitter, "commit", None)) is not None:
-                check_commit(commit, type(emitter).__qualname__, None, None)
+                check_commit(commit, type(emitter).__qualname__, 2)
             self._emitter = emitter
         return self._emitter

@@ -1,7 +1,7 @@
 """Listeners: each change of a run goes to the log and then to the listeners of the run.
 
-A listener gets nothing that the log does not tell: :class:`EventLog` is a listener that every run
-has, and it writes a record for each kind of event. ``docs/logging.md`` lists them.
+Every event that a listener receives is also logged: each run has an :class:`EventLog`, a listener
+that writes a record for each kind of event. ``docs/logging.md`` lists them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _logger = logger_of(LOGGER)
 
 
 class Listeners:
-    """Tells the log and all listeners of each change.
+    """Passes each change to the log and to all listeners.
 
     An exception of a listener is logged and ignored. A driver that is started by another one has a
     :class:`ChangeRelay` for its listener, and writes no log: the other one does.
@@ -50,7 +50,7 @@ class Listeners:
             self._listeners.insert(0, EventLog(topology))
 
     def tell(self, change: TopologyEvent) -> None:
-        """Tell the log and all listeners of a change."""
+        """Pass a change to the log and to all listeners."""
         for listener in self._listeners:
             try:
                 listener.on_change(change)
@@ -65,7 +65,7 @@ class Listeners:
 
 
 class ChangeRelay(TopologyListener):
-    """Passes on what a driver tells, except that it has ended: another driver may follow."""
+    """Passes on the changes of a driver, except its end: another driver may follow."""
 
     def __init__(self, tell: Callable[[TopologyEvent], None]) -> None:
         self._tell = tell
@@ -83,8 +83,9 @@ REPEATS_S = 0.9
 class EventLog(TopologyListener):
     """Writes the log of a run, from the events of the run.
 
-    Failed trees and errors that bolts report may come by the thousand. So the trees are counted and
-    told of once a second, with the progress, and so are errors of one class after the first one.
+    There may be thousands of failed trees and of errors that bolts report. So failed trees are
+    counted, and their number is logged once a second, with the progress. So are errors of one class
+    after the first one.
     """
 
     def __init__(self, topology: str) -> None:
@@ -222,7 +223,7 @@ class EventLog(TopologyListener):
                     self._say(logging.DEBUG, text)
 
     def _reported(self, change: ErrorReported) -> None:
-        """Warn of an error, unless one of its class was told of less than a second ago."""
+        """Warn of an error, unless one of its class was logged less than a second ago."""
         key = change.component, change.task, type(change.error).__name__
         known = self._errors.get(key)
         logged = is_logged(change.error)  # a spout that tries again says when it does

@@ -35,10 +35,10 @@ LASTS = (
     *(PromiseError, TopologyError, ConfigError, StateUsageError, EmitError),
     TooManyDeadLetters,
 )
-"""What a person has to mend or decide; the next start would end in the same way."""
+"""Errors that a person has to deal with; the next start would end in the same way."""
 
 PASSES = (PoisonBatchError, SlotUnavailable, TooFewCores)
-"""Errors of a class above that the time may mend: what a bolt calls is back, or a core is."""
+"""Subclasses of those above that may pass: a service that a bolt calls, or a core, may be back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +141,13 @@ class RestartingDriver:
     """Runs a topology by one driver after the other. Stands behind a handle as each of them would.
 
     Each driver has a loop of its own; this one has one more, on which all methods are called except
-    ``start``, ``post``, ``on_loop`` and ``status``. Listeners are told of one end, the last.
+    ``start``, ``post``, ``on_loop`` and ``status``. Listeners receive one end, the last.
 
     Args:
         topology_id: Id of the topology.
         open_driver: Opens the next driver.
         restart: When to open it.
-        listeners: They are told of each change.
+        listeners: They receive each change.
         scheduler: Time and threads of this loop.
         active: Whether spouts are active at first.
     """
@@ -238,7 +238,7 @@ class RestartingDriver:
             driver.post(driver.stop)
 
     def _wait(self, future: Future[None]) -> None:
-        """Let the driver that runs say when it is at rest. One that fails says nothing of that."""
+        """Resolve *future* when the present driver is at rest; if it fails, the next one does."""
         if (driver := self._driver) is None:
             return
         rested: Future[None] = Future()

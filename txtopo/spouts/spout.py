@@ -108,25 +108,25 @@ class TransactionalCoordinator(ABC):
         """Release what was opened."""
 
 
-def check_commit(commit: Callable[..., object], emitter: str, *arguments: None) -> None:
+def check_commit(commit: Callable[..., object], emitter: str, arguments: int) -> None:
     """Check that an emitter's ``commit`` can be called with an attempt and its metadata.
 
     Args:
         commit: The method.
         emitter: Name of the emitter's class.
-        arguments: ``None`` for each argument that is to be given.
+        arguments: Number of arguments: attempt and metadata, and before them self in a class.
 
     Raises:
         TopologyError: It cannot; give it these arguments.
     """
     signature = inspect.signature(commit)
     try:
-        signature.bind(*arguments)
+        signature.bind(*[None] * arguments)
     except TypeError:
         raise TopologyError(
             f"commit of emitter {emitter} takes other arguments; got commit{signature}; expected "
-            "commit(self, attempt, metadata); it is told the metadata of the batch as well, so "
-            "add that argument"
+            "commit(self, attempt, metadata); add the argument metadata, which is "
+            "the metadata of the batch"
         ) from None
 
 
@@ -146,19 +146,19 @@ class Emitter:
         super().__init_subclass__(**more)
         commit = inspect.getattr_static(cls, "commit")
         if inspect.isfunction(commit):
-            check_commit(commit, cls.__qualname__, None, None, None)
+            check_commit(commit, cls.__qualname__, 3)
 
     def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
         """Take part in the commit phase of an attempt.
 
         Called in the driver, once for each attempt whose turn to commit has come, before the
         committers are called and before any state is written. (Storm calls it in each task that
-        emitted.) So it may fail the attempt, but must not take it for committed: if the attempt
-        fails afterwards, or the driver dies before all states are written, the batch has another
-        attempt, of which this is told as well. So it has if all states are written but their answer
-        was lost, or came after ``Config.batch_timeout_s``. If the driver dies when all states are
-        written, there is no other attempt; a topology without states cannot know, and has one.
-        What is committed is told by ``cleanup_before``.
+        emitted.) It may fail the attempt, but cannot rely on the commit: if the attempt fails
+        afterwards, or the driver dies before all states are written, the batch has another attempt,
+        and this is called for it as well. The same holds if all states are written but the answer
+        of a store was lost, or came after ``Config.batch_timeout_s``. If the driver dies once all
+        states are written, this is not called for the txid again; a topology without states cannot
+        know that, so there it is. ``cleanup_before`` says what is committed.
 
         Args:
             attempt: The attempt. The greatest of a txid is the one that is committed.
@@ -173,8 +173,8 @@ class Emitter:
     def cleanup_before(self, txid: int) -> None:
         """Release what was kept for the txids before *txid*, which are all committed.
 
-        Called in the driver after a commit. It may be left out for one txid, if the driver died or
-        the hook failed, and is then told with a later one. The next commit waits for it, so it must
+        Called in the driver after a commit. If the driver died or the hook failed, the call for one
+        txid may be missing; a later call covers it. The next commit waits for it, so it must
         be quick.
         """
 

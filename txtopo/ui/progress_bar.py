@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class ProgressBar(TopologyListener):
     """Shows txid, phases, rows per second, failures and lag.
 
-    What failed, and why, is told by the log. While the bar is on a terminal, handlers of the root
-    logger and of ``txtopo`` that write to standard output or error write above the bar. A handler
-    of rich's needs the same *console*.
+    Failures and their causes are in the log. While the bar is on a terminal, handlers of the root
+    logger and of ``txtopo`` that write to standard output or error write above the bar. A
+    ``RichHandler`` needs the same *console*.
 
     Args:
         total_rows: Total number of rows, if it is known. Otherwise the bar only pulses.

@@ -131,7 +131,7 @@ def test_names_of_the_dead_letters_are_refused() -> None:
 
 
 def test_a_topology_in_which_nothing_makes_dead_letters_is_refused() -> None:
-    with pytest.raises(TopologyError, match="nothing that could bring one; expected a spout"):
+    with pytest.raises(TopologyError, match="no component that can make one; expected a spout"):
         built(memory(), StreamSpout(FIELDS), PassBatch())
 
 
@@ -187,7 +187,9 @@ def test_other_exceptions_cannot_be_listed(errors: tuple[Any, ...], message: str
 
 
 def test_only_a_basic_bolt_lists_exceptions() -> None:
-    with pytest.raises(TopologyError, match="'pass' makes no dead letters; got a arrow bolt"):
+    with pytest.raises(
+        TopologyError, match="'pass' makes no dead letters; it has the role 'arrow bolt'"
+    ):
         declared(ValueError, bolt=PassBatch())
 
 

@@ -1,4 +1,4 @@
-"""The log tells all that a listener is told, each record with the same attributes."""
+"""Every event of a listener is logged, each record with the same attributes."""
 
 from __future__ import annotations
 
