@@ -23,6 +23,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,9 @@ MESSAGE_CHARACTERS_MAX = 2_000
 
 # A part of a place, such as the key of a Kafka record or the offsets of a data source.
 PLACE_CHARACTERS_MAX = 1_000
+
+# Where an object is in memory, in the text that Python gives it. A replay has it elsewhere.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +118,14 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=_rank)
 
 
-def _rank(row: Row) -> tuple[str, list[tuple[bool, int, str]], Row]:
-    """Return by what a row is sorted: offsets and lines as numbers, then all the rest."""
+def _rank(row: Row) -> tuple[str, list[tuple[bool, int, str]], tuple[object, ...], Row]:
+    """Return by what a row is sorted: offsets and lines as numbers, then all the rest.
+
+    The text of the error comes last, since it may be another one in a replay.
+    """
     place = json.loads(row[3]).values()
     parts = [(True, p, "") if type(p) is int else (False, 0, str(p)) for p in place]
-    return row[0], parts, row
+    return row[0], parts, row[4:], row
 
 
 def _name(kind: type) -> str:
@@ -202,7 +209,18 @@ def _plain(value: object, characters_max: int | None = None) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):
-        return {str(name): _plain(part, characters_max) for name, part in value.items()}
+        return {_text(name): _plain(part, characters_max) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(part, characters_max) for part in value]
-    return str(value)[:characters_max]
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(part, characters_max) for part in value), key=repr)
+    return _text(value)[:characters_max]
+
+
+def _text(value: object) -> str:
+    """Return an object of any class as text, which is the same in every process."""
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001 - a class of the user's may raise anything
+        text = f"({_name(type(value))} that cannot be printed)"
+    return _ADDRESS.sub("", text)

@@ -19,6 +19,7 @@ from txtopo.dead_letters import (
     dead_letter,
     in_order,
 )
+from txtopo.metadata import Json
 from txtopo.tuples import Origin, Tuple
 
 MEGABYTE = 1 << 20
@@ -169,3 +170,34 @@ def test_equal_dead_letters_are_in_equal_order_and_offsets_count_as_numbers() ->
     assert in_order(rows[::-1]) == ordered
     places = [json.loads(row[3]) for row in ordered]
     assert [(p["partition"], p["offset"]) for p in places] == [(0, 9), (0, 10), (1, 2)]
+
+
+def test_the_order_does_not_follow_from_the_text_of_errors() -> None:
+    """A message may have a time or a request's id, and a replay then has another."""
+    place: dict[str, Json] = {"source": "spout", "stream": "default"}
+
+    def records(messages: list[str]) -> list[str]:
+        errors = zip("abc", map(RecordFailed, messages), strict=True)
+        return [row[4] for row in in_order([dead_letter("b", e, place, [r]) for r, e in errors])]
+
+    assert records(["1", "2", "3"]) == records(["3", "1", "2"]) == ['["a"]', '["b"]', '["c"]']
+
+
+def test_what_has_no_text_of_its_own_is_the_same_in_every_process() -> None:
+    """A row of a Python Data Source may have any object; its replay has another one."""
+
+    class Broken:
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    def record() -> str:
+        found = dead_letter("spout", ValueError(), {}, [object(), {object(): 1}, Broken()])[4]
+        assert isinstance(found, str)
+        return found
+
+    first = record()
+    assert first == record()
+    assert "0x" not in first
+    assert json.loads(first)[0] == "<object object>"
+    words = [f"word {at}" for at in range(9)]
+    assert json.loads(dead_letter("spout", ValueError(), {}, [set(words)])[4]) == [words]

@@ -37,8 +37,8 @@ TOTALS = "txid 1: 9 words so far\ntxid 2: 16 words so far\ntxid 3: 19 words so f
 TOTALS += "in the store: 19 words\n"
 COUNTS = "apple: 2\nbanana: 1\ncat: 8\nchicken: 1\ndog: 7\n"
 LETTERS = "totals: {'ann': 42, 'eve': 7}\ntoo-large: {'dan': 1}\n"
-LETTERS += '{"text": "cid -3"}: cid paid -3, which is negative\n'
 LETTERS += '{"text": "bob many"}: invalid literal for int() with base 10: \'many\'\n'
+LETTERS += '{"text": "cid -3"}: cid paid -3, which is negative\n'
 LETTERS += '{"text": "nobody"}: not enough values to unpack (expected 2, got 1)\n'
 EXAMPLES: list[tuple[str, Main, str]] = [
     ("global_count", global_count.main, TOTALS),
