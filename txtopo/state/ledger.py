@@ -333,10 +333,9 @@ def check_ensemble(ledger: Ledger, ensemble: str) -> None:
     raise ForeignEnsembleError(
         f"{ledger.owner} takes its epochs from another ZooKeeper; got ensemble "
         f"{ensemble!r}; the ledger names {ledger.ensemble!r}, up to txid {ledger.txid}; was "
-        "ZooKeeper's data deleted, is it in another directory, or is this zookeeper='memory', "
-        "which is new in each run? to begin anew, delete the state, too; to go on, point to the "
-        "ZooKeeper that the ledger names, or call txtopo.operations.rebuild, which takes the "
-        "state over",
+        "ZooKeeper's data deleted or moved, or is this zookeeper='memory', new in each run? to "
+        "begin anew, delete the state, too; to go on, point to the right one, or call "
+        "txtopo.operations.rebuild",
         ensemble=ensemble,
         stored_ensemble=ledger.ensemble,
         txid=ledger.txid,

@@ -107,7 +107,9 @@ def test_the_error_of_another_ensemble_says_what_a_beginner_has_done() -> None:
     """Most often one of the two was deleted, or a first program was started twice in memory."""
     with pytest.raises(ForeignEnsembleError, match="is this zookeeper='memory'") as caught:
         claimed(HELD, claim_of(epoch=9, ensemble="second"))
-    assert "to begin anew, delete the state, too; to go on, point to the" in str(caught.value)
+    assert "to begin anew, delete the state, too; to go on, point to the right one" in str(
+        caught.value
+    )
 
 
 @pytest.mark.parametrize("epoch", [1, 3, 5])
