@@ -41,6 +41,9 @@ from txtopo.errors import (
 # Too large for a page, an index or an array.
 _LIMITS_STATE = "54"
 
+# SQLite says so of a folder that is not there, and of a file that it must not open.
+_NO_FILE = "unable to open database file"
+
 _LIMITS_REMEDY = "; let the spout cut smaller batches, or write shorter keys and values"
 
 
@@ -110,8 +113,9 @@ def stuck(last: StoreContended, tries: int) -> TxtopoError:
 
 def _lasting(text: str, label: str, *, during_commit: bool) -> TxtopoError:
     written = "the ledger tells at the next start" if during_commit else "nothing was written"
+    hint = "; does its folder exist, and may this process write there?" * (_NO_FILE in text)
     return PromiseError(
-        f"{label} refuses a statement: {text}; {written}; it would be refused each time"
+        f"{label} refuses a statement: {text}; {written}; it would be refused each time{hint}"
     )
 
 

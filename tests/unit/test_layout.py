@@ -131,10 +131,9 @@ def test_nothing_names_the_machine_it_was_written_on() -> None:
 
 def texts() -> Iterator[Path]:
     """Every text of the project but this file and the licence."""
-    for path in ROOT.iterdir():
-        # In a worktree .git is a file, which says where the repository is.
-        if path.is_file() and path.suffix in TEXT and path.name != ".git":
-            yield path
+    # In a worktree, .git is a file with the path of its repository.
+    own = (path for path in ROOT.iterdir() if path.is_file() and path.name != ".git")
+    yield from (path for path in own if path.suffix in TEXT)
     for folder in (*FOLDERS, "docker", ".ci"):
         for path in (ROOT / folder).rglob("*"):
             wanted = path.is_file() and path.suffix in TEXT and path != Path(__file__)

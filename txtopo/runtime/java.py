@@ -34,11 +34,14 @@ def check_java() -> None:
     """
     if _spark_env_file():
         return  # The file may set JAVA_HOME, and only Spark's shell scripts can read it.
-    fault = _fault()
+    home = os.environ.get("JAVA_HOME")
+    fault = _fault(home)
     if fault is not None:
+        # Most often JAVA_HOME is left over from a Java that was removed.
+        other = "unset JAVA_HOME, since java in PATH is one; or " if home and not _fault() else ""
         raise ConfigError(
             f"Spark needs Java {JAVA_MIN} or later, and would not find it; got {fault}; expected "
-            f"a Java in JAVA_HOME, or java in PATH; install one: {install_command()}",
+            f"a Java in JAVA_HOME, or java in PATH; {other}install one: {install_command()}",
             setting="JAVA_HOME",
         )
 
@@ -49,9 +52,12 @@ def _spark_env_file() -> bool:
     return bool(folder) and Path(str(folder), "spark-env.sh").exists()
 
 
-def _fault() -> str | None:
-    """Return what is wrong with the Java that Spark's scripts would start, if anything."""
-    home = os.environ.get("JAVA_HOME")
+def _fault(home: str | None = None) -> str | None:
+    """Return what is wrong with the Java that Spark's scripts would start, if anything.
+
+    Args:
+        home: What JAVA_HOME says.
+    """
     if home:
         # The scripts do not look further if JAVA_HOME is set, even to a folder without Java.
         java = shutil.which(str(Path(home, "bin", "java")))

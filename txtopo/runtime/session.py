@@ -12,6 +12,7 @@ from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.runtime.java import check_java
 from txtopo.runtime.progress import TopologyListener
+from txtopo.runtime.spark_home import check_spark_home
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -116,7 +117,8 @@ def open_session(
         app_name: Name of a session that is built.
 
     Raises:
-        ConfigError: There is no Java that Spark runs on; the message says how to install one.
+        ConfigError: There is no Java that Spark runs on, or SPARK_HOME names another Spark; the
+            message says how to mend it.
     """
     session = spark if spark is not None else active_session()
     if session is not None:
@@ -171,6 +173,7 @@ def _build(master: str | None, extra: Mapping[str, str], app_name: str) -> Spark
         # Started by spark-submit: its settings are in the JVM and win over the tuned ones.
         SparkContext._ensure_initialized()
     if SparkContext._gateway is None:
+        check_spark_home()
         check_java()
     conf = SparkConf()
     if master is not None:

@@ -258,6 +258,7 @@ def _session(spark: SparkSession | None, topology: Topology) -> SparkSession:
     given = spark if spark is not None else active_session()
     conf = {} if given is not None else frame_session_conf(topology.graph)
     session, _ = open_session(given, conf=conf)
+    check_session(session)
     check_frame_session(topology.graph, session)
     return session
 

@@ -318,7 +318,7 @@ def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Parti
             if isinstance(row, str) or len(row) != len(fields):
                 raise TopologyError(
                     f"row {at} of partition {partition} does not fit the fields; got {row!r:.200}; "
-                    f"expected {len(fields)} values: {', '.join(fields.names)}"
+                    f"expected a list of {len(fields)} values: {', '.join(fields.names)}"
                 )
     return tuple(tuple(tuple(row) for row in partitions[at]) for at in range(len(partitions)))
 

@@ -332,9 +332,10 @@ def check_ensemble(ledger: Ledger, ensemble: str) -> None:
         return
     raise ForeignEnsembleError(
         f"{ledger.owner} takes its epochs from another ZooKeeper; got ensemble "
-        f"{ensemble!r}; the ledger names {ledger.ensemble!r}, up to txid {ledger.txid}; do two "
-        "coordinators run with a ZooKeeper each, or was ZooKeeper's data wiped? point to the right "
-        "one, or call txtopo.operations.rebuild, which takes the state over",
+        f"{ensemble!r}; the ledger names {ledger.ensemble!r}, up to txid {ledger.txid}; was "
+        "ZooKeeper's data deleted or moved, or is this zookeeper='memory', new in each run? to "
+        "begin anew, delete the state, too; to go on, point to the right one, or call "
+        "txtopo.operations.rebuild",
         ensemble=ensemble,
         stored_ensemble=ledger.ensemble,
         txid=ledger.txid,

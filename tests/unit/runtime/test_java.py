@@ -50,6 +50,18 @@ def test_a_java_home_that_points_nowhere_is_told_even_if_path_has_a_java(
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
 
     assert fault() == "JAVA_HOME=/nowhere, which has no bin/java"
+    with pytest.raises(ConfigError, match="; unset JAVA_HOME, since java in PATH is one; or inst"):
+        check_java()
+
+
+def test_nobody_is_told_to_unset_java_home_if_path_has_no_java_for_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_java(tmp_path, 'JAVA_VERSION="11.0.2"\n')
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+
+    with pytest.raises(ConfigError, match="or java in PATH; install one"):
+        check_java()
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,17 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.harness.processes import run_child
+from txtopo import Count, Fields, PersistentAggregate, TransactionalTopologyBuilder, open_state
+from txtopo.errors import ConfigError
 from txtopo.runtime.daemon import FreezingCollector
 from txtopo.runtime.session import open_session, tuned_conf
+from txtopo.spouts import MemoryTransactionalSpout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +45,21 @@ def test_workers_are_used_again_and_freeze_after_their_first_task(spark: SparkSe
         known |= found.keys()
 
     assert again
+
+
+def test_a_session_that_was_stopped_is_refused_before_anything_asks_it() -> None:
+    """As in a notebook, where a cell further up stops the session."""
+    from pyspark.sql import SparkSession
+
+    stopped = object.__new__(SparkSession)
+    vars(stopped).update(_sc=SimpleNamespace(_jsc=None), _jvm=None)
+    spout = MemoryTransactionalSpout({0: [["a"]]}, Fields("word string"), 1)
+    builder = TransactionalTopologyBuilder("words", "words", spout)
+    count = PersistentAggregate(open_state("memory:"), "word", Count())
+    builder.set_bolt("count", count).fields_grouping("words", "word")
+
+    with pytest.raises(ConfigError, match="the Spark session has been stopped"):
+        builder.build_topology().start(stopped)
 
 
 def test_a_session_elsewhere_is_not_bound_to_this_machine() -> None:

@@ -103,6 +103,15 @@ def test_another_ensemble_is_refused_once_a_txid_is_held() -> None:
     assert "'second'" in str(caught.value)
 
 
+def test_the_error_of_another_ensemble_says_what_a_beginner_has_done() -> None:
+    """Most often one of the two was deleted, or a first program was started twice in memory."""
+    with pytest.raises(ForeignEnsembleError, match="is this zookeeper='memory'") as caught:
+        claimed(HELD, claim_of(epoch=9, ensemble="second"))
+    assert "to begin anew, delete the state, too; to go on, point to the right one" in str(
+        caught.value
+    )
+
+
 @pytest.mark.parametrize("epoch", [1, 3, 5])
 def test_another_ensemble_takes_an_empty_state_over_and_the_first_is_refused(epoch: int) -> None:
     """Its epochs count for nothing here: whichever claimed last may write."""

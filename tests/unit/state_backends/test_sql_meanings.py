@@ -203,5 +203,5 @@ def test_a_database_that_cannot_be_opened_ends_the_run(tmp_path: Path, spoil: st
     if spoil == "folder":
         (folder / "x.db").mkdir(parents=True)
 
-    with pytest.raises(PromiseError, match="unable to open database file"):
+    with pytest.raises(PromiseError, match=r"unable to open database file.*; does its folder"):
         store.puts(2, {"a": 2})
