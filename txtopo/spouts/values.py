@@ -144,9 +144,11 @@ def row_values(table: pa.Table | pa.RecordBatch, row: int) -> dict[str, object]:
 
     values: dict[str, object] = {}
     for name, column in zip(table.schema.names, table.slice(row, 1).columns, strict=True):
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
         try:
             values[name] = column.to_pylist()[0]
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError, LookupError):  # the last: of an unknown time zone
             kind = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
             if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
                 kind = pa.binary()

@@ -31,6 +31,7 @@ from txtopo.plugins.spouts import (
     TransactionalSpout,
 )
 from txtopo.spouts import DataSourceSpout, FilesTransactionalSpout
+from txtopo.spouts.values import row_values
 
 pytestmark = pytest.mark.integration
 FIELDS = Fields("name string, amount long")
@@ -359,3 +360,18 @@ def test_rows_of_a_record_batch_that_do_not_fit_are_dead_letters() -> None:
 def test_a_reader_that_gives_other_columns_ends_the_run(batch: Any) -> None:
     with pytest.raises(EmitError, match=r"other columns|does not fit"):
         read(DataSourceSpout(RowsReader([batch]), fields=FIELDS))
+
+
+def test_a_row_that_python_cannot_hold_is_kept_as_bytes_and_numbers() -> None:
+    offsets = pa.array([0, 1], pa.int32()).buffers()[1]
+    text = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff")])
+    columns = {
+        "text": text,
+        "category": pa.DictionaryArray.from_arrays(pa.array([0]), text),
+        "late": pa.array([2**62], pa.timestamp("us")),
+        "elsewhere": pa.array([7], pa.timestamp("us", "Mars/Base")),
+    }
+
+    found = row_values(pa.record_batch(columns), 0)
+
+    assert found == {"text": b"\xff", "category": b"\xff", "late": 2**62, "elsewhere": 7}
