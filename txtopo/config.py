@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -16,6 +17,10 @@ Carrier = Literal["auto", "local", "rdd", "dataframe", "resident"]
 CARRIERS = ("auto", "local", "rdd", "dataframe", "resident")
 LostSlot = Literal["end", "rdd"]
 LOST_SLOT = ("end", "rdd")
+
+
+# Between the slashes and the last @, as plug-ins may have them in their URLs.
+_CREDENTIALS = re.compile(r"(?<=://).*@", re.S)
 
 
 def unusable_sign(text: str) -> str | None:
@@ -256,6 +261,12 @@ class Config:
                 "zookeeper is empty; expected 'embedded', 'memory' or 'host:port,…/chroot'",
                 setting="zookeeper",
             )
+
+    def __repr__(self) -> str:
+        """Return the settings without credentials; the URL of an ensemble may have some, too."""
+        shown = {each.name: getattr(self, each.name) for each in fields(self) if each.repr}
+        shown["zookeeper"] = _CREDENTIALS.sub("***@", self.zookeeper)
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @property
     def window_txids(self) -> int:

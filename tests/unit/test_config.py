@@ -129,6 +129,14 @@ def test_which_setting_is_given_does_not_count_in_a_comparison() -> None:
     assert hash(Config(slots=None)) == hash(Config())
 
 
+def test_a_config_that_is_printed_shows_no_credentials() -> None:
+    config = Config(zookeeper="etcd://ann:s3cr@t@host/chroot", zookeeper_digest="ann:secret")
+
+    assert "zookeeper='etcd://***@host/chroot'" in repr(config)
+    assert "s3cr" not in repr(config)
+    assert "secret" not in repr(config)
+
+
 def rows() -> Iterator[str]:
     """Yield the lines of the table in docs/settings.md."""
     columns = {

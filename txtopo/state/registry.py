@@ -370,7 +370,7 @@ def _installed(scheme: str) -> BackendFactory:
     That reads the metadata of every distribution (9 ms), so the result is cached. A missing plug-in
     is looked for again the next time, since it may have been installed meanwhile.
     """
-    points: dict[str, EntryPoint] = {p.name: p for p in entry_points(group=ENTRY_POINTS)}
+    points: dict[str, EntryPoint] = {p.name.lower(): p for p in entry_points(group=ENTRY_POINTS)}
     if scheme not in points:
         known = sorted({*points, *_registered})
         raise TopologyError(

@@ -79,7 +79,7 @@ def open_plug_in(scheme: str, topology_id: str, config: Config) -> Transactional
 def _factory(scheme: str) -> EnsembleFactory:
     if scheme in _registered:
         return _registered[scheme]
-    points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    points = {point.name.lower(): point for point in entry_points(group=ENTRY_POINTS)}
     if scheme not in points:
         known = ", ".join(sorted({*points, *_registered})) or "none"
         raise ConfigError(

@@ -193,7 +193,7 @@ def test_a_plug_in_that_is_installed_later_is_found(
     folder = tmp_path / "later-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: later\nVersion: 1.0\n")
-    declared = "[txtopo.state_backends]\nlater = state_backends.memory:open_backend\n"
+    declared = "[txtopo.state_backends]\nLater = state_backends.memory:open_backend\n"
     (folder / "entry_points.txt").write_text(declared)
     monkeypatch.syspath_prepend(str(tmp_path))
 
