@@ -23,7 +23,7 @@ LOST_SLOT = ("end", "rdd")
 _CREDENTIALS = re.compile(r"(?<=://).*@", re.S)
 
 
-def unusable_sign(text: str) -> str | None:
+def unusable_character(text: str) -> str | None:
     """Return the first character that keeps a text from being a path or being sent, if any.
 
     NUL ends a text in system calls; a surrogate has no bytes in UTF-8.
@@ -37,10 +37,10 @@ def check_text(what: str, text: str) -> None:
     Raises:
         ConfigError: It cannot; mend it.
     """
-    if unusable_sign(text) is not None:
+    if unusable_character(text) is not None:
         raise ConfigError(
-            f"{what} has a sign that cannot be sent or be part of a path; got NUL, or half of a "
-            "sign (a surrogate); expected neither",
+            f"{what} has a character that cannot be sent or be part of a path; got NUL, or half "
+            "of a character (a surrogate); expected neither",
             setting=what,
         )
 

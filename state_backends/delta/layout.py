@@ -99,7 +99,7 @@ def reserved(name: str) -> bool:
     """Return whether a column may not have this name in Delta or delta-rs."""
     own = name.lower().startswith(("txtopo_", "__delta_rs_"))
     # delta-rs loses control characters between a table and a merge.
-    return own or any(sign in _COLUMN_RESERVED or sign < " " for sign in name)
+    return own or any(each in _COLUMN_RESERVED or each < " " for each in name)
 
 
 def check_sizes(state: StateTable, rows: pa.Table) -> None:
@@ -180,7 +180,7 @@ def location_of(url: str) -> Location:
     folder = unquote(path)
     if not folder.strip("/"):
         raise _unreadable(url)
-    if any(sign in _REFUSED or sign < " " for sign in folder):
+    if any(each in _REFUSED or each < " " for each in folder):
         raise TopologyError(
             f"delta-rs cannot keep a table in this folder; got {folder!r}; expected a path without "
             "percent signs, brackets, backslashes, # and control characters; choose another folder"

@@ -41,7 +41,7 @@ _LOG_DIALECTS: dict[_Kind, _Kind] = {
 }
 # For PostgreSQL as well; "prev_" is added.
 _COLUMN_BYTES_MAX = 58
-_MARIADB_SIGN_MAX = 0xFFFF
+_MARIADB_CHARACTER_MAX = 0xFFFF
 
 
 class SqlFactory:
@@ -140,10 +140,10 @@ def _checked(table: StateTable) -> StateTable:
 
 def _check_for_mariadb(table: StateTable) -> None:
     for name in (table.name, *table.key.names, *table.value.names):
-        if name != name.rstrip() or any(ord(sign) > _MARIADB_SIGN_MAX for sign in name):
+        if name != name.rstrip() or any(ord(each) > _MARIADB_CHARACTER_MAX for each in name):
             raise TopologyError(
                 f"bad name in state {table.name!r}; got {name!r}; MariaDB and MySQL take no blank "
-                "at the end of a name and no sign beyond U+FFFF, such as emoji; rename it"
+                "at the end of a name and no character beyond U+FFFF, such as emoji; rename it"
             )
 
 

@@ -319,7 +319,7 @@ def failure_of_plan(error: Exception, component: str, *, computing: bool) -> Exc
     wish = _FAILED.search(text)
     if wish is not None:
         return FailedException(wish.group(1))
-    if not computing and not any(sign in text for sign in _IN_A_JOB):
+    if not computing and not any(part in text for part in _IN_A_JOB):
         return error
     found = _OF_THE_DATA.search(text)
     if found is not None:

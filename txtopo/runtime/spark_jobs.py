@@ -270,7 +270,7 @@ def failure_of_job(error: Exception, tag: str) -> TxtopoError:
     missing = _MISSING.search(text)
     if missing is not None:
         return missing_module(missing.group(1))
-    if any(sign in text for sign in _CRASHED):
+    if any(part in text for part in _CRASHED):
         return RunLostError(
             f"a python worker of the job {tag} died; got {_gist(text)}; look at the executor's "
             "standard error for a crash in a native library or a lack of memory",

@@ -208,7 +208,7 @@ def _check_range(numbers: pa.Array, bounds: Sequence[int], unit: str) -> None:
 # Arrow counts the bytes of a block in 32 bits; smaller ones also take less memory.
 BLOCK_BYTES_MAX = 64 * 1024 * 1024
 
-_MAY_FOLLOW = bytes(sign in b",}]\n" for sign in range(256))
+_MAY_FOLLOW = bytes(byte in b",}]\n" for byte in range(256))
 
 _TABS = bytes.maketrans(b"\r\n", b"\t\t")
 
@@ -274,9 +274,9 @@ def _one_a_line(block: bytes, records: int) -> bool:
         return False
     import numpy as np
 
-    signs = np.frombuffer(block, np.uint8)
-    newlines = np.flatnonzero(signs == ord("\n"))
-    apart = (signs[newlines - 1] == ord("}")) & (signs[newlines + 1] == ord("{"))
+    characters = np.frombuffer(block, np.uint8)
+    newlines = np.flatnonzero(characters == ord("\n"))
+    apart = (characters[newlines - 1] == ord("}")) & (characters[newlines + 1] == ord("{"))
     return len(newlines) == records - 1 and bool(apart.all())
 
 
@@ -284,6 +284,6 @@ def _nothing_follows(block: bytes) -> bool:
     """Return whether each } is directly followed by a character that may follow it."""
     import numpy as np
 
-    signs = np.frombuffer(block, np.uint8)
-    closing = np.flatnonzero(signs[:-1] == ord("}"))
-    return bool(np.frombuffer(_MAY_FOLLOW, np.bool_)[signs[closing + 1]].all())
+    characters = np.frombuffer(block, np.uint8)
+    closing = np.flatnonzero(characters[:-1] == ord("}"))
+    return bool(np.frombuffer(_MAY_FOLLOW, np.bool_)[characters[closing + 1]].all())

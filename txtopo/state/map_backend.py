@@ -373,7 +373,7 @@ class MapFactory:
         if PAIR.search(table.name):
             raise TopologyError(
                 f"bad name of a state's table; got {table.name!r}; a backing map is asked in JSON, "
-                "which takes two surrogates in a row for one sign; rename it",
+                "which takes two surrogates in a row for one character; rename it",
                 state=table.name,
             )
         kind = OpaqueMap if table.kind == "opaque" else TransactionalMap

@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote
 
-from txtopo.config import unusable_sign
+from txtopo.config import unusable_character
 from txtopo.errors import StoreUnavailable, TopologyError, TxtopoError, similar
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.backend import (
@@ -354,10 +354,10 @@ def _find_factory(url: str) -> BackendFactory:
         raise TopologyError(
             f"cannot read the URL of a state; got {redacted_url(str(url))!r}; {_url_hint(url)}"
         )
-    if unusable_sign(unquote(url)) is not None:
+    if unusable_character(unquote(url)) is not None:
         raise TopologyError(
             f"no store can be opened by this URL; got {redacted_url(url)!r}; expected one with "
-            "neither NUL nor half of a sign (a surrogate) in it"
+            "neither NUL nor half of a character (a surrogate) in it"
         )
     scheme = _scheme_name(match.group(1))
     return _registered[scheme] if scheme in _registered else _installed(scheme)

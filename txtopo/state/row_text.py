@@ -188,7 +188,7 @@ def _write_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no str")
     if not value.isascii() and PAIR.search(value):
-        raise ValueError("two surrogates in a row would come back as one sign")
+        raise ValueError("two surrogates in a row would come back as one character")
     return value
 
 

@@ -372,7 +372,7 @@ def _fault(id: str) -> str | None:
     # ZooKeeper refuses control characters and surrogates in a path.
     if any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xF900 for c in id):
         return "has a NUL or another control character"
-    # It counts in UTF-16, where signs beyond these are made of surrogates.
+    # It counts in UTF-16, where characters beyond these are made of surrogates.
     if any(ord(c) >= 0xFFF0 for c in id):
-        return "has a sign beyond U+FFEF, such as an emoji"
+        return "has a character beyond U+FFEF, such as an emoji"
     return None

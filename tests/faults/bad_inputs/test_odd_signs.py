@@ -54,7 +54,7 @@ SOURCES: list[Callable[[str], Any]] = [
 @pytest.mark.parametrize("sign", [*SIGNS, "%00"])
 @pytest.mark.parametrize("url", STATES)
 def test_a_url_of_a_state_with_an_odd_sign_is_refused(url: str, sign: str) -> None:
-    with pytest.raises(TopologyError, match="neither NUL nor half of a sign") as caught:
+    with pytest.raises(TopologyError, match="neither NUL nor half of a character") as caught:
         open_state(url.format(sign), table="counts")
 
     str(caught.value).encode()
@@ -66,7 +66,7 @@ def test_a_url_of_a_state_with_an_odd_sign_is_refused(url: str, sign: str) -> No
 def test_a_path_or_setting_with_an_odd_sign_is_refused(
     make: Callable[[str], Any], sign: str
 ) -> None:
-    with pytest.raises(ConfigError, match="NUL, or half of a sign") as caught:
+    with pytest.raises(ConfigError, match="NUL, or half of a character") as caught:
         make(sign)
 
     assert "ret@" not in str(caught.value)
