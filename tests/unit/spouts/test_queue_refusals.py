@@ -31,7 +31,8 @@ def test_a_queue_that_stays_away_ends_the_run(
     with pytest.raises(SourceDataLost, match="found no queue"):
         run.await_termination(LIMIT_S)
 
-    said = [vars(each) for each in caplog.records if each.levelname == "WARNING"]
+    runtime = [vars(each) for each in caplog.records if each.name == "txtopo.runtime"]
+    said = [each for each in runtime if each["levelname"] == "WARNING"]
     assert [each["failures"] for each in said] == list(range(1, len(said) + 1))
     assert {(each["topology"], each["component"]) for each in said} == {("queued", "queue")}
     assert said[-1]["cause"].startswith("SourceDataLost: ")
