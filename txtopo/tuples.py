@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from txtopo.errors import FieldsError, nearest
+from txtopo.errors import FieldsError, nearest, similar
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,9 +151,7 @@ class Fields:
         """
         unknown = [name for name in names if name not in self.index]
         if unknown:
-            raise FieldsError(
-                f"unknown field {unknown[0]!r}; declared are {', '.join(self.names) or 'none'}"
-            )
+            raise FieldsError(f"unknown field {unknown[0]!r}; {_declared(unknown[0], self.names)}")
         return Fields.of([self._fields[self.index[name]] for name in names])
 
     def arrow_schema(self) -> pa.Schema:
@@ -257,7 +255,7 @@ class Tuple:
         except KeyError:
             raise FieldsError(
                 f"unknown field {field!r} of stream {self.origin.stream!r} of "
-                f"{self.origin.component!r}; declared are {', '.join(self.origin.fields.names)}"
+                f"{self.origin.component!r}; {_declared(field, self.origin.fields.names)}"
             ) from None
 
     def __len__(self) -> int:
@@ -266,6 +264,11 @@ class Tuple:
     def __repr__(self) -> str:
         pairs = ", ".join(f"{n}={v!r}" for n, v in zip(self.fields.names, self.values, strict=True))
         return f"Tuple({pairs})"
+
+
+def _declared(unknown: object, names: Sequence[str]) -> str:
+    hint = similar(unknown, names)
+    return f"declared are {', '.join(names) or 'none'}" + (f"; {hint}" if hint else "")
 
 
 def _parse(declaration: str) -> list[Field]:

@@ -84,3 +84,8 @@ def test_the_error_of_a_field_has_its_name() -> None:
     with pytest.raises(FieldsError) as caught:
         Fields("count long, word")
     assert caught.value.field == "word"
+
+
+def test_an_unknown_field_is_answered_with_the_one_that_was_meant() -> None:
+    with pytest.raises(FieldsError, match=r"unknown field 'wrd'; .* did you mean 'word'\?"):
+        Fields("word string, n long").select(["wrd"])
