@@ -29,7 +29,6 @@ class Extra(NamedTuple):
 
 EXTRAS: Mapping[str, Extra] = MappingProxyType(
     {
-        "click": Extra("cli", "click"),
         "confluent_kafka": Extra("kafka", "confluent-kafka"),
         "datasketches": Extra("sketches", "datasketches"),
         "deltalake": Extra("delta", "deltalake"),

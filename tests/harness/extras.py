@@ -33,7 +33,6 @@ from txtopo.spouts import (
     QueryTransactionalSpout,
     QueueSpout,
 )
-from txtopo.testing.simulation import program
 
 WORD = Fields("word string")
 
@@ -59,7 +58,6 @@ def query(url: str) -> None:
 
 
 USES: list[tuple[str, Callable[[], object]]] = [
-    ("cli", program.main),
     ("conformance", lambda: importlib.import_module("txtopo.testing.conformance")),
     ("delta", opened("delta:///folder")),
     ("delta", opened("s3://bucket/folder")),

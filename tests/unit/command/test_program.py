@@ -1,0 +1,28 @@
+"""The program turns what happens into an exit code."""
+
+from __future__ import annotations
+
+import pytest
+
+from txtopo import __version__
+from txtopo.command.program import REFUSED, UNREACHABLE, WRONG_CALL, code_of, run
+from txtopo.errors import ConfigError, CoordinatorUnavailable, FencedError, StoreUnavailable
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+
+    assert __version__ in capsys.readouterr().out
+
+
+def test_an_unknown_verb_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fly"]) == WRONG_CALL
+
+    assert "No such command 'fly'" in capsys.readouterr().err
+
+
+def test_each_kind_of_error_has_a_code() -> None:
+    assert code_of(ConfigError("x")) == WRONG_CALL
+    assert code_of(FencedError("x")) == REFUSED
+    assert code_of(CoordinatorUnavailable("x")) == UNREACHABLE
+    assert code_of(StoreUnavailable("x")) == UNREACHABLE

@@ -1,0 +1,68 @@
+"""``txtopo``: runs the command line, and turns what happens into an exit code.
+
+=====  ===================================================================
+code   meaning
+=====  ===================================================================
+0      done
+1      failed
+2      the call was wrong: arguments, settings, or the topology
+3      refused, since a promise would be broken (``PromiseError``)
+4      ZooKeeper, a store or a page could not be reached (``InfrastructureError``)
+130    interrupted
+=====  ===================================================================
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from txtopo.command.group import commands
+from txtopo.errors import (
+    ConfigError,
+    EmitError,
+    InfrastructureError,
+    PromiseError,
+    StateUsageError,
+    TopologyError,
+    TxtopoError,
+)
+
+DONE, FAILED, WRONG_CALL, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command and exit with its code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command, and return its exit code; errors are printed in one line."""
+    try:
+        code = commands.main(arguments, prog_name="txtopo", standalone_mode=False)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except TxtopoError as error:
+        click.echo(f"txtopo: {error}", err=True)
+        return code_of(error)
+    return code if isinstance(code, int) else DONE
+
+
+def code_of(error: TxtopoError) -> int:
+    """Return the exit code for an error."""
+    match error:
+        case ConfigError() | TopologyError() | StateUsageError() | EmitError():
+            return WRONG_CALL
+        case PromiseError():
+            return REFUSED
+        case InfrastructureError():
+            return UNREACHABLE
+        case _:
+            return FAILED
