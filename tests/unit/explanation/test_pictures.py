@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.unit.explanation import topologies
+from tests.unit.explanation.picture import PICTURE, drawn
 from txtopo import Topology
 from txtopo.explanation.layout import Arc, Node, placed
 
@@ -184,3 +185,8 @@ def test_a_notebook_shows_a_topology_as_its_picture() -> None:
         assert shown.startswith("<div")
         assert "<svg" in shown
         assert "<script" not in shown
+
+
+def test_the_picture_in_the_documentation_is_the_one_that_is_drawn() -> None:
+    """Else: ``python -m tests.unit.explanation.picture``."""
+    assert drawn() == PICTURE.read_text()
