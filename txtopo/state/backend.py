@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError, TopologyError
@@ -163,7 +163,13 @@ class Snapshot(ABC):
 
     Who calls it: a reader, or a committer that reads the state; one thread at a time, inside the
     ``with`` block of :meth:`StateBackend.snapshot`.
+
+    Attributes:
+        is_snapshot: False for a store without snapshots, such as a backing map: rows that a topology
+            writes while they are read may be of later txids than the ledger.
     """
+
+    is_snapshot: ClassVar[bool] = True
 
     @property
     @abstractmethod

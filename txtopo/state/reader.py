@@ -65,6 +65,11 @@ class StateReader:
         return self._opened().ledger
 
     @property
+    def is_snapshot(self) -> bool:
+        """Whether all that is read is of the same instant; a backing map has no snapshots."""
+        return self._opened().is_snapshot
+
+    @property
     def table(self) -> StateTable:
         """The columns of the state, as the store knows them."""
         self._opened()
