@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from txtopo.ui.pages.access import Access
+from txtopo.ui.pages.access import PageAccess
 from txtopo.ui.pages.calls import Calls
 from txtopo.ui.pages.events import CLIENTS_MAX, EventStream, Feed
 from txtopo.ui.pages.lookup import LOOKUP_S, ROWS_MAX, look_up
@@ -37,7 +37,7 @@ class Api:
         ended: Set when the server ends.
     """
 
-    def __init__(self, source: Source, access: Access, calls: Calls, ended: asyncio.Event) -> None:
+    def __init__(self, source: Source, access: PageAccess, calls: Calls, ended: asyncio.Event) -> None:
         self._source = source
         self._access = access
         self._calls = calls

@@ -85,6 +85,7 @@ class EventStream:
         self._version = since
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, as ASGI says."""
         headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         told = asyncio.ensure_future(self._tell(send))
