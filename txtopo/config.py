@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from types import UnionType
-from typing import Literal
+from typing import Any, Literal, Self, get_type_hints
 
+from txtopo.config_sources import Known, find_settings, located
 from txtopo.errors import ConfigError, nearest
 
 Carrier = Literal["auto", "local", "rdd", "dataframe", "resident"]
@@ -331,6 +332,43 @@ class Config:
         shown["zookeeper"] = _CREDENTIALS.sub("***@", self.zookeeper)
         return f"Config({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return the settings of code, the environment and a file; the first that gives one holds.
+
+        Variables are ``TXTOPO_<SETTING>``, such as ``TXTOPO_SLOTS=4``; an empty one counts as not
+        set. The file is TOML, with the settings at its top level. A setting of file or environment
+        may be of no use to a topology, since both are shared; only *settings* count as given.
+
+        Args:
+            path: The file; by default the one that ``TXTOPO_CONFIG`` names, else ``txtopo.toml``
+                in the current folder, if there is one.
+            environment: The variables; by default those of this process.
+            settings: As of ``Config(…)``.
+
+        Raises:
+            ConfigError: A setting or variable of our prefix is unknown, a value is wrong (the
+                message says where it came from), or the file cannot be read.
+
+        Example:
+            >>> Config.load(environment={"TXTOPO_SLOTS": "4"}).slots
+            4
+        """
+        found = find_settings(known_settings(), path, environment, settings)
+        values: dict[str, Any] = {name: setting.value for name, setting in found.items()}
+        try:
+            config = cls(**values)
+        except ConfigError as error:
+            raise located(error, found) from error
+        object.__setattr__(config, "given", frozenset(settings))
+        return config
+
     @property
     def window_txids(self) -> int:
         """The maximum number of batches in flight."""
@@ -388,3 +426,13 @@ class Config:
                 f"{name} is of the wrong type; got {type(value).__name__}; expected {expected}",
                 setting=name,
             )
+
+
+def known_settings() -> dict[str, Known]:
+    """Return the type of each setting, and whether its value is a secret."""
+    kinds = get_type_hints(Config)
+    return {
+        each.name: Known(kinds[each.name], secret=not each.repr)
+        for each in fields(Config)
+        if each.init
+    }
