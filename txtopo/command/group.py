@@ -6,6 +6,7 @@ import click
 
 from txtopo import __version__
 from txtopo.command.choices import common_options
+from txtopo.command.states import state
 
 
 class Verbs(click.Group):
@@ -41,3 +42,4 @@ def commands() -> None:
 
 
 # One line for each verb, in the order of the alphabet.
+commands.add_command(state)
