@@ -192,7 +192,7 @@
       body = { error: text.slice(0, 200) || answer.statusText };
     }
     if (answer.status === 401) {
-      location.assign(`/login?next=${encodeURIComponent(location.pathname + location.hash)}`);
+      location.assign("/login");
     }
     if (!answer.ok) throw new Refused(answer.status, body.error || `the server answered ${answer.status}`);
     return { body, date_s: Date.parse(answer.headers.get("date")) / 1000 };
@@ -237,7 +237,11 @@
         while (at > 0 && order[at - 1] > row.txid) at -= 1;
         order.splice(at, 0, row.txid);
       }
-      rows.set(row.txid, { txid: row.txid, rows: row.rows, attempts });
+      const first = attempts[0];
+      if (first && known(row.plan_s) && known(first.planned_at_s)) {
+        attempts[0] = { ...first, planned_at_s: first.planned_at_s - Math.max(0, row.plan_s) };
+      }
+      rows.set(row.txid, { txid: row.txid, rows: row.rows, plan_s: row.plan_s, attempts });
       while (order.length > TXIDS_MAX) rows.delete(order.shift());
     }
 
@@ -871,6 +875,7 @@
     parts.push([null, `attempt ${asText(attempt.attempt)} of epoch ${asText(attempt.epoch)} (${at + 1} of ${row.attempts.length} shown)`]);
     parts.push([null, attempt.phase === "abandoned" && known(attempt.abandoned_with) ? `abandoned: the failure of ${number(attempt.abandoned_with)} took it along` : asText(attempt.phase)]);
     if (known(row.rows)) parts.push(["rows", number(row.rows)]);
+    if (at === 0 && known(row.plan_s)) parts.push(["plan", duration(row.plan_s)]);
     if (span) parts.push(["at", dateTime(span.from)]);
     ["planned", "processing", "waited", "commit"].forEach((name, phase) => {
       const took = lengthOf(span, phase);
@@ -1062,6 +1067,10 @@
         }
         this.changed(change);
       });
+      source.addEventListener("end", () => { if (source === this.source) source.onerror(); });
+      source.addEventListener("away", (event) => {
+        if (source === this.source) this.gone(new Refused(503, asText(JSON.parse(event.data).error)), true);
+      });
       source.onerror = () => {
         if (source !== this.source) return;
         this.close();
@@ -1103,14 +1112,16 @@
       this.render();
     }
 
-    gone(error) {
+    gone(error, listens = false) {
       if (this.lost_s === null) {
         this.lost_s = clock.now();
         this.timeline.ended_s ??= this.lost_s;
       }
       this.why = error instanceof Refused ? error.message : "the server does not answer";
-      this.timer = setTimeout(() => this.connect(), this.delay_s * 1000);
-      this.delay_s = Math.min(10, this.delay_s * 2);
+      if (!listens) {
+        this.timer = setTimeout(() => this.connect(), this.delay_s * 1000);
+        this.delay_s = Math.min(10, this.delay_s * 2);
+      }
       this.sayGone();
     }
 
@@ -1408,36 +1419,13 @@
       const key = form.elements.key.value;
       try {
         const { body } = await ask(`${under(id)}/states/${encodeURIComponent(stateOf())}?key=${encodeURIComponent(key)}`);
-        const found = body.found ?? (body.value !== null && body.value !== undefined);
-        say(answer, found ? `${key}  →  ${JSON.stringify(body.value, null, 1)}` : `${key} is not in the state`);
+        const row = Array.isArray(body.rows) ? body.rows[0] : null;
+        say(answer, row ? `${asText(row.key)}  →  ${asText(row.value)}` : `${key} is not in the state`);
       } catch (error) {
         say(answer, error.message);
       }
       show(answer, true);
     });
-  }
-
-  async function statePage(id, state) {
-    listenLookUp(id, () => state);
-    try {
-      const { body, date_s } = await ask(`${under(id)}/states/${encodeURIComponent(state)}`);
-      clock.set(date_s);
-      say(find("#meta"), [body.kind, body.table && `table ${body.table}`, body.url].filter(Boolean).join(" · "));
-      const ledger = body.ledger && typeof body.ledger === "object" ? Object.entries(body.ledger) : [];
-      figures(find("#ledger"), ledger.length ? ledger.map(([name, value]) => [name, known(value) ? number(value) : asText(value)]) : [["ledger", "–"]]);
-      const names = Array.isArray(body.columns) ? body.columns.map(asText) : [];
-      const rows = Array.isArray(body.rows) ? body.rows.slice(0, 1000) : [];
-      fill(find("#rows"), names.map((name, at) => ({
-        name, class: "mono", cell: (row) => asText(Array.isArray(row) ? row[at] : row?.[name]),
-      })), rows);
-      say(find("#rows-note"), [rows.length ? plural(rows.length, "row", "rows") : "no rows", body.note].filter(Boolean).join(" · "));
-      if (body.sql) {
-        say(find("#sql"), body.sql);
-        show(find("#sql-section"), true);
-      }
-    } catch (error) {
-      notice(error instanceof Refused ? error.message : "the server does not answer");
-    }
   }
 
   // ---------------------------------------------------------------- the list
@@ -1519,8 +1507,7 @@
 
   // ---------------------------------------------------------------- which page this is
 
-  const { page, topology, state } = document.body.dataset;
+  const { page, topology } = document.body.dataset;
   if (page === "topologies") window.txtopo = new ListPage();
   else if (page === "topology") window.txtopo = new TopologyPage(topology);
-  else if (page === "state") statePage(topology, state);
 })();
