@@ -6,28 +6,26 @@ It is the only place of the runtime that knows the pages, and imports them if a 
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from txtopo.config import Config
-from txtopo.log_records import logger_of
-from txtopo.retries import LOGGER
 from txtopo.runtime.progress import Stopped, TopologyEvent, TopologyListener
 
 if TYPE_CHECKING:
     from txtopo.runtime.board import Board
     from txtopo.runtime.handle import RunHandle
     from txtopo.topology.graph import Graph
+    from txtopo.transactional_state.memory import MemoryEnsemble
     from txtopo.ui.pages.server import PageServer
-
-_logger = logger_of(LOGGER)
 
 
 class RunPage(TopologyListener):
     """The page of a run, or none if the configuration gives no port.
 
     It takes its port before anything else is opened, so that a port that is in use is an error of
-    the start. As a listener it hears of the end, also of the last one of a run that is restarted,
-    and then ends. A later failure of the page never ends the run.
+    the start. The context manager gives the port up if the start fails. As a listener it hears of
+    the end, of a run that is restarted of the last one, and then ends. A later failure of the page
+    never ends the run.
 
     Args:
         config: The settings.
@@ -40,36 +38,52 @@ class RunPage(TopologyListener):
         self._config = config
         self._server: PageServer | None = None
         self._listening: socket.socket | None = None
-        self.url: str | None = None
         if config.ui_port is not None:
-            from txtopo.ui.pages.server import check_installed, listen, url_of
+            from txtopo.ui.pages.server import check_installed, listen
 
             check_installed("Config(ui_port=…)")
             self._listening = listen(config.ui_host, config.ui_port)
-            self.url = url_of(config.ui_host, self._listening.getsockname()[1])
 
-    def start(self, board: Board, graph: Graph, run: RunHandle[Any]) -> None:
-        """Serve the page of a run that was started."""
+    def start(
+        self,
+        board: Board,
+        graph: Graph,
+        run: RunHandle[Any],
+        ensemble: MemoryEnsemble | None = None,
+    ) -> None:
+        """Serve the page of a run.
+
+        Args:
+            board: The figures of the run.
+            graph: Its topology.
+            run: Its handle.
+            ensemble: Its transactional state, if that is in memory.
+        """
         if self._listening is None:
             return
         from txtopo.ui.pages.server import PageServer
         from txtopo.ui.pages.sources import RunSource
 
+        source = RunSource(board, graph, run, self._config, ensemble)
         host, token = self._config.ui_host, self._config.ui_token
-        source = RunSource(board, graph, run)
-        self._server = PageServer(source, host, 0, token, self._listening)
+        self._server = PageServer(source, host, token=token, listening=self._listening)
         self._server.start()
-        if not run.is_active:  # it has ended meanwhile
-            self._server.stop()
-
-    def close(self) -> None:
-        """End the page, or give up its port, if it has one."""
-        if self._server is not None:
-            self._server.stop()
-        elif self._listening is not None:
-            self._listening.close()
+        board.page = self._server.url
 
     def on_change(self, change: TopologyEvent) -> None:
         """End the page when the run has ended."""
         if isinstance(change, Stopped):
-            self.close()
+            self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if error is not None:
+            self._close()
+
+    def _close(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+        elif self._listening is not None:
+            self._listening.close()

@@ -37,7 +37,9 @@ class Api:
         ended: Set when the server ends.
     """
 
-    def __init__(self, source: Source, access: PageAccess, calls: Calls, ended: asyncio.Event) -> None:
+    def __init__(
+        self, source: Source, access: PageAccess, calls: Calls, ended: asyncio.Event
+    ) -> None:
         self._source = source
         self._access = access
         self._calls = calls

@@ -26,7 +26,7 @@ from txtopo.errors import (
     shortened,
     text_of,
 )
-from txtopo.ui.pages.access import PageAccess, Guard, refusal
+from txtopo.ui.pages.access import Guard, PageAccess, refusal
 from txtopo.ui.pages.api import Api, body_of
 from txtopo.ui.pages.calls import Calls
 from txtopo.ui.pages.lookup import BadKey
