@@ -402,12 +402,20 @@
       if (!this.frozen) this.pause();
       const txid = this.wanted;
       this.wanted = null;
+      show(find("#timeline-section"), true);
       this.choose(txid, null);
+      this.scroll.scrollTop = (index + 0.5) * ROW - (this.scroll.clientHeight - AXIS) / 2;
       find("#timeline-section").scrollIntoView({ block: "nearest" });
+    }
+
+    stretch(rows) {
+      const tall = `${AXIS + rows.length * ROW}px`;
+      if (this.space.style.height !== tall) this.space.style.height = tall;
     }
 
     choose(txid, attempt) {
       const rows = this.rows();
+      this.stretch(rows); // so that it can be scrolled to
       const index = rows.findIndex((row) => row.txid === txid);
       if (index < 0) return;
       const count = rows[index].attempts.length;
@@ -529,12 +537,11 @@
       const { pen, width, height, narrow } = this.size();
       if (!width) return;
       const rows = this.rows(), now_s = this.now();
-      const tall = `${AXIS + rows.length * ROW}px`;
-      if (this.space.style.height !== tall) this.space.style.height = tall;
+      this.stretch(rows);
       const top = this.scroll.scrollTop;
       const first = Math.max(0, Math.floor(top / ROW));
       const seen = rows.slice(first, first + Math.ceil((height - AXIS) / ROW) + 1);
-      const left = narrow ? 60 : 78, right = width - (narrow ? 92 : 250);
+      const left = narrow ? 60 : 78, right = width - (narrow ? 92 : 272);
       const drawn = seen.map((row, index) => ({
         row, y: AXIS + (first + index) * ROW - top,
         spans: row.attempts.map((attempt, at) => phases(attempt, row.attempts[at + 1], now_s)),
@@ -612,7 +619,7 @@
       row.attempts.forEach((attempt, at) => {
         const span = spans[at];
         if (!span) return;
-        pen.globalAlpha = attempt.phase === "abandoned" ? 0.45 : 1;
+        pen.globalAlpha = attempt.phase === "abandoned" ? 0.8 : 1;
         for (const [phase, from_s, to_s] of span.parts) {
           const x = this.scale.x(from_s - base_s);
           this.paintPhase(pen, phase, x, Math.max(1.5, this.scale.x(to_s - base_s) - x), y, attempt.phase);
@@ -849,7 +856,7 @@
       case "committed": {
         const took = duration(lengthOf(span, 3));
         if (narrow) return [`✓ ${took}${again}`, "committed"];
-        return [`committed in ${took}${known(row.rows) ? ` · ${plural(row.rows, "row", "rows")}` : ""}${again}`, "committed"];
+        return [`committed ${took}${known(row.rows) ? ` · ${plural(row.rows, "row", "rows")}` : ""}${again}`, "committed"];
       }
       case "failed": {
         const failure = attempt.failure || {};
@@ -860,7 +867,7 @@
         if (!known(attempt.abandoned_with)) return [narrow ? "abandoned" : "abandoned: the term has ended", "abandoned"];
         return [narrow ? `↑ ${number(attempt.abandoned_with)}` : `abandoned with ${number(attempt.abandoned_with)}`, "abandoned"];
       default: {
-        const name = { planned: "planned", processing: "processing", processed: "waits", committing: "committing" }[attempt.phase] || asText(attempt.phase);
+        const name = (narrow ? { processing: "runs", processed: "waits", committing: "commits" } : { processed: "waits" })[attempt.phase] || asText(attempt.phase);
         const phase = span ? span.parts[span.parts.length - 1] : null;
         return [`${name}${phase ? ` ${duration(phase[2] - phase[1])}` : ""}${failures && !narrow ? ` · ${plural(failures, "failure", "failures")} before` : again}`, "open"];
       }
@@ -932,7 +939,7 @@
     }
 
     paint() {
-      const list = charts(this.kind);
+      const list = this.samples.length ? charts(this.kind) : [];
       while (this.node.children.length > list.length) this.node.lastElementChild.remove();
       while (this.node.children.length < list.length) {
         this.node.append(element("figure", { class: "chart" }, element("figcaption", {}, element("b"), element("span")), element("div", { class: "chart-plot" }), element("div", { class: "chart-times" }, element("span"), element("span", {}, "now"))));
@@ -1353,7 +1360,7 @@
   }
 
   const FAILURE_COLUMNS = [
-    { name: "when", fill: (td, f) => { say(td, ago(f.at_s)); const at = dateTime(f.at_s); if (td.title !== at) td.title = at; } },
+    { name: "when", class: "whole", fill: (td, f) => { say(td, ago(f.at_s)); const at = dateTime(f.at_s); if (td.title !== at) td.title = at; } },
     { name: "txid", number: true, fill: (td, f) => known(f.txid) ? link(td, number(f.txid), `#${f.txid}`) : say(td, known(f.task) ? `task ${f.task}` : "–") },
     { name: "attempt", number: true, cell: (f) => asText(f.attempt) },
     { name: "component", cell: (f) => asText(f.component) },
@@ -1365,7 +1372,7 @@
   ];
 
   const partitionColumns = (most) => [
-    { name: "partition", class: "mono", cell: (p) => asText(p.partition) },
+    { name: "partition", class: "mono whole", cell: (p) => asText(p.partition) },
     { name: "records behind", number: true, cell: (p) => number(p.lag_records) },
     { name: "", fill: (td, p) => meter(td, known(p.lag_records) ? p.lag_records / most : 0) },
     { name: "records/s", number: true, cell: (p) => rate(p.rate) },
