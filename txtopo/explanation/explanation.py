@@ -107,8 +107,8 @@ class Explanation:
         """Return the graph as an SVG picture, from left to right, with the cut as a dashed line.
 
         Each component is a group with the attribute ``data-component`` (its id), each edge one
-        with ``data-edge`` (source, stream and target as a JSON list). In each, an empty text of
-        class ``figure`` may be filled with a figure. There is no script in it.
+        with ``data-edge`` (source, stream and target as a JSON list), so that a page can write
+        figures beside them. There is no script in it.
 
         Args:
             style: Whether it has colours for light and dark of its own. If False, it has no style
