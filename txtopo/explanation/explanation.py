@@ -24,7 +24,7 @@ from txtopo.stages.program import compile_program
 from txtopo.topology.graph import Graph
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
     """What a topology is and how it will run; ``topology.explain()`` returns it.
 
@@ -142,6 +142,9 @@ class Explanation:
 
     def __str__(self) -> str:
         return page(self)
+
+    def __repr__(self) -> str:
+        return f"Explanation({self.topology!r}, {self.kind}, {len(self.components)} components)"
 
 
 def _typed(fields: list[tuple[str, str]]) -> list[dict[str, str]]:

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.unit.explanation import topologies
 from txtopo import Config, Count, PersistentAggregate, TransactionalTopologyBuilder, open_state
 from txtopo.errors import ConfigError, TopologyError
+from txtopo.runtime.spark_carriers import DataFrameCarrier, RddCarrier
+from txtopo.runtime.start import open_carrier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.filterwarnings("ignore::txtopo.TopologyWarning")
+
+
+@pytest.fixture(autouse=True)
+def _no_session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another test of this process may have left a session active."""
+    if request.node.get_closest_marker("spark") is None:
+        monkeypatch.setattr("txtopo.runtime.explaining.active_session", lambda: None)
 
 
 def test_the_page_names_components_phases_streams_groupings_states_and_the_cut() -> None:
@@ -170,6 +183,27 @@ def test_more_tasks_than_slots_are_warned_of_and_as_many_are_not() -> None:
 
     assert warned(2)
     assert not warned(4)
+
+
+def test_spouts_in_the_driver_take_no_slots() -> None:
+    (told,) = topologies.lines().explain(Config(slots=1)).advice[:1]
+
+    assert told.startswith("'split' (4), 'count' (2) have more tasks")
+
+
+@pytest.mark.spark
+def test_with_a_session_it_names_the_carrier_and_the_slots_that_a_start_takes(
+    spark: SparkSession,
+) -> None:
+    kinds = {RddCarrier: "rdd", DataFrameCarrier: "dataframe"}
+    for topology in (topologies.words(), topologies.frames()):
+        opened = open_carrier(Config(), spark, frames=topology.graph.spout.role.frame)
+        choice = topology.explain(spark=spark).carrier
+
+        assert (choice.carrier, choice.slots) == (kinds[type(opened)], opened.default_slots())
+    assert topologies.words().explain() == topologies.words().explain(spark=spark)
+    assert topologies.query().explain(spark=spark).carrier.carrier == "dataframe"
+    assert topologies.lines().explain(spark=spark).carrier.carrier == "resident"
 
 
 def test_a_state_in_memory_under_a_lasting_position_is_warned_of() -> None:
