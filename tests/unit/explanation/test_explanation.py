@@ -240,6 +240,15 @@ def test_emojis_and_line_ends_never_become_ids() -> None:
             topologies.chain(["source", id])
 
 
+def test_ids_that_turn_the_text_around_are_escaped() -> None:
+    told = topologies.chain(topologies.HOSTILE).explain()
+
+    assert "right\\u202eto left" in str(told)
+    assert "\u202e" not in str(told)
+    assert "#8238;" not in told.mermaid()
+    assert "\u202e" not in re.sub(r'data-[a-z]+="[^"]*"', "", told.svg())
+
+
 def test_what_cannot_be_printed_in_a_url_is_escaped() -> None:
     builder = TransactionalTopologyBuilder("odd", "spout", topologies.spout())
     state = open_state("sqlite:///a\x1b[2J\n<b>.db")
