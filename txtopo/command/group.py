@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from txtopo import __version__
-from txtopo.command import settings
+from txtopo.command import completion, figures, running, settings, topologies
 from txtopo.command.choices import common_options
 
 
@@ -42,4 +42,14 @@ def commands() -> None:
 
 
 # One line for each verb, in the order of the alphabet.
+commands.add_command(topologies.activate)
+commands.add_command(completion.completion)
 commands.add_command(settings.config)
+commands.add_command(topologies.deactivate)
+commands.add_command(figures.errors)
+commands.add_command(topologies.kill)
+commands.add_command(figures.lag)
+commands.add_command(topologies.list_topologies)
+commands.add_command(running.run)
+commands.add_command(topologies.show)
+commands.add_command(figures.watch)
