@@ -7,6 +7,7 @@ import click
 from txtopo import __version__
 from txtopo.command import completion, figures, running, settings, topologies
 from txtopo.command.choices import common_options
+from txtopo.command.states import state
 
 
 class Verbs(click.Group):
@@ -52,4 +53,5 @@ commands.add_command(figures.lag)
 commands.add_command(topologies.list_topologies)
 commands.add_command(running.run)
 commands.add_command(topologies.show)
+commands.add_command(state)
 commands.add_command(figures.watch)
