@@ -11,6 +11,7 @@ from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError
 from txtopo.runtime.board import Board
 from txtopo.runtime.handle import RecentProgress, ReliableRun
+from txtopo.runtime.page import RunPage
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.carrier import LocalSlots, SlotCarrier
 from txtopo.runtime.reliable.driver import Meter, ReliableContext, ReliableDriver
@@ -72,17 +73,19 @@ def start_reliable(
         session = open_session()[0]
     recent = RecentProgress(Progressed)
     board = Board(graph.id, "at-least-once", graph)
-    told = [board, recent, *listeners]
     driver: StartableDriver
-    if restart is None:
-        driver = _open(graph, config, session, told, active)
-    else:
-        restarts = ThreadScheduler(f"txtopo-{graph.id}-restarts")
-        meter = Meter(restarts.now, restarts.wall_clock)
-        opening = partial(_open, graph, config, session, meter=meter)
-        driver = RestartingDriver(graph.id, opening, restart, told, restarts, active=active)
-    run = ReliableRun(graph.id, driver, recent, board)
-    driver.start()
+    with RunPage(config) as page:
+        told = [board, recent, *listeners, page]
+        if restart is None:
+            driver = _open(graph, config, session, told, active)
+        else:
+            restarts = ThreadScheduler(f"txtopo-{graph.id}-restarts")
+            meter = Meter(restarts.now, restarts.wall_clock)
+            opening = partial(_open, graph, config, session, meter=meter)
+            driver = RestartingDriver(graph.id, opening, restart, told, restarts, active=active)
+        run = ReliableRun(graph.id, driver, recent, board)
+        page.start(board, graph, run)
+        driver.start()
     return run
 
 
