@@ -15,7 +15,7 @@ import click
 from txtopo.clock import wall_clock
 from txtopo.command.choices import Choices, Duration, choices
 from txtopo.command.output import ago, print_json, print_json_line, print_table, say, tell
-from txtopo.command.run_page import RunPage
+from txtopo.command.page_client import PageClient
 from txtopo.command.topologies import (
     complete_topology,
     open_ensemble,
@@ -48,7 +48,7 @@ def lag(chosen: Choices, topology: str, token: str | None) -> None:
       txtopo --zookeeper zk1:2181 lag payments
     """
     found = _topology(chosen, topology)
-    facts = _of_page(found, lambda: RunPage(found, page_token(chosen, token)).facts())
+    facts = _of_page(found, lambda: PageClient(found, page_token(chosen, token)).facts())
     known: dict[str, Any] = facts if facts is not None else (found.summary or {})
     partitions = known.get("partitions") or []
     total, listed = known.get("lag_records"), known.get("partitions_total") or len(partitions)
@@ -89,7 +89,7 @@ def errors(chosen: Choices, topology: str, since_s: float | None, token: str | N
       txtopo --zookeeper zk1:2181 errors payments --since 1h
     """
     found = _topology(chosen, topology)
-    failures = _of_page(found, lambda: RunPage(found, page_token(chosen, token)).failures())
+    failures = _of_page(found, lambda: PageClient(found, page_token(chosen, token)).failures())
     if failures is None:
         last = (found.summary or {}).get("last_failure")
         failures = [last] if isinstance(last, dict) else []

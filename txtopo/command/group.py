@@ -5,7 +5,16 @@ from __future__ import annotations
 import click
 
 from txtopo import __version__
-from txtopo.command import completion, figures, running, settings, topologies
+from txtopo.command import (
+    completion,
+    doctor,
+    explaining,
+    figures,
+    running,
+    serving,
+    settings,
+    topologies,
+)
 from txtopo.command.choices import common_options
 from txtopo.command.states import state
 
@@ -47,11 +56,14 @@ commands.add_command(topologies.activate)
 commands.add_command(completion.completion)
 commands.add_command(settings.config)
 commands.add_command(topologies.deactivate)
+commands.add_command(doctor.doctor)
 commands.add_command(figures.errors)
+commands.add_command(explaining.explain)
 commands.add_command(topologies.kill)
 commands.add_command(figures.lag)
 commands.add_command(topologies.list_topologies)
 commands.add_command(running.run)
 commands.add_command(topologies.show)
 commands.add_command(state)
+commands.add_command(serving.ui)
 commands.add_command(figures.watch)

@@ -23,8 +23,8 @@ from txtopo.command.output import (
     say,
     tell,
 )
-from txtopo.command.run_page import RunPage
-from txtopo.errors import PromiseError, TxtopoError
+from txtopo.command.page_client import PageClient
+from txtopo.errors import ConfigError, PromiseError, TxtopoError
 from txtopo.operations.ensemble import ANSWER_TIMEOUT_S, WAIT_S, Ensemble, TopologyStatus
 from txtopo.transactional_state.commands import Answer, who
 from txtopo.transactional_state.embedded import HOST
@@ -38,7 +38,16 @@ COMPLETION_S = 1.0
 @contextmanager
 def open_ensemble(chosen: Choices) -> Iterator[Ensemble]:
     """Open the ensemble that a command line names."""
-    with Ensemble.open(chosen.load_config()) as ensemble:
+    config = chosen.load_config()
+    try:
+        ensemble = Ensemble.open(config)
+    except ConfigError as error:
+        if error.facts.get("setting") != "zookeeper_dir" or chosen.folder is not None:
+            raise
+        raise ConfigError(
+            f"{error}; name it by --dir, or another ensemble by --zookeeper", **error.facts
+        ) from error
+    with ensemble:
         yield ensemble
 
 
@@ -189,7 +198,7 @@ def page_of(found: TopologyStatus, token: str | None) -> dict[str, Any]:
     """
     known = {"topology": status_json(found), "facts": None, "failures": None, "missing": None}
     try:
-        page = RunPage(found, token)
+        page = PageClient(found, token)
         return {**known, "facts": page.facts(), "failures": page.failures()[-FAILURES_SHOWN:]}
     except PromiseError:
         raise

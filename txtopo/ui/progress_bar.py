@@ -126,7 +126,9 @@ class ProgressBar(TopologyListener):
         self._line()
 
     def _line(self) -> None:
-        self._console.print(f"{self._status}  {details_of(self._last)}".rstrip(), markup=False)
+        self._console.print(
+            f"{self._status}  {details_of(self._last)}".rstrip(), markup=False, soft_wrap=True
+        )
 
 
 def details_of(last: BatchProgress | ReliableProgress | None) -> str:

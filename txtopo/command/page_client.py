@@ -1,4 +1,4 @@
-"""RunPage: the page of a run, asked over REST for what its ensemble does not know."""
+"""PageClient: asks the page of a run over REST for what its ensemble does not know."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 
-class RunPage:
+class PageClient:
     """The page of one run. It needs the token of the run, if the run has one.
 
     Args:
@@ -32,6 +32,10 @@ class RunPage:
     def __init__(self, topology: TopologyStatus, token: str | None) -> None:
         summary = topology.summary or {}
         url = summary.get("page")
+        if not topology.summary and topology.leader is not None:
+            raise InfrastructureError(
+                f"the leader of {topology.id!r} has not said yet where its page is; ask again"
+            )
         if not topology.summary:
             raise InfrastructureError(f"topology {topology.id!r} does not run, so it has no page")
         if not isinstance(url, str):
