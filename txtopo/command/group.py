@@ -6,6 +6,14 @@ import click
 
 from txtopo import __version__
 from txtopo.command.choices import common_options
+from txtopo.command.operations import (
+    forget_topology,
+    quarantine_batch,
+    rebuild_topology,
+    repair_topology,
+    rewind_topology,
+    verify_topology,
+)
 from txtopo.command.states import state
 
 
@@ -42,4 +50,10 @@ def commands() -> None:
 
 
 # One line for each verb, in the order of the alphabet.
+commands.add_command(forget_topology)
+commands.add_command(quarantine_batch)
+commands.add_command(rebuild_topology)
+commands.add_command(repair_topology)
+commands.add_command(rewind_topology)
 commands.add_command(state)
+commands.add_command(verify_topology)

@@ -65,7 +65,8 @@ def list_states(chosen: Choices, url: str) -> None:
       txtopo state ls sqlite:///counts.db
     """
     store = _store(url)
-    rows = [_listed(store, table) for table in _known(store)]
+    tables = sorted(_known(store), key=lambda table: table.name)
+    rows = [_listed(store, table) for table in tables]
     if chosen.json:
         print_json({"url": redacted_url(store.url), "states": [*rows]})
         return
@@ -102,7 +103,7 @@ def show_state(chosen: Choices, url: str, table: str | None) -> None:
             "key": _columns(found.key),
             "value": _columns(ReaderView(found).fields),
             "aggregates": [repr(each) for each in found.aggregates],
-            "atomic": reader.atomic,
+            "is_snapshot": reader.is_snapshot,
             "rows": size.rows,
             "bytes": size.bytes,
             "ledger": None if ledger is None else _ledger(ledger),
@@ -310,7 +311,7 @@ def _reading(url: str, table: str | None) -> Iterator[StateReader]:
     store = _store(url, table)
     _known(store)
     with store.reader() as reader:
-        if not reader.atomic:
+        if not reader.is_snapshot:
             tell(f"note: {_HALF_A_BATCH}")
         yield reader
 
@@ -321,12 +322,12 @@ def _listed(store: State, table: StateTable) -> dict[str, Json]:
         "table": table.name,
         "kind": table.kind,
         "mode": table.mode,
-        **dict.fromkeys(("owner", "txid", "epoch", "rows", "bytes", "atomic", "error")),
+        **dict.fromkeys(("owner", "txid", "epoch", "rows", "bytes", "is_snapshot", "error")),
     }
     try:
         with store.named(table.name).reader() as reader:
             size, ledger = reader.size(), reader.ledger
-            row |= {"rows": size.rows, "bytes": size.bytes, "atomic": reader.atomic}
+            row |= {"rows": size.rows, "bytes": size.bytes, "is_snapshot": reader.is_snapshot}
     except InfrastructureError:
         raise
     except TxtopoError as error:
