@@ -19,7 +19,7 @@ from txtopo.command.loading import load_transactional
 from txtopo.command.output import print_json, say, tell
 from txtopo.errors import StateUsageError
 from txtopo.metadata import Json
-from txtopo.operations import Plan, forget, quarantine, rebuild, repair_node, rewind, verify
+from txtopo.operations import Access, Plan, forget, quarantine, rebuild, repair_node, rewind, verify
 
 topology_argument = click.argument("place", metavar="MODULE:TOPOLOGY")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Print the plan and do nothing.")
@@ -71,7 +71,7 @@ def verify_topology(chosen: Choices, place: str, *, no_rows: bool) -> int:
 @choices
 def repair_topology(
     chosen: Choices, place: str, path: str, value: str | None, *, dry_run: bool, yes: bool
-) -> None:
+) -> int:
     """Restore a node of ZooKeeper that is missing or cannot be read.
 
     NODE is the path that the error or verify names: /epoch, /current or /batches/NUMBER.
@@ -81,10 +81,12 @@ def repair_topology(
       txtopo repair shop.py:topology /current
     """
     given = _json(value, "--value")
-    _carry_out(
+    return _carry_out(
         chosen,
         place,
-        lambda topology: repair_node(topology, path, chosen.load_config(), value=given),
+        lambda topology, access: repair_node(
+            topology, path, chosen.load_config(), value=given, access=access
+        ),
         dry_run=dry_run,
         yes=yes,
     )
@@ -99,7 +101,7 @@ def repair_topology(
 @choices
 def rewind_topology(
     chosen: Choices, place: str, txid: int, metadata: str | None, *, dry_run: bool, yes: bool
-) -> None:
+) -> int:
     """Take all states back to what they held after TXID, and the source to where it was then.
 
     \b
@@ -107,10 +109,12 @@ def rewind_topology(
       txtopo rewind shop.py:topology 41 --dry-run
     """
     given = _json(metadata, "--metadata")
-    _carry_out(
+    return _carry_out(
         chosen,
         place,
-        lambda topology: rewind(topology, txid, chosen.load_config(), metadata=given),
+        lambda topology, access: rewind(
+            topology, txid, chosen.load_config(), metadata=given, access=access
+        ),
         dry_run=dry_run,
         yes=yes,
     )
@@ -128,7 +132,7 @@ def rewind_topology(
 @choices
 def rebuild_topology(
     chosen: Choices, place: str, metadata: str | None, *, dry_run: bool, yes: bool
-) -> None:
+) -> int:
     """Make ZooKeeper agree with what the ledgers of the states say.
 
     \b
@@ -136,10 +140,12 @@ def rebuild_topology(
       txtopo rebuild shop.py:topology --metadata @before.json
     """
     given = _by_txid(_json(metadata, "--metadata"))
-    _carry_out(
+    return _carry_out(
         chosen,
         place,
-        lambda topology: rebuild(topology, chosen.load_config(), metadata=given),
+        lambda topology, access: rebuild(
+            topology, chosen.load_config(), metadata=given, access=access
+        ),
         dry_run=dry_run,
         yes=yes,
     )
@@ -162,7 +168,7 @@ def quarantine_batch(
     *,
     dry_run: bool,
     yes: bool,
-) -> None:
+) -> int:
     """Commit the batch that blocks a topology as an empty one, and keep its metadata.
 
     TXID is that of PoisonBatchError, the lowest that is not committed.
@@ -172,10 +178,12 @@ def quarantine_batch(
       txtopo quarantine shop.py:topology 42 --reason "a page that no parser takes"
     """
     given = _json(end, "--end")
-    _carry_out(
+    return _carry_out(
         chosen,
         place,
-        lambda topology: quarantine(topology, txid, chosen.load_config(), end=given, reason=reason),
+        lambda topology, access: quarantine(
+            topology, txid, chosen.load_config(), end=given, reason=reason, access=access
+        ),
         dry_run=dry_run,
         yes=yes,
     )
@@ -189,42 +197,47 @@ def quarantine_batch(
 @choices
 def forget_topology(
     chosen: Choices, place: str, state: str | None, *, dry_run: bool, yes: bool
-) -> None:
+) -> int:
     """Delete the nodes of a topology in ZooKeeper and release its states. No row is touched.
 
     \b
     Example:
       txtopo forget shop.py:topology
     """
-    _carry_out(
+    return _carry_out(
         chosen,
         place,
-        lambda topology: forget(topology, chosen.load_config(), state=state),
+        lambda topology, access: forget(topology, chosen.load_config(), state=state, access=access),
         dry_run=dry_run,
         yes=yes,
     )
 
 
 def _carry_out(
-    chosen: Choices, place: str, make: Callable[[Topology], Plan], *, dry_run: bool, yes: bool
-) -> None:
+    chosen: Choices,
+    place: str,
+    make: Callable[[Topology, Access], Plan],
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> int:
     """Print the plan of a verb, ask, and do its steps.
 
     Raises:
         StateUsageError: There is nobody to ask, and no --yes.
     """
-    plan = make(load_transactional(place))
+    steps = _Steps()
+    plan = make(load_transactional(place), Access(point=steps.reach))
+    steps.texts = plan.steps
     asks = bool(plan.steps) and not dry_run and not yes
+    (tell if chosen.json else say)(str(plan))
     if asks and not sys.stdin.isatty():
-        tell(str(plan))
         raise StateUsageError(
             f"{plan.verb} changes what is stored, and there is no terminal to ask at; nothing was "
             "changed; say --yes to do these steps, or --dry-run to look at them only"
         )
-    if not chosen.json or asks:
-        (tell if chosen.json else say)(str(plan))
-    done = not dry_run and (not asks or click.confirm("Do these steps?", err=True))
-    if done:
+    wanted = not dry_run and (not asks or click.confirm("Do these steps?", err=True))
+    if wanted:
         plan.apply()
     if chosen.json:
         print_json(
@@ -232,11 +245,27 @@ def _carry_out(
                 "verb": plan.verb,
                 "topology": plan.topology_id,
                 "steps": [*plan.steps],
-                "done": done,
+                "done": wanted,
             }
         )
     elif plan.steps and not dry_run:
-        tell("done" if done else "nothing was changed")
+        say("done" if wanted else "nothing was changed")
+    return 0 if wanted or dry_run else 1
+
+
+class _Steps:
+    """Says which step of a plan begins."""
+
+    def __init__(self) -> None:
+        self.texts: tuple[str, ...] = ()
+        self._begun = 0
+
+    def reach(self, point: str) -> None:
+        """Take the name of a point that a verb has reached, as ``Access.point`` does."""
+        if point == "operator.before-epoch" or point.startswith("operator.before:"):
+            self._begun += 1
+            text = self.texts[self._begun - 1] if self._begun <= len(self.texts) else point
+            tell(f"step {self._begun} of {len(self.texts)}: {text}")
 
 
 def _json(text: str | None, option: str) -> Json:
