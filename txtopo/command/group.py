@@ -5,16 +5,8 @@ from __future__ import annotations
 import click
 
 from txtopo import __version__
+from txtopo.command import operations, settings, states
 from txtopo.command.choices import common_options
-from txtopo.command.operations import (
-    forget_topology,
-    quarantine_batch,
-    rebuild_topology,
-    repair_topology,
-    rewind_topology,
-    verify_topology,
-)
-from txtopo.command.states import state
 
 
 class Verbs(click.Group):
@@ -50,10 +42,11 @@ def commands() -> None:
 
 
 # One line for each verb, in the order of the alphabet.
-commands.add_command(forget_topology)
-commands.add_command(quarantine_batch)
-commands.add_command(rebuild_topology)
-commands.add_command(repair_topology)
-commands.add_command(rewind_topology)
-commands.add_command(state)
-commands.add_command(verify_topology)
+commands.add_command(settings.config)
+commands.add_command(operations.forget_topology)
+commands.add_command(operations.quarantine_batch)
+commands.add_command(operations.rebuild_topology)
+commands.add_command(operations.repair_topology)
+commands.add_command(operations.rewind_topology)
+commands.add_command(states.state)
+commands.add_command(operations.verify_topology)

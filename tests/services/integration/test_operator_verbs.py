@@ -20,6 +20,7 @@ from txtopo.command.loading import load_transactional
 from txtopo.command.program import FAILED, INTERRUPTED, REFUSED, UNREACHABLE, WRONG_CALL, run
 from txtopo.errors import PoisonBatchError
 from txtopo.operations import show
+from txtopo.operations.folder import EmbeddedFolder
 from txtopo.state import open_state
 
 PAGES = """
@@ -284,6 +285,25 @@ def test_a_topology_that_runs_is_left_alone(pages: Path, hosts: str, call: Call)
     assert code == REFUSED
     assert out == ""
     assert "leads" in err
+
+
+@pytest.mark.service("zookeeper")
+def test_an_embedded_ensemble_is_found_by_its_folder(
+    pages: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While somebody hosts it and while nobody does; there is no Spark session."""
+    folder = tmp_path / "ensemble"
+    (folder / "data").mkdir(parents=True)
+    host = EmbeddedFolder(folder)
+    try:
+        run_to_poison(pages, host.locate())
+        assert run(["--dir", str(folder), "verify", str(pages)]) == 0
+    finally:
+        host.close()
+
+    assert run(["--dir", str(folder), "quarantine", str(pages), "2", "--yes"]) == 0
+    assert run(["--dir", str(folder), "verify", str(pages)]) == 0
+    assert run(["--dir", str(tmp_path), "verify", str(pages)]) == WRONG_CALL
 
 
 @pytest.mark.parametrize(
