@@ -29,7 +29,7 @@ FOUND = 1
 """The exit code of a verify that has findings."""
 
 
-@click.command("verify")
+@click.command("verify", short_help="Compare ZooKeeper, ledgers and tables.")
 @topology_argument
 @click.option("--no-rows", is_flag=True, help="Leave out the tables, which are read completely.")
 @choices
@@ -62,7 +62,7 @@ def verify_topology(chosen: Choices, place: str, *, no_rows: bool) -> int:
     return FOUND if findings else 0
 
 
-@click.command("repair")
+@click.command("repair", short_help="Restore a lost node of ZooKeeper.")
 @topology_argument
 @click.argument("path", metavar="NODE")
 @click.option("--value", metavar="JSON", help="What it held; JSON, or @FILE. Only if asked for.")
@@ -92,7 +92,7 @@ def repair_topology(
     )
 
 
-@click.command("rewind")
+@click.command("rewind", short_help="Go back to an earlier txid.")
 @topology_argument
 @click.argument("txid", type=click.IntRange(0))
 @click.option("--metadata", metavar="JSON", help="Where the source was after TXID; JSON, or @FILE.")
@@ -120,7 +120,7 @@ def rewind_topology(
     )
 
 
-@click.command("rebuild")
+@click.command("rebuild", short_help="Make ZooKeeper agree with the states.")
 @topology_argument
 @click.option(
     "--metadata",
@@ -151,7 +151,7 @@ def rebuild_topology(
     )
 
 
-@click.command("quarantine")
+@click.command("quarantine", short_help="Take out a batch that always fails.")
 @topology_argument
 @click.argument("txid", type=click.IntRange(1))
 @click.option("--reason", metavar="TEXT", default="", help="A text that is kept with the batch.")
@@ -189,7 +189,7 @@ def quarantine_batch(
     )
 
 
-@click.command("forget")
+@click.command("forget", short_help="Give up a topology or a state.")
 @topology_argument
 @click.option("--state", metavar="COMPONENT.STATE", help="Release only this state.")
 @dry_run_option
@@ -228,7 +228,7 @@ def _carry_out(
     """
     steps = _Steps()
     plan = make(load_transactional(place), Access(point=steps.reach))
-    steps.texts = plan.steps
+    steps.total = len(plan.steps)
     asks = bool(plan.steps) and not dry_run and not yes
     (tell if chosen.json else say)(str(plan))
     if asks and not sys.stdin.isatty():
@@ -257,15 +257,14 @@ class _Steps:
     """Says which step of a plan begins."""
 
     def __init__(self) -> None:
-        self.texts: tuple[str, ...] = ()
+        self.total = 0
         self._begun = 0
 
     def reach(self, point: str) -> None:
         """Take the name of a point that a verb has reached, as ``Access.point`` does."""
         if point == "operator.before-epoch" or point.startswith("operator.before:"):
             self._begun += 1
-            text = self.texts[self._begun - 1] if self._begun <= len(self.texts) else point
-            tell(f"step {self._begun} of {len(self.texts)}: {text}")
+            tell(f"step {self._begun} of {self.total}")
 
 
 def _json(text: str | None, option: str) -> Json:

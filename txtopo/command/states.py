@@ -44,7 +44,7 @@ table_option = click.option(
 )
 
 
-@click.group()
+@click.group(short_help="List, show, query and export states.")
 def state() -> None:
     """Read states in their stores, without a run and without the topology's module.
 
@@ -58,7 +58,9 @@ def state() -> None:
 @url_argument
 @choices
 def list_states(chosen: Choices, url: str) -> None:
-    """List the states that a store holds, each with its owner and its last txid.
+    """List the states that a store holds.
+
+    Each is shown with its owner, its last txid, and its size, as far as the store knows it.
 
     \b
     Example:
@@ -127,7 +129,7 @@ def show_state(chosen: Choices, url: str, table: str | None) -> None:
 @table_option
 @choices
 def get_value(chosen: Choices, url: str, key: tuple[str, ...], table: str | None) -> int:
-    """Print the value of a key, and the txid after which it was read.
+    """Print the value of a key.
 
     KEY is one argument for each key column, or one list of JSON for all of them. The exit code is 1
     if there is no such key. A key that begins with - comes after --.
@@ -167,7 +169,7 @@ def get_value(chosen: Choices, url: str, key: tuple[str, ...], table: str | None
     return 1 if value is missing else 0
 
 
-@state.command("query")
+@state.command("query", short_help="Run one SELECT, which can change nothing.")
 @url_argument
 @click.argument("statement", metavar='"SELECT …"')
 @click.option(
@@ -235,7 +237,9 @@ def query(chosen: Choices, url: str, statement: str, limit: int, timeout_s: floa
 def export_state(
     chosen: Choices, url: str, file: Path, table: str | None, form: str | None, *, force: bool
 ) -> None:
-    """Write all of a state, as it is after one txid, to a file.
+    """Write all of a state to a file.
+
+    It is the state as it is after one txid, which is printed.
 
     The suffix of FILE says whether it is Parquet (.parquet), CSV (.csv) or JSON lines (.jsonl).
 

@@ -601,3 +601,19 @@ def test_a_table_of_another_program_is_no_state(sqlite: str, call: Call) -> None
     code, _, err = call("get", sqlite, "a", "--table", "theirs")
     assert code == WRONG_CALL
     assert "the store holds no state 'theirs'" in err
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_size_is_that_of_the_rows(
+    store: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """PostgreSQL and MariaDB only estimate it, after an analysis of their own."""
+    url = filled(store_url(request, store, tmp_path))
+
+    with open_state(url, table="words").reader() as reader:
+        size = reader.size()
+
+    known = store in ("sqlite", "delta", "redis")
+    assert size.rows == (3 if known else size.rows)
+    assert (size.bytes is None) is (store in ("sqlite", "redis-map"))
+    assert size.bytes is None or size.bytes > 100
