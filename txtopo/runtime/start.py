@@ -14,6 +14,7 @@ from txtopo.runtime.board import Board
 from txtopo.runtime.carrier import Carrier, LocalCarrier
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
+from txtopo.runtime.leader_beat import Summary
 from txtopo.runtime.progress import BatchCommitted, ProgressMeter, TopologyListener
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.restart import Restart, RestartingDriver, StartableDriver, check_restart
@@ -138,6 +139,7 @@ def open_driver(
     scheduler: Scheduler,
     candidate: Json,
     meter: ProgressMeter | None = None,
+    summary: Summary | None = None,
 ) -> TopologyDriver:
     """Return a driver that is ready to start. A simulator calls it with its own carrier and time.
 
@@ -150,6 +152,7 @@ def open_driver(
         scheduler: Time and threads.
         candidate: Describes this process to other candidates.
         meter: Counts commits; that of the driver before, if the run is started again.
+        summary: Returns what others shall see of the run while it leads.
     """
     graph = topology.graph
     _refuse_stream_spout(graph)
@@ -173,7 +176,7 @@ def open_driver(
         opened.close()
         raise
     _prepare(context)
-    return TopologyDriver(context, candidate, listeners, meter)
+    return TopologyDriver(context, candidate, listeners, meter, summary)
 
 
 def _refuse_stream_spout(graph: Graph) -> None:
