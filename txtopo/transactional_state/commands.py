@@ -321,6 +321,7 @@ def ask(
     wait_s: float = 30.0,
     timeout_s: float = 30.0,
     time: Time | None = None,
+    by: dict[str, Json] | None = None,
 ) -> Answer:
     """Ask for a command and wait for its answer. Without a leader, lead and answer it here.
 
@@ -331,23 +332,23 @@ def ask(
         wait_s: ``kill``: how many seconds batches in flight may take.
         timeout_s: How many seconds to wait for the answer.
         time: Clocks and durable steps; real time by default.
+        by: Who asks; by default this process and its user.
 
     Raises:
-        StateUsageError: There is no such verb, or *wait_s* is no number of seconds.
-        CommandUnanswered: A leader has not answered in time. The command stands, and will be done.
+        StateUsageError: There is no such topology or verb, or *wait_s* is no number of seconds.
+        CommandUnanswered: A leader has not answered in time; the command stands.
         CoordinatorUnavailable: The ensemble cannot be reached. The command may stand or not.
         CorruptNodeError: ``/desired`` cannot be read.
     """
     check_command(verb, wait_s)
     if state.get(EPOCH) is None:
-        raise StateUsageError(
-            f"there is no topology {topology_id!r} to {verb}; expected the id of one that ran in "
-            "this ensemble"
-        )
+        what = f"there is no topology {topology_id!r} to {verb}"
+        raise StateUsageError(f"{what}; expected the id of one that ran in this ensemble")
     time = time or RealTime()
-    number = _write(state, verb, wait_s, time.wall_clock())
+    candidate = {**(by or this_process()), "operator": True}
+    number = _write(state, verb, wait_s, by or this_operator(), time.wall_clock())
     time.point("ask.written")
-    candidate, until_s = {**this_process(), "operator": True}, time.now() + timeout_s
+    until_s = time.now() + timeout_s
     while True:
         answer = _look(state, topology_id, number)
         if answer is not None:
@@ -394,9 +395,11 @@ def _answer_here(
     CommandDesk(state, journal, None, time).serve()
 
 
-def _write(state: TransactionalState, verb: str, wait_s: float, at_s: float) -> int:
+def _write(
+    state: TransactionalState, verb: str, wait_s: float, by: dict[str, Json], at_s: float
+) -> int:
     arguments: dict[str, Json] = {"wait_s": wait_s} if verb == "kill" else {}
-    command: Json = {"verb": verb, "arguments": arguments, "by": this_operator(), "at_s": at_s}
+    command: Json = {"verb": verb, "arguments": arguments, "by": by, "at_s": at_s}
     state.synchronize()
     for _ in range(NUMBERS_TRIED_MAX):
         numbers = [int(name) for name in state.children(COMMANDS) if _is_number(name)]

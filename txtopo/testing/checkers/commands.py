@@ -19,7 +19,7 @@ class _Seen:
 
     Attributes:
         answered: The answer to each command, by number, also of those that were deleted.
-        claimed: The desired status under which each epoch was claimed.
+        claimed: The desired status that the present epoch found and that has not changed since.
         planned: The highest txid whose metadata was ever stored.
     """
 
@@ -87,7 +87,9 @@ def _answers(id: str, write: NodesWrite, seen: _Seen) -> Iterator[str]:
 def _lasts(id: str, write: NodesWrite, seen: _Seen) -> Iterator[str]:
     epoch, status = epoch_of(id, write.after), _desired(id, write.after)["status"]
     if epoch != epoch_of(id, write.before):
-        seen.claimed[epoch] = status
+        seen.claimed = {epoch: status}
+    elif status != _desired(id, write.before)["status"]:
+        seen.claimed.clear()  # what was begun in between may be written after the next change
     batches = _batches(id, write.after)
     planned = max(batches, default=0)
     if seen.claimed.get(epoch) == "killed" == status:

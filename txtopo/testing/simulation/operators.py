@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from txtopo.errors import InfrastructureError, StateUsageError
+from txtopo.metadata import Json
 from txtopo.testing.simulation.clock import Crashed
 from txtopo.testing.simulation.faults import AWAY_S
 from txtopo.transactional_state.commands import RUNNING, Answer, ask
@@ -75,8 +76,9 @@ class Operators:
         state = MemoryTransactionalState(world.topology_id, world.ensemble_of(process))
         try:
             wait_s = world.chaos.between(*AWAY_S)
+            by: dict[str, Json] = {"host": process.name, "pid": 1}
             time = process.scheduler
-            answer = ask(state, world.topology_id, verb, wait_s=wait_s, time=time)
+            answer = ask(state, world.topology_id, verb, wait_s=wait_s, time=time, by=by)
         except StateUsageError:
             return Answer(0, RUNNING, None, None, None, None)  # nobody has ever run it
         except InfrastructureError as error:
