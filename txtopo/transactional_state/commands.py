@@ -273,7 +273,8 @@ class CommandDesk:
         answer: dict[str, Json] = {"epoch": self._journal.epoch, "at_s": at_s, "by": this_process()}
         if refused is None:
             verb, by = str(command["verb"]), command.get("by")
-            desired = Desired(STATUS_AFTER[verb], number, by, at_s, _wait_s(command))
+            wait_s = _wait_s(command) if verb == "kill" else 0.0
+            desired = Desired(STATUS_AFTER[verb], number, by, at_s, wait_s)
             answer["status"] = desired.status
         else:
             desired = replace(self.desired, command=max(number, self.desired.command))
@@ -308,9 +309,12 @@ class CommandDesk:
         return None
 
     def _delete_old(self) -> None:
-        old = [n for n, at_s in self._answered.items() if self._time.now() - at_s >= ANSWER_KEPT_S]
+        now_s = self._time.now()
+        old = [n for n, at_s in self._answered.items() if now_s - at_s >= ANSWER_KEPT_S]
+        old = old[:DELETES_MAX]
         if old:
-            self._journal.write([Delete(command_path(number)) for number in old[:DELETES_MAX]])
+            self._journal.write([Delete(command_path(number)) for number in old])
+            self._answered = {n: at_s for n, at_s in self._answered.items() if n not in old}
 
 
 def ask(
@@ -326,8 +330,8 @@ def ask(
     """Ask for a command and wait for its answer. Without a leader, lead and answer it here.
 
     Args:
-        state: The topology's; close it afterwards, to give up the place in its election.
-        topology_id: Its id, for errors.
+        state: Has to be closed afterwards, which gives up the place in the election.
+        topology_id: Its id.
         verb: ``activate``, ``deactivate`` or ``kill``.
         wait_s: ``kill``: how many seconds batches in flight may take.
         timeout_s: How many seconds to wait for the answer.
@@ -344,8 +348,7 @@ def ask(
     if state.get(EPOCH) is None:
         what = f"there is no topology {topology_id!r} to {verb}"
         raise StateUsageError(f"{what}; expected the id of one that ran in this ensemble")
-    time = time or RealTime()
-    candidate = {**(by or this_process()), "operator": True}
+    time, candidate = time or RealTime(), {**(by or this_process()), "operator": True}
     number = _write(state, verb, wait_s, by or this_operator(), time.wall_clock())
     time.point("ask.written")
     until_s = time.now() + timeout_s

@@ -14,7 +14,7 @@ CHANGES = {"activate": "running", "deactivate": "deactivated", "kill": "killed"}
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Commands:
     """What the writes so far have shown.
 
     Attributes:
@@ -43,7 +43,7 @@ class Asked:
 
     def check(self, evidence: Evidence) -> Iterator[Violation]:
         """Yield what is wrong with each write, and with what clients were told."""
-        seen, id = _Seen(), evidence.topology_id
+        seen, id = _Commands(), evidence.topology_id
         for write in evidence.history.writes:
             if isinstance(write, NodesWrite):
                 for what in [*_answers(id, write, seen), *_lasts(id, write, seen)]:
@@ -58,7 +58,7 @@ class Asked:
                 yield Violation(self.name, what)
 
 
-def _answers(id: str, write: NodesWrite, seen: _Seen) -> Iterator[str]:
+def _answers(id: str, write: NodesWrite, seen: _Commands) -> Iterator[str]:
     before, after = _desired(id, write.before), _desired(id, write.after)
     new: list[int] = []
     for number, value in _commands(id, write.after).items():
@@ -84,7 +84,7 @@ def _answers(id: str, write: NodesWrite, seen: _Seen) -> Iterator[str]:
         yield f"commands {new} were answered in one write; /desired went from {before} to {after}"
 
 
-def _lasts(id: str, write: NodesWrite, seen: _Seen) -> Iterator[str]:
+def _lasts(id: str, write: NodesWrite, seen: _Commands) -> Iterator[str]:
     epoch, status = epoch_of(id, write.after), _desired(id, write.after)["status"]
     if epoch != epoch_of(id, write.before):
         seen.claimed = {epoch: status}

@@ -46,15 +46,16 @@ class Operators:
             return  # they pass checkpoints themselves, so they would beget each other
         chaos = self._world.chaos
         for _ in range(1 + chaos.below(2)):
-            self._begin(PLANS[chaos.below(len(PLANS))])
+            self.begin(PLANS[chaos.below(len(PLANS))])
 
     def heal(self) -> None:
         """Stop all operators, and activate the topology."""
         for process in self._processes:
             process.kill()
-        self._begin(("activate",), until_done=True)
+        self.begin(("activate",), until_done=True)
 
-    def _begin(self, verbs: tuple[str, ...], *, until_done: bool = False) -> None:
+    def begin(self, verbs: tuple[str, ...], *, until_done: bool = False) -> None:
+        """Let an operator ask for these, one after the other; until each is done, if told so."""
         process = self._world.new_process(f"O.{len(self._processes) + 1}")
         self._processes.append(process)
 
