@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from txtopo import __version__
-<<<<<<< HEAD
 from txtopo.command import (
     completion,
     doctor,
