@@ -12,7 +12,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the completion script of a shell: bash, zsh or fish.
+    """Print the completion script of a shell.
 
     Ids of topologies are completed from the ensemble, if it answers at once. Needs nothing.
 

@@ -53,9 +53,9 @@ class Check:
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @choices
 def doctor(chosen: Choices, urls: tuple[str, ...]) -> int:
-    """Look at what a run needs: Python, Java, Spark, extras, settings, ensemble, clocks, stores.
+    """Look whether all that a run needs is there.
 
-    Each URL is that of a state's store. The exit code is 1 if something failed.
+    Python, Java, Spark, extras, settings, ensemble, clocks and stores. Each URL is that of a state's store. The exit code is 1 if something failed.
 
     \b
     Example:

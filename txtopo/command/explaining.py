@@ -15,9 +15,9 @@ from txtopo.command.output import print_json, say
 @click.option("--svg", is_flag=True, help="Print a picture, as SVG.")
 @choices
 def explain(chosen: Choices, place: str, *, mermaid: bool, svg: bool) -> None:
-    """Explain a topology: its graph, the cut, levels, what is grouped, and why; nothing is started.
+    """Explain what a topology is and would do.
 
-    Needs the topology's module.
+    Its graph, the cut, levels, what is grouped, and why; nothing is started. Needs the topology's module.
 
     \b
     Example:

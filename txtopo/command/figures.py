@@ -39,9 +39,9 @@ _OTHER_SCREEN, _OWN_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 @token_option
 @choices
 def lag(chosen: Choices, topology: str, token: str | None) -> None:
-    """Show how many records of each partition a topology has not read yet, the most first.
+    """Show the lag of each partition.
 
-    Needs the page of the run (--set ui_port=0 at its start); without one only the sum is known.
+    That is how many of its records were not read yet, the most first. Needs the page of the run (--set ui_port=0 at its start); without one only the sum is known.
 
     \b
     Example:
@@ -79,7 +79,7 @@ def lag(chosen: Choices, topology: str, token: str | None) -> None:
 @token_option
 @choices
 def errors(chosen: Choices, topology: str, since_s: float | None, token: str | None) -> None:
-    """Count the last failures of a topology by component and cause.
+    """Count failures by component and cause.
 
     Needs the page of the run (--set ui_port=0 at its start), which keeps the last hundred; without
     one only the last failure is known.
@@ -171,9 +171,9 @@ def _of_page(found: TopologyStatus, ask: Callable[[], Any]) -> Any:
 @token_option
 @choices
 def watch(chosen: Choices, topology: str | None, every_s: float, token: str | None) -> None:
-    """Show one topology as show does, or all as list does, again and again, until q or ^C.
+    """Show one topology, or all, until q or ^C.
 
-    Without a terminal each look is printed after the other; with --json it is a line of JSON.
+    As show does, or list, again and again. Without a terminal each look is printed after the other; with --json it is a line of JSON.
 
     \b
     Example:

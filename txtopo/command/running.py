@@ -62,9 +62,9 @@ class Interrupted(BaseException):
 )
 @choices
 def run(chosen: Choices, place: str, master: str | None, *, available_now: bool) -> int:
-    """Run a topology in the foreground until ^C or SIGTERM; it continues where it stopped.
+    """Run a topology in the foreground.
 
-    MODULE:ATTRIBUTE, or FILE.py:ATTRIBUTE, names a topology, or a function that returns one. The
+    It runs until ^C or SIGTERM, and continues where it stopped. MODULE:ATTRIBUTE, or FILE.py:ATTRIBUTE, names a topology, or a function that returns one. The
     attribute may be left out where there is exactly one. SIGTERM and ^C finish the commit in hand;
     a second one drops it. Needs the module, its stores and its source.
 

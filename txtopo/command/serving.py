@@ -23,9 +23,9 @@ from txtopo.ui.pages.sources import EnsembleSource
 @click.option("--token", metavar="TOKEN", help="Who has it may command; better by TXTOPO_UI_TOKEN.")
 @choices
 def ui(chosen: Choices, host: str | None, port: int | None, token: str | None) -> None:
-    """Serve the page of an ensemble, until ^C or SIGTERM.
+    """Serve the page of an ensemble.
 
-    Without a token it only reads. Another host than a loopback one needs a token. Needs the
+    It ends by ^C or SIGTERM. Without a token it only reads. Another host than a loopback one needs a token. Needs the
     ensemble, and the extra ui.
 
     \b

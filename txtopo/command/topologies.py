@@ -83,9 +83,9 @@ def topology_argument(verb: Any) -> Any:
 @click.command("list")
 @choices
 def list_topologies(chosen: Choices) -> None:
-    """List the topologies of an ensemble: status, leader, last txid, rate, lag, last failure.
+    """List the topologies of an ensemble.
 
-    Needs the ensemble alone. At-least-once topologies keep nothing there, so they are not listed.
+    Each with its status, leader, last txid, rate, lag and last failure. Needs the ensemble alone. At-least-once topologies keep nothing there, so they are not listed.
 
     \b
     Example:
@@ -166,9 +166,9 @@ def status_json(topology: TopologyStatus) -> dict[str, Any]:
 @token_option
 @choices
 def show(chosen: Choices, topology: str, token: str | None) -> None:
-    """Show one topology: status, leader, standbys, and of its run phases, states and failures.
+    """Show one topology and its run.
 
-    Needs the ensemble; phases, states and failures come from the page of the run, if it has one.
+    Status, leader, standbys; and of the run phases, states and failures. Needs the ensemble; phases, states and failures come from the page of the run, if it has one.
 
     \b
     Example:
@@ -272,9 +272,9 @@ def _print_lists(facts: dict[str, Any], failures: list[dict[str, Any]], now_s: f
 )
 @choices
 def kill(chosen: Choices, topology: str, wait_s: float) -> None:
-    """Kill a topology: it plans nothing new, ends, and no process runs it until it is activated.
+    """End a run, and let nobody start it again.
 
-    Its progress and its states stay. Needs the ensemble alone; the leader answers, or this command
+    It plans nothing new and ends, and no process runs it until it is activated. Its progress and its states stay. Needs the ensemble alone; the leader answers, or this command
     itself if nobody leads.
 
     \b
@@ -288,9 +288,9 @@ def kill(chosen: Choices, topology: str, wait_s: float) -> None:
 @topology_argument
 @choices
 def activate(chosen: Choices, topology: str) -> None:
-    """Let a topology plan batches again, after deactivate or kill; one that ended must be started.
+    """Let a topology plan batches again.
 
-    Needs the ensemble alone.
+    After deactivate it goes on; after kill it must be started again. Needs the ensemble alone.
 
     \b
     Example:
@@ -303,9 +303,9 @@ def activate(chosen: Choices, topology: str) -> None:
 @topology_argument
 @choices
 def deactivate(chosen: Choices, topology: str) -> None:
-    """Let a topology plan nothing new; batches in flight are committed, and the run stays.
+    """Let a topology plan nothing new.
 
-    It lasts: a run that is started later is deactivated, too. Needs the ensemble alone.
+    Batches in flight are committed, and the run stays. It lasts: a run that is started later is deactivated, too. Needs the ensemble alone.
 
     \b
     Example:
