@@ -6,7 +6,9 @@ import sys
 from logging import StreamHandler, getLogger
 from typing import TYPE_CHECKING, TextIO
 
+from txtopo.errors import text_of
 from txtopo.extras import require
+from txtopo.log_records import printable
 from txtopo.metadata import Json
 from txtopo.runtime.progress import (
     BatchCommitted,
@@ -122,7 +124,9 @@ class ProgressBar(TopologyListener):
             self._bar.stop()
             for handler, stream in self._handlers:
                 handler.setStream(stream)
-        self._status = "stopped" if change.error is None else f"failed: {change.error}"
+        self._status = (
+            "stopped" if change.error is None else f"failed: {printable(text_of(change.error))}"
+        )
         self._line()
 
     def _line(self) -> None:

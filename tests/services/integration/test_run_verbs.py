@@ -21,6 +21,7 @@ from tests.harness.servers.zookeeper import ZooKeeperProcess
 from tests.unit.command.documents import document
 from txtopo import Config
 from txtopo.command.program import REFUSED, UNREACHABLE, WRONG_CALL, run
+from txtopo.errors import StateUsageError
 from txtopo.operations.ensemble import Ensemble, TopologyStatus
 
 TOKEN = "a-token-of-this-test"
@@ -88,7 +89,10 @@ class Words:
         """Wait until a run has said that a txid is committed."""
 
         def there() -> bool:
-            summary = self.status().summary
+            try:
+                summary = self.status().summary
+            except StateUsageError:  # the run has not written anything yet
+                return False
             return summary is not None and (summary["txid"] or 0) >= txid  # type: ignore[operator]
 
         wait_until(there, f"txid {txid}", pause_s=0.1)
