@@ -303,9 +303,11 @@ def _known(store: State) -> tuple[StateTable, ...]:
     with closing(store.open(_ANY)) as backend:
         found = backend.stored()
     if found is None:
+        meant = f"has no state {store.table!r}" if store.table else "does not list its states"
         raise StateUsageError(
-            f"{redacted_url(store.url)} knows no columns of states, so no command can read them; "
-            "read one in Python: open_state(url, table=…, key=…, value=…).reader()"
+            f"{redacted_url(store.url)} {meant}, or does not know its columns; expected --table "
+            "with the name of a state; of one whose columns the store does not know there is a "
+            "reader in Python: open_state(url, table=…, key=…, value=…).reader()"
         )
     return found
 
