@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from txtopo.errors import TxtopoError, nearest
 from txtopo.metadata import Json
+from txtopo.ui import metrics
 
 if TYPE_CHECKING:
     from txtopo.runtime.board import Board
@@ -155,7 +156,7 @@ class RunSource:
 
     def metrics(self) -> str:
         """Return the metrics of the run."""
-        raise NotFound("there are no metrics")
+        return metrics.text(self._board).decode()
 
     def _check(self, topology: str) -> None:
         if topology != self._graph.id:
