@@ -166,12 +166,16 @@ class TxidTimeline:
     def abandoned(
         self, attempts: Iterable[TransactionAttempt], failed: int | None, now_s: float
     ) -> None:
-        """Note attempts that a failure took with it; *failed* is its txid, if there was one."""
+        """Note attempts that a failure took with it; *failed* is its txid, if there was one.
+
+        They come again if what failed does.
+        """
+        again = failed is not None and failed in self._open
         for attempt in attempts:
             record = self._record(attempt)
             record.abandoned_with = failed
             self._end(record, "abandoned", now_s)
-            if failed is None:
+            if not again:
                 del self._open[attempt.txid]
 
     def end_term(self, adopted: int | None, now_s: float) -> None:

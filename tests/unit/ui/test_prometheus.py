@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.polling import wait_until
+from tests.harness.web import TOKEN, ask
+from tests.unit.ui.pages.test_server import on_page, words
 from tests.unit.ui.test_metrics import ALERTS, DASHBOARD, board_of, trees_board
 from txtopo.runtime.board import Board
 from txtopo.ui import metrics
@@ -30,6 +33,20 @@ def promtool(*arguments: str, given: bytes = b"", folder: Path = FOLDER) -> tupl
 @pytest.mark.parametrize("board", [board_of({"0": 3}), trees_board()], ids=["batches", "trees"])
 def test_the_names_of_metrics_are_as_prometheus_advises(board: Board) -> None:
     assert promtool("check", "metrics", given=metrics.text(board)) == (0, "")
+
+
+def test_the_page_of_a_run_has_metrics_that_prometheus_can_read(tmp_path: Path) -> None:
+    with words(tmp_path).start(config=on_page()) as run:
+        run.process_all_available()
+        assert run.page_url is not None
+        wait_until(lambda: run.board.facts()["txid"] == 3, "the last commit is told")
+        refused = ask(run.page_url, "/metrics")
+        answer = ask(run.page_url, "/metrics", token=TOKEN)
+
+    assert refused.status == 401
+    assert answer.headers["content-type"] == metrics.CONTENT_TYPE
+    assert 'txtopo_committed_txid{topology="words"} 3.0\n' in answer.text
+    assert promtool("check", "metrics", given=answer.body) == (0, "")
 
 
 def test_the_alerts_and_the_configuration_are_valid() -> None:
