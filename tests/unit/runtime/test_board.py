@@ -14,6 +14,7 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import Total, memory_state, running, topology_of
 from tests.unit.runtime.ranges import ranges
+from tests.unit.runtime.test_log import SAMPLES
 from txtopo import BasicBolt, Config, FailedException, Fields, Restart, TopologyBuilder, Tuple
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
@@ -33,6 +34,7 @@ from txtopo.runtime.progress import (
     ReliableProgress,
     Started,
     Stopped,
+    TopologyEvent,
     TreesFailed,
 )
 from txtopo.spouts import MemorySpout
@@ -183,6 +185,17 @@ def test_the_summary_is_small_and_says_who_runs_what_since_when() -> None:
         "updated_at_s": 1005.0,
         "page": "http://127.0.0.1:8080",
     }
+
+
+@pytest.mark.parametrize(
+    "change", [each for each, _, _ in SAMPLES], ids=[type(each).__name__ for each, _, _ in SAMPLES]
+)
+def test_the_board_takes_every_kind_of_event(change: TopologyEvent) -> None:
+    world = World()
+    before = world.board.changes(0)["version"]
+    world.board.on_change(change)
+
+    assert world.board.changes(before)["facts"] is not None
 
 
 def test_a_failure_shows_what_it_took_with_it_and_the_attempts_after_it() -> None:
