@@ -153,12 +153,14 @@ def missing(need: str) -> str | None:
         from tests.harness.servers.object_store import find_python
 
         return None if find_python() else "no object store (try make object-store)"
+    if need == "promtool":
+        return None if shutil.which("promtool") else "no promtool (not found; try make services)"
     if need in ("spark", "zookeeper"):
         if not _java():
             return "no Java"
         return None if find_spec("pyspark") else "no PySpark"
-    known = "postgresql, mariadb, redis, rabbitmq, zookeeper, kafka, delta-spark or object-store"
-    return f"unknown service {need!r}; expected {known}"
+    known = "postgresql, mariadb, redis, rabbitmq, zookeeper, kafka, delta-spark, object-store"
+    return f"unknown service {need!r}; expected {known} or promtool"
 
 
 def _java() -> bool:

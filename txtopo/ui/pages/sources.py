@@ -15,6 +15,7 @@ from txtopo.errors import StateUsageError, TopologyError, TxtopoError, nearest
 from txtopo.metadata import Json
 from txtopo.operations.ensemble import Ensemble, TopologyStatus
 from txtopo.runtime.scheduler import Workers
+from txtopo.ui import metrics
 
 if TYPE_CHECKING:
     from txtopo.runtime.board import Board
@@ -192,7 +193,7 @@ class RunSource:
 
     def metrics(self) -> str:
         """Return the metrics of the run."""
-        raise NotFound("there are no metrics")
+        return metrics.text(self._board).decode()
 
     def _kill(self, wait_s: float | None) -> None:
         """Emit nothing more, let what is pending end for a while, and stop."""
