@@ -100,7 +100,11 @@ class Site:
     async def _topology(self, request: Request) -> Response:
         id = request.path_params["id"]
         facts = await self._calls.ask(partial(self._source.facts, id))
-        return self._page(request, "topology.html", topology=id, facts=facts)
+        try:
+            graph = await self._calls.ask(partial(self._source.graph, id))
+        except NotFound:  # an ensemble has none
+            graph = None
+        return self._page(request, "topology.html", topology=id, facts=facts, graph=graph)
 
     async def _state(self, request: Request) -> Response:
         id, name = request.path_params["id"], request.path_params["name"]
