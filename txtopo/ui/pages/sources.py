@@ -15,6 +15,7 @@ from txtopo.metadata import Json
 from txtopo.operations.ensemble import Ensemble, TopologyStatus
 from txtopo.runtime.explaining import explain_topology
 from txtopo.runtime.scheduler import Workers
+from txtopo.ui import metrics
 
 if TYPE_CHECKING:
     from txtopo.runtime.board import Board
@@ -90,7 +91,7 @@ class Source(Protocol):
         """Do one of :data:`VERBS`, and return the answer."""
         ...
 
-    def metrics(self) -> str:
+    def metrics(self) -> bytes:
         """Return the figures in the format of Prometheus."""
         ...
 
@@ -197,9 +198,9 @@ class RunSource:
         status = {"activate": "running", "deactivate": "deactivated", "kill": "killed"}[verb]
         return {"status": status, "refused": None, "at_s": clock.wall_clock()}
 
-    def metrics(self) -> str:
+    def metrics(self) -> bytes:
         """Return the metrics of the run."""
-        raise NotFound("there are no metrics")
+        return metrics.text(self._board)
 
     def _kill(self, wait_s: float | None) -> None:
         """Emit nothing more, let what is pending end for a while, and stop."""
@@ -284,7 +285,7 @@ class EnsembleSource:
         self.facts(topology)
         return _asked(self._ensemble, topology, verb, wait_s)
 
-    def metrics(self) -> str:
+    def metrics(self) -> bytes:
         """Refuse: each run has its own."""
         raise NotFound("metrics are of a run; ask for /metrics of the page of each run")
 
