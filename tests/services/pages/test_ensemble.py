@@ -9,7 +9,7 @@ import pytest
 
 from tests.harness.polling import wait_until
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from tests.harness.web import TOKEN, ask
+from tests.harness.web import ask
 from tests.unit.ui.pages.test_server import on_page, words
 from txtopo import Config
 from txtopo.operations.ensemble import Ensemble
