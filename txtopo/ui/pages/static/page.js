@@ -1070,7 +1070,8 @@
           this.refusals = 0;
           this.timeline.ring.clear();
           this.failures.clear();
-          if (!this.graph) this.askGraph();
+          if (this.wasLost) this.askGraph();
+          this.wasLost = false;
         }
         this.changed(change);
       });
@@ -1122,6 +1123,7 @@
     gone(error, listens = false) {
       if (this.lost_s === null) {
         this.lost_s = clock.now();
+        this.wasLost = true;
         this.timeline.ended_s ??= this.lost_s;
       }
       this.why = error instanceof Refused ? error.message : "the server does not answer";
