@@ -268,7 +268,8 @@ txtopo.changed({version: 1, facts: {latency: null, partitions: [null, {}], phase
   started_at_s: 1e300, process: null, partitions_total: null, status: null}, failures: [null, {}],
   txids: [null, {}, {txid: 'x'}, {txid: 84}, {txid: 85, attempts: null},
   {txid: 86, attempts: [null]}, {txid: 87, rows: null, attempts: [{}]},
-  {txid: 88, rows: -1, attempts}, {txid: 89, attempts: [{attempt: 0, epoch: 1, phase: 'committed', planned_at_s: 2e9,
+  {txid: 88, rows: -1, attempts}, {txid: 89, attempts: [
+    {attempt: 0, epoch: 1, phase: 'committed', planned_at_s: 2e9,
     processing_at_s: 1e9, processed_at_s: 5e8, committing_at_s: null, ended_at_s: 1}]},
   {txid: 90, plan_s: -5, attempts: [{phase: 'unknown', planned_at_s: 1e300}]}]});
 txtopo.changed({}); txtopo.changed({facts: null, txids: null, failures: null});
