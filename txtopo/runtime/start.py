@@ -213,22 +213,34 @@ def open_carrier(
         return LocalCarrier(config.slots)
     if config.carrier == "resident":
         return _resident(config, session, name)
-    classic = is_classic(session)
-    kind = config.carrier
-    if kind == "auto":
-        kind = "rdd" if classic and not frames else "dataframe"
-    if kind == "rdd" and not classic:
-        raise ConfigError(
-            "carrier 'rdd' needs classic Spark; got a Spark Connect session, which has no RDDs; "
-            "use carrier='dataframe' or 'auto'"
-        )
-    if kind == "rdd":
+    if carrier_kind(config, classic=is_classic(session), frames=frames) == "rdd":
         from txtopo.runtime.spark_carriers import RddCarrier
 
         return RddCarrier(session)
     from txtopo.runtime.spark_carriers import DataFrameCarrier
 
     return DataFrameCarrier(session)
+
+
+def carrier_kind(config: Config, *, classic: bool, frames: bool) -> str:
+    """Return which carrier with Spark jobs a topology gets: ``rdd`` or ``dataframe``.
+
+    Args:
+        config: The settings.
+        classic: Whether the session is one of classic Spark.
+        frames: Whether the topology has DataFrames.
+
+    Raises:
+        ConfigError: The session cannot have the one that is asked for.
+    """
+    if config.carrier == "auto":
+        return "rdd" if classic and not frames else "dataframe"
+    if config.carrier == "rdd" and not classic:
+        raise ConfigError(
+            "carrier 'rdd' needs classic Spark; got a Spark Connect session, which has no RDDs; "
+            "use carrier='dataframe' or 'auto'"
+        )
+    return config.carrier
 
 
 def _resident(config: Config, session: SparkSession, name: str) -> Carrier:

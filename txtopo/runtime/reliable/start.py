@@ -61,7 +61,7 @@ def start_reliable(
     Raises:
         ConfigError: A setting is wrong. Nothing was started; mend the setting.
     """
-    carrier = _carrier(config)
+    carrier = checked_carrier(config)
     check_arguments(spark, listeners)
     check_restart(restart)
     session = spark if spark is not None or carrier == "local" else active_session()
@@ -137,7 +137,7 @@ def start_local(
     Raises:
         ConfigError: A setting is wrong. Nothing was started; mend the setting.
     """
-    if _carrier(config) == "resident":
+    if checked_carrier(config) == "resident":
         raise ConfigError(
             "carrier 'resident' runs on Spark in real time only; use carrier='local'",
             setting="carrier",
@@ -153,7 +153,12 @@ def start_local(
     return Opened(run, driver, slots)
 
 
-def _carrier(config: Config) -> str:
+def checked_carrier(config: Config) -> str:
+    """Return the setting ``carrier``, if an at-least-once topology can have it.
+
+    Raises:
+        ConfigError: It cannot, or *config* is no ``Config``.
+    """
     if not isinstance(config, Config):
         raise ConfigError(
             f"config is of the wrong type; got {type(config).__name__}; expected a Config(…)"

@@ -187,7 +187,7 @@ def _command_of(body: bytes) -> tuple[str, float | None]:
     number = isinstance(wait_s, int | float) and not isinstance(wait_s, bool)
     if wait_s is not None and not (number and math.isfinite(wait_s) and 0 <= wait_s <= WAIT_S_MAX):
         raise HTTPException(
-            400, f"wait_s is no number of seconds from 0 to {WAIT_S_MAX:g}; got {wait_s!r:.100}"
+            400, f"wait_s is wrong; got {wait_s!r:.100}; expected 0 to {WAIT_S_MAX:g} seconds"
         )
     return given["verb"], None if wait_s is None else float(wait_s)
 

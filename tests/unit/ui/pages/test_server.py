@@ -156,7 +156,7 @@ def builder_of(url: str) -> Topology:
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
-    with pytest.raises(ConfigError, match="ui_host='192.0.2.1'"):
+    with pytest.raises(ConfigError, match=r"ui_host='192\.0\.2\.1'"):
         PageServer(LiteralSource(), "192.0.2.1", 0, TOKEN)
 
 
