@@ -314,7 +314,8 @@ def test_commands_need_the_token_and_a_confirmation(chromium: Browser) -> None:
         chromium.open(f"{run.page_url}{PAGE}")
         sign_in(chromium, "not the token at all")
         chromium.wait(
-            "document.querySelector('[role=alert]').innerText.includes('not the token')", ""
+            "document.querySelector('.login [role=alert]')?.innerText.includes('not the token')",
+            "the token is refused",
         )
         sign_in(chromium, TOKEN)
         chromium.wait("document.querySelector('#topologies')", "the list is there")

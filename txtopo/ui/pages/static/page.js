@@ -116,7 +116,11 @@
   // fill(td, item), does what it likes.
   function fill(table, columns, items) {
     const head = table.tHead, body = table.tBodies[0];
-    if (!head.rows.length) {
+    const names = columns.map((column) => column.name).join();
+    if (table.columns !== names) {
+      table.columns = names;
+      head.replaceChildren();
+      body.replaceChildren();
       const row = head.insertRow();
       for (const column of columns) {
         row.append(element("th", { scope: "col", class: column.number ? "number" : null }, column.name));
@@ -867,7 +871,7 @@
         if (!known(attempt.abandoned_with)) return [narrow ? "abandoned" : "abandoned: the term has ended", "abandoned"];
         return [narrow ? `↑ ${number(attempt.abandoned_with)}` : `abandoned with ${number(attempt.abandoned_with)}`, "abandoned"];
       default: {
-        const name = (narrow ? { processing: "runs", processed: "waits", committing: "commits" } : { processed: "waits" })[attempt.phase] || asText(attempt.phase);
+        const name = (narrow ? { planned: "plan", processing: "runs", processed: "waits", committing: "commits" } : { processed: "waits" })[attempt.phase] || asText(attempt.phase);
         const phase = span ? span.parts[span.parts.length - 1] : null;
         return [`${name}${phase ? ` ${duration(phase[2] - phase[1])}` : ""}${failures && !narrow ? ` · ${plural(failures, "failure", "failures")} before` : again}`, "open"];
       }
@@ -1209,7 +1213,7 @@
       show(find("#failures").parentElement, failures.length > 0);
       const partitions = Array.isArray(facts.partitions) ? facts.partitions.filter(Boolean).slice(0, 100) : [];
       const most = Math.max(1, ...partitions.map((p) => p.lag_records).filter(known));
-      fill(find("#partitions"), partitionColumns(most), partitions);
+      fill(find("#partitions"), partitionColumns(most, partitions), partitions);
       const more = (facts.partitions_total || 0) - partitions.length;
       say(find("#partitions-note"), !partitions.length ? "none are known: not every spout knows its lag" : more > 0 ? `the ${partitions.length} with the largest lag; ${number(more)} more` : plural(partitions.length, "partition", "partitions"));
       show(find("#partitions").parentElement, partitions.length > 0);
@@ -1279,7 +1283,7 @@
           text = svg("text", { class: "rate", x: box.x + box.width / 2, y: box.y + box.height + 14, "text-anchor": "middle" });
           node.append(text);
         }
-        say(text, known(each.tuples_per_second) ? `${rate(each.tuples_per_second)}/s` : "");
+        say(text, known(each.tuples_per_second) && each.tuples_total !== 0 ? `${rate(each.tuples_per_second)}/s` : "");
       }
     }
 
@@ -1373,13 +1377,14 @@
     { name: "tried again", cell: (f) => known(f.txid) ? (known(f.pause_s) ? (f.pause_s > 0 ? `after ${duration(f.pause_s)}` : "at once") : "no") : "–" },
   ];
 
-  const partitionColumns = (most) => [
+  const isLoss = (p) => p.lost !== null && p.lost !== undefined && p.lost !== 0 && p.lost !== "";
+  const partitionColumns = (most, partitions) => [
     { name: "partition", class: "mono whole", cell: (p) => asText(p.partition) },
     { name: "records behind", number: true, cell: (p) => number(p.lag_records) },
     { name: "", fill: (td, p) => meter(td, known(p.lag_records) ? p.lag_records / most : 0) },
-    { name: "records/s", number: true, cell: (p) => rate(p.rate) },
-    { name: "lost", cell: (p) => p.lost === null || p.lost === undefined || p.lost === 0 ? "" : asText(p.lost) },
-  ];
+    { name: "records/s", number: true, cell: (p) => rate(p.rate), shown: partitions.some((p) => known(p.rate)) },
+    { name: "lost", class: "cause", cell: (p) => isLoss(p) ? asText(p.lost) : "", shown: partitions.some(isLoss) },
+  ].filter((column) => column.shown !== false);
 
   function meter(td, share) {
     let rect = td.querySelector("rect");
@@ -1455,6 +1460,7 @@
         return cell;
       });
       find("#topologies").tHead.append(head);
+      find("#topologies").columns = LIST_COLUMNS.map((column) => column.name).join();
       find("#filter").addEventListener("input", () => this.render());
       repeat(2, () => this.ask());
     }
