@@ -7,9 +7,15 @@ import time
 import pytest
 
 from tests.harness.browser import Browser
+from tests.harness.runs import Storage, running
+from tests.services.pages.payments import Pace, payments
+from tests.services.pages.test_topology_page import PAGED
 from txtopo import BasicBolt, Config, FailedException, Fields, TopologyBuilder, Tuple
 from txtopo.collector import BatchOutputCollector
+from txtopo.operations.ensemble import Ensemble
 from txtopo.spouts import MemorySpout
+from txtopo.ui.pages.server import PageServer
+from txtopo.ui.pages.sources import EnsembleSource
 
 pytestmark = pytest.mark.service("chromium")
 
@@ -81,12 +87,12 @@ def test_a_thousand_topologies_are_sorted_and_filtered_with_the_same_rows(
         rows = "document.querySelectorAll('#topologies tbody tr').length"
         assert chromium.run(f"return {rows}") == 1000
         nodes = chromium.memory()["nodes"]
-        first = "document.querySelector('#topologies tbody tr').cells[3].innerText"
+        first = "document.querySelector('#topologies tbody tr').cells[4].innerText"
         heads = "document.querySelectorAll('#topologies th')"
-        chromium.run(f"{heads}[3].querySelector('button').click()")
-        assert chromium.run(f"return [{first}, {heads}[3].ariaSort]") == ["999", "descending"]
-        chromium.run(f"{heads}[3].querySelector('button').click()")
-        assert chromium.run(f"return [{first}, {heads}[3].ariaSort]") == ["0", "ascending"]
+        chromium.run(f"{heads}[4].querySelector('button').click()")
+        assert chromium.run(f"return [{first}, {heads}[4].ariaSort]") == ["999", "descending"]
+        chromium.run(f"{heads}[4].querySelector('button').click()")
+        assert chromium.run(f"return [{first}, {heads}[4].ariaSort]") == ["0", "ascending"]
         assert chromium.memory()["nodes"] == nodes
         chromium.run(
             "const f = document.querySelector('#filter'); f.value = 'standby orders-99';"
@@ -98,4 +104,29 @@ def test_a_thousand_topologies_are_sorted_and_filtered_with_the_same_rows(
         )
         assert sorted(shown) == ["orders-994"]
         assert "1 of 1" in chromium.text("#count")
+        assert chromium.console() == []
+
+
+def test_the_page_of_an_ensemble_shows_the_summary_and_names_the_page_of_the_run(
+    chromium: Browser,
+) -> None:
+    storage = Storage.in_memory()
+    with (
+        running(payments(storage, Pace(convert_s=0.02)), storage, PAGED) as run,
+        Ensemble.open(PAGED, ensemble=storage.ensemble) as ensemble,
+        PageServer(EnsembleSource(ensemble, "ensemble")) as server,
+    ):
+        chromium.size(1440, 900)
+        chromium.open(server.url)
+        row = "document.querySelector('#topologies tbody tr')"
+        chromium.wait(f"{row}?.innerText.includes('running')", "the run is listed")
+        chromium.run(f"{row}.querySelector('a').click()")
+        figure = "document.querySelector('#figures dd')"
+        chromium.wait(f"parseInt({figure}?.innerText) > 0", "the summary is shown")
+        before = chromium.run(f"return parseInt({figure}.innerText)")
+        chromium.wait(f"parseInt({figure}.innerText) > {before}", "the summary changes")
+        assert chromium.run("return document.querySelector('#page a').href").startswith(
+            run.page_url
+        )
+        assert chromium.run("return document.querySelector('#whole').hidden")
         assert chromium.console() == []

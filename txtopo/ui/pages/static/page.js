@@ -1024,14 +1024,11 @@
       this.timer = null;
       this.delay_s = 1;
       this.lost_s = null;
-      this.refusals = 0;
       this.tableAt_ms = -Infinity;
       document.addEventListener("visibilitychange", () => document.hidden ? this.close() : this.connect());
       addEventListener("pagehide", () => this.close());
       addEventListener("pageshow", (event) => { if (event.persisted) this.connect(); });
       setInterval(() => this.tick(), 1000);
-      repeat(10, () => this.askHistory());
-      this.askGraph();
       this.listenCommands();
       listenLookUp(id, () => find("#look-up").elements.state.value);
       find("#timeline-table").addEventListener("toggle", () => this.render());
@@ -1071,10 +1068,9 @@
         const change = JSON.parse(event.data);
         if (first) { // everything comes anew, perhaps from another run of it
           first = false;
-          this.refusals = 0;
           this.timeline.ring.clear();
           this.failures.clear();
-          if (this.wasLost) this.askGraph();
+          if (this.wasLost && this.isWhole) this.askGraph();
           this.wasLost = false;
         }
         this.changed(change);
@@ -1086,14 +1082,7 @@
       source.onerror = () => {
         if (source !== this.source) return;
         this.close();
-        // The topology is known, but nothing tells of its changes: ask for the facts now and then.
-        this.refusals = first ? this.refusals + 1 : 0;
-        if (this.refusals > 1 && this.lost_s === null) {
-          connection("summary", "asks every 5 s");
-          this.timer = setTimeout(() => this.connect(), 5000);
-        } else {
-          this.timer = setTimeout(() => this.connect(), first ? 1000 : 0);
-        }
+        this.timer = setTimeout(() => this.connect(), first ? 1000 : 0);
       };
     }
 
@@ -1112,6 +1101,13 @@
 
     heard(facts) {
       if (facts && typeof facts === "object") this.facts = { ...this.facts, ...facts };
+      // The page of an ensemble knows the summary only, that of the run itself all.
+      this.isWhole = "components" in this.facts;
+      if (this.isWhole && !this.asks) {
+        this.asks = true;
+        this.askGraph();
+        repeat(10, () => this.askHistory());
+      }
       this.lost_s = null;
       this.delay_s = 1;
       const ended = ENDED.has(this.facts.status);
@@ -1120,7 +1116,7 @@
       else if (this.ended || this.told) notice("");
       this.ended = ended;
       this.told = false;
-      if (this.refusals < 2) connection(ended ? "ended" : "live", ended ? "ended" : "live");
+      connection(ended ? "ended" : "live", ended ? "ended" : "live");
       this.render();
     }
 
@@ -1185,6 +1181,8 @@
         leader.host && `leader ${leader.host}:${leader.pid}`,
         known(standbys) && plural(standbys, "standby", "standbys"),
         known(facts.started_at_s) && `since ${span(clock.now() - facts.started_at_s)}`,
+        facts.desired && facts.desired.status !== facts.status && `asked to be ${facts.desired.status}`,
+        facts.operation && `an operation has not ended: ${asText(facts.operation.verb ?? facts.operation)}`,
         facts.restarts > 0 && plural(facts.restarts, "restart", "restarts"),
         known(facts.adopted) && `adopted txid ${number(facts.adopted)}`,
         ...Object.entries(facts.phases || {}).filter(([, count]) => count > 0).map(([name, count]) => `${number(count)} ${name.toLowerCase()}`),
@@ -1192,14 +1190,12 @@
       say(find("#meta"), meta.join(" · "));
       show(find("#timeline-section"), facts.kind !== "at-least-once" && this.timeline.ring.order.length > 0);
       show(find("#trees-section"), Boolean(trees));
-      if (this.refusals > 1) this.saySummary();
-    }
-
-    saySummary() {
-      const page = this.facts.page;
-      if (this.lost_s !== null || ENDED.has(this.facts.status)) return;
-      this.told = true;
-      notice(page ? `Only the summary is known here; timeline and failures are on the run's own page, ${page}` : "Only the summary is known here: the run has no page of its own. Config(ui_port=…) starts one.", true);
+      show(find("#whole"), this.isWhole);
+      show(find("#summary"), "topology" in facts && !this.isWhole);
+      const page = /^https?:\/\//.test(facts.page || "") ? `${facts.page}${pageOf(this.id)}` : null;
+      if (page) link(find("#page"), page, page);
+      else say(find("#page"), "it has none now; Config(ui_port=…) starts one with the run");
+      say(find("#summary-failure"), failure ? `Last failure, ${ago(failure.at_s)}${known(failure.txid) ? `, txid ${number(failure.txid)}` : ""}${failure.component ? ` in ${failure.component}` : ""}: ${asText(failure.cause)}` : "");
     }
 
     renderTables() {
@@ -1513,6 +1509,7 @@
       sayStatus(td.firstElementChild, t.status);
     } },
     { name: "leader", value: (t) => processOf(t)?.host, cell: (t) => processOf(t)?.host ? `${processOf(t).host}:${processOf(t).pid}` : "–" },
+    { name: "standbys", number: true, value: (t) => t.standbys?.length, cell: (t) => number(t.standbys?.length) },
     { name: "txid", number: true, value: (t) => t.txid, cell: (t) => number(t.txid) },
     { name: "rows/s", number: true, value: (t) => t.rows_per_second, cell: (t) => rate(t.rows_per_second) },
     { name: "lag", number: true, value: (t) => t.lag_records, cell: (t) => number(t.lag_records) },
