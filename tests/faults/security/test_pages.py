@@ -369,7 +369,7 @@ def test_each_answer_forbids_scripts_of_others_frames_and_caches(open_page: str)
         assert "frame-ancestors 'none'" in policy
         assert "unsafe" not in policy
         assert headers["x-content-type-options"] == "nosniff"
-        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["referrer-policy"] == "same-origin"
         assert headers["cache-control"] in ("no-store", "no-cache")
         assert "access-control-allow-origin" not in headers
         assert "server" not in headers
