@@ -212,6 +212,11 @@ class StateReader:
         )
         return spark.createDataFrame(self.to_arrow(), declared)
 
+    def _repr_html_(self) -> str:
+        from txtopo.state.notebook import reader_html
+
+        return reader_html(self)
+
     def __enter__(self) -> StateReader:
         with ExitStack() as stack:
             backend = self._open(self._table)
