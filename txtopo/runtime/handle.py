@@ -216,10 +216,11 @@ class TopologyRun(RunHandle[Progress]):
     """A running topology. All methods may be called from any thread.
 
     ``status`` is one of starting, standby, running, deactivated, leadership lost, restarting,
-    stopping, stopped, failed. There is a progress after each commit. ``process_all_available``
-    waits until the spout has nothing left and all batches are committed. ``stop`` finishes the
-    commit that is under way and drops all other batches. After ``deactivate`` no new batches are
-    planned, and those in flight are committed.
+    stopping, stopped, killed, failed. There is a progress after each commit.
+    ``process_all_available`` waits until the spout has nothing left and all batches are committed.
+    ``stop`` finishes the commit that is under way and drops all other batches. After ``deactivate``
+    no new batches are planned, and those in flight are committed; it holds for this run, beside
+    what operators ask of the topology.
 
     Example:
         >>> run = topology.start(spark, Config(max_spout_pending=4))
