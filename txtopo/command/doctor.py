@@ -55,7 +55,8 @@ class Check:
 def doctor(chosen: Choices, urls: tuple[str, ...]) -> int:
     """Look whether all that a run needs is there.
 
-    Python, Java, Spark, extras, settings, ensemble, clocks and stores. Each URL is that of a state's store. The exit code is 1 if something failed.
+    Python, Java, Spark, extras, settings, ensemble, clocks and stores. Each URL is that of a
+    state's store. The exit code is 1 if something failed.
 
     \b
     Example:

@@ -18,7 +18,7 @@ from txtopo.command.choices import Choices, choices
 from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, tell
 from txtopo.config import Config
-from txtopo.errors import ConfigError, escaped
+from txtopo.errors import ConfigError, TopologyKilled, escaped
 from txtopo.runtime.handle import ReliableRun, TopologyRun
 from txtopo.runtime.progress import (
     BatchCommitted,
@@ -31,6 +31,7 @@ from txtopo.runtime.progress import (
 )
 from txtopo.runtime.session import active_session, open_session
 from txtopo.runtime.start import frame_session_conf
+from txtopo.transactional_state.commands import KILLED
 from txtopo.ui.progress_bar import ProgressBar, details_of
 
 if TYPE_CHECKING:
@@ -64,9 +65,10 @@ class Interrupted(BaseException):
 def run(chosen: Choices, place: str, master: str | None, *, available_now: bool) -> int:
     """Run a topology in the foreground.
 
-    It runs until ^C or SIGTERM, and continues where it stopped. MODULE:ATTRIBUTE, or FILE.py:ATTRIBUTE, names a topology, or a function that returns one. The
-    attribute may be left out where there is exactly one. SIGTERM and ^C finish the commit in hand;
-    a second one drops it. Needs the module, its stores and its source.
+    It runs until ^C or SIGTERM, and continues where it stopped. MODULE:ATTRIBUTE, or
+    FILE.py:ATTRIBUTE, names a topology, or a function that returns one. The attribute may be left
+    out where there is exactly one. SIGTERM and ^C finish the commit in hand; a second one drops it.
+    Needs the module, its stores and its source.
 
     \b
     Example:
@@ -87,6 +89,11 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
     code = _wait(started, available_now=available_now)
     if chosen.json:
         print_json(started.board.summary())
+    if started.status == KILLED:
+        raise TopologyKilled(
+            f"topology {topology.id!r} was killed by an operator; to revive it, txtopo activate "
+            f"{topology.id}, then start it again"
+        )
     return code
 
 
