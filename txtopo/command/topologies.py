@@ -24,7 +24,7 @@ from txtopo.command.output import (
     tell,
 )
 from txtopo.command.page_client import PageClient
-from txtopo.errors import ConfigError, PromiseError, TxtopoError
+from txtopo.errors import ConfigError, PromiseError, TxtopoError, escaped
 from txtopo.operations.ensemble import ANSWER_TIMEOUT_S, WAIT_S, Ensemble, TopologyStatus
 from txtopo.transactional_state.commands import Answer, who
 from txtopo.transactional_state.embedded import HOST
@@ -71,7 +71,7 @@ def complete_topology(
             socket.create_connection((HOST, port), COMPLETION_S).close()
         with Ensemble.open(config) as ensemble:
             ids = [each.id for each in ensemble.topologies()]
-        return [CompletionItem(id) for id in ids if id.startswith(incomplete) and id.isprintable()]
+        return [CompletionItem(id) for id in ids if id.startswith(incomplete) and id == escaped(id)]
     return []
 
 
