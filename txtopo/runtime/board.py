@@ -55,8 +55,8 @@ CAUSE_CHARACTERS_MAX = 200
 # Trees fail, and errors are reported, by the thousand; those of one kind in this time are one row.
 _MERGED_S = 1.0
 
-# Events that each txid has wait to be noted, at most so many and until somebody reads. That takes half
-# the processor time of noting them one by one, between all that a run does besides.
+# Events that each txid has wait to be noted, at most so many, and until somebody reads. That takes
+# half the processor time of noting them one by one, between all that a run does besides.
 _OFTEN = {BatchPlanned, ProcessingStarted, BatchesProcessed, CommitStarted, BatchCommitted}
 _WAITING_MAX = 100
 
