@@ -24,6 +24,7 @@ from txtopo.coordinator.protocol import (
 )
 from txtopo.metadata import Json
 from txtopo.runtime.figures import Histogram
+from txtopo.runtime.notebook import progress_html, reliable_progress_html
 
 if TYPE_CHECKING:
     from txtopo.runtime.commit_phase import CommitReport
@@ -80,6 +81,9 @@ class Progress:
     def txid(self) -> int:
         """The txid that was committed."""
         return self.attempt.txid
+
+    def _repr_html_(self) -> str:
+        return progress_html(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +338,9 @@ class ReliableProgress:
     acked_by: Mapping[str, int] = field(default_factory=dict)
     failed_by: Mapping[str, int] = field(default_factory=dict)
     latencies: Histogram | None = None
+
+    def _repr_html_(self) -> str:
+        return reliable_progress_html(self)
 
 
 # Enough commits for a steady rate, few enough to follow a change within seconds.
