@@ -36,7 +36,7 @@ def main() -> None:
     os.chdir(tempfile.mkdtemp())
     storage = Storage("sqlite:///payments.db")
     with running(payments(storage, PACE), storage, CONFIG) as run, Browser() as browser:
-        browser.size(1280, 760)
+        browser.size(1280, 850)
         browser.open(f"{run.page_url}/topologies/payments")
         last = lambda: run.board.summary()["txid"] or 0  # noqa: E731
         wait_until(lambda: last() > SHOWN + 25, "the failure has passed")
