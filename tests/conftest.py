@@ -165,6 +165,8 @@ def missing(need: str) -> str | None:
         from tests.harness.servers.object_store import find_python
 
         return None if find_python() else "no object store (try make object-store)"
+    if need == "promtool":
+        return None if shutil.which("promtool") else "no promtool (not found; try make services)"
     if need == "chromium":
         from tests.harness.browser import missing_browser
 
@@ -174,7 +176,7 @@ def missing(need: str) -> str | None:
             return "no Java"
         return None if find_spec("pyspark") else "no PySpark"
     known = "postgresql, mariadb, redis, rabbitmq, zookeeper, kafka, chromium, delta-spark"
-    return f"unknown service {need!r}; expected {known} or object-store"
+    return f"unknown service {need!r}; expected {known}, object-store or promtool"
 
 
 def _java() -> bool:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
 from txtopo.metadata import Json
+from txtopo.operations.folder import EmbeddedFolder
 from txtopo.state.backend import StateBackend, Writes
 from txtopo.state.commit import claim_state, commit_resolved
 from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner, same_owner
@@ -203,7 +204,12 @@ def open_operator_session(
     graph = topology.graph
     jvm: Json | object = None if access.spark is None else getattr(access.spark, "_jvm", None)
     with ExitStack() as stack:
-        state = open_transactional_state(config, graph.id, jvm, access.ensemble)
+        locate = None
+        if config.zookeeper == "embedded" and jvm is None:
+            embedded = EmbeddedFolder(config.zookeeper_dir)
+            stack.callback(embedded.close)
+            locate = embedded.locate
+        state = open_transactional_state(config, graph.id, jvm, access.ensemble, locate)
         stack.callback(state.close)
         backends: dict[str, StateBackend] = {}
         for component in graph.components.values():
@@ -219,7 +225,8 @@ class Access:
     """How to reach ZooKeeper where the ``Config`` is not enough.
 
     Attributes:
-        spark: The session whose JVM hosts the embedded server; ``zookeeper="embedded"`` needs it.
+        spark: The session whose JVM hosts the embedded server. Without it the server of a run is
+            used, or one is started for the verb.
         ensemble: The ensemble of the run, for ``zookeeper="memory"``.
         point: Called with the name of each durable step. Tests kill the process there.
     """

@@ -21,6 +21,7 @@ def open_transactional_state(
     topology_id: str,
     jvm: object | None = None,
     ensemble: MemoryEnsemble | None = None,
+    locate: Callable[[], str] | None = None,
 ) -> TransactionalState:
     """Open the transactional state of a topology.
 
@@ -29,6 +30,7 @@ def open_transactional_state(
         topology_id: Id of the topology.
         jvm: ``spark._jvm`` of a classic Spark session; ``"embedded"`` needs it.
         ensemble: The ensemble for ``"memory"``; by default a new one.
+        locate: Returns the ``host:port`` of the server, for ``"embedded"`` without *jvm*.
 
     Raises:
         ConfigError: The configuration is wrong.
@@ -46,7 +48,7 @@ def open_transactional_state(
             )
         return MemoryTransactionalState(topology_id, ensemble)
     if config.zookeeper == "embedded":
-        return _open_embedded(config, topology_id, jvm)
+        return _open_embedded(config, topology_id, jvm, locate)
     scheme = scheme_of(config.zookeeper)
     if scheme is not None:
         return open_plug_in(scheme, topology_id, config)
@@ -104,7 +106,9 @@ def open_directory(
     )
 
 
-def _open_embedded(config: Config, topology_id: str, jvm: object | None) -> TransactionalState:
+def _open_embedded(
+    config: Config, topology_id: str, jvm: object | None, locate: Callable[[], str] | None
+) -> TransactionalState:
     from txtopo.transactional_state.embedded import EmbeddedServer
     from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
@@ -117,6 +121,15 @@ def _open_embedded(config: Config, topology_id: str, jvm: object | None) -> Tran
                 "zookeeper_digest, or give 'host:port'",
                 setting=name,
             )
+    if locate is not None:
+        return ZooKeeperTransactionalState(
+            locate(),
+            topology_id,
+            digest=config.zookeeper_digest,
+            session_timeout_s=config.session_timeout_s,
+            connect_timeout_s=config.connect_timeout_s,
+            locate=locate,
+        )
     server = EmbeddedServer(jvm, config.zookeeper_dir)
     hosts = server.attach()
     try:

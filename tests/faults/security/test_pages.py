@@ -316,7 +316,7 @@ def test_ids_and_errors_with_a_script_are_shown_as_text(text: str) -> None:
         rows = ask(server.url, API)
 
     assert [scripts_of(page) for page in pages] == [[]] * 5
-    assert all(id in unescape(page.text) for page in pages[:2])
+    assert id in unescape(pages[1].text)
     assert rows.headers["content-type"] == "application/json"
     assert rows.json == {"error": f"away: {text}"}
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from txtopo import clock
 from txtopo.config import Config
-from txtopo.errors import StateUsageError, TopologyError, TxtopoError, nearest
+from txtopo.errors import ConfigError, StateUsageError, TxtopoError, nearest
 from txtopo.metadata import Json
 from txtopo.operations.ensemble import Ensemble, TopologyStatus
 from txtopo.runtime.explaining import explain_topology
 from txtopo.runtime.scheduler import Workers
+from txtopo.transactional_state.nodes import check_topology_id
 from txtopo.ui import metrics
 
 if TYPE_CHECKING:
@@ -245,8 +246,12 @@ class EnsembleSource:
     def facts(self, topology: str) -> dict[str, Json]:
         """Return the row of a topology."""
         try:
+            check_topology_id(topology)
+        except ConfigError as error:
+            raise NotFound(str(error)) from error
+        try:
             return self._read(topology, lambda: row_of(self._ensemble.topology(topology)))
-        except (StateUsageError, TopologyError) as error:
+        except StateUsageError as error:
             raise NotFound(str(error)) from error
 
     def txids(self, topology: str, last: int) -> list[dict[str, Json]]:
