@@ -1522,7 +1522,7 @@
 
   // ---------------------------------------------------------------- which page this is
 
-  const { page, topology } = document.body.dataset;
-  if (page === "topologies") window.txtopo = new ListPage();
-  else if (page === "topology") window.txtopo = new TopologyPage(topology);
+  const { page: name, topology } = document.body.dataset;
+  if (name === "topologies") window.page = new ListPage();
+  else if (name === "topology") window.page = new TopologyPage(topology);
 })();
