@@ -85,7 +85,7 @@ def test_a_failure_shows_with_its_cause_and_those_that_it_took_along(chromium: B
         assert "no rate for XAF" in facts
         assert "1 failure in a row" in facts
         taken = chromium.run(
-            "return [...txtopo.timeline.ring.rows.values()]"
+            "return [...page.timeline.ring.rows.values()]"
             ".filter(r => r.attempts.some(a => a.abandoned_with === 9)).map(r => r.txid)"
         )
         assert taken
