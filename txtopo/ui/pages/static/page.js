@@ -314,7 +314,7 @@
       this.span_s = null;
       this.ended_s = null; // the time at which the run was last heard of
       this.wanted = null; // txid of the address, until it is there
-      this.stats = { frames: 0, rows: 0, shapes: 0, last_ms: 0, worst_ms: 0 };
+      this.stats = { frames: 0, rows: 0, shapes: 0, taken: 0, last_ms: 0, worst_ms: 0 };
       this.listen();
       this.colours();
     }
@@ -722,6 +722,7 @@
           lines.set(key, line);
         });
       }
+      this.stats.taken = lines.size;
       pen.strokeStyle = this.colour.failed;
       pen.lineWidth = 1.5;
       for (const { x, from, to, txid } of lines.values()) {
