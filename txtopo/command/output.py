@@ -107,6 +107,11 @@ def duration(seconds: float | None) -> str:
     return f"{days} d {hours % 24} h"
 
 
+def ago(at_s: float | None, now_s: float) -> str:
+    """Return how long ago something was, for a person."""
+    return UNKNOWN if at_s is None else f"{duration(now_s - at_s)} ago"
+
+
 def _rich_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str]
 ) -> bool:

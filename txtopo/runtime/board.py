@@ -96,7 +96,7 @@ class Board(TopologyListener):
         self._adopted: int | None = None
         self._last: Progress | None = None
         self._trees: ReliableProgress | None = None
-        self._batches = self._restarts = self._slots_lost = self._group_txids = 0
+        self._batches = self._restarts = self._slots_lost = 0
         self._failed: Counter[tuple[str, str | None]] = Counter()
         self._trees_failed: Counter[tuple[str, str]] = Counter()
         self._errors: Counter[str] = Counter()
@@ -107,8 +107,20 @@ class Board(TopologyListener):
         self._timeline = TxidTimeline()
         self._rates = Rates()
         self._history = Samples(now_s)
-        self._histograms = {phase: Histogram() for phase in PHASES}
-        self._histograms["zookeeper"] = Histogram()
+        self._histograms = {name: Histogram() for name in (*PHASES, "zookeeper")}
+        # Faster than a match, and there are thousands of events a second.
+        self._notes: dict[type, Callable[[Any, float], None]] = {
+            BatchPlanned: self._timeline.planned,
+            ProcessingStarted: self._timeline.processing,
+            BatchesProcessed: self._timeline.processed,
+            CommitStarted: self._timeline.committing,
+            BatchCommitted: self._committed,
+            BatchFailed: self._batch_failed,
+            BatchesAbandoned: self._timeline.abandoned,
+            Progressed: self._progressed,
+            **dict.fromkeys((TreesFailed, ErrorReported, SlotLost), self._tuples_failed),
+            **dict.fromkeys((Started, Standby, Leading, Restarting, Stopped), self._life),
+        }
         self._of_state = {each["state"]: Histogram() for each in self._states}
         self._in_a_row: dict[int, int] = {}
         self._terms = self._driver_bytes = 0
@@ -138,32 +150,7 @@ class Board(TopologyListener):
             self._updated_at_s = now_s
             self._version += 1
             self._timeline.version = self._version
-            self._note(change, now_s)
-
-    def _note(self, change: TopologyEvent, now_s: float) -> None:
-        match change:
-            case BatchCommitted(progress):
-                self._committed(progress, now_s)
-            case BatchPlanned(attempt, plan_s):
-                self._timeline.planned(attempt, plan_s, now_s)
-            case ProcessingStarted(attempts, tag):
-                self._group_txids = len(attempts)
-                self._timeline.processing(attempts, tag, now_s)
-            case BatchesProcessed(attempts):
-                self._timeline.processed(attempts, now_s)
-            case CommitStarted(attempt):
-                self._timeline.committing(attempt, now_s)
-            case BatchFailed():
-                self._batch_failed(change, now_s)
-            case BatchesAbandoned(attempts, failed):
-                txid = None if failed is None else failed.txid
-                self._timeline.abandoned(attempts, txid, now_s)
-            case Progressed(progress):
-                self._progressed(progress, now_s)
-            case TreesFailed() | ErrorReported() | SlotLost():
-                self._tuples_failed(change, now_s)
-            case _:
-                self._life(change, now_s)
+            self._notes[type(change)](change, now_s)
 
     def _life(self, change: TopologyEvent, now_s: float) -> None:
         match change:
@@ -187,8 +174,8 @@ class Board(TopologyListener):
             case Started():
                 self._rates.begin(now_s, self._rows, self._tuples)
 
-    def _committed(self, progress: Progress, now_s: float) -> None:
-        self._last = progress
+    def _committed(self, change: BatchCommitted, now_s: float) -> None:
+        progress = self._last = change.progress
         self._batches += 1
         self._current = progress.txid + 1
         for id, count in progress.tuples.items():
@@ -214,8 +201,8 @@ class Board(TopologyListener):
         self._history.latencies.append((now_s, plan_s, processing_s, wait_s, commit_s))
         self._rates.add(now_s, progress.rows_total, self._tuples)
 
-    def _progressed(self, progress: ReliableProgress, now_s: float) -> None:
-        self._trees = progress
+    def _progressed(self, change: Progressed, now_s: float) -> None:
+        progress = self._trees = change.progress
         self._tuples |= progress.emitted_by
         self._rates.add(now_s, progress.emitted, self._tuples)
 
@@ -391,7 +378,7 @@ class Board(TopologyListener):
                 "losses": dict(self._lost_total),
                 "restarts": self._restarts,
                 "slots_lost": self._slots_lost,
-                "group_txids": self._group_txids,
+                "group_txids": self._timeline.group_txids,
                 "terms": self._terms,
                 "committed_at_s": None if self._last is None else self._last.timestamp_s,
                 "driver_bytes": self._driver_bytes,

@@ -14,6 +14,7 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import Total, memory_state, running, topology_of
 from tests.unit.runtime.ranges import ranges
+from tests.unit.runtime.test_log import SAMPLES
 from txtopo import BasicBolt, Config, FailedException, Fields, Restart, TopologyBuilder, Tuple
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
@@ -33,6 +34,7 @@ from txtopo.runtime.progress import (
     ReliableProgress,
     Started,
     Stopped,
+    TopologyEvent,
     TreesFailed,
 )
 from txtopo.spouts import MemorySpout
@@ -185,6 +187,17 @@ def test_the_summary_is_small_and_says_who_runs_what_since_when() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "change", [each for each, _, _ in SAMPLES], ids=[type(each).__name__ for each, _, _ in SAMPLES]
+)
+def test_the_board_takes_every_kind_of_event(change: TopologyEvent) -> None:
+    world = World()
+    before = world.board.changes(0)["version"]
+    world.board.on_change(change)
+
+    assert world.board.changes(before)["facts"] is not None
+
+
 def test_a_failure_shows_what_it_took_with_it_and_the_attempts_after_it() -> None:
     world = World()
     world.lead()
@@ -229,6 +242,21 @@ def test_a_failure_shows_what_it_took_with_it_and_the_attempts_after_it() -> Non
             "pause_s": 0.5,
         }
     ]
+
+
+def test_after_a_failure_that_ends_the_run_nothing_waits_to_be_tried_again() -> None:
+    world = World()
+    world.lead()
+    attempts = [TransactionAttempt(txid, 0, 1) for txid in (1, 2, 3)]
+    for each in attempts:
+        world.plan(each.txid)
+    error = ValueError("odd")
+    world.board.on_change(BatchFailed(attempts[1], "fatal", error, "total", 1, None))
+    world.board.on_change(BatchesAbandoned((attempts[2],), attempts[1]))
+
+    assert world.board.facts()["phases"] == {"PLANNED": 1}
+    phases = [row["attempts"][-1]["phase"] for row in world.board.txids()]
+    assert phases == ["planned", "failed", "abandoned"]
 
 
 def test_batches_that_failed_as_one_run_each_show_the_failure() -> None:
@@ -616,6 +644,43 @@ def test_a_stop_abandons_what_is_in_flight() -> None:
     assert run.board.facts()["txid"] == 1
     phases = [row["attempts"][-1]["phase"] for row in run.board.txids()]
     assert phases == ["committed", "abandoned", "abandoned", "abandoned"]
+
+
+def test_threads_read_the_board_while_its_run_goes_on() -> None:
+    world, over, problems = World(), threading.Event(), []
+    board = world.board
+    world.lead()
+
+    def read() -> None:
+        since = 0
+        try:
+            while not over.is_set():
+                changes = board.changes(since)
+                since = changes["version"]
+                txids = [row["txid"] for row in changes["txids"]]
+                assert txids == sorted(txids)
+                json.dumps([changes, board.facts(), board.history(), board.counters])
+                assert sum(board.histograms["commit"].counts) <= board.counters["batches"]
+        except BaseException as error:
+            problems.append(error)
+            raise
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for each in readers:
+        each.start()
+    for txid in range(1, 3_001):
+        world.clock.now_s += 0.1
+        world.whole(txid)
+        error = FailedException("odd")
+        world.board.on_change(
+            BatchFailed(TransactionAttempt(txid + 1, 0, 1), "counted", error, None, 1, 0.0)
+        )
+    over.set()
+    for each in readers:
+        each.join(LIMIT_S)
+
+    assert problems == []
+    assert board.counters["batches"] == 3_000
 
 
 def test_one_board_lives_across_restarts_of_a_run() -> None:

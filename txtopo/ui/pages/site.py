@@ -26,6 +26,7 @@ from txtopo.errors import (
     shortened,
     text_of,
 )
+from txtopo.ui.metrics import CONTENT_TYPE
 from txtopo.ui.pages.access import Guard, PageAccess, refusal
 from txtopo.ui.pages.api import Api, body_of
 from txtopo.ui.pages.calls import Calls
@@ -147,7 +148,7 @@ class Site:
 
     async def _metrics(self, request: Request) -> Response:
         text = await self._calls.ask(self._source.metrics)
-        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+        return Response(text, media_type=CONTENT_TYPE)
 
     def _page(
         self, request: Request, template: str, status: int = 200, /, **context: Any

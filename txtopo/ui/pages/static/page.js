@@ -116,7 +116,11 @@
   // fill(td, item), does what it likes.
   function fill(table, columns, items) {
     const head = table.tHead, body = table.tBodies[0];
-    if (!head.rows.length) {
+    const names = columns.map((column) => column.name).join();
+    if (table.columns !== names) {
+      table.columns = names;
+      head.replaceChildren();
+      body.replaceChildren();
       const row = head.insertRow();
       for (const column of columns) {
         row.append(element("th", { scope: "col", class: column.number ? "number" : null }, column.name));
@@ -867,7 +871,7 @@
         if (!known(attempt.abandoned_with)) return [narrow ? "abandoned" : "abandoned: the term has ended", "abandoned"];
         return [narrow ? `↑ ${number(attempt.abandoned_with)}` : `abandoned with ${number(attempt.abandoned_with)}`, "abandoned"];
       default: {
-        const name = (narrow ? { processing: "runs", processed: "waits", committing: "commits" } : { processed: "waits" })[attempt.phase] || asText(attempt.phase);
+        const name = (narrow ? { planned: "plan", processing: "runs", processed: "waits", committing: "commits" } : { processed: "waits" })[attempt.phase] || asText(attempt.phase);
         const phase = span ? span.parts[span.parts.length - 1] : null;
         return [`${name}${phase ? ` ${duration(phase[2] - phase[1])}` : ""}${failures && !narrow ? ` · ${plural(failures, "failure", "failures")} before` : again}`, "open"];
       }
@@ -1020,14 +1024,11 @@
       this.timer = null;
       this.delay_s = 1;
       this.lost_s = null;
-      this.refusals = 0;
       this.tableAt_ms = -Infinity;
       document.addEventListener("visibilitychange", () => document.hidden ? this.close() : this.connect());
       addEventListener("pagehide", () => this.close());
       addEventListener("pageshow", (event) => { if (event.persisted) this.connect(); });
       setInterval(() => this.tick(), 1000);
-      repeat(10, () => this.askHistory());
-      this.askGraph();
       this.listenCommands();
       listenLookUp(id, () => find("#look-up").elements.state.value);
       find("#timeline-table").addEventListener("toggle", () => this.render());
@@ -1067,10 +1068,10 @@
         const change = JSON.parse(event.data);
         if (first) { // everything comes anew, perhaps from another run of it
           first = false;
-          this.refusals = 0;
           this.timeline.ring.clear();
           this.failures.clear();
-          if (!this.graph) this.askGraph();
+          if (this.wasLost && this.isWhole) this.askGraph();
+          this.wasLost = false;
         }
         this.changed(change);
       });
@@ -1081,14 +1082,7 @@
       source.onerror = () => {
         if (source !== this.source) return;
         this.close();
-        // The topology is known, but nothing tells of its changes: ask for the facts now and then.
-        this.refusals = first ? this.refusals + 1 : 0;
-        if (this.refusals > 1 && this.lost_s === null) {
-          connection("summary", "asks every 5 s");
-          this.timer = setTimeout(() => this.connect(), 5000);
-        } else {
-          this.timer = setTimeout(() => this.connect(), first ? 1000 : 0);
-        }
+        this.timer = setTimeout(() => this.connect(), first ? 1000 : 0);
       };
     }
 
@@ -1107,6 +1101,13 @@
 
     heard(facts) {
       if (facts && typeof facts === "object") this.facts = { ...this.facts, ...facts };
+      // The page of an ensemble knows the summary only, that of the run itself all.
+      this.isWhole = "components" in this.facts;
+      if (this.isWhole && !this.asks) {
+        this.asks = true;
+        this.askGraph();
+        repeat(10, () => this.askHistory());
+      }
       this.lost_s = null;
       this.delay_s = 1;
       const ended = ENDED.has(this.facts.status);
@@ -1115,13 +1116,14 @@
       else if (this.ended || this.told) notice("");
       this.ended = ended;
       this.told = false;
-      if (this.refusals < 2) connection(ended ? "ended" : "live", ended ? "ended" : "live");
+      connection(ended ? "ended" : "live", ended ? "ended" : "live");
       this.render();
     }
 
     gone(error, listens = false) {
       if (this.lost_s === null) {
         this.lost_s = clock.now();
+        this.wasLost = true;
         this.timeline.ended_s ??= this.lost_s;
       }
       this.why = error instanceof Refused ? error.message : "the server does not answer";
@@ -1179,6 +1181,8 @@
         leader.host && `leader ${leader.host}:${leader.pid}`,
         known(standbys) && plural(standbys, "standby", "standbys"),
         known(facts.started_at_s) && `since ${span(clock.now() - facts.started_at_s)}`,
+        facts.desired && facts.desired.status !== facts.status && `asked to be ${facts.desired.status}`,
+        facts.operation && `an operation has not ended: ${asText(facts.operation.verb ?? facts.operation)}`,
         facts.restarts > 0 && plural(facts.restarts, "restart", "restarts"),
         known(facts.adopted) && `adopted txid ${number(facts.adopted)}`,
         ...Object.entries(facts.phases || {}).filter(([, count]) => count > 0).map(([name, count]) => `${number(count)} ${name.toLowerCase()}`),
@@ -1186,14 +1190,12 @@
       say(find("#meta"), meta.join(" · "));
       show(find("#timeline-section"), facts.kind !== "at-least-once" && this.timeline.ring.order.length > 0);
       show(find("#trees-section"), Boolean(trees));
-      if (this.refusals > 1) this.saySummary();
-    }
-
-    saySummary() {
-      const page = this.facts.page;
-      if (this.lost_s !== null || ENDED.has(this.facts.status)) return;
-      this.told = true;
-      notice(page ? `Only the summary is known here; timeline and failures are on the run's own page, ${page}` : "Only the summary is known here: the run has no page of its own. Config(ui_port=…) starts one.", true);
+      show(find("#whole"), this.isWhole);
+      show(find("#summary"), "topology" in facts && !this.isWhole);
+      const page = /^https?:\/\//.test(facts.page || "") ? `${facts.page}${pageOf(this.id)}` : null;
+      if (page) link(find("#page"), page, page);
+      else say(find("#page"), "it has none now; Config(ui_port=…) starts one with the run");
+      say(find("#summary-failure"), failure ? `Last failure, ${ago(failure.at_s)}${known(failure.txid) ? `, txid ${number(failure.txid)}` : ""}${failure.component ? ` in ${failure.component}` : ""}: ${asText(failure.cause)}` : "");
     }
 
     renderTables() {
@@ -1207,7 +1209,7 @@
       show(find("#failures").parentElement, failures.length > 0);
       const partitions = Array.isArray(facts.partitions) ? facts.partitions.filter(Boolean).slice(0, 100) : [];
       const most = Math.max(1, ...partitions.map((p) => p.lag_records).filter(known));
-      fill(find("#partitions"), partitionColumns(most), partitions);
+      fill(find("#partitions"), partitionColumns(most, partitions), partitions);
       const more = (facts.partitions_total || 0) - partitions.length;
       say(find("#partitions-note"), !partitions.length ? "none are known: not every spout knows its lag" : more > 0 ? `the ${partitions.length} with the largest lag; ${number(more)} more` : plural(partitions.length, "partition", "partitions"));
       show(find("#partitions").parentElement, partitions.length > 0);
@@ -1277,7 +1279,7 @@
           text = svg("text", { class: "rate", x: box.x + box.width / 2, y: box.y + box.height + 14, "text-anchor": "middle" });
           node.append(text);
         }
-        say(text, known(each.tuples_per_second) ? `${rate(each.tuples_per_second)}/s` : "");
+        say(text, known(each.tuples_per_second) && each.tuples_total !== 0 ? `${rate(each.tuples_per_second)}/s` : "");
       }
     }
 
@@ -1371,13 +1373,14 @@
     { name: "tried again", cell: (f) => known(f.txid) ? (known(f.pause_s) ? (f.pause_s > 0 ? `after ${duration(f.pause_s)}` : "at once") : "no") : "–" },
   ];
 
-  const partitionColumns = (most) => [
+  const isLoss = (p) => p.lost !== null && p.lost !== undefined && p.lost !== 0 && p.lost !== "";
+  const partitionColumns = (most, partitions) => [
     { name: "partition", class: "mono whole", cell: (p) => asText(p.partition) },
     { name: "records behind", number: true, cell: (p) => number(p.lag_records) },
     { name: "", fill: (td, p) => meter(td, known(p.lag_records) ? p.lag_records / most : 0) },
-    { name: "records/s", number: true, cell: (p) => rate(p.rate) },
-    { name: "lost", cell: (p) => p.lost === null || p.lost === undefined || p.lost === 0 ? "" : asText(p.lost) },
-  ];
+    { name: "records/s", number: true, cell: (p) => rate(p.rate), shown: partitions.some((p) => known(p.rate)) },
+    { name: "lost", class: "cause", cell: (p) => isLoss(p) ? asText(p.lost) : "", shown: partitions.some(isLoss) },
+  ].filter((column) => column.shown !== false);
 
   function meter(td, share) {
     let rect = td.querySelector("rect");
@@ -1453,6 +1456,7 @@
         return cell;
       });
       find("#topologies").tHead.append(head);
+      find("#topologies").columns = LIST_COLUMNS.map((column) => column.name).join();
       find("#filter").addEventListener("input", () => this.render());
       repeat(2, () => this.ask());
     }
@@ -1505,6 +1509,7 @@
       sayStatus(td.firstElementChild, t.status);
     } },
     { name: "leader", value: (t) => processOf(t)?.host, cell: (t) => processOf(t)?.host ? `${processOf(t).host}:${processOf(t).pid}` : "–" },
+    { name: "standbys", number: true, value: (t) => t.standbys?.length, cell: (t) => number(t.standbys?.length) },
     { name: "txid", number: true, value: (t) => t.txid, cell: (t) => number(t.txid) },
     { name: "rows/s", number: true, value: (t) => t.rows_per_second, cell: (t) => rate(t.rows_per_second) },
     { name: "lag", number: true, value: (t) => t.lag_records, cell: (t) => number(t.lag_records) },
