@@ -16,7 +16,7 @@ from txtopo.errors import ConfigError
 from txtopo.extras import EXTRAS, require
 from txtopo.log_records import logger_of
 from txtopo.runtime.scheduler import Workers
-from txtopo.ui.pages.sources import Source
+from txtopo.ui.pages.sources import PageSource
 
 _logger = logger_of("txtopo.ui")
 _HEADERS_BYTES_MAX = 32 * 1024
@@ -91,7 +91,7 @@ class PageServer:
 
     def __init__(
         self,
-        source: Source,
+        source: PageSource,
         host: str = "127.0.0.1",
         port: int = 0,
         token: str | None = None,

@@ -39,7 +39,7 @@ class NotFound(TxtopoError, LookupError):
     """The page has no topology, state or figure of this name."""
 
 
-class Source(Protocol):
+class PageSource(Protocol):
     """Answers what pages ask. All methods may block, and are called on threads of their own.
 
     Values are plain JSON, as the board makes them.
