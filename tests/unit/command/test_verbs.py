@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +184,22 @@ def test_an_error_of_a_bolt_is_one_line_and_its_traceback_is_there_if_asked_for(
     done = txtopo("run", "counting_here.py:failing", *LOCAL, "--traceback")
     assert done.returncode == FAILED
     assert "in execute" in done.stderr
+
+
+def test_a_start_that_fails_gives_the_terminal_back() -> None:
+    ours, theirs = pty.openpty()
+    (Path.cwd() / "counting_here.py").write_text(COUNTING)
+    place = ["run", "counting_here", "--set", "carrier=local", "--set", "zookeeper=embedded"]
+    with subprocess.Popen([sys.executable, "-m", "txtopo", *place], stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # its end closes the terminal
+            while part := os.read(ours, 10_000):
+                shown += part
+        assert process.wait() == WRONG_CALL
+    os.close(ours)
+    assert b"needs the JVM" in shown
+    assert shown.rfind(b"\x1b[?25h") > shown.rfind(b"\x1b[?25l") > -1
 
 
 def test_nothing_runs_without_assertions() -> None:
