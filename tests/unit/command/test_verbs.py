@@ -207,6 +207,24 @@ def test_nothing_runs_without_assertions() -> None:
     assert "run it without" in txtopo("config", PYTHONOPTIMIZE="1").stderr
 
 
+def test_the_command_needs_no_extra(folder: Path) -> None:
+    (folder / "without.py").write_text(
+        "import sys\nfrom txtopo.extras import EXTRAS\n"
+        "sys.modules.update(dict.fromkeys(EXTRAS))\n"
+        "from txtopo.command.program import main\nmain()\n"
+    )
+
+    def without(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "without.py", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert without("--help").returncode == 0
+    assert without("config").returncode == 0
+    done = without("ui")
+    assert done.returncode == WRONG_CALL
+    assert "pip install 'txtopo[ui]'" in done.stderr
+
+
 def test_a_topology_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "counting_here", "--json"]) == 0
     found = document("explain", capsys.readouterr().out)
@@ -335,5 +353,5 @@ def test_a_page_that_is_gone_does_not_answer() -> None:
     summary = {"page": "http://127.0.0.1:1", "process": {"host": this_process()["host"], "pid": 1}}
     status = TopologyStatus("a", summary, None, (), 1, 1, None, None, {})  # type: ignore[arg-type]
 
-    with pytest.raises(InfrastructureError, match="does not answer; got .*refused"):
+    with pytest.raises(InfrastructureError, match=r"does not answer; got .*refused"):
         PageClient(status, "token").facts()
