@@ -100,7 +100,7 @@ class PageServer:
         listening: socket.socket | None = None,
     ) -> None:
         check_page(port, host, token)
-        check_installed("a page")
+        check_installed("PageServer")
         import uvicorn
 
         from txtopo.ui.pages.access import PageAccess
