@@ -218,9 +218,7 @@ def query(chosen: Choices, url: str, statement: str, limit: int, timeout_s: floa
             }
         )
     else:
-        print_table(
-            [*map(escaped, answer.columns)], [[*map(text_of_value, row)] for row in answer.rows]
-        )
+        print_table(answer.columns, [[*map(text_of_value, row)] for row in answer.rows])
     if not answer.complete:
         tell(f"these are the first {limit:,} rows; --limit takes more")
 
