@@ -451,7 +451,7 @@ WRITES = [
     "ATTACH 'evil' AS evil",
     "PRAGMA user_version = 7",
     "COPY words TO PROGRAM 'touch evil'",
-    "COPY words TO '/tmp/evil'",
+    "COPY words TO '/evil'",
     "SELECT 1 INTO OUTFILE 'evil'",
     "SELECT 1 INTO/**/DUMPFILE 'evil'",
     "SELECT set_config('transaction_read_only', 'off', false)",
