@@ -25,8 +25,8 @@ from txtopo.ui.pages.sources import EnsembleSource
 def ui(chosen: Choices, host: str | None, port: int | None, token: str | None) -> None:
     """Serve the page of an ensemble.
 
-    It ends by ^C or SIGTERM. Without a token it only reads. Another host than a loopback one needs a token. Needs the
-    ensemble, and the extra ui.
+    It ends by ^C or SIGTERM. Without a token it only reads. Another host than a loopback one needs
+    a token. Needs the ensemble, and the extra ui.
 
     \b
     Example:

@@ -450,7 +450,7 @@ class ProgressReporter:
         """
         current = before.current
         match event:
-            case Planned() if self._in_flight()[-1:] == [event.attempt]:
+            case Planned() if self._newest() == event.attempt:
                 self.tell(BatchPlanned(event.attempt, plan_s))
             case Processed() if current:
                 self.tell(BatchesProcessed(tuple(current)))
@@ -488,6 +488,10 @@ class ProgressReporter:
 
     def _still(self, attempts: Sequence[TransactionAttempt]) -> list[TransactionAttempt]:
         return [each for each in attempts if self._coordinator.is_current(each)]
+
+    def _newest(self) -> TransactionAttempt | None:
+        in_flight = self._coordinator.transactions
+        return in_flight[-1].attempt if in_flight else None
 
     def _in_flight(self) -> list[TransactionAttempt]:
         return [each.attempt for each in self._coordinator.transactions]

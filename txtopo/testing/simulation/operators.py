@@ -66,6 +66,9 @@ class Operators:
                         process.sleep(AGAIN_S)
                     process.sleep(self._world.chaos.between(*AWAY_S))
             except Crashed:
+                if until_done:  # another one takes its place
+                    again = self._world.timeline.after
+                    again(AGAIN_S, lambda: self.begin(verbs, until_done=True))
                 return
             process.alive = False
 
