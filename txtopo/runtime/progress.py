@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from txtopo.attempt import TransactionAttempt
@@ -50,6 +51,9 @@ class Progress:
         tuples: Number of tuples that each component emitted in this batch.
         processing_s: Time from the start of the batch's job to its end.
         commit_s: Duration of the commit phase.
+        pace: What limits the next batch, if the topology is paced (``docs/pacing.md``):
+            ``{"rows_max": limit or None, "limited_by": name of the setting or None}``. With
+            ``limited_by`` None it takes all rows that there are.
     """
 
     attempt: TransactionAttempt
@@ -65,6 +69,7 @@ class Progress:
     tuples: Mapping[str, int] = field(default_factory=dict)
     processing_s: float = 0.0
     commit_s: float = 0.0
+    pace: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def txid(self) -> int:
@@ -316,9 +321,10 @@ class ProgressMeter:
         scheduler: Scheduler,
         commit_s: float,
         pending: Mapping[int, str],
+        pace: Mapping[str, Json] = MappingProxyType({}),
     ) -> Progress:
         """Count a commit and return the progress after it."""
-        rows = sum(result.outcome.tuples.get(spout_id, {}).values())
+        rows = result.outcome.rows_of(spout_id)
         self._rows_total += rows
         self._commits.append((scheduler.now(), self._rows_total))
         (first_s, first_rows), (now_s, _) = self._commits[0], self._commits[-1]
@@ -337,6 +343,7 @@ class ProgressMeter:
             tuples=report.tuples,
             processing_s=result.processing_s,
             commit_s=commit_s,
+            pace=pace,
         )
 
 
@@ -387,6 +394,7 @@ class ProgressReporter:
         spout_id: str,
         scheduler: Scheduler,
         commit_s: float,
+        pace: Mapping[str, Json],
     ) -> None:
         """Tell of a commit; called after the coordinator has handled it."""
         progress = self._meter.committed(
@@ -396,6 +404,7 @@ class ProgressReporter:
             scheduler=scheduler,
             commit_s=commit_s,
             pending={t.attempt.txid: t.phase.name for t in self._coordinator.transactions},
+            pace=pace,
         )
         self.tell(BatchCommitted(progress))
 

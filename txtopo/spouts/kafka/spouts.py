@@ -19,6 +19,7 @@ from txtopo.extras import require
 from txtopo.kafka_connection import Connection, Isolation, Setting
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json
+from txtopo.pacing import shared_out
 from txtopo.spouts.kafka.offsets import (
     MISSING_LOOKS_MAX,
     KafkaPartition,
@@ -251,21 +252,43 @@ class KafkaSource:
             look: The state of the cluster.
             first: Whether no batch has read anything yet.
         """
-        fixed = self._start == "earliest" or isinstance(self._start, Mapping)
-        if first and not fixed:
+        if first and not self._fixed:
             return txid == last.txid + 1 and self.offsets.can_start(look)
-        left = 0
-        for partition, bounds in look.bounds.items():
-            known = before.ranges.get(partition)
-            left = max(left, bounds.end - (known.end if known else bounds.start))
+        left = max(self.unread(before, look, first=first).values(), default=0)
         # The batches between the last known one and this one take their part.
         left -= (txid - last.txid - 1) * self._records_max
         return worth_a_batch(left, self._records_max, last)
 
+    def unread(self, before: Positions, look: Look, *, first: bool) -> dict[KafkaPartition, int]:
+        """Return how many offsets each partition has after *before*.
+
+        Nothing is known of a first batch whose start depends on the time: it stores the start.
+        """
+        if first and not self._fixed:
+            return {}
+        unread = {}
+        for partition, bounds in look.bounds.items():
+            known = before.ranges.get(partition)
+            unread[partition] = max(0, bounds.end - (known.end if known else bounds.start))
+        return unread
+
+    @property
+    def _fixed(self) -> bool:
+        return self._start == "earliest" or isinstance(self._start, Mapping)
+
     def ranges_after(
-        self, before: Positions, look: Look, partitions: Sequence[KafkaPartition], *, first: bool
+        self,
+        before: Positions,
+        look: Look,
+        partitions: Sequence[KafkaPartition],
+        *,
+        first: bool,
+        rows_max: int | None = None,
+        turn: int = 0,
     ) -> dict[KafkaPartition, Range]:
         """Return the ranges of the batch that follows *before* in *partitions*.
+
+        With *rows_max* they have no more offsets together; *turn* is as for ``shared_out``.
 
         Raises:
             SourceDataLost: Records that were not read are gone.
@@ -275,11 +298,18 @@ class KafkaSource:
         ends = {partition: each.end for partition, each in before.ranges.items()}
         new = [partition for partition in partitions if partition not in ends]
         ends |= self.offsets.starts(self._start, look, new, first=first)
-        return unseen(before, look) | {
+        ranges = {
             partition: self._range(partition, ends[partition], look.bounds.get(partition))
             for partition in partitions
             if partition in ends
         }
+        if rows_max is not None:
+            shares = shared_out(rows_max, [each.end - each.start for each in ranges.values()], turn)
+            ranges = {
+                partition: Range(each.start, each.start + share)
+                for (partition, each), share in zip(ranges.items(), shares, strict=True)
+            }
+        return unseen(before, look) | ranges
 
     def emit(self, ranges: Mapping[KafkaPartition, Range], collector: BatchOutputCollector) -> None:
         """Read ranges and emit their records, partition by partition."""
@@ -311,8 +341,17 @@ class RangesCoordinator(TransactionalCoordinator):
         first = last.metadata is None
         return self._source.is_ready(txid, last, before, look, first=first)
 
-    def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
-        """Plan the next batch.
+    def unread(self, last: LastBatch) -> Mapping[str, int]:
+        """Return how many offsets each partition has after the last batch, at the last look."""
+        assert self._look is not None, "is_ready looked"
+        first = last.metadata is None
+        unread = self._source.unread(from_json(last.metadata), self._look, first=first)
+        return {str(partition): count for partition, count in unread.items()}
+
+    def initialize_transaction(
+        self, txid: int, previous_metadata: Json, *, rows_max: int | None = None
+    ) -> Json:
+        """Plan the next batch, with at most *rows_max* offsets in all.
 
         Raises:
             SourceDataLost: Records that were not read are gone.
@@ -324,7 +363,9 @@ class RangesCoordinator(TransactionalCoordinator):
         look = self._look or self._source.offsets.look()
         self._check.topics(before, look)
         first = previous_metadata is None
-        ranges = self._source.ranges_after(before, look, look.partitions, first=first)
+        ranges = self._source.ranges_after(
+            before, look, look.partitions, first=first, rows_max=rows_max, turn=txid
+        )
         return Positions({name: topic.id for name, topic in look.topics.items()}, ranges).to_json()
 
     def lag(self, metadata: Json) -> Mapping[str, int]:
@@ -371,6 +412,7 @@ class SharesCoordinator(PartitionedCoordinator):
         self._stops = stops
         self._check = LossCheck()
         self._look: Look | None = None
+        self._before = Positions({}, {})
         self._missing_looks: dict[str, int] = {}
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
@@ -380,7 +422,17 @@ class SharesCoordinator(PartitionedCoordinator):
         if not self._stops:
             before = self._present(before, look)
         self._check.positions(before, look)
+        self._before = before
         return self._source.is_ready(txid, last, before, look, first=not last.txid)
+
+    def unread(self, last: LastBatch) -> Mapping[str, int]:
+        """Return how many offsets each share has after the last batch, at the last look."""
+        assert self._look is not None, "is_ready looked"
+        unread = self._source.unread(self._before, self._look, first=not last.txid)
+        by_share = dict.fromkeys(map(str, range(SHARES)), 0)
+        for partition, count in unread.items():
+            by_share[str(share_of(partition))] += count
+        return by_share
 
     def number_of_partitions(self) -> int:
         """Return the number of shares."""
@@ -426,6 +478,8 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
         collector: BatchOutputCollector,
         partition: int,
         last_metadata: Json,
+        *,
+        rows_max: int | None = None,
     ) -> Json:
         look = self._look(attempt)
         before = from_json(last_metadata)
@@ -435,7 +489,10 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
         if self._stops:
             self._check.topics(before, look)
         try:
-            batch = self._batch(before, look, share, first=attempt.txid == 1)
+            first = attempt.txid == 1
+            batch = self._batch(
+                before, look, share, first=first, rows_max=rows_max, turn=attempt.txid
+            )
         except OffsetRegression as error:
             if not before.ids:
                 raise
@@ -451,7 +508,14 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
         return batch.to_json()
 
     def _batch(
-        self, before: Positions, look: Look, share: Sequence[KafkaPartition], *, first: bool
+        self,
+        before: Positions,
+        look: Look,
+        share: Sequence[KafkaPartition],
+        *,
+        first: bool,
+        rows_max: int | None = None,
+        turn: int = 0,
     ) -> Positions:
         """Return the batch of a share that follows *before*.
 
@@ -461,7 +525,9 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
             InfrastructureError: The start of the first batch cannot be seen; try again.
         """
         lost = [] if self._stops else losses(before, look)
-        ranges = self._source.ranges_after(_skipped(before, lost), look, share, first=first)
+        ranges = self._source.ranges_after(
+            _skipped(before, lost), look, share, first=first, rows_max=rows_max, turn=turn
+        )
         ids = dict(before.ids) | {name: topic.id for name, topic in look.topics.items()}
         return Positions({each.topic: ids[each.topic] for each in ranges}, ranges, tuple(lost))
 

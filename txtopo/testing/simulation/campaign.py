@@ -28,6 +28,7 @@ from txtopo.testing.checkers import (
     ExactCount,
     Liveness,
     OffsetChain,
+    Paced,
     Prefix,
     Skew,
     TxidDiscipline,
@@ -50,6 +51,7 @@ CHECKERS = (
     Prefix(),
     TxidDiscipline(),
     OffsetChain(),
+    Paced(),
     Zombies(),
     Skew(),
     Undo(),
@@ -115,6 +117,8 @@ class Simulator:
             leftovers=world.leftovers.found,
             expected=(FencedError, PoisonBatchError, InfrastructureError, BoltBroken),
             repeatable=scenario.shape.spout == "transactional",
+            limited=(scenario.max_rows_per_second or scenario.target_commit_s) is not None,
+            rows_per_second=None if scenario.faults.clock else scenario.max_rows_per_second,
         )
 
     def close(self) -> None:
