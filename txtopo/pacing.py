@@ -7,9 +7,9 @@ Rules
 -----
 1. No I/O, clock, thread or random number is used here. Times come in, and equal calls give equal
    answers, so the simulator can replay them.
-2. The driver asks :class:`Pacer` before it plans a batch, after the spout has said that it is ready.
-   The answer is a :class:`Grant`, or :class:`Held`: ask again later. Batches that are planned
-   already are never asked for again.
+2. The driver asks :class:`Pacer` before it plans a batch, after the spout has said that it is
+   ready. The answer is a :class:`Grant`, or :class:`Held`: ask again later. A batch that is
+   planned already is never asked for again.
 3. The limit of a batch is part of its planned metadata, ``{"rows_max": …}``, and so durable before
    its commit work begins. A replay gets the limit of the first attempt. So a batch of a
    transactional spout is the same batch, and one of an opaque spout, which may be cut anew, has the
