@@ -20,6 +20,7 @@ from txtopo.kafka_connection import Connection, Isolation, Setting
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json
 from txtopo.pacing import shared_out
+from txtopo.spouts.kafka.group_offsets import CommitGroup, GroupOffsets
 from txtopo.spouts.kafka.offsets import (
     MISSING_LOOKS_MAX,
     KafkaPartition,
@@ -75,8 +76,8 @@ class KafkaTransactionalSpout(TransactionalSpout):
     A broker that is down fails the attempt after ``timeout_s``; it is tried again, with pauses,
     until the broker is back. A partition without a leader keeps its position while the others go
     on. Partitions and topics that are added later are read from their beginning. The spout joins
-    no consumer group and stores nothing in Kafka. Progress shows how many offsets each partition
-    is behind.
+    no consumer group and reads nothing back from one. Progress shows how many offsets each
+    partition is behind.
 
     Args:
         servers: Bootstrap servers, ``host:port,…``.
@@ -96,6 +97,8 @@ class KafkaTransactionalSpout(TransactionalSpout):
             an open transaction hold back all that follow them. ``"read_uncommitted"``: both are
             read.
         timeout_s: After how many seconds without an answer an attempt fails.
+        commit_group: A consumer group to which committed offsets are copied, at best, for tools
+            that show its lag; None for none. Nothing else may use the group; see ``docs/kafka.md``.
         settings: More settings of librdkafka, e.g. ``security.protocol``, ``sasl.password``,
             ``ssl.ca.location``. They travel to the tasks, and are never shown or stored.
 
@@ -117,12 +120,14 @@ class KafkaTransactionalSpout(TransactionalSpout):
         batch_records_max: int = BATCH_RECORDS_MAX,
         isolation: Isolation = "read_committed",
         timeout_s: float = 20.0,
+        commit_group: str | None = None,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
         require("confluent_kafka", "KafkaTransactionalSpout")
         connection = Connection(servers, dict(settings or {}), isolation, timeout_s)
         records = RecordColumns(tuple(columns), key, value)
         self._source = KafkaSource(connection, topics, records, start, batch_records_max)
+        self._group = CommitGroup.of(connection, commit_group)
         self.output_fields = records.fields()
 
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
@@ -136,7 +141,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
         """Make an emitting part."""
-        return _RangesEmitter(self._source, context)
+        return _RangesEmitter(self._source, context, self._group)
 
 
 class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
@@ -166,6 +171,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         batch_records_max: The most offsets that a batch takes from each partition.
         isolation: Which records of transactions are read.
         timeout_s: After how many seconds without an answer an attempt fails.
+        commit_group: A consumer group to which committed offsets are copied.
         settings: More settings of librdkafka.
 
     Raises:
@@ -187,6 +193,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         batch_records_max: int = BATCH_RECORDS_MAX,
         isolation: Isolation = "read_committed",
         timeout_s: float = 20.0,
+        commit_group: str | None = None,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
         require("confluent_kafka", "KafkaOpaqueSpout")
@@ -197,6 +204,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         connection = Connection(servers, dict(settings or {}), isolation, timeout_s)
         records = RecordColumns(tuple(columns), key, value)
         self._source = KafkaSource(connection, topics, records, start, batch_records_max)
+        self._group = CommitGroup.of(connection, commit_group)
         self._stops = on_data_loss == "stop"
         self.output_fields = records.fields()
 
@@ -213,7 +221,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         self, config: Config, context: TaskContext
     ) -> OpaquePartitionedTransactionalEmitter:
         """Make an emitting part."""
-        return _SharesEmitter(self._source, context, stops=self._stops)
+        return _SharesEmitter(self._source, context, self._group, stops=self._stops)
 
 
 class KafkaSource:
@@ -376,9 +384,12 @@ class RangesCoordinator(TransactionalCoordinator):
 class _RangesEmitter(TransactionalEmitter):
     """Reads the planned ranges of this task's share of the partitions."""
 
-    def __init__(self, source: KafkaSource, context: TaskContext) -> None:
+    def __init__(
+        self, source: KafkaSource, context: TaskContext, group: CommitGroup | None
+    ) -> None:
         self._source = source
         self._context = context
+        self._group = None if group is None else GroupOffsets(group, context)
         self._ids: dict[str, str] = {}
 
     def emit_batch(
@@ -389,6 +400,18 @@ class _RangesEmitter(TransactionalEmitter):
         ours = sorted(full)[self._context.task_index :: self._context.tasks]
         self._check_ids({each.topic: positions.ids[each.topic] for each in ours})
         self._source.emit({partition: full[partition] for partition in ours}, collector)
+
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
+        if self._group is not None:
+            self._group.committing(attempt.txid, from_json(metadata))
+
+    def cleanup_before(self, txid: int) -> None:
+        if self._group is not None:
+            self._group.committed_before(txid)
+
+    def close(self) -> None:
+        if self._group is not None:
+            self._group.close()
 
     def _check_ids(self, ids: Mapping[str, str]) -> None:
         """Check, once a job, that the topics are those that were planned."""
@@ -465,9 +488,12 @@ class SharesCoordinator(PartitionedCoordinator):
 class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
     """Cuts and reads the batches of some shares."""
 
-    def __init__(self, source: KafkaSource, context: TaskContext, *, stops: bool) -> None:
+    def __init__(
+        self, source: KafkaSource, context: TaskContext, group: CommitGroup | None, *, stops: bool
+    ) -> None:
         self._source = source
         self._context = context
+        self._group = None if group is None else GroupOffsets(group, context)
         self._stops = stops
         self._check = LossCheck()
         self._seen: tuple[TransactionAttempt, Look] | None = None
@@ -506,6 +532,18 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
             # Deleted between the look and the reading: the next attempt looks again.
             raise InfrastructureError(f"records went while they were read: {error}") from error
         return batch.to_json()
+
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
+        if self._group is not None:
+            self._group.committing(attempt.txid, whole(metadata))
+
+    def cleanup_before(self, txid: int) -> None:
+        if self._group is not None:
+            self._group.committed_before(txid)
+
+    def close(self) -> None:
+        if self._group is not None:
+            self._group.close()
 
     def _batch(
         self,
