@@ -14,11 +14,15 @@ code   meaning
 
 from __future__ import annotations
 
+import io
 import sys
+import traceback
 
 import click
 
+from txtopo.command.choices import Choices
 from txtopo.command.group import commands
+from txtopo.command.output import tell
 from txtopo.errors import (
     ConfigError,
     EmitError,
@@ -28,6 +32,7 @@ from txtopo.errors import (
     TopologyError,
     TxtopoError,
 )
+from txtopo.state.registry import redacted_url
 
 DONE, FAILED, WRONG_CALL, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -39,20 +44,38 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run one command, and return its exit code; errors are printed in one line."""
+    chosen = Choices()
     try:
-        code = commands.main(arguments, prog_name="txtopo", standalone_mode=False)
+        if not __debug__:
+            raise click.UsageError(
+                "Python runs with -O or PYTHONOPTIMIZE, which takes out the checks that keep the "
+                "promise of exactly once; run it without"
+            )
+        code = commands.main(arguments, prog_name="txtopo", standalone_mode=False, obj=chosen)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        tell("interrupted")
         return INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        tell(_text_of(error, sys.argv[1:] if arguments is None else arguments))
         return error.exit_code
     except TxtopoError as error:
-        click.echo(f"txtopo: {error}", err=True)
+        if chosen.traceback:
+            traceback.print_exc()
+        tell(f"txtopo: {error}")
         return code_of(error)
     return code if isinstance(code, int) else DONE
+
+
+def _text_of(error: click.ClickException, arguments: list[str]) -> str:
+    """Return what click says; it repeats arguments, of which one may be the URL of a store."""
+    shown = io.StringIO()
+    error.show(shown)
+    text = shown.getvalue().rstrip("\n")
+    for each in arguments:
+        text = text.replace(each, redacted_url(each))
+    return text
 
 
 def code_of(error: TxtopoError) -> int:

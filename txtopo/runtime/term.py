@@ -47,7 +47,12 @@ from txtopo.retries import warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase, CommitReport
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.jobs import Jobs, failure_of
-from txtopo.runtime.progress import ProcessingStarted, ProgressReporter, TopologyEvent
+from txtopo.runtime.progress import (
+    CommitStarted,
+    ProcessingStarted,
+    ProgressReporter,
+    TopologyEvent,
+)
 from txtopo.runtime.run_context import RunContext
 from txtopo.transactional_state.nodes import StoredBatch, metadata_to_json
 
@@ -57,6 +62,9 @@ if TYPE_CHECKING:
     from txtopo.runtime.progress import ProgressMeter
     from txtopo.runtime.scheduler import Timer
     from txtopo.transactional_state.journal import Journal
+
+# Writes to ZooKeeper whose durations are kept for the next progress. A commit has one or two.
+WRITES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +123,8 @@ class LeaderTerm:
         self._actions: deque[Action] = deque()
         self._writing = self._stopping = self._gathers = False
         self._committing: tuple[TransactionAttempt, str] | None = None
+        self._asked_s = 0.0
+        self._writes_s: deque[float] = deque(maxlen=WRITES_MAX)
         self._poll: Timer | None = None
         self._pauses: dict[int, Timer] = {}
 
@@ -133,9 +143,10 @@ class LeaderTerm:
         if self.over:
             return
         self._stopping = self._stopping or isinstance(event, StopRequested)
-        current = self._reporter.current_of(event)
+        before = self._reporter.before(event)
         actions = self.coordinator.handle(event)
-        self._reporter.of(event, current, self._pause_after(actions))
+        plan_s = self._scheduler.now() - self._asked_s
+        self._reporter.of(event, before, pause_s=self._pause_after(actions), plan_s=plan_s)
         # Now, because the queue of actions may wait for a write.
         self._jobs.forget(self._gone(event, actions))
         if self._committing is not None and not self.coordinator.is_current(self._committing[0]):
@@ -224,7 +235,7 @@ class LeaderTerm:
         return self._context.config.pause_s(pauses[0].failures) if pauses else 0.0
 
     def _write(self, action: StoreBatches | Advance, failures: int = 0) -> None:
-        self._writing = True
+        self._writing, started_s = True, self._scheduler.now()
 
         def done(future: Future[None]) -> None:
             if self.over:
@@ -241,6 +252,7 @@ class LeaderTerm:
                 self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
             else:
                 self._writing = False
+                self._writes_s.append(self._scheduler.now() - started_s)
                 self._perform(())
                 self._resolve_waiters()
 
@@ -305,6 +317,7 @@ class LeaderTerm:
     def _plan(self, action: PlanBatch) -> None:
         self.asks += 1
         ask, pending = self.asks, len(self.coordinator.transactions)
+        self._asked_s = self._scheduler.now()
         slow = self._tick_later()
 
         def done(future: Future[Event]) -> None:
@@ -351,6 +364,7 @@ class LeaderTerm:
 
         tag = result.commit_tag
         self._committing = (attempt, tag)
+        self._reporter.tell(CommitStarted(attempt))
         self._scheduler.submit(lambda: self._commit_phase.run(result, wanted), done)
 
     def _cancel_commit(self) -> None:
@@ -368,6 +382,8 @@ class LeaderTerm:
         result = self._jobs.result(attempt)  # the next event makes the jobs forget it
         planner, spout_id = self._context.planner, self._context.program.spout_id
         planner.committed(attempt.txid, result.outcome.rows_of(spout_id))
+        writes_s = tuple(self._writes_s)
+        self._writes_s.clear()
         self.handle(Committed(attempt))
         if self._gathers:  # the spout may have waited for this commit
             self.handle(Tick())
@@ -378,6 +394,7 @@ class LeaderTerm:
             scheduler=self._scheduler,
             commit_s=self._scheduler.now() - started_s,
             pace=planner.pace,
+            zookeeper_s=writes_s,
         )
 
     def _commit_timed_out(self, action: StartCommit, limit_s: float) -> None:

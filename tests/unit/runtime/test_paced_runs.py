@@ -101,6 +101,18 @@ def test_a_target_runs_to_the_end() -> None:
     assert sum(run_all(spout, replace(LOCAL, target_commit_s=0.5)).rows) == 40
 
 
+def test_the_board_says_what_limits_a_batch() -> None:
+    spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 100)
+
+    with topology(spout).start(config=replace(LOCAL, max_rows_per_second=20)) as run:
+        run.process_all_available()
+        pace = run.board.facts()["pace"]
+    assert pace.keys() == {"rows_max", "limited_by"}
+    with topology(spout).start(config=LOCAL) as run:
+        run.process_all_available()
+        assert run.board.facts()["pace"] is None
+
+
 def test_without_a_pace_there_is_nothing_to_show() -> None:
     assert run_all(MemoryTransactionalSpout({0: ROWS}, NUMBER, 50), LOCAL).paces == [{}]
 

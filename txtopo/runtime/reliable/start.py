@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError
+from txtopo.runtime.board import Board
 from txtopo.runtime.handle import RecentProgress, ReliableRun
+from txtopo.runtime.page import RunPage
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.carrier import LocalSlots, SlotCarrier
 from txtopo.runtime.reliable.driver import Meter, ReliableContext, ReliableDriver
@@ -59,7 +61,7 @@ def start_reliable(
     Raises:
         ConfigError: A setting is wrong. Nothing was started; mend the setting.
     """
-    carrier = _carrier(config)
+    carrier = checked_carrier(config)
     check_arguments(spark, listeners)
     check_restart(restart)
     session = spark if spark is not None or carrier == "local" else active_session()
@@ -70,17 +72,21 @@ def start_reliable(
         check_zeromq()
         session = open_session()[0]
     recent = RecentProgress(Progressed)
-    told = [recent, *listeners]
+    board = Board(graph.id, "at-least-once", graph)
     driver: StartableDriver
-    if restart is None:
-        driver = _open(graph, config, session, told, active)
-    else:
-        restarts = ThreadScheduler(f"txtopo-{graph.id}-restarts")
-        meter = Meter(restarts.now, restarts.wall_clock)
-        opening = partial(_open, graph, config, session, meter=meter)
-        driver = RestartingDriver(graph.id, opening, restart, told, restarts, active=active)
-    driver.start()
-    return ReliableRun(graph.id, driver, recent)
+    with RunPage(config) as page:
+        told = [board, recent, *listeners, page]
+        if restart is None:
+            driver = _open(graph, config, session, told, active)
+        else:
+            restarts = ThreadScheduler(f"txtopo-{graph.id}-restarts")
+            meter = Meter(restarts.now, restarts.wall_clock)
+            opening = partial(_open, graph, config, session, meter=meter)
+            driver = RestartingDriver(graph.id, opening, restart, told, restarts, active=active)
+        run = ReliableRun(graph.id, driver, recent, board)
+        page.start(board, graph, run)
+        driver.start()
+    return run
 
 
 def _open(
@@ -131,7 +137,7 @@ def start_local(
     Raises:
         ConfigError: A setting is wrong. Nothing was started; mend the setting.
     """
-    if _carrier(config) == "resident":
+    if checked_carrier(config) == "resident":
         raise ConfigError(
             "carrier 'resident' runs on Spark in real time only; use carrier='local'",
             setting="carrier",
@@ -139,13 +145,20 @@ def start_local(
     program = compile_program(graph, config, config.slots or LOCAL_SLOTS)
     slots = LocalSlots(scheduler)
     recent = RecentProgress(Progressed)
+    board = Board(graph.id, "at-least-once", graph, scheduler.wall_clock)
     context = ReliableContext(program, config, slots, scheduler)
-    driver = ReliableDriver(context, [recent, *listeners], active=active)
+    driver = ReliableDriver(context, [board, recent, *listeners], active=active)
+    run = ReliableRun(graph.id, driver, recent, board)
     driver.start()
-    return Opened(ReliableRun(graph.id, driver, recent), driver, slots)
+    return Opened(run, driver, slots)
 
 
-def _carrier(config: Config) -> str:
+def checked_carrier(config: Config) -> str:
+    """Return the setting ``carrier``, if an at-least-once topology can have it.
+
+    Raises:
+        ConfigError: It cannot, or *config* is no ``Config``.
+    """
     if not isinstance(config, Config):
         raise ConfigError(
             f"config is of the wrong type; got {type(config).__name__}; expected a Config(…)"

@@ -1,0 +1,335 @@
+"""Sources: what pages show, of one run in this process or of all topologies of an ensemble."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from txtopo import clock
+from txtopo.config import Config
+from txtopo.errors import StateUsageError, TopologyError, TxtopoError, nearest
+from txtopo.metadata import Json
+from txtopo.operations.ensemble import Ensemble, TopologyStatus
+from txtopo.runtime.scheduler import Workers
+
+if TYPE_CHECKING:
+    from txtopo.runtime.board import Board
+    from txtopo.runtime.handle import RunHandle
+    from txtopo.state.registry import State
+    from txtopo.topology.graph import Graph
+    from txtopo.transactional_state.memory import MemoryEnsemble
+
+T = TypeVar("T")
+
+VERBS = ("activate", "deactivate", "kill")
+_WAIT_S = 30.0
+_ANSWER_TIMEOUT_S = 30.0
+# The leader writes its summary once a second.
+_KEPT_S = 1.0
+_KEPT_MAX = 1_000
+
+
+class NotFound(TxtopoError, LookupError):
+    """The page has no topology, state or figure of this name."""
+
+
+class Source(Protocol):
+    """Answers what pages ask. All methods may block, and are called on threads of their own.
+
+    Values are plain JSON, as the board makes them.
+
+    Raises:
+        NotFound: There is no such topology or state, or this source does not have it.
+        InfrastructureError: It cannot be answered now.
+    """
+
+    title: str
+    """What the page is of, for its heading."""
+
+    def ready(self) -> bool:
+        """Return whether the run leads or stands by, or the ensemble can be reached."""
+        ...
+
+    def topologies(self) -> list[dict[str, Json]]:
+        """Return the summary of each topology."""
+        ...
+
+    def facts(self, topology: str) -> dict[str, Json]:
+        """Return the facts of a topology, or as many of them as are known."""
+        ...
+
+    def txids(self, topology: str, last: int) -> list[dict[str, Json]]:
+        """Return the last txids, newest last."""
+        ...
+
+    def failures(self, topology: str, last: int) -> list[dict[str, Json]]:
+        """Return the last failures, newest last."""
+        ...
+
+    def history(self, topology: str) -> list[dict[str, Json]]:
+        """Return the figures of the last hour."""
+        ...
+
+    def graph(self, topology: str) -> dict[str, Json]:
+        """Return the components and edges, and their picture."""
+        ...
+
+    def state(self, topology: str, name: str) -> State:
+        """Return a state, by ``component.name``."""
+        ...
+
+    def changes(self, topology: str, since: int) -> dict[str, Json]:
+        """Return what has changed after version *since*."""
+        ...
+
+    def command(self, topology: str, verb: str, wait_s: float | None) -> dict[str, Json]:
+        """Do one of :data:`VERBS`, and return the answer."""
+        ...
+
+    def metrics(self) -> str:
+        """Return the figures in the format of Prometheus."""
+        ...
+
+
+def unknown(what: str, name: str, known: list[str]) -> NotFound:
+    """Return the error of a name that is not known."""
+    return NotFound(f"no {what} of this name; got {name!r:.200}; {nearest(name, known[:100])}")
+
+
+class RunSource:
+    """Answers for one run in this process.
+
+    Args:
+        board: The figures of the run.
+        graph: Its topology.
+        run: Its handle.
+        config: Says where the ensemble is, through which a leader is asked for commands.
+        ensemble: The ensemble, if it is in memory.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        graph: Graph,
+        run: RunHandle[Any],
+        config: Config = Config(),
+        ensemble: MemoryEnsemble | None = None,
+    ) -> None:
+        self.title = graph.id
+        self._board = board
+        self._graph = graph
+        self._run = run
+        self._open_ensemble = partial(Ensemble.open, config, ensemble=ensemble)
+
+    def ready(self) -> bool:
+        """Return whether the run leads or stands by."""
+        return self._run.status in ("running", "deactivated", "standby")
+
+    def topologies(self) -> list[dict[str, Json]]:
+        """Return the one summary."""
+        return [self._board.summary()]
+
+    def facts(self, topology: str) -> dict[str, Json]:
+        """Return the facts of the run."""
+        self._check(topology)
+        return self._board.facts()
+
+    def txids(self, topology: str, last: int) -> list[dict[str, Json]]:
+        """Return the last txids."""
+        self._check(topology)
+        return self._board.txids(last)
+
+    def failures(self, topology: str, last: int) -> list[dict[str, Json]]:
+        """Return the last failures."""
+        self._check(topology)
+        return self._board.failures(last)
+
+    def history(self, topology: str) -> list[dict[str, Json]]:
+        """Return the figures of the last hour."""
+        self._check(topology)
+        return self._board.history()
+
+    def graph(self, topology: str) -> dict[str, Json]:
+        """Return the graph and its picture."""
+        self._check(topology)
+        raise NotFound("there is no picture of the graph")
+
+    def state(self, topology: str, name: str) -> State:
+        """Return a state of the run."""
+        self._check(topology)
+        states = {
+            f"{component.id}.{called}": state
+            for component in self._graph.components.values()
+            for called, state in component.states.items()
+        }
+        if name not in states:
+            raise unknown("state", name, list(states))
+        return states[name]
+
+    def changes(self, topology: str, since: int) -> dict[str, Json]:
+        """Return what has changed."""
+        self._check(topology)
+        return self._board.changes(since)
+
+    def command(self, topology: str, verb: str, wait_s: float | None) -> dict[str, Json]:
+        """Ask the leader, or tell an at-least-once topology."""
+        self._check(topology)
+        if self._board.kind == "transactional":
+            with self._open_ensemble() as ensemble:
+                return _asked(ensemble, topology, verb, wait_s)
+        if verb == "kill":
+            Workers(f"txtopo-{topology}-kill").run(lambda: self._kill(wait_s))
+        elif verb == "activate":
+            self._run.activate()
+        else:
+            self._run.deactivate()
+        status = {"activate": "running", "deactivate": "deactivated", "kill": "killed"}[verb]
+        return {"status": status, "refused": None, "at_s": clock.wall_clock()}
+
+    def metrics(self) -> str:
+        """Return the metrics of the run."""
+        raise NotFound("there are no metrics")
+
+    def _kill(self, wait_s: float | None) -> None:
+        """Emit nothing more, let what is pending end for a while, and stop."""
+        self._run.deactivate()
+        # However that ended: what was asked for is the end.
+        with suppress(Exception):
+            self._run.process_all_available(_WAIT_S if wait_s is None else wait_s)
+        self._run.stop()
+
+    def _check(self, topology: str) -> None:
+        if topology != self._graph.id:
+            raise unknown("topology", topology, [self._graph.id])
+
+
+class EnsembleSource:
+    """Answers for all topologies of an ensemble, with the summary that each leader writes there.
+
+    What only the process of a run knows (txids, failures, the graph, rows of states) is on the page
+    of that run; the answer names it.
+
+    Args:
+        ensemble: The ensemble; the caller closes it after the server has stopped.
+        title: What it is called on the page.
+    """
+
+    def __init__(self, ensemble: Ensemble, title: str = "ensemble") -> None:
+        self.title = title
+        self._ensemble = ensemble
+        self._lock = threading.Lock()
+        self._kept: dict[str | None, tuple[float, Any]] = {}
+        self._versions: dict[str, tuple[int, dict[str, Json]]] = {}
+
+    def ready(self) -> bool:
+        """Return whether the ensemble can be reached."""
+        self.topologies()
+        return True
+
+    def topologies(self) -> list[dict[str, Json]]:
+        """Return a row for each topology."""
+        return self._read(None, lambda: [row_of(each) for each in self._ensemble.topologies()])
+
+    def facts(self, topology: str) -> dict[str, Json]:
+        """Return the row of a topology."""
+        try:
+            return self._read(topology, lambda: row_of(self._ensemble.topology(topology)))
+        except (StateUsageError, TopologyError) as error:
+            raise NotFound(str(error)) from error
+
+    def txids(self, topology: str, last: int) -> list[dict[str, Json]]:
+        """Refuse, and name the page that has them."""
+        raise self._elsewhere(topology)
+
+    def failures(self, topology: str, last: int) -> list[dict[str, Json]]:
+        """Refuse, and name the page that has them."""
+        raise self._elsewhere(topology)
+
+    def history(self, topology: str) -> list[dict[str, Json]]:
+        """Refuse, and name the page that has it."""
+        raise self._elsewhere(topology)
+
+    def graph(self, topology: str) -> dict[str, Json]:
+        """Refuse, and name the page that has it."""
+        raise self._elsewhere(topology)
+
+    def state(self, topology: str, name: str) -> State:
+        """Refuse, and name the page that has it."""
+        raise self._elsewhere(topology)
+
+    def changes(self, topology: str, since: int) -> dict[str, Json]:
+        """Return the row of a topology, if it has changed."""
+        row = self.facts(topology)
+        with self._lock:
+            version, before = self._versions.get(topology, (0, {}))
+            if row != before:
+                version += 1
+                self._versions[topology] = version, row
+        told = row if not 0 < since == version else None
+        return {"version": version, "facts": told, "txids": [], "failures": []}
+
+    def command(self, topology: str, verb: str, wait_s: float | None) -> dict[str, Json]:
+        """Ask the leader."""
+        self.facts(topology)
+        return _asked(self._ensemble, topology, verb, wait_s)
+
+    def metrics(self) -> str:
+        """Refuse: each run has its own."""
+        raise NotFound("metrics are of a run; ask for /metrics of the page of each run")
+
+    def _read(self, key: str | None, read: Callable[[], T]) -> T:
+        """Read once for all who ask within a second."""
+        with self._lock:
+            at_s, found = self._kept.get(key, (0.0, None))
+            if found is not None and clock.now() - at_s < _KEPT_S:
+                return found  # type: ignore[no-any-return]
+            if len(self._kept) > _KEPT_MAX:
+                self._kept.clear()
+            fresh = read()
+            self._kept[key] = clock.now(), fresh
+            return fresh
+
+    def _elsewhere(self, topology: str) -> NotFound:
+        page = self.facts(topology).get("page")
+        if page is None:
+            return NotFound(
+                f"only the process that runs {topology!r} knows it, and it has no page now; start "
+                "it with Config(ui_port=…)"
+            )
+        return NotFound(f"only the process that runs {topology!r} knows it; its page is {page}")
+
+
+def row_of(status: TopologyStatus) -> dict[str, Json]:
+    """Return what an ensemble knows of a topology, in the shape of a board's summary and more."""
+    current = status.current
+    return {
+        "topology": status.id,
+        "kind": "transactional",
+        "epoch": status.epoch,
+        "txid": current - 1 if current is not None and current > 1 else None,
+        "rows_per_second": None,
+        "lag_records": None,
+        "rows_total": None,
+        "last_failure": None,
+        "started_at_s": None,
+        "updated_at_s": None,
+        "page": None,
+        "process": None,
+        **(status.summary or {}),
+        "status": status.status,
+        "leader": status.leader,
+        "standbys": list(status.standbys),
+        "desired": None if status.desired is None else asdict(status.desired),
+        "operation": status.operation,
+        "unreadable": dict(status.unreadable),
+    }
+
+
+def _asked(ensemble: Ensemble, topology: str, verb: str, wait_s: float | None) -> dict[str, Json]:
+    wait_s = _WAIT_S if wait_s is None else wait_s
+    answer = ensemble.ask(topology, verb, wait_s=wait_s, timeout_s=_ANSWER_TIMEOUT_S)
+    return asdict(answer)
