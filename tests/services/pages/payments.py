@@ -9,9 +9,15 @@ from random import Random
 
 from tests.harness.runs import Storage
 from tests.services.integration.bolts import Gathering
-from txtopo import FailedException, Fields, PersistentAggregate, Topology, open_state
+from txtopo import (
+    FailedException,
+    Fields,
+    PersistentAggregate,
+    Topology,
+    TransactionAttempt,
+    open_state,
+)
 from txtopo import TransactionalTopologyBuilder as Builder
-from txtopo import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from sqlalchemy import create_engine, text
 
+from tests.unit.spouts.data_sources import LinesSource, write
 from txtopo import (
     BasicBolt,
     Config,
@@ -16,6 +20,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     TransactionAttempt,
 )
+from txtopo.config import Kind
 from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
 from txtopo.errors import ConfigError, EmitError
 from txtopo.metadata import BatchMetadata
@@ -31,8 +36,12 @@ from txtopo.plugins.spouts import (
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.progress import BatchCommitted, TopologyEvent, TopologyListener
 from txtopo.spouts import (
+    DataSourceSpout,
+    DeltaTransactionalSpout,
+    FilesTransactionalSpout,
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
+    QueryTransactionalSpout,
 )
 
 NUMBER = Fields("n long")
@@ -281,3 +290,91 @@ class Clock:
 
     def wall_clock(self) -> float:
         return self.now_s
+
+
+# ---------------------------------------------------------------- the spouts that txtopo brings
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """A table of 40 rows, of which each key has two."""
+    url = f"sqlite:///{tmp_path / 'numbers.db'}"
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE numbers (n INTEGER)"))
+        for n in range(40):
+            connection.execute(text("INSERT INTO numbers VALUES (:n)"), {"n": n // 2})
+    return url
+
+
+def query(url: str, **limits: int) -> QueryTransactionalSpout:
+    return QueryTransactionalSpout(url, "numbers", "n", NUMBER, settle_s=0, **limits)
+
+
+def test_a_query_waits_for_rows_and_reads_the_rest_after_the_delay(table: str) -> None:
+    config = replace(LOCAL, min_batch_rows=30, max_batch_delay_s=0.1)
+
+    assert run_all(query(table, batch_rows_max=30), config).rows == [30, 10]
+
+
+def test_a_query_keeps_equal_keys_together_and_pays_back(table: str) -> None:
+    commits = run_all(query(table), replace(LOCAL, max_rows_per_second=45))
+
+    assert sum(commits.rows) == 40
+    assert all(rows % 2 == 0 for rows in commits.rows)
+
+
+def test_a_minimum_above_the_limit_of_the_spout_is_refused(table: str) -> None:
+    config = replace(LOCAL, min_batch_rows=31, max_batch_delay_s=1)
+
+    with pytest.raises(ConfigError, match="got 31; expected at most batch_rows_max=30"):
+        topology(query(table, batch_rows_max=30)).start(config=config)
+
+
+def test_files_are_limited_by_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n\n" + "".join(f"{n}\n" for n in range(40)))
+    spout = FilesTransactionalSpout(tmp_path, NUMBER)
+    commits = run_all(spout, replace(LOCAL, max_rows_per_second=25))
+
+    assert sum(commits.rows) == 40
+    assert max(commits.rows) <= 25
+    with pytest.raises(ConfigError, match="FilesCoordinator without a method unread"):
+        topology(spout).start(config=replace(LOCAL, min_batch_rows=5, max_batch_delay_s=1))
+
+
+def test_a_delta_table_cannot_be_limited_by_rows(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    deltalake.write_deltalake(tmp_path / "table", pa.table({"n": [1]}))
+    spout = DeltaTransactionalSpout(tmp_path / "table", NUMBER)
+
+    with pytest.raises(ConfigError, match="got target_commit_s and coordinator DeltaCoordinator"):
+        topology(spout).start(config=replace(LOCAL, target_commit_s=1))
+
+
+@pytest.mark.parametrize("signature", ["old", "new"])
+def test_a_data_source_is_limited_if_its_reader_takes_a_limit(
+    tmp_path: Path, signature: str
+) -> None:
+    write(tmp_path / "p0", *range(7))
+    spout = DataSourceSpout(LinesSource, {"path": str(tmp_path), "signature": signature})
+    config = replace(LOCAL, max_rows_per_second=5)
+
+    if signature == "old":
+        with pytest.raises(ConfigError, match=r"takes no limit, .* got max_rows_per_second"):
+            topology(spout).start(config=config)
+    else:
+        assert sum(run_all(spout, config).rows) == 7
+
+
+@pytest.mark.parametrize("kind", [Kind.AT_LEAST_ONCE, Kind.FOREACH_BATCH])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"min_batch_rows": 5, "max_batch_delay_s": 1},
+        {"max_rows_per_second": 5},
+        {"target_commit_s": 5},
+    ],
+)
+def test_what_plans_no_batches_cannot_be_paced(kind: Kind, settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"does not use all settings; got {sorted(settings)[0]}"):
+        Config(**settings).check_used("words", kind)
