@@ -232,11 +232,20 @@ class Pacer:
         if self._bucket:
             self._bucket.settle(txid, 0)
 
-    def committed(self, txid: int, rows: int, now_s: float) -> None:
-        """Learn from a batch that was committed with so many rows."""
+    def committed(self, txid: int, rows: int | None, now_s: float) -> None:
+        """Learn from a batch that was committed.
+
+        Args:
+            txid: The batch.
+            rows: How many rows it had; None if nobody counted them, as in Spark's plans. Then it
+                counts as full.
+            now_s: The time by a clock that only goes forward.
+        """
+        known = self._flight.pop(txid, None)
+        if rows is None:
+            rows = (known.grant.rows_max or 0) if known is not None else 0
         if self._bucket:
             self._bucket.settle(txid, rows)
-        known = self._flight.pop(txid, None)
         if self._sizer and known is not None and known.since_s is not None and rows:
             seconds = now_s - max(self._committed_s, known.since_s)
             self._sizer.committed(rows, seconds)

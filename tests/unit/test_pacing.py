@@ -80,6 +80,15 @@ def test_an_old_refund_is_not_handed_out_on_top_of_a_full_bucket() -> None:
     assert ask(pace, 3, None, 2.0) == Held("max_rows_per_second")
 
 
+def test_a_batch_whose_rows_nobody_counted_counts_as_full() -> None:
+    """Spark computes DataFrames without telling how many rows there were."""
+    pace = rate(100)
+    ask(pace, 1, None, 1.0)
+    pace.committed(1, None, 1.0)
+
+    assert ask(pace, 2, None, 1.0) == Held("max_rows_per_second")
+
+
 def test_a_batch_that_took_too_many_is_paid_back() -> None:
     """A query keeps rows of equal keys together."""
     pace = rate(100)

@@ -78,7 +78,7 @@ class BatchPlanner:
         # Held across calls of user code, which may block: that is what they are for. No durable
         # step is marked while they are held.
         self._coordinator_lock, self._emitter_lock = threading.Lock(), threading.Lock()
-        self._opaque = spout.role is Role.OPAQUE_SPOUT
+        self._opaque, self._frame = spout.role is Role.OPAQUE_SPOUT, spout.role.frame
         self._times, self._pace = times, Pacer(config.pace)
         self._paced = config.pace.given and times is not None
         self._pace_lock = threading.Lock()
@@ -101,7 +101,8 @@ class BatchPlanner:
         """Take note of a commit, to size the next batches. It does not block."""
         if self._paced and self._times is not None:
             with self._pace_lock:
-                self._pace.committed(txid, rows, self._times.now())
+                counted = None if self._frame else rows
+                self._pace.committed(txid, counted, self._times.now())
 
     def plan(self, action: PlanBatch, pending: int = 0) -> Planned | NotReady:
         """Answer a ``PlanBatch``, with *pending* batches in flight.
