@@ -20,9 +20,9 @@ simulator has something of its own: there a test runs at once, often with a real
 C11 are the checkers in `txtopo/testing/checkers/`: C1 counts each record, C2 compares each version
 of a state with the fold of its batches, C3 follows txids, attempts and the order of durability, C4
 offsets, C5 deposed coordinators, C6 states against each other, C7 undo, C8 that all is processed
-and that no run ends without a reason, such as an assertion of the coordinator, C11 limits. S1 to S10 judge
-the slots of the carrier `resident`, which have a simulation of their own, in
-`txtopo/testing/checkers/slots.py`; S0 is an assertion there, S10 sums of tuples between bolts.
+and that no run ends without a reason, such as an assertion of the coordinator, C11 limits of
+batches. S1 to S10 judge the slots of the carrier `resident`, which have a simulation of their own,
+in `txtopo/testing/checkers/slots.py`; S0 is an assertion there, S10 sums of tuples between bolts.
 
 Made by `make mutants`; one line again: `make mutants ARGS="--only NAME"`. The bugs are in
 `tests/faults/mutants/`.
