@@ -11,7 +11,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-reliable bench-stores stores delta-jar kafka jars-try object-store services simulate simulate-slots mutants fuzz faults rows screenshots soak test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-pacing bench-reliable bench-stores stores delta-jar kafka jars-try object-store services simulate simulate-slots mutants fuzz faults rows screenshots soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ bench-reliable: java $(READY)  ## sentences counted at least once on Spark: spee
 
 bench-kafka: java services kafka $(READY)  ## Kafka into PostgreSQL, against a plain loop; and how soon
 	$(PYTHON) -m benchmarks.kafka $(ARGS)
+
+bench-pacing: $(READY)  ## how settings of pacing change the size of batches, latency and lag
+	$(PYTHON) -m benchmarks.pacing $(ARGS)
 
 bench-stores: java services jars-try $(READY)  ## what a commit costs in each store, and in Delta by Spark's JVM
 	$(PYTHON) -m benchmarks.stores $(ARGS)

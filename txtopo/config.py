@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, get_type_hints
 
 from txtopo.config_sources import Known, find_settings, located
 from txtopo.errors import ConfigError, nearest
+from txtopo.pacing import PaceSettings
 
 Carrier = Literal["auto", "local", "rdd", "dataframe", "resident"]
 CARRIERS = ("auto", "local", "rdd", "dataframe", "resident")
@@ -176,6 +177,10 @@ USED_BY: Mapping[str, tuple[Kind, ...]] = {
     "message_timeout_s": _TREES,
     "ackers": _TREES,
     "check_replays": _BATCHES,
+    "min_batch_rows": _BATCHES,
+    "max_batch_delay_s": _BATCHES,
+    "max_rows_per_second": _BATCHES,
+    "target_commit_s": _BATCHES,
     "ui_port": _STARTED,
     "ui_host": _STARTED,
     "ui_token": _STARTED,
@@ -240,6 +245,14 @@ class Config:
         check_replays: Compare the tuples of a replay of a transactional spout with those of the
             first processed attempt, and end the run with ``NonRepeatableBatch`` if they differ. If
             False, nothing is compared, not even with what an earlier start had stored.
+        min_batch_rows: Plan a batch only when the source has this many unread rows, or
+            ``max_batch_delay_s`` is over. The two are given together.
+        max_batch_delay_s: How long rows may wait for others to fill a batch.
+        max_rows_per_second: The most rows that batches are planned with, and no more than one
+            second's worth at once; also over restarts. May be a fraction.
+        target_commit_s: The time from the planning of a batch to its commit to aim at: batches
+            are limited to the rows that can be committed in it. See ``docs/pacing.md`` for these
+            four.
         ui_port: Port of the run's page; 0 takes a free one. None, the default: there is no page.
             ``run.page_url`` has its address. The extra ``ui`` brings what it needs.
         ui_host: The address at which the page is served.
@@ -275,6 +288,10 @@ class Config:
     message_timeout_s: float = 30.0
     ackers: int | None = None
     check_replays: bool = True
+    min_batch_rows: int | None = None
+    max_batch_delay_s: float | None = None
+    max_rows_per_second: float | None = None
+    target_commit_s: float | None = None
     ui_port: int | None = None
     ui_host: str = "127.0.0.1"
     ui_token: str | None = field(default=None, repr=False)
@@ -383,6 +400,16 @@ class Config:
             return self.max_spout_pending
         return self.run_txids_max * (self.jobs_max + 1)
 
+    @property
+    def pace(self) -> PaceSettings:
+        """The settings that pace a topology."""
+        return PaceSettings(
+            self.min_batch_rows,
+            self.max_batch_delay_s,
+            self.max_rows_per_second,
+            self.target_commit_s,
+        )
+
     def check_used(self, topology_id: str, *kinds: Kind) -> None:
         """Check that a topology uses all settings that are given.
 
@@ -422,8 +449,45 @@ class Config:
             check_whole_number("ackers", self.ackers, at_least=0)
         check_whole_number("history_txids", self.history_txids, at_least=0)
         for each in fields(self):
-            if each.name.endswith("_s"):
+            if each.name.endswith("_s") and (each.default is not None or self._has(each.name)):
                 check_positive_number(each.name, getattr(self, each.name))
+        self._check_pace()
+
+    def _has(self, name: str) -> bool:
+        return getattr(self, name) is not None
+
+    def _check_pace(self) -> None:
+        rows_min, delay_s, rate = (
+            self.min_batch_rows,
+            self.max_batch_delay_s,
+            self.max_rows_per_second,
+        )
+        if rows_min is not None:
+            check_whole_number("min_batch_rows", rows_min)
+        if rate is not None:
+            check_positive_number("max_rows_per_second", rate)
+        if (rows_min is None) != (delay_s is None):
+            alone, other = "min_batch_rows", "max_batch_delay_s"
+            if rows_min is None:
+                alone, other = other, alone
+            raise ConfigError(
+                f"{alone} is given without {other}; got {alone}={getattr(self, alone)!r}; expected "
+                "both or neither: one says how many rows a batch waits for, the other how long",
+                setting=alone,
+            )
+        if delay_s is not None and delay_s < self.poll_interval_s:
+            raise ConfigError(
+                f"max_batch_delay_s is below poll_interval_s; got {delay_s!r}; expected at least "
+                f"{self.poll_interval_s!r}, since a spout is not asked more often; raise it, or "
+                "lower poll_interval_s",
+                setting="max_batch_delay_s",
+            )
+        if rows_min is not None and rate is not None and rows_min > max(rate, 1):
+            raise ConfigError(
+                f"min_batch_rows is above what max_rows_per_second allows at once; got {rows_min}; "
+                f"expected at most {rate:g}, one second's worth; lower it, or raise the rate",
+                setting="min_batch_rows",
+            )
 
     def _check_type(self, name: str, kind: type | UnionType, expected: str) -> None:
         value = getattr(self, name)

@@ -22,11 +22,15 @@ class BatchMetadata:
         content: The content of the first processed attempt, by partition or task, as
             ``[tuples, digest]`` (:mod:`txtopo.stages.replays`); None if replays are not compared.
             It is stored apart from *planned* and *cut*, so that an older txtopo can read those.
+        pace: The limit of the batch, as :mod:`txtopo.pacing` stores it; None without one. It is
+            stored beside *planned* and *cut*, so that an older txtopo, which would not keep to it,
+            refuses to read those.
     """
 
     planned: Json = None
     cut: dict[str, Json] | None = None
     content: dict[str, Json] | None = None
+    pace: dict[str, Json] | None = None
 
 
 def json_flaw(value: object) -> str | None:

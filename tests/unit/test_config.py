@@ -111,18 +111,23 @@ def test_what_is_given_is_told_from_the_defaults() -> None:
     assert Config("local", ackers=None).given == {"carrier", "ackers"}
 
 
+TOGETHER = {"min_batch_rows": "max_batch_delay_s", "max_batch_delay_s": "min_batch_rows"}
+"""Settings that are only given with another one."""
+
+
 @pytest.mark.parametrize("setting", [each.name for each in SETTINGS])
 def test_a_copy_of_a_config_has_the_same_settings_given(setting: str) -> None:
     default = getattr(Config(), setting)
-    config = Config(**{setting: OTHER.get(setting, 3 if default != 3 else 4)})
+    other = {TOGETHER[setting]: 3} if setting in TOGETHER else {}
+    config = Config(**{setting: OTHER.get(setting, 3 if default != 3 else 4), **other})
 
     others = [pickle.loads(pickle.dumps(config)), copy.copy(config), copy.deepcopy(config)]
     others.append(replace(config))
     others.append(replace(replace(config, slots=7), slots=config.slots))
 
-    assert [each.given for each in others] == [{setting}] * 5
+    assert [each.given for each in others] == [{setting, *other}] * 5
     assert others == [config] * 5
-    assert replace(config, attempts_max=9).given == {setting, "attempts_max"}
+    assert replace(config, attempts_max=9).given == {setting, *other, "attempts_max"}
     assert "given" not in repr(config)
 
 

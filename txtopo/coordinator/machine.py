@@ -185,7 +185,7 @@ class Coordinator:
     def _changed_by(self, event: Event) -> list[Action]:
         match event:
             case Planned() if self._table.expecting(event.attempt, Planned):
-                self._table.enter(BatchMetadata(event.planned))
+                self._table.enter(BatchMetadata(event.planned, pace=event.pace))
                 self._slow = False
             case NotReady():
                 if transaction := self._table.expecting(event.attempt, NotReady):

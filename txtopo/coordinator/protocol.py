@@ -35,17 +35,30 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The answer to ``PlanBatch``: the spout is ready, and *planned* is its metadata."""
+    """The answer to ``PlanBatch``: the spout is ready.
+
+    Attributes:
+        attempt: The attempt.
+        planned: The spout's metadata of the batch.
+        pace: The limit of the batch; None without one.
+    """
 
     attempt: TransactionAttempt
     planned: Json
+    pace: dict[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """The answer to ``PlanBatch``: the spout has nothing for this txid now."""
+    """The answer to ``PlanBatch``: the spout has nothing for this txid now.
+
+    Attributes:
+        attempt: The attempt.
+        held: Whether it has rows all the same, and only the pace holds them back.
+    """
 
     attempt: TransactionAttempt
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

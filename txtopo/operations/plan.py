@@ -16,7 +16,7 @@ The rest of this file is about the metadata that an operator passes in. It has t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from txtopo.attempt import TransactionAttempt
@@ -214,7 +214,8 @@ def checked_metadata(session: OperatorSession, txid: int, value: Json) -> BatchM
     flaw = json_flaw(value)
     keys = set(value) if isinstance(value, dict) else None
     cut = value.get("cut") if isinstance(value, dict) else None
-    if flaw is None and keys == {"planned", "cut"} and isinstance(cut, dict | None):
+    known = keys is not None and keys - {"pace"} == {"planned", "cut"}
+    if flaw is None and known and isinstance(cut, dict | None):
         metadata = metadata_from_json(txid, value)
         if metadata.cut is not None or not session.chained:
             return metadata
@@ -232,7 +233,7 @@ def with_unnamed_partitions(before: BatchMetadata | None, metadata: BatchMetadat
     """Return *metadata*, with the position in *before* for each partition that it does not name."""
     if metadata.cut is None or before is None or before.cut is None:
         return metadata
-    return BatchMetadata(metadata.planned, {**before.cut, **metadata.cut})
+    return replace(metadata, cut={**before.cut, **metadata.cut})
 
 
 def put_metadata(attempt: TransactionAttempt, metadata: BatchMetadata) -> Put:

@@ -234,9 +234,9 @@ class _RepairNode:
             drops = [txid, *(later for later in there if later > txid)]
         elif txid == current and not session.repeatable and txid - 1 in there:
             before = batch_of("", txid - 1, Node(there[txid - 1], 0)).metadata
-            partitions = metadata_from_json(txid - 1, before).planned
-            attempt = TransactionAttempt(txid, 0, 0)
-            cut_again = partial(_put, attempt, BatchMetadata(partitions, None))
+            # The number of partitions and the limit are those of the batch before.
+            planned = replace(metadata_from_json(txid - 1, before), cut=None)
+            cut_again = partial(_put, TransactionAttempt(txid, 0, 0), planned)
             return VerbSteps([VerbStep(f"let txid {txid} be undone and cut again", cut_again)], {})
         else:
             raise self._unknown(f"only ZooKeeper had the metadata of txid {txid}, which is in use")

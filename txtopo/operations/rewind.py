@@ -26,7 +26,7 @@ refuses to start.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -266,9 +266,9 @@ class _Rebuild:
         if high > low and session.repeatable:
             batches[high] = self._known(session, contents, high)
         elif high > low:
-            # The batch is undone and cut again. Its plan is the number of partitions.
-            planned_before = batches[low].planned if low else 0
-            batches[high] = BatchMetadata(planned_before, None)
+            # The batch is undone and cut again. Its plan is the number of partitions, and a limit.
+            before = batches[low] if low else BatchMetadata(0)
+            batches[high] = replace(before, cut=None)
         return batches
 
     def _known(

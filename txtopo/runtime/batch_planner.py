@@ -5,18 +5,37 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
-from txtopo.errors import EmitError
+from txtopo.errors import ConfigError, EmitError
 from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
-from txtopo.spouts.spout import LastBatch, check_commit
+from txtopo.pacing import Asked, Grant, Held, Pacer
+from txtopo.spouts.spout import (
+    LastBatch,
+    PartitionedCoordinator,
+    TransactionalCoordinator,
+    check_commit,
+    takes_rows_max,
+)
 from txtopo.stages.pickling import dumps, loads
-from txtopo.topology.component import Component
+from txtopo.topology.component import Component, Role
 from txtopo.transactional_state.nodes import check_metadata_size
+
+
+class Times(Protocol):
+    """The two clocks of a ``Scheduler``."""
+
+    def now(self) -> float:
+        """Return seconds on a clock that only goes forward."""
+        ...
+
+    def wall_clock(self) -> float:
+        """Return seconds since 1970."""
+        ...
 
 
 class BatchPlanner:
@@ -25,6 +44,11 @@ class BatchPlanner:
     Each of the two is called by one thread at a time. A call waits while an earlier one has not
     returned, be it of an abandoned attempt or of an earlier term. Only ``lag`` and ``lost`` do not
     wait.
+
+    If the topology is paced, each new batch is asked for of its :class:`~txtopo.pacing.Pacer`.
+
+    Raises:
+        ConfigError: The topology is paced, and its spout cannot be; or an error of the spout's.
     """
 
     def __init__(
@@ -33,6 +57,7 @@ class BatchPlanner:
         spout: Component,
         config: Config,
         parallelism: Mapping[str, int] | None = None,
+        times: Times | None = None,
     ) -> None:
         self._spout_id = spout.id
         self._generic = spout.role.plans_batches
@@ -53,6 +78,31 @@ class BatchPlanner:
         # Held across calls of user code, which may block: that is what they are for. No durable
         # step is marked while they are held.
         self._coordinator_lock, self._emitter_lock = threading.Lock(), threading.Lock()
+        self._opaque, self._frame = spout.role is Role.OPAQUE_SPOUT, spout.role.frame
+        self._times, self._pace = times, Pacer(config.pace)
+        self._paced = config.pace.given and times is not None
+        self._pace_lock = threading.Lock()
+        if self._paced:
+            self._check_paced(config)
+
+    @property
+    def pace(self) -> Mapping[str, Json]:
+        """What limits the next batch; empty without a pace."""
+        return self._pace.now
+
+    def begin(self, stored: Mapping[int, BatchMetadata], current: int) -> None:
+        """Begin a term: take the pace over from what earlier leaders have stored."""
+        if self._paced and self._times is not None:
+            known = {txid: each.pace for txid, each in stored.items()}
+            with self._pace_lock:
+                self._pace.begin(known, current, self._times.now(), self._times.wall_clock())
+
+    def committed(self, txid: int, rows: int) -> None:
+        """Take note of a commit, to size the next batches. It does not block."""
+        if self._paced and self._times is not None:
+            with self._pace_lock:
+                counted = None if self._frame else rows
+                self._pace.committed(txid, counted, self._times.now())
 
     def plan(self, action: PlanBatch, pending: int = 0) -> Planned | NotReady:
         """Answer a ``PlanBatch``, with *pending* batches in flight.
@@ -67,13 +117,19 @@ class BatchPlanner:
         with self._coordinator_lock:
             if not self._coordinator.is_ready(txid, last):
                 return NotReady(action.attempt)
-            if self._generic:
-                planned = self._coordinator.initialize_transaction(txid, last.metadata)
-            else:
-                planned = self._coordinator.number_of_partitions()
-        planned = self._plain(planned)
-        check_metadata_size(txid, BatchMetadata(planned))
-        return Planned(action.attempt, planned)
+            partitions = 0 if self._generic else self._coordinator.number_of_partitions()
+            grant = self._granted(txid, last, partitions)
+            if isinstance(grant, Held):
+                return NotReady(action.attempt, held=grant.by is not None)
+            try:
+                planned = partitions if not self._generic else self._planned(txid, last, grant)
+                planned = self._plain(planned)
+                check_metadata_size(txid, BatchMetadata(planned, pace=grant.metadata))
+            except BaseException:
+                with self._pace_lock:
+                    self._pace.withdraw(txid)
+                raise
+        return Planned(action.attempt, planned, grant.metadata)
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
         """Return how many records are behind a batch, by partition, where the spout knows it."""
@@ -112,6 +168,64 @@ class BatchPlanner:
         with self._emitter_lock:
             if self._emitter is not None:
                 self._emitter.close()
+
+    def _planned(self, txid: int, last: LastBatch, grant: Grant) -> Json:
+        limit = {} if grant.rows_max is None else {"rows_max": grant.rows_max}
+        planned: Json = self._coordinator.initialize_transaction(txid, last.metadata, **limit)
+        return planned
+
+    def _granted(self, txid: int, last: LastBatch, partitions: int) -> Grant | Held:
+        if not self._paced or self._times is None:
+            return Grant(None)
+        unread = self._unread(last)
+        now_s, wall_s = self._times.now(), self._times.wall_clock()
+        count = partitions if type(partitions) is int else 0  # the task refuses another type
+        asked = Asked(txid, last.txid, unread, count, last.pending, now_s, wall_s)
+        with self._pace_lock:
+            return self._pace.ask(asked)
+
+    def _unread(self, last: LastBatch) -> dict[str, int] | None:
+        # A coordinator of a user need not be derived from ours, and then may lack the method.
+        unread = self._plain(getattr(self._coordinator, "unread", lambda _: None)(last))
+        counts = unread.values() if isinstance(unread, dict) else [None]
+        if unread is not None and any(type(each) is not int or each < 0 for each in counts):
+            raise EmitError(
+                f"unread of spout {self._spout_id!r} did not tell numbers; got {shown(unread)}; "
+                "expected a mapping with a whole number of at least 0 for each partition, or None"
+            )
+        return None if unread is None else unread
+
+    def _check_paced(self, config: Config) -> None:
+        """Refuse a pace that the spout cannot keep.
+
+        Raises:
+            ConfigError: It cannot; leave the setting out, or mend the spout.
+        """
+        setting = config.pace.limiting
+        if setting is not None:
+            method = "emit_partition_batch" if self._opaque else "emit_partition_batch_new"
+            owner = self._coordinator if self._generic else self._opened_emitter()
+            method = "initialize_transaction" if self._generic else method
+            if not takes_rows_max(getattr(owner, method)):
+                part = "coordinator" if self._generic else "emitter"
+                raise ConfigError(
+                    f"the batches of spout {self._spout_id!r} cannot be limited; got {setting} and "
+                    f"{part} {type(owner).__qualname__}, whose {method} does not take the limit; "
+                    "expected the keyword argument rows_max=None; give it to the spout, or leave "
+                    f"{setting} out",
+                    setting=setting,
+                )
+        if config.min_batch_rows is not None:
+            kind = type(self._coordinator)
+            told = getattr(kind, "unread", None)
+            if told in (None, TransactionalCoordinator.unread, PartitionedCoordinator.unread):
+                raise ConfigError(
+                    f"spout {self._spout_id!r} cannot tell how many rows are unread; got "
+                    f"min_batch_rows and coordinator {kind.__qualname__} without a method unread; "
+                    "expected unread(self, last); give it to the spout, or leave min_batch_rows "
+                    "and max_batch_delay_s out",
+                    setting="min_batch_rows",
+                )
 
     def _metadata(self, batch: BatchMetadata | None) -> Json:
         if batch is None:

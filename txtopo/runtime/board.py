@@ -454,6 +454,7 @@ class Board(TopologyListener):
                 {"component": id, "tuples_total": total, "tuples_per_second": rate}
                 for (id, total), rate in zip(self._tuples.items(), rates, strict=True)
             ],
+            "pace": dict(self._last.pace) or None if self._last is not None else None,
             "states": [dict(each) for each in self._states],
             "trees": None if self._trees is None else _trees_of(self._trees),
         }

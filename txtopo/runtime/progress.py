@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from txtopo.attempt import TransactionAttempt
@@ -54,6 +55,9 @@ class Progress:
         tuples: Number of tuples that each component emitted in this batch.
         processing_s: Time from the start of the batch's job to its end.
         commit_s: Duration of the commit phase.
+        pace: What limits the next batch, if the topology is paced (``docs/pacing.md``):
+            ``{"rows_max": limit or None, "limited_by": name of the setting or None}``. With
+            ``limited_by`` None it takes all rows that there are.
         state_s: How long the write to each state took, by ``component.name``; the time is part of
             the commit phase.
         zookeeper_s: How long each write to ZooKeeper took since the commit before.
@@ -73,6 +77,7 @@ class Progress:
     tuples: Mapping[str, int] = field(default_factory=dict)
     processing_s: float = 0.0
     commit_s: float = 0.0
+    pace: Mapping[str, Json] = field(default_factory=dict)
     state_s: Mapping[str, float] = field(default_factory=dict)
     zookeeper_s: Sequence[float] = ()
     driver_bytes: int = 0
@@ -371,10 +376,11 @@ class ProgressMeter:
         scheduler: Scheduler,
         commit_s: float,
         pending: Mapping[int, str],
+        pace: Mapping[str, Json] = MappingProxyType({}),
         zookeeper_s: Sequence[float] = (),
     ) -> Progress:
         """Count a commit and return the progress after it."""
-        rows = sum(result.outcome.tuples.get(spout_id, {}).values())
+        rows = result.outcome.rows_of(spout_id)
         self._rows_total += rows
         self._commits.append((scheduler.now(), self._rows_total))
         (first_s, first_rows), (now_s, _) = self._commits[0], self._commits[-1]
@@ -393,6 +399,7 @@ class ProgressMeter:
             tuples=report.tuples,
             processing_s=result.processing_s,
             commit_s=commit_s,
+            pace=pace,
             state_s=report.state_s,
             zookeeper_s=zookeeper_s,
             driver_bytes=sum(result.outcome.bytes_by_stream.values()),
@@ -472,6 +479,7 @@ class ProgressReporter:
         spout_id: str,
         scheduler: Scheduler,
         commit_s: float,
+        pace: Mapping[str, Json],
         zookeeper_s: Sequence[float],
     ) -> None:
         """Tell of a commit; called after the coordinator has handled it."""
@@ -482,6 +490,7 @@ class ProgressReporter:
             scheduler=scheduler,
             commit_s=commit_s,
             pending={t.attempt.txid: t.phase.name for t in self._coordinator.transactions},
+            pace=pace,
             zookeeper_s=zookeeper_s,
         )
         self.tell(BatchCommitted(progress))

@@ -178,7 +178,7 @@ def open_driver(
             config=config,
             carrier=carrier,
             transactional_state=opened,
-            planner=BatchPlanner(graph.id, graph.spout, config, graph.parallelism),
+            planner=BatchPlanner(graph.id, graph.spout, config, graph.parallelism, scheduler),
             scheduler=scheduler,
         )
     except BaseException:

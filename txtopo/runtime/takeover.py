@@ -163,6 +163,7 @@ def _coordinator(
         for txid, batch in contents.batches.items()
         if txid >= current - 1
     }
+    context.planner.begin(metadata, current)
     settings = settings_of(context)
     return Coordinator(settings, epoch=epoch, current=current, stored=metadata), adopted
 

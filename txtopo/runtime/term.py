@@ -370,10 +370,12 @@ class LeaderTerm:
         def done(future: Future[Event]) -> None:
             slow.cancel()
             if (error := future.exception()) is None:
-                dry = isinstance(future.result(), NotReady)
-                self.dry_ask = ask if dry and not pending else self.dry_ask
+                event = future.result()
+                dry = isinstance(event, NotReady)
+                held = isinstance(event, NotReady) and event.held
+                self.dry_ask = ask if dry and not (pending or held) else self.dry_ask
                 self._gathers = dry and pending > 0
-                self.handle(future.result())
+                self.handle(event)
             else:
                 spout = self._context.program.spout_id
                 self.handle(Failed(action.attempt, failure_of(error, spout)))
@@ -425,6 +427,8 @@ class LeaderTerm:
             return
         self._committing = None
         result = self._jobs.result(attempt)  # the next event makes the jobs forget it
+        planner, spout_id = self._context.planner, self._context.program.spout_id
+        planner.committed(attempt.txid, result.outcome.rows_of(spout_id))
         writes_s = tuple(self._writes_s)
         self._writes_s.clear()
         self.handle(Committed(attempt))
@@ -433,9 +437,10 @@ class LeaderTerm:
         self._reporter.committed(
             result,
             report,
-            spout_id=self._context.program.spout_id,
+            spout_id=spout_id,
             scheduler=self._scheduler,
             commit_s=self._scheduler.now() - started_s,
+            pace=planner.pace,
             zookeeper_s=writes_s,
         )
 

@@ -100,7 +100,8 @@ class DataSourceSpout(TransactionalSpout):
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
         """Make the planning part, which has the reader of the driver."""
         self._done = _Done()
-        return _DataSourceCoordinator(made(self._open), self._rows_max, self._done, context)
+        reader = made(self._open)
+        return _DataSourceCoordinator(reader, self._rows_max, self._done, config, context)
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
         """Make an emitting part; the one in the driver only passes on what is committed."""
@@ -164,7 +165,12 @@ class _Done:
 
 class _DataSourceCoordinator(TransactionalCoordinator):
     def __init__(
-        self, reader: StreamReader, rows_max: int | None, done: _Done, context: TaskContext
+        self,
+        reader: StreamReader,
+        rows_max: int | None,
+        done: _Done,
+        config: Config,
+        context: TaskContext,
     ) -> None:
         self._reader, self._done = reader, done
         self._about = {"topology": context.topology_id, "component": context.component_id}
@@ -176,6 +182,14 @@ class _DataSourceCoordinator(TransactionalCoordinator):
                 f"{name_of(reader)}; expected None, or a reader with latestOffset(start, limit)"
             )
         self._next: dict[str, Json] | None = None
+        setting = config.pace.limiting
+        if setting is not None and (isinstance(reader, SimpleReader) or not self._limited):
+            raise ConfigError(
+                f"this reader takes no limit, so its batches cannot be limited; got {setting} and "
+                f"{name_of(reader)}; expected a reader with latestOffset(start, limit); leave "
+                f"{setting} out",
+                setting=setting,
+            )
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         """Return whether the latest offset is after the last batch.
@@ -203,22 +217,28 @@ class _DataSourceCoordinator(TransactionalCoordinator):
             return False
         return True
 
-    def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
+    def initialize_transaction(
+        self, txid: int, previous_metadata: Json, *, rows_max: int | None = None
+    ) -> Json:
         planned, self._next = self._next, None
         assert planned is not None, "only asked when it was ready"
+        if rows_max is not None and (self._rows_max is None or rows_max < self._rows_max):
+            start = planned["start"]
+            end = self._latest(start, rows_max)
+            planned["end"] = start if behind(start, end) else end
         return planned
 
     def close(self) -> None:
         self._commit()
         self._reader.stop()
 
-    def _latest(self, start: Json) -> Json:
+    def _latest(self, start: Json, rows_max: int | None = None) -> Json:
         latest: Callable[..., Json] = self._reader.latestOffset
         if not self._limited:
             return copied(latest(), "latestOffset")
         from pyspark.sql.streaming.datasource import ReadMaxRows
 
-        rows_max = self._rows_max
+        rows_max = self._rows_max if rows_max is None else rows_max
         default = self._reader.getDefaultReadLimit
         # A copy, since a reader may keep and change what it gets.
         copy = json.loads(json.dumps(start))

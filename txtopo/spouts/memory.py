@@ -202,6 +202,9 @@ class _RowsCoordinator(PartitionedCoordinator):
     def number_of_partitions(self) -> int:
         return len(self._partitions)
 
+    def unread(self, last: LastBatch) -> Mapping[str, int]:
+        return {str(at): rows for at, rows in enumerate(self._left(last.metadata))}
+
     def lag(self, metadata: Mapping[str, Json]) -> Mapping[str, int]:
         return {str(at): rows for at, rows in enumerate(self._left(dict(metadata)))}
 
@@ -227,8 +230,11 @@ class _RowsEmitter(PartitionedTransactionalEmitter):
         collector: BatchOutputCollector,
         partition: int,
         last_metadata: Json,
+        *,
+        rows_max: int | None = None,
     ) -> Json:
-        return _emit(collector, self._partitions[partition], _end(last_metadata), self._take)
+        take = _least(self._take, rows_max)
+        return _emit(collector, self._partitions[partition], _end(last_metadata), take)
 
     def emit_partition_batch(
         self,
@@ -258,6 +264,8 @@ class _OpaqueRowsEmitter(OpaquePartitionedTransactionalEmitter):
         collector: BatchOutputCollector,
         partition: int,
         last_metadata: Json,
+        *,
+        rows_max: int | None = None,
     ) -> Json:
         take = self._take
         for event in self._script:
@@ -268,7 +276,12 @@ class _OpaqueRowsEmitter(OpaquePartitionedTransactionalEmitter):
             if isinstance(event, Outage):
                 return None
             take = event.take
+        take = _least(take, rows_max)
         return _emit(collector, self._partitions[partition], _end(last_metadata), take)
+
+
+def _least(take: int, rows_max: int | None) -> int:
+    return take if rows_max is None else min(take, rows_max)
 
 
 def _emit(collector: BatchOutputCollector, rows: Rows, start: int, take: int) -> Json:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,6 +31,7 @@ from txtopo.spouts.spout import (
     TransactionalCoordinator,
     TransactionalEmitter,
     TransactionalSpout,
+    check_min_batch_rows,
 )
 from txtopo.spouts.values import first_bad, fitted_column
 from txtopo.tuples import Fields
@@ -146,6 +147,7 @@ class QueryTransactionalSpout(TransactionalSpout):
             ConfigError: The query cannot be run, or a key is NULL.
             InfrastructureError: The database cannot be reached; try again.
         """
+        check_min_batch_rows(config, self._batch_rows_max, "batch_rows_max")
         planner = QueryCoordinator(
             self._source, self._start_after, self._settle_s, self._batch_rows_max, context.tasks
         )
@@ -342,7 +344,7 @@ class QueryCoordinator(TransactionalCoordinator):
         self._first = start_after
         self._settling = Settling(settle_s)
         self._batch_rows_max = batch_rows_max
-        self._cut_rows_max = -(-batch_rows_max // tasks)
+        self._tasks = tasks
         self._engine = source.engine()
         self._rows = source.selectable()
         self._upto: Key | None = None
@@ -392,23 +394,44 @@ class QueryCoordinator(TransactionalCoordinator):
         self._upto = self._settling.settled(now, self._newest)
         return self._upto is not None and (position is None or cast(Any, self._upto) > position)
 
-    def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
-        """Return the range of keys of the batch, divided into cuts."""
+    def unread(self, last: LastBatch) -> Mapping[str, int]:
+        """Return how many rows have settled, counted up to the limit of a batch."""
+        from sqlalchemy import func, literal, select
+
+        source, upto = self._source, self._upto
+        assert upto is not None, "is_ready said so"
+        within = source.between(self._rows, self._position(last.metadata), upto)
+        few = select(literal(1)).select_from(self._rows).where(within)
+        counted = select(func.count()).select_from(few.limit(self._batch_rows_max).subquery("few"))
+        with source.connected(self._engine) as connection:
+            return {source.key: connection.scalar(counted) or 0}
+
+    def initialize_transaction(
+        self, txid: int, previous_metadata: Json, *, rows_max: int | None = None
+    ) -> Json:
+        """Return the range of keys of the batch, divided into cuts.
+
+        With *rows_max* it has no more rows, except to keep rows of equal keys together.
+        """
         kept, upto = self._source.to_json, self._upto
+        end = upto
         start = after = self._position(previous_metadata)
         assert upto is not None, "is_ready said so"
         cuts: list[tuple[Key, int]] = []
         with self._source.connected(self._engine) as connection:
-            left = self._batch_rows_max
+            left = self._batch_rows_max if rows_max is None else min(rows_max, self._batch_rows_max)
+            each = -(-left // self._tasks)
             while left > 0:
-                cut = self._cut(connection, after, upto, min(left, self._cut_rows_max))
+                cut = self._cut(connection, after, upto, min(left, each))
                 if cut is None:
                     break
                 cuts.append(cut)
                 after, left = cut[0], left - cut[1]
+            if rows_max == 0 and self._cut(connection, start, upto, 1) is not None:
+                end = start  # there are rows, which are for the next batch
         return {
             "after": kept(start),
-            "upto": kept(cuts[-1][0] if cuts else upto),
+            "upto": kept(cuts[-1][0] if cuts else end),
             "cuts": [[kept(key), rows] for key, rows in cuts],
             "newest": kept(self._newest),
         }

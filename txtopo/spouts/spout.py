@@ -26,7 +26,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector, SpoutOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.errors import TopologyError
+from txtopo.errors import ConfigError, TopologyError
 from txtopo.metadata import Json
 from txtopo.tuples import Fields, Stream
 
@@ -78,6 +78,11 @@ class TransactionalCoordinator(ABC):
         Called once ``is_ready`` has returned True for *txid*; never for a replay, which uses the
         stored metadata.
 
+        A coordinator whose batches can be limited takes ``rows_max: int | None = None`` as a
+        keyword argument too: the most rows of the batch, so that a replay has no more either; None
+        for no limit, 0 for a batch that only stores a position. Limits (``docs/pacing.md``) are
+        refused for one that does not take it.
+
         Args:
             txid: The batch, from 1, in order and without gaps.
             previous_metadata: What this returned for *txid* - 1; None for the first.
@@ -86,6 +91,16 @@ class TransactionalCoordinator(ABC):
             InfrastructureError: To have it called again after a pause.
             SourceDataLost: To end the run, because records that come next are gone.
         """
+
+    def unread(self, last: LastBatch) -> Mapping[str, int] | None:
+        """Return how many rows there are after the batch *last*; None if that is not known.
+
+        For ``Config(min_batch_rows=…)`` and the other settings of ``docs/pacing.md``; called after
+        ``is_ready`` has returned True. The names are free, since the numbers are added up; all 0
+        asks for a batch that only stores a position. It may stop counting at the limit that the
+        spout itself has for a batch. Without this method ``min_batch_rows`` is refused.
+        """
+        return None
 
     def lag(self, metadata: Json) -> Mapping[str, int]:
         """Return how many unread records each partition has after the batch of this metadata.
@@ -128,6 +143,36 @@ def check_commit(commit: Callable[..., object], emitter: str, arguments: int) ->
             "commit(self, attempt, metadata); add the argument metadata, which is "
             "the metadata of the batch"
         ) from None
+
+
+def takes_rows_max(method: Callable[..., object]) -> bool:
+    """Return whether a method of a spout takes the limit of a batch; see :mod:`txtopo.pacing`."""
+    try:
+        parameters = inspect.signature(method).parameters.values()
+    except ValueError:
+        return False  # a function in C has no signature to look at
+    return any(
+        each.kind is each.VAR_KEYWORD
+        or (
+            each.name == "rows_max" and each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)
+        )
+        for each in parameters
+    )
+
+
+def check_min_batch_rows(config: Config, rows_max: int, setting: str) -> None:
+    """Check that batches can be as large as ``Config(min_batch_rows=…)`` waits for.
+
+    Raises:
+        ConfigError: The spout's own limit is below it; raise that, or lower the other.
+    """
+    if config.min_batch_rows is not None and config.min_batch_rows > rows_max:
+        raise ConfigError(
+            f"min_batch_rows is above the limit of the spout; got {config.min_batch_rows}; "
+            f"expected at most {setting}={rows_max}, since no batch has more; lower it, or raise "
+            f"{setting}",
+            setting="min_batch_rows",
+        )
 
 
 class Emitter:
@@ -250,6 +295,8 @@ class TransactionalSpout(ABC):
 class PartitionedCoordinator(ABC):
     """The planning part of a partitioned spout, transactional or opaque.
 
+    With a limit of ``docs/pacing.md`` the emitters get ``rows_max``.
+
     Who calls it: the runtime, in the driver of the leading coordinator, one call at a time, on any
     thread; only ``lag`` and ``lost`` may run beside another call. It need not be picklable. Not
     guaranteed: that ``close`` is called when the driver is killed.
@@ -267,8 +314,18 @@ class PartitionedCoordinator(ABC):
     def number_of_partitions(self) -> int:
         """Return how many partitions there are now.
 
-        Called once for each txid, and stored with it: a replay of the batch uses the same number.
+        Called for each txid, and stored with it: a replay of the batch uses the same number.
         """
+
+    def unread(self, last: LastBatch) -> Mapping[str, int] | None:
+        """Return how many rows each partition has after the batch *last*, by its number as text.
+
+        None if that is not known. Do not subtract what batches after *last* will take. For
+        ``Config(min_batch_rows=…)``, which is refused without this method, and to share a limit out
+        by it: partitions that are left out count as empty. Called after ``is_ready`` has returned
+        True; all 0 asks for a batch that only stores positions. See ``docs/pacing.md``.
+        """
+        return None
 
     def lag(self, metadata: Mapping[str, Json]) -> Mapping[str, int]:
         """Return how many unread records each partition has after the batch of this metadata.
@@ -309,6 +366,11 @@ class PartitionedTransactionalEmitter(Emitter, ABC):
         last_metadata: Json,
     ) -> Json:
         """Emit a new batch of a partition and return its metadata, as JSON.
+
+        An emitter whose batches can be limited takes ``rows_max: int | None = None`` as a keyword
+        argument too: the most tuples to emit; None for no limit. With 0 it emits nothing, and
+        returns where the next batch starts. One that emits more ends the run. Limits
+        (``docs/pacing.md``) are refused for an emitter that does not take it.
 
         Args:
             attempt: The attempt.
@@ -388,6 +450,9 @@ class OpaquePartitionedTransactionalEmitter(Emitter, ABC):
 
         The batch starts where *last_metadata* ended, and may have other tuples than an earlier
         attempt at the txid had. For a partition that is down return None: it keeps its position.
+
+        It may take ``rows_max``, as the emitters of transactional spouts may. All attempts at a
+        txid get the same one.
 
         Args:
             attempt: The attempt.

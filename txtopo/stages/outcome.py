@@ -79,6 +79,10 @@ class BatchOutcome:
     producers: frozenset[Producer]
     kept_bytes_by_stream: Mapping[str, int] = field(default_factory=dict)
 
+    def rows_of(self, spout_id: str) -> int:
+        """Return the number of tuples that the spout emitted, on all of its streams."""
+        return sum(self.tuples.get(spout_id, {}).values())
+
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:

@@ -27,10 +27,12 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import EmitError, RecordFailed, StateUsageError, TxtopoError
 from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
+from txtopo.pacing import rows_max_of
 from txtopo.spouts.spout import (
     OpaquePartitionedTransactionalEmitter,
     PartitionedTransactionalEmitter,
     TransactionalEmitter,
+    takes_rows_max,
 )
 from txtopo.stages.columns import BATCH_BYTES_MAX
 from txtopo.stages.emission import Channel, Emission
@@ -67,6 +69,7 @@ class SpoutTask:
         self._component = component
         self._task = task
         self._emitter: Any = None
+        self._takes_limit: bool | None = None
         previous = channel.stage.run.previous
         cut = previous.cut if previous is not None else None
         # It is kept as text, so that an emitter cannot change what another one gets.
@@ -139,17 +142,51 @@ class SpoutTask:
         for partition in self._partitions(metadata):
             last = json.loads(self._last.get(partition, "null"))
             before = emission.emitted()
+            limit = self._limit(metadata, partition)
             if opaque:
                 opaque_emitter = cast("OpaquePartitionedTransactionalEmitter", self._emitter)
                 end = opaque_emitter.emit_partition_batch(
-                    attempt, emission.collector, partition, last
+                    attempt, emission.collector, partition, last, **limit
                 )
             else:
                 emitter = cast("PartitionedTransactionalEmitter", self._emitter)
-                end = emitter.emit_partition_batch_new(attempt, emission.collector, partition, last)
+                end = emitter.emit_partition_batch_new(
+                    attempt, emission.collector, partition, last, **limit
+                )
+            self._check_limit(partition, emission.emitted() - before, **limit)
             self._keep_end(attempt, partition, end, silent=emission.emitted() == before)
             emission.end_part(partition)
             yield
+
+    def _limit(self, metadata: BatchMetadata, partition: int) -> dict[str, int]:
+        """Return the argument by which an emitter learns its limit; nothing without one.
+
+        Raises:
+            EmitError: The batch was planned with limits, which the emitter does not take.
+        """
+        limits = rows_max_of(metadata.pace)
+        if not isinstance(limits, list):
+            return {}
+        if self._takes_limit is None:
+            opaque = self._component.role is Role.OPAQUE_SPOUT
+            method = "emit_partition_batch" if opaque else "emit_partition_batch_new"
+            self._takes_limit = takes_rows_max(getattr(self._emitter, method))
+        if not self._takes_limit:
+            raise EmitError(
+                f"the batch was planned with a limit, which the emitter of {self._component.id!r} "
+                f"does not take; got {type(self._emitter).__qualname__}; expected the keyword "
+                "argument rows_max; put it back until the batch is committed"
+            )
+        return {"rows_max": limits[partition] if partition < len(limits) else 0}
+
+    def _check_limit(self, partition: int, emitted: int, rows_max: int | None = None) -> None:
+        if rows_max is not None and emitted > rows_max:
+            raise EmitError(
+                f"emitter of {self._component.id!r} emitted more than its limit from partition "
+                f"{partition}; got {emitted} tuples; expected at most rows_max={rows_max}; mend "
+                "the emitter",
+                partition=partition,
+            )
 
     def _keep_end(
         self, attempt: TransactionAttempt, partition: int, end: Json, *, silent: bool

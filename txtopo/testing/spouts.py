@@ -436,6 +436,9 @@ class _ScriptedCoordinator(PartitionedCoordinator):
     def number_of_partitions(self) -> int:
         return len(self._script.records)
 
+    def unread(self, last: LastBatch) -> Mapping[str, int]:
+        return self.lag(last.metadata if isinstance(last.metadata, dict) else {})
+
     def lag(self, metadata: Mapping[str, Json]) -> Mapping[str, int]:
         return {
             str(partition): self._script.left(partition, _end(metadata.get(str(partition))))
@@ -453,11 +456,14 @@ class _OpaqueScriptedEmitter(OpaquePartitionedTransactionalEmitter):
         collector: BatchOutputCollector,
         partition: int,
         last_metadata: Json,
+        *,
+        rows_max: int | None = None,
     ) -> Json:
         start = _end(last_metadata)
         take = self._script.take(attempt, partition, start)
         if take is None:
             return None
+        take = take if rows_max is None else min(take, rows_max)
         self._script.emit(attempt, collector, partition, (start, start + take))
         return [start, start + take]
 
@@ -472,9 +478,12 @@ class _ScriptedEmitter(PartitionedTransactionalEmitter):
         collector: BatchOutputCollector,
         partition: int,
         last_metadata: Json,
+        *,
+        rows_max: int | None = None,
     ) -> Json:
         start = _end(last_metadata)
-        metadata: Json = [start, start + self._take(attempt, partition, start)]
+        take = self._take(attempt, partition, start)
+        metadata: Json = [start, start + (take if rows_max is None else min(take, rows_max))]
         self.emit_partition_batch(attempt, collector, partition, metadata)
         return metadata
 

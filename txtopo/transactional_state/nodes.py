@@ -49,6 +49,7 @@ from txtopo.errors import (
     SchemaVersionError,
 )
 from txtopo.metadata import BatchMetadata, json_flaw, shown
+from txtopo.pacing import rows_max_of
 from txtopo.transactional_state.store import CompareAndSet, Json, Node, Put, Step
 
 EPOCH = "/epoch"
@@ -167,7 +168,8 @@ def batch_of(path: str, txid: int, node: Node | None) -> StoredBatch:
 
 def metadata_to_json(metadata: BatchMetadata) -> Json:
     """Return the value under ``"metadata"`` in the node of a batch."""
-    return {"planned": metadata.planned, "cut": metadata.cut}
+    value: dict[str, Json] = {"planned": metadata.planned, "cut": metadata.cut}
+    return value if metadata.pace is None else value | {"pace": metadata.pace}
 
 
 def metadata_from_json(txid: int, value: Json) -> BatchMetadata:
@@ -176,13 +178,17 @@ def metadata_from_json(txid: int, value: Json) -> BatchMetadata:
     Raises:
         CorruptNodeError: The value has another form. It is never taken as empty.
     """
-    if isinstance(value, Mapping) and set(value) == {"planned", "cut"}:
-        cut = value["cut"]
-        if cut is None or isinstance(cut, dict):
-            return BatchMetadata(value["planned"], cut)
+    match value:
+        case {"planned": planned, "cut": dict() | None as cut, **rest} if not rest:
+            return BatchMetadata(planned, cut)
+        case {"planned": planned, "cut": dict() | None as cut, "pace": dict() as pace, **rest} if (
+            not rest and rows_max_of(pace) is not None
+        ):
+            return BatchMetadata(planned, cut, pace=pace)
     raise CorruptNodeError(
         f"the stored metadata of txid {txid} cannot be read; got {value!r:.200}; expected an "
-        "object with 'planned' and 'cut'; put it back with txtopo.operations.repair_node",
+        "object with 'planned' and 'cut', and perhaps 'pace'; put it back with "
+        "txtopo.operations.repair_node",
         txid=txid,
     )
 

@@ -36,7 +36,8 @@ class LinesSource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        kind = OldLinesReader if self.options.get("signature") == "old" else LinesReader
+        kinds = {"old": OldLinesReader, "together": TogetherReader}
+        kind = kinds.get(self.options.get("signature", ""), LinesReader)
         return kind(Path(self.options["PATH"]), self.options.get("rows", "tuples"), schema)
 
 
@@ -96,16 +97,25 @@ class OldLinesReader(DataSourceStreamReader):
 
 
 class LinesReader(OldLinesReader):
+    together = False
+    """Whether the limit is one of all files together, not of each."""
+
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # type: ignore[override]
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else 1_000_000
         latest = start | super().latestOffset()
         check(start, latest)
-        latest = {name: min(end, start.get(name, 0) + most) for name, end in latest.items()}
+        for name, end in sorted(latest.items()):
+            latest[name] = min(end, start.get(name, 0) + most)
+            most -= self.together * (latest[name] - start.get(name, 0))
         start.clear()  # it may do what it likes with what it gets
         return latest
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(3)
+
+
+class TogetherReader(LinesReader):
+    together = True
 
 
 class TableReader(DataSourceStreamReader):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -268,3 +269,53 @@ def test_a_number_of_partitions_that_is_none_is_refused(planned: Json) -> None:
     assert failure is not None
     with pytest.raises(EmitError, match="expected a whole number"):
         raise failure.error
+
+
+class TakingLimits(OpaqueEmitter):
+    def emit_partition_batch(
+        self, attempt: Any, collector: Any, partition: int, last: Any, rows_max: Any = None
+    ) -> Any:
+        start = last[1] if last else 0
+        end = start + TAKE if rows_max is None else start + rows_max
+        for n in range(start, end):
+            collector.emit([partition, n])
+        return [start, end]
+
+
+class Limited(Opaque):
+    def emitter(self, config: Config, context: TaskContext) -> Any:
+        return TakingLimits(set())
+
+
+def limited(first: int, *limits: list[int], previous: BatchMetadata | None = None) -> Run:
+    run = run_of(len(limits), first=first, planned=2, previous=previous)
+    metadata = tuple(
+        replace(each, pace={"rows_max": [*limit]})
+        for each, limit in zip(run.metadata, limits, strict=True)
+    )
+    return replace(run, metadata=metadata)
+
+
+def test_each_partition_of_each_batch_gets_the_limit_of_its_plan() -> None:
+    """Also a limit of 0, for which the position stays; and every attempt gets the same."""
+    for _ in range(2):
+        outcome, emitted = ran(Limited(), limited(1, [3, 0], [1, 2]), tasks=2, slots=2)
+
+        assert emitted == {1: numbers(0, 0, 3), 2: numbers(0, 3, 4) + numbers(1, 0, 2)}
+        assert cuts(outcome) == [{"0": [0, 3], "1": [0, 0]}, {"0": [3, 4], "1": [0, 2]}]
+
+
+def test_a_batch_without_a_limit_has_none() -> None:
+    _, emitted = ran(Limited(), run_of(1, planned=1))
+
+    assert emitted[1] == numbers(0, 0, TAKE)
+
+
+def test_a_planned_limit_is_never_ignored() -> None:
+    """A new version of the emitter, which takes none, gets a batch of the one before."""
+    outcome, _ = ran(Opaque(), limited(1, [3, 0]))
+
+    error = outcome.outcome.failure
+    assert error is not None
+    assert isinstance(error.error, EmitError)
+    assert "planned with a limit, which the emitter of 'spout' does not take" in str(error.error)

@@ -7,7 +7,15 @@ import json
 import pytest
 
 from txtopo.errors import CorruptNodeError, SchemaVersionError
-from txtopo.transactional_state.nodes import INNER_NODE, NodeRecord, decode, encode
+from txtopo.metadata import BatchMetadata, Json
+from txtopo.transactional_state.nodes import (
+    INNER_NODE,
+    NodeRecord,
+    decode,
+    encode,
+    metadata_from_json,
+    metadata_to_json,
+)
 
 
 def test_a_record_names_the_write_that_made_it() -> None:
@@ -54,3 +62,25 @@ def test_a_node_with_a_token_is_refused_by_who_would_drop_it() -> None:
 def test_a_newer_schema_asks_for_an_upgrade() -> None:
     with pytest.raises(SchemaVersionError, match=r"node /t/epoch .* schema 3; .* upgrade txtopo"):
         decode("/t/epoch", b'{"schema":3,"anything":"else"}')
+
+
+def test_a_batch_without_a_limit_is_stored_as_ever() -> None:
+    """An older txtopo reads it, and so a topology without pacing can go back to one."""
+    stored = json.dumps(metadata_to_json(BatchMetadata(3, {"0": [0, 2]})))
+
+    assert stored == '{"planned": 3, "cut": {"0": [0, 2]}}'
+
+
+@pytest.mark.parametrize("rows_max", [0, 7, [3, 0, 4]])
+def test_a_limit_is_stored_and_comes_back(rows_max: Json) -> None:
+    metadata = BatchMetadata(3, None, pace={"rows_max": rows_max, "credit": 0.5, "at_s": 9.25})
+
+    assert metadata_from_json(1, json.loads(json.dumps(metadata_to_json(metadata)))) == metadata
+
+
+@pytest.mark.parametrize(
+    "pace", [None, 5, {}, {"rows_max": None}, {"rows_max": -1}, {"rows_max": [1, "2"]}]
+)
+def test_a_limit_that_cannot_be_read_is_never_taken_for_none(pace: Json) -> None:
+    with pytest.raises(CorruptNodeError, match="stored metadata of txid 4 cannot be read"):
+        metadata_from_json(4, {"planned": 3, "cut": None, "pace": pace})

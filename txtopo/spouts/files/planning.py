@@ -146,11 +146,13 @@ class FilesCoordinator(TransactionalCoordinator):
         self._look()
         return self._open is not None or self._cursor.waiting > 0
 
-    def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
-        """Plan the next batch."""
+    def initialize_transaction(
+        self, txid: int, previous_metadata: Json, *, rows_max: int | None = None
+    ) -> Json:
+        """Plan the next batch; with *rows_max*, rows are counted, except in compressed files."""
         self._resume(previous_metadata)
         self._look()
-        cut = self._next_cut()
+        cut = self._next_cut(rows_max)
         shares = shared(self._divisible(cut.ranges), self._partitions)
         # Nothing from here on can fail.
         before = self._rest()
@@ -215,9 +217,11 @@ class FilesCoordinator(TransactionalCoordinator):
         self._planned, self._found = _Amount(), self._rest()
         self._ends = {_end_of(stored): self._planned}
 
-    def _next_cut(self) -> _Cut:
+    def _next_cut(self, rows_max: int | None) -> _Cut:
         ranges: list[FileRange] = []
         rows, size = self._limits.rows, self._limits.bytes
+        if rows_max is not None:
+            rows = rows_max if rows is None else min(rows, rows_max)
         ahead, files, opened = self._cursor.ahead(), 0, self._open
         while len(ranges) < (self._limits.files or BATCH_FILES_MAX):
             if (rows is not None and rows <= 0) or (size is not None and size <= 0):

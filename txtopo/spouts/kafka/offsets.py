@@ -365,13 +365,8 @@ class Offsets:
     @contextmanager
     def _asking(self, doing: str) -> Iterator[AdminClient]:
         from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
 
-        key = (os.getpid(), *self._connection.key())
-        if key not in _clients:
-            heard: Heard = deque(maxlen=HEARD_MAX)
-            _clients[key] = AdminClient(self._connection.of_client(heard)), heard
-        client, heard = _clients[key]
+        client, heard = admin_client(self._connection)
         with self._connection.named_errors(doing, heard):
             try:
                 yield client
@@ -379,6 +374,17 @@ class Offsets:
                 client.poll(0)  # tells what was heard
                 raise
         heard.clear()
+
+
+def admin_client(connection: Connection) -> tuple[AdminClient, Heard]:
+    """Return the client of this process for a cluster, and the errors that it reported."""
+    from confluent_kafka.admin import AdminClient
+
+    key = (os.getpid(), *connection.key())
+    if key not in _clients:
+        heard: Heard = deque(maxlen=HEARD_MAX)
+        _clients[key] = AdminClient(connection.of_client(heard)), heard
+    return _clients[key]
 
 
 @atexit.register

@@ -19,6 +19,8 @@ from txtopo.extras import require
 from txtopo.kafka_connection import Connection, Isolation, Setting
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json
+from txtopo.pacing import shared_out
+from txtopo.spouts.kafka.group_offsets import CommitGroup, GroupOffsets
 from txtopo.spouts.kafka.offsets import (
     MISSING_LOOKS_MAX,
     KafkaPartition,
@@ -74,8 +76,8 @@ class KafkaTransactionalSpout(TransactionalSpout):
     A broker that is down fails the attempt after ``timeout_s``; it is tried again, with pauses,
     until the broker is back. A partition without a leader keeps its position while the others go
     on. Partitions and topics that are added later are read from their beginning. The spout joins
-    no consumer group and stores nothing in Kafka. Progress shows how many offsets each partition
-    is behind.
+    no consumer group and reads nothing back from one. Progress shows how many offsets each
+    partition is behind.
 
     Args:
         servers: Bootstrap servers, ``host:port,…``.
@@ -95,6 +97,8 @@ class KafkaTransactionalSpout(TransactionalSpout):
             an open transaction hold back all that follow them. ``"read_uncommitted"``: both are
             read.
         timeout_s: After how many seconds without an answer an attempt fails.
+        commit_group: A consumer group to which committed offsets are copied, at best, for tools
+            that show its lag; None for none. Nothing else may use the group; see ``docs/kafka.md``.
         settings: More settings of librdkafka, e.g. ``security.protocol``, ``sasl.password``,
             ``ssl.ca.location``. They travel to the tasks, and are never shown or stored.
 
@@ -116,12 +120,14 @@ class KafkaTransactionalSpout(TransactionalSpout):
         batch_records_max: int = BATCH_RECORDS_MAX,
         isolation: Isolation = "read_committed",
         timeout_s: float = 20.0,
+        commit_group: str | None = None,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
         require("confluent_kafka", "KafkaTransactionalSpout")
         connection = Connection(servers, dict(settings or {}), isolation, timeout_s)
         records = RecordColumns(tuple(columns), key, value)
         self._source = KafkaSource(connection, topics, records, start, batch_records_max)
+        self._group = CommitGroup.of(connection, commit_group)
         self.output_fields = records.fields()
 
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
@@ -135,7 +141,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
         """Make an emitting part."""
-        return _RangesEmitter(self._source, context)
+        return _RangesEmitter(self._source, context, self._group)
 
 
 class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
@@ -165,6 +171,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         batch_records_max: The most offsets that a batch takes from each partition.
         isolation: Which records of transactions are read.
         timeout_s: After how many seconds without an answer an attempt fails.
+        commit_group: A consumer group to which committed offsets are copied.
         settings: More settings of librdkafka.
 
     Raises:
@@ -186,6 +193,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         batch_records_max: int = BATCH_RECORDS_MAX,
         isolation: Isolation = "read_committed",
         timeout_s: float = 20.0,
+        commit_group: str | None = None,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
         require("confluent_kafka", "KafkaOpaqueSpout")
@@ -196,6 +204,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         connection = Connection(servers, dict(settings or {}), isolation, timeout_s)
         records = RecordColumns(tuple(columns), key, value)
         self._source = KafkaSource(connection, topics, records, start, batch_records_max)
+        self._group = CommitGroup.of(connection, commit_group)
         self._stops = on_data_loss == "stop"
         self.output_fields = records.fields()
 
@@ -212,7 +221,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         self, config: Config, context: TaskContext
     ) -> OpaquePartitionedTransactionalEmitter:
         """Make an emitting part."""
-        return _SharesEmitter(self._source, context, stops=self._stops)
+        return _SharesEmitter(self._source, context, self._group, stops=self._stops)
 
 
 class KafkaSource:
@@ -251,21 +260,43 @@ class KafkaSource:
             look: The state of the cluster.
             first: Whether no batch has read anything yet.
         """
-        fixed = self._start == "earliest" or isinstance(self._start, Mapping)
-        if first and not fixed:
+        if first and not self._fixed:
             return txid == last.txid + 1 and self.offsets.can_start(look)
-        left = 0
-        for partition, bounds in look.bounds.items():
-            known = before.ranges.get(partition)
-            left = max(left, bounds.end - (known.end if known else bounds.start))
+        left = max(self.unread(before, look, first=first).values(), default=0)
         # The batches between the last known one and this one take their part.
         left -= (txid - last.txid - 1) * self._records_max
         return worth_a_batch(left, self._records_max, last)
 
+    def unread(self, before: Positions, look: Look, *, first: bool) -> dict[KafkaPartition, int]:
+        """Return how many offsets each partition has after *before*.
+
+        Nothing is known of a first batch whose start depends on the time: it stores the start.
+        """
+        if first and not self._fixed:
+            return {}
+        unread = {}
+        for partition, bounds in look.bounds.items():
+            known = before.ranges.get(partition)
+            unread[partition] = max(0, bounds.end - (known.end if known else bounds.start))
+        return unread
+
+    @property
+    def _fixed(self) -> bool:
+        return self._start == "earliest" or isinstance(self._start, Mapping)
+
     def ranges_after(
-        self, before: Positions, look: Look, partitions: Sequence[KafkaPartition], *, first: bool
+        self,
+        before: Positions,
+        look: Look,
+        partitions: Sequence[KafkaPartition],
+        *,
+        first: bool,
+        rows_max: int | None = None,
+        turn: int = 0,
     ) -> dict[KafkaPartition, Range]:
         """Return the ranges of the batch that follows *before* in *partitions*.
+
+        With *rows_max* they have no more offsets together; *turn* is as for ``shared_out``.
 
         Raises:
             SourceDataLost: Records that were not read are gone.
@@ -275,11 +306,18 @@ class KafkaSource:
         ends = {partition: each.end for partition, each in before.ranges.items()}
         new = [partition for partition in partitions if partition not in ends]
         ends |= self.offsets.starts(self._start, look, new, first=first)
-        return unseen(before, look) | {
+        ranges = {
             partition: self._range(partition, ends[partition], look.bounds.get(partition))
             for partition in partitions
             if partition in ends
         }
+        if rows_max is not None:
+            shares = shared_out(rows_max, [each.end - each.start for each in ranges.values()], turn)
+            ranges = {
+                partition: Range(each.start, each.start + share)
+                for (partition, each), share in zip(ranges.items(), shares, strict=True)
+            }
+        return unseen(before, look) | ranges
 
     def emit(self, ranges: Mapping[KafkaPartition, Range], collector: BatchOutputCollector) -> None:
         """Read ranges and emit their records, partition by partition."""
@@ -311,8 +349,17 @@ class RangesCoordinator(TransactionalCoordinator):
         first = last.metadata is None
         return self._source.is_ready(txid, last, before, look, first=first)
 
-    def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
-        """Plan the next batch.
+    def unread(self, last: LastBatch) -> Mapping[str, int]:
+        """Return how many offsets each partition has after the last batch, at the last look."""
+        assert self._look is not None, "is_ready looked"
+        first = last.metadata is None
+        unread = self._source.unread(from_json(last.metadata), self._look, first=first)
+        return {str(partition): count for partition, count in unread.items()}
+
+    def initialize_transaction(
+        self, txid: int, previous_metadata: Json, *, rows_max: int | None = None
+    ) -> Json:
+        """Plan the next batch, with at most *rows_max* offsets in all.
 
         Raises:
             SourceDataLost: Records that were not read are gone.
@@ -324,7 +371,9 @@ class RangesCoordinator(TransactionalCoordinator):
         look = self._look or self._source.offsets.look()
         self._check.topics(before, look)
         first = previous_metadata is None
-        ranges = self._source.ranges_after(before, look, look.partitions, first=first)
+        ranges = self._source.ranges_after(
+            before, look, look.partitions, first=first, rows_max=rows_max, turn=txid
+        )
         return Positions({name: topic.id for name, topic in look.topics.items()}, ranges).to_json()
 
     def lag(self, metadata: Json) -> Mapping[str, int]:
@@ -335,9 +384,12 @@ class RangesCoordinator(TransactionalCoordinator):
 class _RangesEmitter(TransactionalEmitter):
     """Reads the planned ranges of this task's share of the partitions."""
 
-    def __init__(self, source: KafkaSource, context: TaskContext) -> None:
+    def __init__(
+        self, source: KafkaSource, context: TaskContext, group: CommitGroup | None
+    ) -> None:
         self._source = source
         self._context = context
+        self._group = None if group is None else GroupOffsets(group, context)
         self._ids: dict[str, str] = {}
 
     def emit_batch(
@@ -348,6 +400,18 @@ class _RangesEmitter(TransactionalEmitter):
         ours = sorted(full)[self._context.task_index :: self._context.tasks]
         self._check_ids({each.topic: positions.ids[each.topic] for each in ours})
         self._source.emit({partition: full[partition] for partition in ours}, collector)
+
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
+        if self._group is not None:
+            self._group.committing(attempt.txid, from_json(metadata))
+
+    def cleanup_before(self, txid: int) -> None:
+        if self._group is not None:
+            self._group.committed_before(txid)
+
+    def close(self) -> None:
+        if self._group is not None:
+            self._group.close()
 
     def _check_ids(self, ids: Mapping[str, str]) -> None:
         """Check, once a job, that the topics are those that were planned."""
@@ -371,6 +435,7 @@ class SharesCoordinator(PartitionedCoordinator):
         self._stops = stops
         self._check = LossCheck()
         self._look: Look | None = None
+        self._before = Positions({}, {})
         self._missing_looks: dict[str, int] = {}
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
@@ -380,7 +445,17 @@ class SharesCoordinator(PartitionedCoordinator):
         if not self._stops:
             before = self._present(before, look)
         self._check.positions(before, look)
+        self._before = before
         return self._source.is_ready(txid, last, before, look, first=not last.txid)
+
+    def unread(self, last: LastBatch) -> Mapping[str, int]:
+        """Return how many offsets each share has after the last batch, at the last look."""
+        assert self._look is not None, "is_ready looked"
+        unread = self._source.unread(self._before, self._look, first=not last.txid)
+        by_share = dict.fromkeys(map(str, range(SHARES)), 0)
+        for partition, count in unread.items():
+            by_share[str(share_of(partition))] += count
+        return by_share
 
     def number_of_partitions(self) -> int:
         """Return the number of shares."""
@@ -413,9 +488,12 @@ class SharesCoordinator(PartitionedCoordinator):
 class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
     """Cuts and reads the batches of some shares."""
 
-    def __init__(self, source: KafkaSource, context: TaskContext, *, stops: bool) -> None:
+    def __init__(
+        self, source: KafkaSource, context: TaskContext, group: CommitGroup | None, *, stops: bool
+    ) -> None:
         self._source = source
         self._context = context
+        self._group = None if group is None else GroupOffsets(group, context)
         self._stops = stops
         self._check = LossCheck()
         self._seen: tuple[TransactionAttempt, Look] | None = None
@@ -426,6 +504,8 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
         collector: BatchOutputCollector,
         partition: int,
         last_metadata: Json,
+        *,
+        rows_max: int | None = None,
     ) -> Json:
         look = self._look(attempt)
         before = from_json(last_metadata)
@@ -435,7 +515,10 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
         if self._stops:
             self._check.topics(before, look)
         try:
-            batch = self._batch(before, look, share, first=attempt.txid == 1)
+            first = attempt.txid == 1
+            batch = self._batch(
+                before, look, share, first=first, rows_max=rows_max, turn=attempt.txid
+            )
         except OffsetRegression as error:
             if not before.ids:
                 raise
@@ -450,8 +533,27 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
             raise InfrastructureError(f"records went while they were read: {error}") from error
         return batch.to_json()
 
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
+        if self._group is not None:
+            self._group.committing(attempt.txid, whole(metadata))
+
+    def cleanup_before(self, txid: int) -> None:
+        if self._group is not None:
+            self._group.committed_before(txid)
+
+    def close(self) -> None:
+        if self._group is not None:
+            self._group.close()
+
     def _batch(
-        self, before: Positions, look: Look, share: Sequence[KafkaPartition], *, first: bool
+        self,
+        before: Positions,
+        look: Look,
+        share: Sequence[KafkaPartition],
+        *,
+        first: bool,
+        rows_max: int | None = None,
+        turn: int = 0,
     ) -> Positions:
         """Return the batch of a share that follows *before*.
 
@@ -461,7 +563,9 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
             InfrastructureError: The start of the first batch cannot be seen; try again.
         """
         lost = [] if self._stops else losses(before, look)
-        ranges = self._source.ranges_after(_skipped(before, lost), look, share, first=first)
+        ranges = self._source.ranges_after(
+            _skipped(before, lost), look, share, first=first, rows_max=rows_max, turn=turn
+        )
         ids = dict(before.ids) | {name: topic.id for name, topic in look.topics.items()}
         return Positions({each.topic: ids[each.topic] for each in ranges}, ranges, tuple(lost))
 

@@ -30,6 +30,8 @@ class Evidence:
         outside: What was written outside the states, by name, at the end.
         leftovers: What was wrong at the end of the simulation.
         expected: Classes of errors that a run may end with.
+        limited: Whether each batch has to have a limit in its metadata.
+        rows_per_second: The rate of planned rows; None for no rate, or if clocks jump.
     """
 
     topology_id: str
@@ -41,6 +43,8 @@ class Evidence:
     repeatable: bool = False
     records: Sequence[Record] | None = None
     outside: Mapping[str, Rows] = field(default_factory=dict)
+    limited: bool = False
+    rows_per_second: float | None = None
 
     def store_writes(self) -> list[StoreWrite]:
         """Return every version of every table, in order."""
@@ -164,6 +168,12 @@ def node_of(topology_id: str, path: str, nodes: Nodes) -> Any:
     """Return the value of a node of the topology; None if there is none."""
     found = nodes.get(f"/{topology_id}/{path}")
     return None if found is None else _decoded(found[0])
+
+
+def stored_pace(topology_id: str, nodes: Nodes, txid: int) -> dict[str, Any] | None:
+    """Return the limit that ZooKeeper has for a txid, or None."""
+    found = nodes.get(f"/{topology_id}/batches/{txid:020d}")
+    return None if found is None else _decoded(found[0])["metadata"].get("pace")
 
 
 @lru_cache(maxsize=4096)

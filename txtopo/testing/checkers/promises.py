@@ -14,9 +14,11 @@
 * C7 :class:`Undo`: when a later attempt of a txid is written, nothing of the earlier one is left.
 * C8 :class:`Liveness`: after the faults stop everything is processed in bounded time, and nothing
   is left open.
+* C10 :class:`TraceReplay`: a seed that runs again does the same at the same virtual times.
 * C11 :class:`~txtopo.testing.checkers.commands.Asked`: what operators asked for was done once, in
   order, by who may, and lasts.
-* C10 :class:`TraceReplay`: a seed that runs again does the same at the same virtual times.
+* C12 :class:`Paced`: no committed batch is above the limit in its metadata, all attempts of a txid
+  have the same limit, and in no time span more rows were planned than the rate allows.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import zip_longest
+from typing import Any
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.testing.checkers.evidence import (
@@ -35,6 +38,7 @@ from txtopo.testing.checkers.evidence import (
     epoch_of,
     stored_attempt,
     stored_attempts,
+    stored_pace,
     visible,
 )
 from txtopo.testing.simulation.history import EmittedShare, History, NodesWrite, Record, StoreWrite
@@ -244,6 +248,69 @@ class OffsetChain:
                     )
                     return
                 ends[partition] = offset + 1
+
+
+class Paced:
+    """C12: compares committed batches with the limits that ZooKeeper had for them."""
+
+    name = "C12"
+
+    def check(self, evidence: Evidence) -> Iterator[Violation]:
+        """Yield batches above their limit, limits that change, and time spans above the rate."""
+        if not evidence.limited:
+            return
+        paces: dict[int, dict[str, Any]] = {}
+        for write in evidence.history.writes:
+            if not isinstance(write, NodesWrite):
+                continue
+            for attempt in stored_attempts(evidence.topology_id, write):
+                pace = stored_pace(evidence.topology_id, write.after, attempt.txid)
+                if pace is None:
+                    yield Violation(self.name, f"attempt {attempt} was stored without a limit")
+                elif paces.setdefault(attempt.txid, pace) != pace:
+                    was = f"the limit of txid {attempt.txid} was {paces[attempt.txid]}"
+                    yield Violation(self.name, f"{was}; attempt {attempt} made it {pace}")
+        for table in evidence.tables():
+            yield from self._table(evidence, table, paces)
+
+    def _table(
+        self, evidence: Evidence, table: str, paces: dict[int, dict[str, Any]]
+    ) -> Iterator[Violation]:
+        taken: list[tuple[float, int]] = []
+        for txid, write in enumerate(evidence.writers(table), 1):
+            assert write.after.ledger is not None
+            try:
+                batch = evidence.batch(write.after.ledger.writer, write.nodes)
+            except TwoCuts:
+                return  # another checker tells
+            pace = paces.get(txid, {"rows_max": 0})
+            limit = pace["rows_max"]
+            by_partition = Counter(record[0] for record in batch)
+            shares = limit if isinstance(limit, list) else []
+            over = [at for at, rows in enumerate(shares) if by_partition[at] > rows]
+            if over or len(batch) > (sum(shares) if shares else limit):
+                yield Violation(
+                    self.name,
+                    f"table {table}: txid {txid} has {by_partition}; its limit is {limit}",
+                )
+                return
+            taken.append((pace.get("at_s", 0.0), len(batch)))
+        if evidence.rows_per_second is not None:
+            yield from self._spans(table, taken, evidence.rows_per_second)
+
+    def _spans(
+        self, table: str, taken: list[tuple[float, int]], rate: float
+    ) -> Iterator[Violation]:
+        for at, (begin_s, _) in enumerate(taken):
+            rows = 0
+            for end_s, more in taken[at:]:
+                rows += more
+                # Times are stored in milliseconds.
+                allowed = rate * (end_s - begin_s + 0.002) + max(rate, 1.0) + 0.01
+                if rows > allowed:
+                    span = f"{rows} rows were planned within {end_s - begin_s:.3f} s"
+                    yield Violation(self.name, f"table {table}: {span}; {allowed:g} are allowed")
+                    return
 
 
 class Zombies:

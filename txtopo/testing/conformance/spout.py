@@ -13,6 +13,7 @@ kept from one start to the next is text, as ZooKeeper keeps it. The rules:
   added later;
 * *lost*: unread data that is lost raises ``SourceDataLost``, or is recorded where that was chosen;
 * *tasks*: the tasks of the spout share a batch, each record in one of them;
+* *limit*: if it takes ``rows_max``, a batch has no more rows, and the next one goes on behind it;
 * *lag*: if it is known, it is the number of unread records.
 
 No rule asks for a certain size of a batch, for an order of records of different partitions, or for
@@ -25,7 +26,7 @@ import json
 
 import pytest
 
-from txtopo.errors import FailedException, InfrastructureError, SourceDataLost
+from txtopo.errors import ConfigError, FailedException, InfrastructureError, SourceDataLost
 from txtopo.metadata import BatchMetadata
 from txtopo.testing.conformance.rules import proves
 from txtopo.testing.conformance.spout_driver import (
@@ -355,7 +356,53 @@ class SpoutRestartSuite(SpoutFixtures):
         intake.check_all_read()
 
 
-class SpoutSuite(SpoutBatchesSuite, SpoutRestartSuite, SpoutChangeSuite):
+class SpoutLimitSuite(SpoutFixtures):
+    """Batches with a limit; skipped if the spout takes none."""
+
+    @proves(SpoutRule.LIMIT)
+    @pytest.mark.parametrize("limit", [1, 3])
+    def test_limited_batches_are_the_input_too(
+        self, source: SpoutSource, intake: Intake, start: Start, limit: int
+    ) -> None:
+        """Also with a limit below the number of partitions."""
+        intake.append(3 * source.batch_records_max + 1)
+
+        batches = drained(source, intake, _limited(start, limit=limit))
+        intake.check_all_read()
+        _check_limit(batches, limit)
+
+    @proves(SpoutRule.LIMIT)
+    def test_limited_batches_of_one_run_are_chained(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        intake.append(3 * source.batch_records_max)
+
+        batches = drained(source, intake, _limited(start, limit=3), batches=3)
+        intake.check_all_read()
+        _check_limit(batches, 3)
+
+    @proves(SpoutRule.LIMIT)
+    def test_a_replay_has_the_limit_of_the_first_attempt(
+        self, source: SpoutSource, intake: Intake, start: Start
+    ) -> None:
+        """More has come since, and the setting is gone."""
+        intake.append(2 * source.batch_records_max)
+        driver = _limited(start, limit=1)
+        (once,) = next_batches(source, driver)
+        intake.append(source.batch_records_max)
+
+        driver = start(driver)
+        (again,) = next_batches(source, driver)
+        if driver.repeatable:
+            same_batch(intake, once, again, ordered=source.ordered)
+        _check_limit([again], 1)
+        intake.take([again])
+        driver.commit()
+        drained(source, intake, driver)
+        intake.check_all_read()
+
+
+class SpoutSuite(SpoutBatchesSuite, SpoutLimitSuite, SpoutRestartSuite, SpoutChangeSuite):
     """Proves that a spout keeps the rules of its kind.
 
     It works for ``TransactionalSpout``, ``PartitionedTransactionalSpout`` and
@@ -394,6 +441,22 @@ def _check_amounts(source: SpoutSource, intake: Intake, batches: list[Batch]) ->
                 f"txid {batch.txid} has {len(places)} records of partition {partition}; the source "
                 f"says at most {source.batch_records_max}"
             )
+
+
+def _limited(start: Start, limit: int) -> SpoutDriver:
+    try:
+        return start(limit=limit)
+    except ConfigError as error:
+        if error.facts.get("setting") != "max_rows_per_second":
+            raise
+        pytest.skip("rows_max: this spout takes no limit")
+
+
+def _check_limit(batches: list[Batch], limit: int) -> None:
+    for batch in batches:
+        assert len(batch.rows) <= limit, (
+            f"txid {batch.txid} has {len(batch.rows)} rows; its limit is {limit}"
+        )
 
 
 def _through_json(metadata: BatchMetadata) -> BatchMetadata:

@@ -97,20 +97,33 @@ class SpoutDriver:
         tasks: Its parallelism.
         stored: What an earlier start has stored; None for a first start.
         slots: How many slots host the tasks.
+        limit: The most rows of each new batch; None for no limit.
+
+    Raises:
+        ConfigError: The spout takes no limit.
     """
 
     def __init__(
-        self, spout: Spout, tasks: int = 1, stored: StoredMetadata | None = None, slots: int = 2
+        self,
+        spout: Spout,
+        tasks: int = 1,
+        stored: StoredMetadata | None = None,
+        slots: int = 2,
+        limit: int | None = None,
     ) -> None:
         self.role = spout_role("spout", spout)
         component = snapshot(Component("spout", self.role, spout, tasks, declared_streams(spout)))
-        config = Config(carrier="local", zookeeper="memory")
+        config = Config(carrier="local", zookeeper="memory", max_rows_per_second=limit)
         self._program = compile_program(Graph.of(_TOPOLOGY, _behind(component)), config, slots)
         self._carrier = LocalCarrier(slots)
         self._carrier.start(self._program)
-        self._planner = BatchPlanner(_TOPOLOGY, component, config)
         self.stored = stored or StoredMetadata()
         self.stored.epoch += 1
+        # A second goes by before each batch, so each may have what the rate allows in a second.
+        times = _Seconds(1_000 * self.stored.epoch)
+        self._planner = BatchPlanner(_TOPOLOGY, component, config, times=times)
+        known = {txid: self.stored.of(txid) for txid in self.stored.metadata}
+        self._planner.begin(known, self.stored.committed + 1)
         self.processed = self.stored.committed
         """The last processed txid. A new start processes what was not committed again."""
         self._attempts: dict[int, int] = {}
@@ -178,7 +191,7 @@ class SpoutDriver:
         planned = self._planner.plan(PlanBatch(self._attempt(txid), known, last))
         if isinstance(planned, NotReady):
             return False
-        self.stored.put(txid, BatchMetadata(planned.planned))
+        self.stored.put(txid, BatchMetadata(planned.planned, pace=planned.pace))
         return True
 
     def _is_known(self, txid: int) -> bool:
@@ -222,6 +235,20 @@ class SpoutDriver:
                 start += segment.tuples
         for _, rows in sorted(found, key=lambda each: each[0]):
             yield from (tuple(row.values()) for row in rows)
+
+
+class _Seconds:
+    """A clock that goes on by a second whenever it is looked at."""
+
+    def __init__(self, start_s: float) -> None:
+        self._now_s = start_s
+
+    def now(self) -> float:
+        self._now_s += 1
+        return self._now_s
+
+    def wall_clock(self) -> float:
+        return self._now_s
 
 
 class _Gather(BatchBolt):
@@ -348,7 +375,9 @@ _STARTS = 3
 class Start(Protocol):
     """Starts the spout again, with what an earlier start has stored or from the beginning."""
 
-    def __call__(self, after: SpoutDriver | None = None, tasks: int = 1) -> SpoutDriver:
+    def __call__(
+        self, after: SpoutDriver | None = None, tasks: int = 1, limit: int | None = None
+    ) -> SpoutDriver:
         """Start the spout, and close the start before."""
         ...
 
@@ -383,10 +412,13 @@ class SpoutFixtures:
         """Return a function that starts the spout; all starts are closed at the end."""
         with ExitStack() as stack:
 
-            def started(after: SpoutDriver | None = None, tasks: int = 1) -> SpoutDriver:
+            def started(
+                after: SpoutDriver | None = None, tasks: int = 1, limit: int | None = None
+            ) -> SpoutDriver:
                 if after is not None:
                     after.close()
-                driver = SpoutDriver(source.spout(), tasks, after.stored if after else None)
+                stored = after.stored if after else None
+                driver = SpoutDriver(source.spout(), tasks, stored, limit=limit)
                 stack.callback(driver.close)
                 return driver
 
@@ -396,9 +428,11 @@ class SpoutFixtures:
     def changed(self, source: SpoutSource, start: Start) -> Start:
         """Return a function that shows the spout a change of the source, by a restart if needed."""
 
-        def seen(after: SpoutDriver | None = None, tasks: int = 1) -> SpoutDriver:
+        def seen(
+            after: SpoutDriver | None = None, tasks: int = 1, limit: int | None = None
+        ) -> SpoutDriver:
             assert after is not None
-            return after if source.live else start(after, tasks)
+            return after if source.live else start(after, tasks, limit)
 
         return seen
 

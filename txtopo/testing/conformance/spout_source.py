@@ -105,6 +105,7 @@ class SpoutRule(Enum):
     GONE = "when a partition has gone the others are read on"
     LOST = "data that has gone stops the run, or is recorded; it is never passed over in silence"
     TASKS = "its tasks share a batch, each record in one of them"
+    LIMIT = "a batch has no more than its limit, in every attempt, and the next one goes on there"
     LAG = "the lag is what is left, and nothing when all is read"
 
     @property

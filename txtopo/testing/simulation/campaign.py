@@ -29,6 +29,7 @@ from txtopo.testing.checkers import (
     ExactCount,
     Liveness,
     OffsetChain,
+    Paced,
     Prefix,
     Skew,
     TxidDiscipline,
@@ -51,6 +52,7 @@ CHECKERS = (
     Prefix(),
     TxidDiscipline(),
     OffsetChain(),
+    Paced(),
     Zombies(),
     Skew(),
     Undo(),
@@ -120,6 +122,8 @@ class Simulator:
                 TopologyKilled,
             ),
             repeatable=scenario.shape.spout == "transactional",
+            limited=(scenario.max_rows_per_second or scenario.target_commit_s) is not None,
+            rows_per_second=None if scenario.faults.clock else scenario.max_rows_per_second,
         )
 
     def close(self) -> None:

@@ -16,6 +16,8 @@ from txtopo.testing.simulation.topologies import COMMITTERS, SPOUTS, Shape
 FAULTS_SALT = 0xFA17
 DEAD_LETTERS_SALT = 0xDEAD
 DEAD_LETTERS_SHARE = 0.2
+PACE_SALT = 0x9ACE
+PACE_SHARE = 0.25
 CHAOS_S = 60.0
 """Virtual time after which faults stop. Most seeds have processed everything by then."""
 
@@ -39,6 +41,9 @@ class Scenario:
         attempts_max: As in ``Config``.
         keep_processed: As in ``Config``.
         chaos_s: Virtual time after which the faults stop.
+        min_batch_rows: As in ``Config``, with a delay of a second.
+        max_rows_per_second: As in ``Config``.
+        target_commit_s: As in ``Config``.
     """
 
     seed: int
@@ -55,6 +60,9 @@ class Scenario:
     attempts_max: int
     keep_processed: bool
     chaos_s: float = CHAOS_S
+    min_batch_rows: int | None = None
+    max_rows_per_second: float | None = None
+    target_commit_s: float | None = None
 
     @classmethod
     def drawn(cls, seed: int) -> Scenario:
@@ -77,6 +85,8 @@ class Scenario:
         )
         run_txids_max = chance.choice((1, 3, 10))
         jobs_max = chance.choice((1, 2, 3))
+        pace = random.Random(seed ^ PACE_SALT)
+        paced = pace.random() < PACE_SHARE
         return cls(
             seed=seed,
             faults=faults,
@@ -91,6 +101,9 @@ class Scenario:
             max_spout_pending=chance.choice((None, run_txids_max + 1, run_txids_max)),
             attempts_max=chance.choice((3, 100)),
             keep_processed=chance.random() < 0.5,
+            min_batch_rows=pace.choice((None, 2, 5)) if paced else None,
+            max_rows_per_second=pace.choice((None, 5.0, 7.5, 50.0)) if paced else None,
+            target_commit_s=pace.choice((None, None, 0.5)) if paced else None,
         )
 
     def config(self) -> Config:
@@ -108,7 +121,17 @@ class Scenario:
             poll_interval_s=0.5,
             backoff_s=0.05,
             backoff_max_s=2.0,
+            **self._pace(),
         )
+
+    def _pace(self) -> dict[str, Any]:
+        pace: dict[str, Any] = {
+            "min_batch_rows": self.min_batch_rows,
+            "max_batch_delay_s": None if self.min_batch_rows is None else 1.0,
+            "max_rows_per_second": self.max_rows_per_second,
+            "target_commit_s": self.target_commit_s,
+        }
+        return {name: value for name, value in pace.items() if value is not None}
 
     def changed(self, changes: Mapping[str, str], without: Collection[str] = ()) -> Scenario:
         """Return this scenario with some settings changed, which are given as text.
@@ -154,6 +177,9 @@ CHANGEABLE = (
     "attempts_max",
     "keep_processed",
     "chaos_s",
+    "min_batch_rows",
+    "max_rows_per_second",
+    "target_commit_s",
     "shape.spout",
     "shape.kind",
     "shape.committers",
@@ -162,6 +188,9 @@ CHANGEABLE = (
     "shape.dead_letters",
 )
 """The settings that the command line can change."""
+
+
+_OPTIONAL = ("max_spout_pending", "min_batch_rows", "max_rows_per_second", "target_commit_s")
 
 
 def _setting(scenario: Scenario, name: str) -> object:
@@ -182,8 +211,10 @@ def _read(owner: object, name: str, text: str) -> dict[str, Any]:
         )
     now = getattr(owner, name)
     try:
-        if text == "None" and name == "max_spout_pending":
+        if text == "None" and name in _OPTIONAL:
             return {name: None}
+        if name in ("max_rows_per_second", "target_commit_s"):
+            return {name: float(text)}
         if isinstance(now, bool):
             return {name: {"True": True, "False": False}[text]}
         if isinstance(now, tuple):

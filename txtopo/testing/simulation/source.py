@@ -137,9 +137,10 @@ class SimulatedSource:
             for partition, end in self._cuts.get(self._committing.pop(done), {}).items():
                 self._trimmed[partition] = max(end, self._trimmed.get(partition, 0))
 
-    def take(self, available: int) -> int:
+    def take(self, available: int, rows_max: int | None = None) -> int:
         """Return how many of the available records a batch takes."""
         most = min(max(available, 0), self.batch_records_max)
+        most = most if rows_max is None else min(most, rows_max)
         chaos = self._world.chaos
         recut = most and (self.otherwise or chaos.happens("recut"))
         return chaos.below(most + 1) if recut else most
@@ -193,12 +194,19 @@ class _RangesCoordinator(TransactionalCoordinator):
         known = range(source.number_of_partitions())
         return any(source.end(at) > ends.get(str(at), 0) for at in known)
 
-    def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
+    def unread(self, last: LastBatch) -> Mapping[str, int]:
+        return _unread(self._source, _ends(last.metadata))
+
+    def initialize_transaction(
+        self, txid: int, previous_metadata: Json, *, rows_max: int | None = None
+    ) -> Json:
         source, starts = self._source, _ends(previous_metadata)
         ranges: dict[str, Json] = {}
         for at in range(source.number_of_partitions()):
             start = starts.get(str(at), 0)
-            ranges[str(at)] = [start, source.take(source.end(at) - start)]
+            taken = source.take(source.end(at) - start, rows_max)
+            ranges[str(at)] = [start, taken]
+            rows_max = None if rows_max is None else rows_max - taken
         return ranges
 
 
@@ -240,12 +248,11 @@ class _Coordinator(PartitionedCoordinator):
     def number_of_partitions(self) -> int:
         return self._source.number_of_partitions()
 
+    def unread(self, last: LastBatch) -> Mapping[str, int]:
+        return _unread(self._source, _ends(last.metadata))
+
     def lag(self, metadata: Mapping[str, Json]) -> Mapping[str, int]:
-        ends = _ends(dict(metadata))
-        return {
-            str(at): max(0, self._source.end(at) - ends.get(str(at), 0))
-            for at in range(self._source.number_of_partitions())
-        }
+        return _unread(self._source, _ends(dict(metadata)))
 
 
 class PartitionedSpout(PartitionedTransactionalSpout):
@@ -275,10 +282,12 @@ class _PartitionedEmitter(PartitionedTransactionalEmitter):
         collector: BatchOutputCollector,
         partition: int,
         last_metadata: Json,
+        *,
+        rows_max: int | None = None,
     ) -> Json:
         start = _end(last_metadata)
         away = self._source.goes_away(partition)
-        count = 0 if away else self._source.take(self._source.end(partition) - start)
+        count = 0 if away else self._source.take(self._source.end(partition) - start, rows_max)
         self._source.note_end(attempt, partition, start + count)
         return _emit(collector, partition, start, count)
 
@@ -332,11 +341,13 @@ class _OpaqueEmitter(OpaquePartitionedTransactionalEmitter):
         collector: BatchOutputCollector,
         partition: int,
         last_metadata: Json,
+        *,
+        rows_max: int | None = None,
     ) -> Json:
         if self._source.goes_away(partition) or self._source.is_empty_replay(attempt):
             return None
         start = _end(last_metadata)
-        count = self._source.take(self._source.end(partition) - start)
+        count = self._source.take(self._source.end(partition) - start, rows_max)
         return _emit(collector, partition, start, count)
 
 
@@ -350,6 +361,11 @@ def _emit(collector: Any, partition: int, start: int, count: int) -> Json:
     for offset in range(start, start + count):
         collector.emit(record(partition, offset))
     return [start, count]
+
+
+def _unread(source: SimulatedSource, ends: Mapping[str, int]) -> dict[str, int]:
+    known = range(source.number_of_partitions())
+    return {str(at): max(0, source.end(at) - ends.get(str(at), 0)) for at in known}
 
 
 def _ends(metadata: Json) -> dict[str, int]:
@@ -409,22 +425,34 @@ class RecordingEmitter:
         self._note(attempt, self._task, recording, None)
 
     def emit_partition_batch_new(
-        self, attempt: TransactionAttempt, collector: Any, partition: int, last_metadata: Json
+        self,
+        attempt: TransactionAttempt,
+        collector: Any,
+        partition: int,
+        last_metadata: Json,
+        **limit: int,
     ) -> Json:
         """Emit a new batch of a partition."""
         recording = RecordingCollector(collector)
         end: Json = self._emitter.emit_partition_batch_new(
-            attempt, recording, partition, last_metadata
+            attempt, recording, partition, last_metadata, **limit
         )
         self._note(attempt, partition, recording, end)
         return end
 
     def emit_partition_batch(
-        self, attempt: TransactionAttempt, collector: Any, partition: int, metadata: Json
+        self,
+        attempt: TransactionAttempt,
+        collector: Any,
+        partition: int,
+        metadata: Json,
+        **limit: int,
     ) -> Json:
         """Emit a batch of a partition, again (transactional) or anew (opaque)."""
         recording = RecordingCollector(collector)
-        end: Json = self._emitter.emit_partition_batch(attempt, recording, partition, metadata)
+        end: Json = self._emitter.emit_partition_batch(
+            attempt, recording, partition, metadata, **limit
+        )
         again = end is None and recording.records
         self._note(attempt, partition, recording, metadata if again else end)
         return end

@@ -200,6 +200,34 @@ class PassesOverWhatIsLost(BrokenSource):
             return any(len(rows) > sum(ends.get(str(p), [0])) for p, rows in self.rows.items())
 
 
+class ForgetsItsLimit(BrokenSource):
+    """Its new batches are full, and the framework refuses what is above the limit."""
+
+    rule, fails = SpoutRule.LIMIT, "test_a_replay_has_the_limit_of_the_first_attempt"
+
+    class emitter(Part):
+        def emit_partition_batch_new(
+            self, attempt: Any, out: Any, partition: int, last: Any, rows_max: Any = None
+        ) -> Any:
+            return self.whole.emit_partition_batch_new(attempt, out, partition, last)
+
+
+class SkipsBehindItsLimit(BrokenSource):
+    """A limited batch ends where one without a limit would have ended."""
+
+    rule, fails = SpoutRule.LIMIT, "test_limited_batches_of_one_run_are_chained"
+
+    class emitter(Part):
+        def emit_partition_batch_new(
+            self, attempt: Any, out: Any, partition: int, last: Any, rows_max: Any = None
+        ) -> Any:
+            start, taken = self.whole.emit_partition_batch_new(
+                attempt, out, partition, last, rows_max=rows_max
+            )
+            full = min(len(self.rows[partition]) - start, BrokenSource.batch_records_max)
+            return [start, taken if rows_max is None else full]
+
+
 class LagNeverEnds(BrokenSource):
     rule, fails = SpoutRule.LAG, "test_the_lag_is_nothing_when_all_is_read"
 

@@ -133,7 +133,8 @@ class LinesOfFiles(SpoutSource):
         self.files = self.partitions
 
     def spout(self) -> Spout:
-        return DataSourceSpout(self.source, {"path": str(self.folder)}, **self.options)
+        options = {"path": str(self.folder), "signature": "together"}
+        return DataSourceSpout(self.source, options, **self.options)
 
     def append(self, partition: int, count: int) -> Sequence[tuple[int, int]]:
         numbers = range(self.written, self.written + count)

@@ -1,0 +1,380 @@
+"""Runs of paced topologies, and what is refused before they start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from sqlalchemy import create_engine, text
+
+from tests.unit.spouts.data_sources import LinesSource, write
+from txtopo import (
+    BasicBolt,
+    Config,
+    Fields,
+    TaskContext,
+    Topology,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+)
+from txtopo.config import Kind
+from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
+from txtopo.errors import ConfigError, EmitError
+from txtopo.metadata import BatchMetadata
+from txtopo.plugins.spouts import (
+    LastBatch,
+    OpaquePartitionedTransactionalEmitter,
+    OpaquePartitionedTransactionalSpout,
+    PartitionedCoordinator,
+    TransactionalCoordinator,
+    TransactionalEmitter,
+    TransactionalSpout,
+)
+from txtopo.runtime.batch_planner import BatchPlanner
+from txtopo.runtime.progress import BatchCommitted, TopologyEvent, TopologyListener
+from txtopo.spouts import (
+    DataSourceSpout,
+    DeltaTransactionalSpout,
+    FilesTransactionalSpout,
+    MemoryTransactionalSpout,
+    OpaqueMemoryTransactionalSpout,
+    QueryTransactionalSpout,
+)
+
+NUMBER = Fields("n long")
+LOCAL = Config(carrier="local", zookeeper="memory", poll_interval_s=0.01)
+ROWS = [[n] for n in range(40)]
+
+
+class Nothing(BasicBolt):
+    def execute(self, tuple: Any, collector: Any) -> None:
+        pass
+
+
+def topology(spout: Any) -> Topology:
+    builder = TransactionalTopologyBuilder("paced", "numbers", spout)
+    builder.set_bolt("nothing", Nothing()).shuffle_grouping("numbers")
+    return builder.build_topology()
+
+
+class Commits(TopologyListener):
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.times: list[float] = []
+        self.paces: list[Any] = []
+
+    def on_change(self, change: TopologyEvent) -> None:
+        if isinstance(change, BatchCommitted):
+            self.rows.append(change.progress.rows)
+            self.times.append(change.progress.timestamp_s)
+            self.paces.append(change.progress.pace)
+
+
+def run_all(spout: Any, config: Config) -> Commits:
+    commits = Commits()
+    with topology(spout).start(config=config, listeners=[commits]) as run:
+        run.process_all_available()
+    return commits
+
+
+@pytest.mark.parametrize("kind", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
+def test_a_rate_limits_each_batch_and_all_rows_are_read(kind: Any) -> None:
+    spout = kind({0: ROWS, 1: [], 2: ROWS[:3]}, NUMBER, 100)
+    commits = run_all(spout, replace(LOCAL, max_rows_per_second=20))
+
+    assert sum(commits.rows) == 43
+    assert max(commits.rows) <= 20
+    assert any(pace["limited_by"] == "max_rows_per_second" for pace in commits.paces)
+
+
+def test_waiting_for_all_that_is_available_waits_for_the_rate() -> None:
+    """A spout that is held back is not one that has nothing."""
+    spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 100)
+
+    assert sum(run_all(spout, replace(LOCAL, max_rows_per_second=100)).rows) == 40
+
+
+def test_a_rest_below_the_minimum_is_read_after_the_delay() -> None:
+    spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 15)
+    commits = run_all(spout, replace(LOCAL, min_batch_rows=15, max_batch_delay_s=0.1))
+
+    assert commits.rows == [15, 15, 10]
+
+
+def test_a_target_runs_to_the_end() -> None:
+    spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 7)
+
+    assert sum(run_all(spout, replace(LOCAL, target_commit_s=0.5)).rows) == 40
+
+
+def test_the_board_says_what_limits_a_batch() -> None:
+    spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 100)
+
+    with topology(spout).start(config=replace(LOCAL, max_rows_per_second=20)) as run:
+        run.process_all_available()
+        pace = run.board.facts()["pace"]
+    assert pace.keys() == {"rows_max", "limited_by"}
+    with topology(spout).start(config=LOCAL) as run:
+        run.process_all_available()
+        assert run.board.facts()["pace"] is None
+
+
+def test_without_a_pace_there_is_nothing_to_show() -> None:
+    assert run_all(MemoryTransactionalSpout({0: ROWS}, NUMBER, 50), LOCAL).paces == [{}]
+
+
+# ---------------------------------------------------------------- what cannot be paced
+
+
+class Plans(TransactionalCoordinator):
+    def is_ready(self, txid: int, last: LastBatch) -> bool:
+        return False
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        return None
+
+
+class Emits(TransactionalEmitter):
+    def emit_batch(self, attempt: Any, metadata: Any, collector: Any) -> None:
+        pass
+
+
+class Generic(TransactionalSpout):
+    output_fields = NUMBER
+
+    def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
+        return Plans()
+
+    def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
+        return Emits()
+
+
+class Counts(PartitionedCoordinator):
+    def is_ready(self, txid: int, last: LastBatch) -> bool:
+        return txid == 1
+
+    def number_of_partitions(self) -> int:
+        return 1
+
+
+class TakesNoLimit(OpaquePartitionedTransactionalEmitter):
+    def emit_partition_batch(
+        self, attempt: Any, collector: Any, partition: int, last_metadata: Any
+    ) -> Any:
+        return 0
+
+
+class EmitsTooMuch(OpaquePartitionedTransactionalEmitter):
+    def emit_partition_batch(
+        self,
+        attempt: Any,
+        collector: Any,
+        partition: int,
+        last_metadata: Any,
+        rows_max: int | None = None,
+    ) -> Any:
+        for n in range((rows_max or 0) + 1):
+            collector.emit([n])
+        return 0
+
+
+class Opaque(OpaquePartitionedTransactionalSpout):
+    output_fields = NUMBER
+
+    def __init__(self, emitter: type[Any]) -> None:
+        self.kind = emitter
+
+    def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
+        return Counts()
+
+    def emitter(self, config: Config, context: TaskContext) -> Any:
+        return self.kind()
+
+
+@pytest.mark.parametrize(
+    ("spout", "settings", "told"),
+    [
+        (Generic(), {"max_rows_per_second": 5}, "coordinator Plans, whose initialize_transaction"),
+        (Generic(), {"target_commit_s": 5}, "got target_commit_s and coordinator Plans"),
+        (
+            Opaque(TakesNoLimit),
+            {"max_rows_per_second": 5},
+            "emitter TakesNoLimit, whose emit_partition_batch does not take",
+        ),
+        (
+            Opaque(EmitsTooMuch),
+            {"min_batch_rows": 5, "max_batch_delay_s": 1},
+            "coordinator Counts without a method unread",
+        ),
+    ],
+)
+def test_a_spout_that_cannot_is_refused_at_the_start(
+    spout: Any, settings: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told) as error:
+        topology(spout).start(config=replace(LOCAL, **settings))
+
+    assert error.value.facts["setting"] in settings
+
+
+def test_an_emitter_that_emits_more_than_its_limit_ends_the_run() -> None:
+    run = topology(Opaque(EmitsTooMuch)).start(config=replace(LOCAL, max_rows_per_second=5))
+
+    with run, pytest.raises(EmitError, match=r"got [0-9]+ tuples; expected at most rows_max="):
+        run.process_all_available()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"max_rows_per_second": 0}, "max_rows_per_second must be a finite number above 0; got 0"),
+        ({"max_rows_per_second": -1}, "got -1"),
+        ({"max_rows_per_second": float("nan")}, "got nan"),
+        ({"max_rows_per_second": float("inf")}, "got inf"),
+        ({"max_rows_per_second": "5"}, "got '5'"),
+        ({"max_rows_per_second": True}, "got True"),
+        ({"target_commit_s": 0}, "target_commit_s must be a finite number above 0"),
+        ({"target_commit_s": float("nan")}, "got nan"),
+        ({"min_batch_rows": 0, "max_batch_delay_s": 1}, "at least 1; got 0"),
+        ({"min_batch_rows": 2.5, "max_batch_delay_s": 1}, "got 2.5"),
+        ({"min_batch_rows": 5}, "min_batch_rows is given without max_batch_delay_s"),
+        ({"max_batch_delay_s": 5}, "max_batch_delay_s is given without min_batch_rows"),
+        (
+            {"min_batch_rows": 5, "max_batch_delay_s": 0.01},
+            "below poll_interval_s; got 0.01; expected at least 0.05",
+        ),
+        (
+            {"min_batch_rows": 11, "max_batch_delay_s": 1, "max_rows_per_second": 10},
+            "got 11; expected at most 10, one second's worth",
+        ),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Config(**settings)
+
+    assert told in str(error.value)
+    assert error.value.facts["setting"] in settings
+
+
+def test_a_restart_goes_on_from_the_stored_level_of_the_rate() -> None:
+    """The clocks stand still meanwhile, so there is nothing to give."""
+    spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 100)
+    component = topology(spout).graph.spout
+    times = Clock()
+    config = replace(LOCAL, max_rows_per_second=10)
+    first = BatchPlanner("paced", component, config, times=times)
+    first.begin({}, 1)
+    times.now_s += 1
+    planned = first.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
+    assert isinstance(planned, Planned)
+    assert planned.pace == {"rows_max": [10], "credit": 0.0, "at_s": 1.0}
+
+    stored = {1: BatchMetadata(1, {"0": [0, 10]}, pace=planned.pace)}
+    second = BatchPlanner("paced", component, config, times=times)
+    second.begin(stored, 2)
+    ask = PlanBatch(TransactionAttempt(2, 0, 2), 1, stored[1])
+    assert second.plan(ask) == NotReady(ask.attempt, held=True)
+    assert second.pace == {"rows_max": 0, "limited_by": "max_rows_per_second"}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def now(self) -> float:
+        return self.now_s
+
+    def wall_clock(self) -> float:
+        return self.now_s
+
+
+# ---------------------------------------------------------------- the spouts that txtopo brings
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """A table of 40 rows, of which each key has two."""
+    url = f"sqlite:///{tmp_path / 'numbers.db'}"
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE numbers (n INTEGER)"))
+        for n in range(40):
+            connection.execute(text("INSERT INTO numbers VALUES (:n)"), {"n": n // 2})
+    return url
+
+
+def query(url: str, **limits: int) -> QueryTransactionalSpout:
+    return QueryTransactionalSpout(url, "numbers", "n", NUMBER, settle_s=0, **limits)
+
+
+def test_a_query_waits_for_rows_and_reads_the_rest_after_the_delay(table: str) -> None:
+    config = replace(LOCAL, min_batch_rows=30, max_batch_delay_s=0.1)
+
+    assert run_all(query(table, batch_rows_max=30), config).rows == [30, 10]
+
+
+def test_a_query_keeps_equal_keys_together_and_pays_back(table: str) -> None:
+    commits = run_all(query(table), replace(LOCAL, max_rows_per_second=45))
+
+    assert sum(commits.rows) == 40
+    assert all(rows % 2 == 0 for rows in commits.rows)
+
+
+def test_a_minimum_above_the_limit_of_the_spout_is_refused(table: str) -> None:
+    config = replace(LOCAL, min_batch_rows=31, max_batch_delay_s=1)
+
+    with pytest.raises(ConfigError, match="got 31; expected at most batch_rows_max=30"):
+        topology(query(table, batch_rows_max=30)).start(config=config)
+
+
+def test_files_are_limited_by_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n\n" + "".join(f"{n}\n" for n in range(40)))
+    spout = FilesTransactionalSpout(tmp_path, NUMBER)
+    commits = run_all(spout, replace(LOCAL, max_rows_per_second=25))
+
+    assert sum(commits.rows) == 40
+    assert max(commits.rows) <= 25
+    with pytest.raises(ConfigError, match="FilesCoordinator without a method unread"):
+        topology(spout).start(config=replace(LOCAL, min_batch_rows=5, max_batch_delay_s=1))
+
+
+def test_a_delta_table_cannot_be_limited_by_rows(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    deltalake.write_deltalake(tmp_path / "table", pa.table({"n": [1]}))
+    spout = DeltaTransactionalSpout(tmp_path / "table", NUMBER)
+
+    with pytest.raises(ConfigError, match="got target_commit_s and coordinator DeltaCoordinator"):
+        topology(spout).start(config=replace(LOCAL, target_commit_s=1))
+
+
+@pytest.mark.parametrize("signature", ["old", "new"])
+def test_a_data_source_is_limited_if_its_reader_takes_a_limit(
+    tmp_path: Path, signature: str
+) -> None:
+    write(tmp_path / "p0", *range(7))
+    spout = DataSourceSpout(LinesSource, {"path": str(tmp_path), "signature": signature})
+    config = replace(LOCAL, max_rows_per_second=5)
+
+    if signature == "old":
+        with pytest.raises(ConfigError, match=r"takes no limit, .* got max_rows_per_second"):
+            topology(spout).start(config=config)
+    else:
+        assert sum(run_all(spout, config).rows) == 7
+
+
+@pytest.mark.parametrize("kind", [Kind.AT_LEAST_ONCE, Kind.FOREACH_BATCH])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"min_batch_rows": 5, "max_batch_delay_s": 1},
+        {"max_rows_per_second": 5},
+        {"target_commit_s": 5},
+    ],
+)
+def test_what_plans_no_batches_cannot_be_paced(kind: Kind, settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"does not use all settings; got {sorted(settings)[0]}"):
+        Config(**settings).check_used("words", kind)
