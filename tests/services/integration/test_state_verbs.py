@@ -21,7 +21,6 @@ import pytest
 from tests.harness.servers.redis import RedisServer
 from tests.unit.command.documents import document
 from txtopo import Count, Fields, Mean
-from txtopo.command import states
 from txtopo.command.exports import export
 from txtopo.command.program import FAILED, UNREACHABLE, WRONG_CALL, run
 from txtopo.state import open_state
@@ -633,13 +632,12 @@ def test_a_store_that_fails_during_an_export_is_not_taken_for_the_file(
     url = redis_server.empty()
     many = StateDriver(open_state(url, table="many"))
     many.puts(1, {f"{n:06}": n for n in range(10_001)})
-    fresh = states.export
 
     def written_meanwhile(*arguments: Any, **options: Any) -> int:
         many.puts(2, {"new": 1})
-        return fresh(*arguments, **options)
+        return export(*arguments, **options)
 
-    monkeypatch.setattr(states, "export", written_meanwhile)
+    monkeypatch.setattr("txtopo.command.states.export", written_meanwhile)
     code, _, err = call("export", url, tmp_path / "many.csv")
     many.close()
 
