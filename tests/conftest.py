@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.harness.browser import missing_browser
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -168,15 +170,12 @@ def missing(need: str) -> str | None:
     if need == "promtool":
         return None if shutil.which("promtool") else "no promtool (not found; try make services)"
     if need == "chromium":
-        from tests.harness.browser import missing_browser
-
         return missing_browser()
     if need in ("spark", "zookeeper"):
         if not _java():
             return "no Java"
         return None if find_spec("pyspark") else "no PySpark"
-    known = "postgresql, mariadb, redis, rabbitmq, zookeeper, kafka, chromium, delta-spark"
-    return f"unknown service {need!r}; expected {known}, object-store or promtool"
+    return f"unknown service {need!r}; expected {', '.join(SERVICES)}, delta-spark or object-store"
 
 
 def _java() -> bool:

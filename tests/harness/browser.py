@@ -99,7 +99,8 @@ class Browser:
 
     def console(self) -> list[str]:
         """Return what the console said since the last call: errors, warnings, violations."""
-        return [str(line["message"]) for line in self.driver.get_log("browser")]
+        log = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
+        return [str(line["message"]) for line in log]
 
     def command(self, name: str, **arguments: Any) -> Any:
         """Send a command of Chromium's own protocol."""

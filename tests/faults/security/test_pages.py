@@ -426,7 +426,7 @@ def test_numbers_of_a_query_that_are_none_are_refused(open_page: str, query: str
 def test_an_unexpected_error_tells_nothing_of_the_process(
     open_page: str, source: LiteralSource, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source.error = RuntimeError("password=hunter2 in /home/somebody")
+    source.error = RuntimeError("password=hunter2")
     replies = [ask(open_page, "/"), ask(open_page, API)]
 
     assert [each.status for each in replies] == [500, 500]

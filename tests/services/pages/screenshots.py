@@ -32,14 +32,13 @@ def main() -> None:
     if reason is not None:
         raise SystemExit(f"the pictures cannot be made: {reason}")
     IMAGES.mkdir(exist_ok=True)
-    socket.gethostname = lambda: "host-3"
+    socket.gethostname = lambda: "host-3"  # the pictures name no machine
     os.chdir(tempfile.mkdtemp())
     storage = Storage("sqlite:///payments.db")
     with running(payments(storage, PACE), storage, CONFIG) as run, Browser() as browser:
-        browser.size(1280, 760)
+        browser.size(1280, 850)
         browser.open(f"{run.page_url}/topologies/payments")
-        last = lambda: run.board.summary()["txid"] or 0  # noqa: E731
-        wait_until(lambda: last() > SHOWN + 25, "the failure has passed")
+        wait_until(lambda: (run.board.summary()["txid"] or 0) > SHOWN + 25, "it has passed", 600)
         look(browser, str(run.page_url))
     for path in sorted(IMAGES.glob("*.png")):
         print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
@@ -48,11 +47,11 @@ def main() -> None:
 def look(browser: Browser, url: str) -> None:
     """Take the pictures."""
     page = f"{url}/topologies/payments"
-    drawn = "txtopo.timeline.stats.rows > 0 && document.querySelector('.chart path')"
+    drawn = "page.timeline.stats.rows > 0 && document.querySelector('.chart path')"
     browser.open(f"{page}#{SHOWN}")
     browser.wait(drawn, "the page is drawn")
-    browser.wait(f"txtopo.timeline.chosen?.txid === {SHOWN}", "the failure is in view")
-    browser.run("txtopo.timeline.choose(arguments[0], 1)", SHOWN)
+    browser.wait(f"page.timeline.chosen?.txid === {SHOWN}", "the failure is in view")
+    browser.run("page.timeline.choose(arguments[0], 1)", SHOWN)
     browser.wait("document.querySelector('.cause')", "its cause is shown")
     browser.run("scrollTo(0, 0)")
     browser.picture(IMAGES / "timeline.png")

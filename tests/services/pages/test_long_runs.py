@@ -62,9 +62,9 @@ def passed(chromium: Browser, board: Board, first: int, last: int, each: int) ->
 def drawn_ms(chromium: Browser) -> list[float]:
     """Return how long each of a hundred frames took, sorted."""
     script = """
-    const t = txtopo.timeline, taken = [];
+    const t = page.timeline, taken = [];
     for (let n = 0; n < 100; n += 1) {
-      const start = performance.now(); t.paint(); txtopo.renderHead(); txtopo.renderTables();
+      const start = performance.now(); t.paint(); page.renderHead(); page.renderTables();
       taken.push(performance.now() - start);
     }
     return taken.sort((a, b) => a - b);
@@ -78,15 +78,15 @@ def test_the_page_keeps_a_thousand_txids_and_draws_those_that_are_seen(chromium:
         feed(run.board, iter(range(1, 1500)))
         opened(chromium, run)
         passed(chromium, run.board, 1500, 2500, 500)
-        shapes, before = chromium.run("return txtopo.timeline.stats.shapes"), chromium.memory()
+        shapes, before = chromium.run("return page.timeline.stats.shapes"), chromium.memory()
         passed(chromium, run.board, 2500, 8500, 1000)
         ring = chromium.run(
-            "const r = txtopo.timeline.ring; return [r.order.length, r.rows.size, r.order.at(-1)]"
+            "const r = page.timeline.ring; return [r.order.length, r.rows.size, r.order.at(-1)]"
         )
         assert ring == [RING, RING, 8499]
-        assert chromium.run("return txtopo.failures.size") <= 100
-        assert chromium.run("return txtopo.timeline.stats.rows") <= ROWS_SEEN_MAX
-        assert chromium.run("return txtopo.timeline.stats.shapes") <= 2 * shapes
+        assert chromium.run("return page.failures.size") <= 100
+        assert chromium.run("return page.timeline.stats.rows") <= ROWS_SEEN_MAX
+        assert chromium.run("return page.timeline.stats.shapes") <= 2 * shapes
         after = chromium.memory()
         # The rows of more failures, and charts when there are samples.
         assert after["nodes"] < before["nodes"] + 60 * 12 + 200
@@ -113,7 +113,7 @@ def test_after_100_000_txids_a_frame_takes_less_than_50_ms_in_the_same_memory(
                 f"{when}: a frame takes {taken[50]:.1f} ms (the slowest of 100 {taken[-1]:.1f} ms);"
                 f" {memory['bytes'] / 1e6:.1f} MB, {memory['nodes']} nodes"
             )
-        print("while it ran:", chromium.run("return txtopo.timeline.stats"))
+        print("while it ran:", chromium.run("return page.timeline.stats"))
         assert last_ms[95] < 50
         assert last["bytes"] < 1.3 * first["bytes"] + 2e6
         assert abs(last["nodes"] - first["nodes"]) < 50

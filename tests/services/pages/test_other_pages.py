@@ -63,12 +63,12 @@ def test_an_at_least_once_topology_shows_its_trees_and_no_timeline(chromium: Bro
 
 
 MANY = """
-txtopo.ask = () => {};
-txtopo.items = Array.from({length: 1000}, (_, n) => ({
+page.ask = () => {};
+page.items = Array.from({length: 1000}, (_, n) => ({
   topology: `orders-${n}`, kind: 'transactional', status: n % 7 ? 'running' : 'standby',
   txid: (n * 37) % 1000, rows_per_second: n / 3, lag_records: n % 5 ? n : null, started_at_s: 1e9,
   last_failure: n % 9 ? null : {cause: '<b>x</b>'}}));
-txtopo.asked = true; txtopo.render();
+page.asked = true; page.render();
 """
 
 
@@ -82,7 +82,7 @@ def test_a_thousand_topologies_are_sorted_and_filtered_with_the_same_rows(
     with builder.build_topology().start(None, config) as run:
         chromium.size(1440, 900)
         chromium.open(str(run.page_url))
-        chromium.wait("txtopo.asked", "the list is there")
+        chromium.wait("page.asked", "the list is there")
         chromium.run(MANY)
         rows = "document.querySelectorAll('#topologies tbody tr').length"
         assert chromium.run(f"return {rows}") == 1000

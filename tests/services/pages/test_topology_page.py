@@ -23,7 +23,7 @@ pytestmark = pytest.mark.service("chromium")
 
 PAGED = replace(LOCAL, ui_port=0, max_spout_pending=5)
 PAGE = "/topologies/payments"
-NEWEST = "txtopo.timeline.ring.order.at(-1)"
+NEWEST = "page.timeline.ring.order.at(-1)"
 WIDTHS = "[document.documentElement.scrollWidth, innerWidth]"
 
 
@@ -41,16 +41,16 @@ def opened(chromium: Browser, run: TopologyRun, path: str = PAGE) -> None:
     """Open a page, and wait until it is drawn."""
     chromium.size(1440, 900)
     chromium.open(f"{run.page_url}{path}")
-    chromium.wait("txtopo.timeline.stats.rows > 0", "the timeline is drawn")
+    chromium.wait("page.timeline.stats.rows > 0", "the timeline is drawn")
 
 
 def test_the_timeline_moves_and_the_console_says_nothing(chromium: Browser) -> None:
     with paid(Pace(convert_s=0.02)) as run:
         opened(chromium, run)
         before = chromium.run(f"return {NEWEST}")
-        drawn = chromium.run("return txtopo.timeline.stats.frames")
+        drawn = chromium.run("return page.timeline.stats.frames")
         chromium.wait(f"{NEWEST} > {before} + 20", "twenty more txids are there")
-        assert chromium.run("return txtopo.timeline.stats.frames") > drawn
+        assert chromium.run("return page.timeline.stats.frames") > drawn
         chromium.wait(
             f"parseInt(document.querySelector('.timeline-labels a').innerText) > {before}",
             "they are labelled",
@@ -63,7 +63,7 @@ def test_the_timeline_moves_and_the_console_says_nothing(chromium: Browser) -> N
 
 
 def test_a_failure_shows_with_its_cause_and_those_that_it_took_along(chromium: Browser) -> None:
-    failing = Pace(convert_s=0.05, failures={9: "no rate for XAF"}, last=30)
+    failing = Pace(convert_s=0.05, failures={9: "no rate for XAF"}, last=60)
     with paid(failing) as run:
         run.process_all_available(60)
         opened(chromium, run, f"{PAGE}#9")
@@ -71,7 +71,7 @@ def test_a_failure_shows_with_its_cause_and_those_that_it_took_along(chromium: B
         assert "no rate for XAF" in cell
         assert "convert" in cell
         assert "counted" in cell
-        chromium.wait("txtopo.timeline.chosen?.txid === 9", "the txid of the address is chosen")
+        chromium.wait("page.timeline.chosen?.txid === 9", "the txid of the address is chosen")
         top, bottom = chromium.run(
             "const a = document.querySelector('.timeline-labels a[aria-current]')"
             ".getBoundingClientRect(), t = document.querySelector('#timeline')"
@@ -85,13 +85,14 @@ def test_a_failure_shows_with_its_cause_and_those_that_it_took_along(chromium: B
         assert "no rate for XAF" in facts
         assert "1 failure in a row" in facts
         taken = chromium.run(
-            "return [...txtopo.timeline.ring.rows.values()]"
+            "return [...page.timeline.ring.rows.values()]"
             ".filter(r => r.attempts.some(a => a.abandoned_with === 9)).map(r => r.txid)"
         )
         assert taken
         assert min(taken) > 9
+        assert chromium.run("return page.timeline.stats.taken") == 1
         chromium.run("location.hash = arguments[0]", f"#{taken[0]}")
-        chromium.wait(f"txtopo.timeline.chosen?.txid === {taken[0]}", "it is chosen")
+        chromium.wait(f"page.timeline.chosen?.txid === {taken[0]}", "it is chosen")
         press(chromium, Keys.ARROW_LEFT)
         chromium.wait(
             "document.querySelector('#timeline-facts').innerText"
@@ -154,17 +155,18 @@ def test_two_pages_are_live_at_once(chromium: Browser) -> None:
 def test_the_page_says_when_the_run_is_gone_and_follows_the_next_one(chromium: Browser) -> None:
     with paid(Pace(convert_s=0.02)) as run:
         opened(chromium, run)
+        chromium.wait(f"{NEWEST} > 20", "the run is ahead of the next one")
         port = int(str(run.page_url).rsplit(":", 1)[1])
     chromium.wait("document.querySelector('#connection').dataset.state === 'lost'", "it is said")
     assert "These are its last figures" in chromium.text("#notice")
     assert chromium.text("#status") in ("gone", "stopped")
-    kept = chromium.run("return txtopo.timeline.ring.order.length")
+    kept = chromium.run("return page.timeline.ring.order.length")
     assert kept > 0
-    frames = "txtopo.timeline.stats.rows > 0"
+    frames = "page.timeline.stats.rows > 0"
     assert chromium.run(f"return {frames}"), "the last figures stay"
     with paid(Pace(convert_s=0.05, last=7), replace(PAGED, ui_port=port)):
         chromium.wait(f"{NEWEST} === 7", "the ring is that of the new run")
-        assert chromium.run("return txtopo.timeline.ring.order[0]") == 1
+        assert chromium.run("return page.timeline.ring.order[0]") == 1
         assert chromium.text("#connection") == "live"
         assert chromium.text("#notice") == ""
 
@@ -206,12 +208,12 @@ def test_the_arrow_keys_choose_a_txid_and_the_focus_is_seen(chromium: Browser) -
             (Keys.HOME, 60),
         ):
             ActionChains(chromium.driver).send_keys(key).perform()
-            assert chromium.run("return txtopo.timeline.chosen.txid") == txid
+            assert chromium.run("return page.timeline.chosen.txid") == txid
         chromium.wait(
             "document.querySelector('#timeline-facts b').innerText === 'txid 60'", "facts"
         )
         ActionChains(chromium.driver).send_keys(Keys.ESCAPE).perform()
-        assert chromium.run("return txtopo.timeline.chosen") is None
+        assert chromium.run("return page.timeline.chosen") is None
 
 
 @pytest.mark.parametrize("path", ["", PAGE, f"{PAGE}/states/totals.totals", "/topologies/nobody"])
@@ -225,7 +227,7 @@ def test_a_phone_shows_all_without_scrolling_sideways(
         chromium.open(f"{run.page_url}{path}")
         chromium.wait("document.querySelector('main').innerText.length > 10", "it is there")
         if path == PAGE:
-            chromium.wait("txtopo.timeline.stats.rows > 0", "the timeline is drawn")
+            chromium.wait("page.timeline.stats.rows > 0", "the timeline is drawn")
             chromium.wait("document.querySelector('#failures tbody tr')", "failures are there")
         scroll, inner = chromium.run(f"return {WIDTHS}")
         assert scroll <= inner == 375
@@ -248,14 +250,14 @@ def test_facts_that_are_missing_or_strange_leave_a_page_that_works(chromium: Bro
         opened(chromium, run)
         chromium.console()
         chromium.run(STRANGE)
-        chromium.wait("txtopo.timeline.ring.rows.has(90)", "the rows are there")
+        chromium.wait("page.timeline.ring.rows.has(90)", "the rows are there")
         press(chromium, Keys.HOME, *[Keys.ARROW_DOWN] * 6)
-        chromium.wait("txtopo.timeline.stats.rows > 5", "they are drawn")
+        chromium.wait("page.timeline.stats.rows > 5", "they are drawn")
         chromium.run("document.querySelector('#timeline-table').open = true")
         chromium.wait("document.querySelector('#timeline-table tbody tr')", "they are a table")
         chromium.run("document.querySelector('#by-start').click()")
-        drawn = chromium.run("return txtopo.timeline.stats.frames")
-        chromium.wait(f"txtopo.timeline.stats.frames > {drawn}", "it is drawn the other way")
+        drawn = chromium.run("return page.timeline.stats.frames")
+        chromium.wait(f"page.timeline.stats.frames > {drawn}", "it is drawn the other way")
         assert chromium.console() == []
 
 
@@ -263,7 +265,7 @@ STRANGE = """
 const attempts = Array.from({length: 20}, (_, n) => ({
     attempt: n, epoch: 1, phase: n < 19 ? 'failed' : 'committing', processing_at_s: 1e9 + n,
     ended_at_s: n < 19 ? 1e9 + n + .5 : null, failure: n < 19 ? {kind: null, cause: null} : null}));
-txtopo.changed({version: 1, facts: {latency: null, partitions: [null, {}], phases: null,
+page.changed({version: 1, facts: {latency: null, partitions: [null, {}], phases: null,
   states: [null], components: null, last_failure: {}, txid: null, rows_per_second: NaN,
   started_at_s: 1e300, process: null, partitions_total: null, status: null}, failures: [null, {}],
   txids: [null, {}, {txid: 'x'}, {txid: 84}, {txid: 85, attempts: null},
@@ -272,7 +274,7 @@ txtopo.changed({version: 1, facts: {latency: null, partitions: [null, {}], phase
     {attempt: 0, epoch: 1, phase: 'committed', planned_at_s: 2e9,
     processing_at_s: 1e9, processed_at_s: 5e8, committing_at_s: null, ended_at_s: 1}]},
   {txid: 90, plan_s: -5, attempts: [{phase: 'unknown', planned_at_s: 1e300}]}]});
-txtopo.changed({}); txtopo.changed({facts: null, txids: null, failures: null});
+page.changed({}); page.changed({facts: null, txids: null, failures: null});
 """
 
 
@@ -285,9 +287,9 @@ def test_the_times_are_those_of_the_server(chromium: Browser) -> None:
             meta = chromium.text("#meta")
             assert "since" in meta
             assert "d" not in meta.split("since ")[1].split(" · ")[0]
-            chromium.wait("txtopo.timeline.scale.ticks.length > 0", "there is an axis")
+            chromium.wait("page.timeline.scale.ticks.length > 0", "there is an axis")
             assert chromium.run(
-                "return Math.abs(txtopo.timeline.now() - arguments[0]) < 3600",
+                "return Math.abs(page.timeline.now() - arguments[0]) < 3600",
                 run.board.summary()["updated_at_s"],
             )
     finally:
@@ -300,7 +302,7 @@ def test_a_page_that_nobody_sees_has_no_connection(chromium: Browser) -> None:
     with paid(Pace(convert_s=0.02)) as run:
         opened(chromium, run)
         chromium.run(hide, True)
-        assert chromium.run("return txtopo.source") is None
+        assert chromium.run("return page.source") is None
         before = chromium.run(f"return {NEWEST}")
         wait_until(lambda: run.board.summary()["txid"] > before + 20, "the run goes on")
         assert chromium.run(f"return {NEWEST}") == before

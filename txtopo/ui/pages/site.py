@@ -31,7 +31,7 @@ from txtopo.ui.pages.access import Guard, PageAccess, refusal
 from txtopo.ui.pages.api import Api, body_of
 from txtopo.ui.pages.calls import Calls
 from txtopo.ui.pages.lookup import BadKey
-from txtopo.ui.pages.sources import NotFound, Source
+from txtopo.ui.pages.sources import NotFound, PageSource
 
 _CALL_S = 10.0
 _CALLS_MAX = 32
@@ -60,7 +60,7 @@ class Site:
         ended: Set it when the server ends.
     """
 
-    def __init__(self, source: Source, access: PageAccess) -> None:
+    def __init__(self, source: PageSource, access: PageAccess) -> None:
         self.ended = asyncio.Event()
         self._source = source
         self._access = access

@@ -16,7 +16,6 @@ from txtopo.operations.ensemble import Ensemble, TopologyStatus
 from txtopo.runtime.explaining import explain_topology
 from txtopo.runtime.scheduler import Workers
 from txtopo.transactional_state.nodes import check_topology_id
-from txtopo.ui import metrics
 
 if TYPE_CHECKING:
     from txtopo.runtime.board import Board
@@ -39,7 +38,7 @@ class NotFound(TxtopoError, LookupError):
     """The page has no topology, state or figure of this name."""
 
 
-class Source(Protocol):
+class PageSource(Protocol):
     """Answers what pages ask. All methods may block, and are called on threads of their own.
 
     Values are plain JSON, as the board makes them.
@@ -201,6 +200,8 @@ class RunSource:
 
     def metrics(self) -> bytes:
         """Return the metrics of the run."""
+        from txtopo.ui import metrics
+
         return metrics.text(self._board)
 
     def _kill(self, wait_s: float | None) -> None:

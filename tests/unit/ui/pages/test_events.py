@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -14,6 +16,7 @@ from tests.harness.web import ask, connected, listening
 from tests.unit.ui.pages.literal import LiteralSource
 from txtopo.errors import CoordinatorUnavailable
 from txtopo.ui.pages import api, events
+from txtopo.ui.pages.calls import Calls
 from txtopo.ui.pages.server import PageServer
 
 EVENTS = "/api/v1/topologies/payments/events"
@@ -142,3 +145,25 @@ def test_the_text_of_a_user_cannot_make_an_event() -> None:
     assert event is not None
     assert event.count(b"\n") == 3
     assert b"\r" not in event
+
+
+def test_events_that_cost_more_come_less_often() -> None:
+    """So the share of a processor that a page takes is bounded, also on a busy machine."""
+
+    def changes(since: int) -> dict[str, Any]:
+        threading.Event().wait(0.02)
+        return {"version": since + 1}
+
+    async def pauses() -> list[float]:
+        calls = Calls(1, 60.0)
+        quick = events.Feed(calls, lambda since: {"version": since})
+        slow = events.Feed(calls, changes)
+        for feed in (quick, slow):
+            await feed.since(0)
+        calls.close()
+        return [quick.pause_s, slow.pause_s]
+
+    quick_s, slow_s = asyncio.run(pauses())
+
+    assert quick_s >= events.PAUSE_S
+    assert 1.0 <= slow_s <= events.PAUSE_MAX_S

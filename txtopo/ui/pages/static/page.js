@@ -314,7 +314,7 @@
       this.span_s = null;
       this.ended_s = null; // the time at which the run was last heard of
       this.wanted = null; // txid of the address, until it is there
-      this.stats = { frames: 0, rows: 0, shapes: 0, last_ms: 0, worst_ms: 0 };
+      this.stats = { frames: 0, rows: 0, shapes: 0, taken: 0, last_ms: 0, worst_ms: 0 };
       this.listen();
       this.colours();
     }
@@ -342,6 +342,10 @@
         redraw();
       });
       addEventListener("hashchange", () => this.go());
+      // A link to the txid that the address names already changes nothing.
+      document.addEventListener("click", (event) => {
+        if (event.target.closest?.("a[href^='#']")?.hash === location.hash) this.go();
+      });
       this.go();
     }
 
@@ -635,7 +639,7 @@
           const from = this.scale.x(span.from - base_s);
           pen.strokeStyle = this.colour.ink;
           pen.lineWidth = 1.5;
-          pen.strokeRect(from - 2, y + 1.5, Math.max(6, end - from + 5), ROW - 3);
+          pen.strokeRect(from - 3, y + 1.5, Math.max(6, end - from + 12), ROW - 3);
         }
       });
     }
@@ -718,6 +722,7 @@
           lines.set(key, line);
         });
       }
+      this.stats.taken = lines.size;
       pen.strokeStyle = this.colour.failed;
       pen.lineWidth = 1.5;
       for (const { x, from, to, txid } of lines.values()) {
@@ -1001,7 +1006,7 @@
         at = x(sample);
         const point = `${at.toFixed(1)} ${height(Math.max(0, value)).toFixed(1)}`;
         if (!open) start = at;
-        path += `${open ? "L" : "M"}${point}`;
+        path += open ? `L${point}` : `M${point}h.01`; // a single sample is a dot
         area += open ? `L${point}` : `${area ? "V100Z" : ""}M${start.toFixed(1)} 100L${point}`;
         open = true;
       }
@@ -1204,8 +1209,7 @@
       if (facts.trees) this.renderTrees(facts.trees);
       const failures = [...this.failures.values()].sort((a, b) => (b.at_s || 0) - (a.at_s || 0));
       fill(find("#failures"), FAILURE_COLUMNS, failures);
-      const total = facts.failures_total;
-      say(find("#failures-note"), failures.length ? (known(total) && total > failures.length ? `the last ${failures.length} of ${number(total)}` : "") : "none so far");
+      say(find("#failures-note"), !failures.length ? "none so far" : failures.length < FAILURES_MAX ? "" : `the last ${FAILURES_MAX}`);
       show(find("#failures").parentElement, failures.length > 0);
       const partitions = Array.isArray(facts.partitions) ? facts.partitions.filter(Boolean).slice(0, 100) : [];
       const most = Math.max(1, ...partitions.map((p) => p.lag_records).filter(known));
@@ -1519,7 +1523,7 @@
 
   // ---------------------------------------------------------------- which page this is
 
-  const { page, topology } = document.body.dataset;
-  if (page === "topologies") window.txtopo = new ListPage();
-  else if (page === "topology") window.txtopo = new TopologyPage(topology);
+  const { page: name, topology } = document.body.dataset;
+  if (name === "topologies") window.page = new ListPage();
+  else if (name === "topology") window.page = new TopologyPage(topology);
 })();
