@@ -6,6 +6,7 @@ and hosts the server until it is closed. A run that starts meanwhile becomes a c
 hosts the server itself once it is gone, as every process with an embedded ensemble does.
 
 The JVM ends with this process: it reads a pipe that ends then. It only obeys who has its secret.
+py4j is imported when it is needed, since every verb of an operator imports this module.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from subprocess import TimeoutExpired
 from threading import Lock
-from typing import Any
-
-from py4j.java_gateway import JavaGateway
-from py4j.protocol import Py4JError
+from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import ConfigError
 from txtopo.runtime.java import check_java
-from txtopo.transactional_state.embedded import HOST, EmbeddedServer
+
+if TYPE_CHECKING:
+    from txtopo.transactional_state.embedded import EmbeddedServer
 
 END_TIMEOUT_S = 10.0
 """How long the JVM may take to end before it is killed. What it acknowledged is on disk."""
@@ -60,6 +60,8 @@ class EmbeddedFolder:
         Raises:
             ConfigError: The directory cannot be used, or there is no Java to host it with.
         """
+        from txtopo.transactional_state.embedded import HOST
+
         with self._lock:  # pages ask from several threads
             if self._server is None and self._is_free():
                 self._host()
@@ -95,6 +97,8 @@ class EmbeddedFolder:
         return True
 
     def _host(self) -> None:
+        from txtopo.transactional_state.embedded import EmbeddedServer
+
         if self._gateway is None:
             self._gateway = _launch()
         server = EmbeddedServer(self._gateway.jvm, self._folder)
@@ -111,6 +115,8 @@ class EmbeddedFolder:
 
 def _launch() -> Any:
     """Start a JVM that has ZooKeeper and py4j, without Spark."""
+    from py4j.java_gateway import JavaGateway
+
     check_java()
     home = os.environ.get("SPARK_HOME")
     if not home:
@@ -128,6 +134,8 @@ def _launch() -> Any:
 
 
 def _end(gateway: Any) -> None:
+    from py4j.protocol import Py4JError
+
     process = gateway.java_process
     with suppress(Py4JError, OSError):
         gateway.shutdown()
