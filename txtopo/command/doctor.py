@@ -26,7 +26,6 @@ from txtopo.runtime.java import check_java
 from txtopo.runtime.spark_home import check_spark_home
 from txtopo.state import open_state
 from txtopo.state.registry import redacted_url
-from txtopo.ui.pages.server import listen
 
 PYTHON_MIN = (3, 11)
 
@@ -166,6 +165,8 @@ def _topologies(config: Config, skews: list[tuple[float, str]]) -> str:
 
 
 def _port(config: Config) -> str:
+    from txtopo.ui.pages.server import listen  # it needs the extra ui
+
     listen(config.ui_host, config.ui_port or 0).close()
     return f"port {config.ui_port} of {config.ui_host} is free"
 

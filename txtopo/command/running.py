@@ -83,7 +83,12 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
     session = _session(topology, config, master)
     _log_in_lines()
     listener = ProgressBar() if find_spec("rich") else ProgressLines()
-    started: TopologyRun | ReliableRun = topology.start(session, config, [listener])
+    started: TopologyRun | ReliableRun
+    try:
+        started = topology.start(session, config, [listener])
+    except BaseException:
+        listener.close()
+        raise
     if started.board.page is not None:
         tell(f"page: {started.board.page}")
     code = _wait(started, available_now=available_now)
@@ -146,7 +151,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _drop(number: int, frame: FrameType | None) -> None:
-    _write("the commit in hand is dropped; the next start does it again\n")
+    shown = "\x1b[?25h" if os.isatty(2) else ""  # the bar has hidden the cursor
+    _write(f"{shown}the commit in hand is dropped; the next start does it again\n")
     os._exit(INTERRUPTED)  # what hangs would hold up every other way to end
 
 
@@ -161,6 +167,9 @@ class ProgressLines(TopologyListener):
 
     def __init__(self) -> None:
         self._last_s = -LINE_EVERY_S
+
+    def close(self) -> None:
+        """Do nothing; a bar would give the terminal back."""
 
     def on_change(self, change: TopologyEvent) -> None:
         """Print a change, and a progress at most every few seconds."""

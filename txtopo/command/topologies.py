@@ -221,7 +221,7 @@ def print_shown(page: dict[str, Any]) -> None:
         "leader": process(status["leader"]),
         "standbys": ", ".join(str(process(each)) for each in status["standbys"]) or None,
         "since": None if started_at_s is None else duration(now_s - started_at_s),
-        "committed": None if not status["current"] else status["current"] - 1,
+        "committed": status["current"] - 1 if (status["current"] or 0) > 1 else None,
         "rows/s": summary.get("rows_per_second"),
         "rows": summary.get("rows_total"),
         "lag": summary.get("lag_records"),

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, TypeVar
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
 from txtopo.metadata import Json
-from txtopo.operations.folder import EmbeddedFolder
 from txtopo.state.backend import StateBackend, Writes
 from txtopo.state.commit import claim_state, commit_resolved
 from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner, same_owner
@@ -208,6 +207,9 @@ def open_operator_session(
     with ExitStack() as stack:
         locate = None
         if config.zookeeper == "embedded" and jvm is None:
+            # It needs py4j, which whoever only imports the verbs may not have.
+            from txtopo.operations.folder import EmbeddedFolder
+
             folder = EmbeddedFolder(config.zookeeper_dir)
             stack.callback(folder.close)
             locate = folder.locate

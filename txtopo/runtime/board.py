@@ -102,7 +102,7 @@ class Board(TopologyListener):
         self._adopted: int | None = None
         self._last: Progress | None = None
         self._trees: ReliableProgress | None = None
-        self._batches = self._restarts = self._slots_lost = 0
+        self._batches = self._restarts = self._slots_lost = self._terms = self._driver_bytes = 0
         self._failed: Counter[tuple[str, str | None]] = Counter()
         self._trees_failed: Counter[tuple[str, str]] = Counter()
         self._errors: Counter[str] = Counter()
@@ -130,7 +130,6 @@ class Board(TopologyListener):
         }
         self._of_state = {each["state"]: Histogram() for each in self._states}
         self._in_a_row: dict[int, int] = {}
-        self._terms = self._driver_bytes = 0
 
     @property
     def topology(self) -> str:

@@ -40,6 +40,7 @@ from txtopo.errors import (
     SchemaVersionError,
     StateUsageError,
     TopologyKilled,
+    escaped,
     nearest,
 )
 from txtopo.transactional_state.journal import Journal
@@ -191,7 +192,7 @@ def who(by: Json) -> str:
     match by:
         case {"host": host, "pid": pid, **rest}:
             user = rest.get("user")
-            return f"{f'{user}@' if user else ''}{host} (process {pid})"
+            return escaped(f"{f'{user}@' if user else ''}{host} (process {pid})")
     return repr(by)
 
 

@@ -63,7 +63,7 @@ def test_the_timeline_moves_and_the_console_says_nothing(chromium: Browser) -> N
 
 
 def test_a_failure_shows_with_its_cause_and_those_that_it_took_along(chromium: Browser) -> None:
-    failing = Pace(convert_s=0.05, failures={9: "no rate for XAF"}, last=30)
+    failing = Pace(convert_s=0.05, failures={9: "no rate for XAF"}, last=60)
     with paid(failing) as run:
         run.process_all_available(60)
         opened(chromium, run, f"{PAGE}#9")
@@ -155,6 +155,7 @@ def test_two_pages_are_live_at_once(chromium: Browser) -> None:
 def test_the_page_says_when_the_run_is_gone_and_follows_the_next_one(chromium: Browser) -> None:
     with paid(Pace(convert_s=0.02)) as run:
         opened(chromium, run)
+        chromium.wait(f"{NEWEST} > 20", "the run is ahead of the next one")
         port = int(str(run.page_url).rsplit(":", 1)[1])
     chromium.wait("document.querySelector('#connection').dataset.state === 'lost'", "it is said")
     assert "These are its last figures" in chromium.text("#notice")

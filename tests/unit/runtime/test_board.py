@@ -318,7 +318,7 @@ def test_what_is_kept_is_bounded_however_many_txids_pass() -> None:
         )
 
     assert world.board.counters["failures_in_a_row"] == 1
-    assert [row["txid"] for row in world.board.txids()] == [*range(2002, 3002)]
+    assert [row["txid"] for row in world.board.txids(last=10**6)] == [*range(2002, 3002)]
     assert [row["txid"] for row in world.board.txids(last=2)] == [3000, 3001]
     assert len(world.board.failures()) == 100
     assert len(world.board.history()) == 360
