@@ -77,6 +77,7 @@ class Feed:
             return await self._calls.ask(ask)
         except InfrastructureError as error:
             # It comes back by itself; the client goes on listening.
+            self.pause_s = PAUSE_MAX_S
             return version, _event("away", {"error": shortened(text_of(error), 500)})
 
 
