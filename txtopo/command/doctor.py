@@ -26,7 +26,6 @@ from txtopo.runtime.java import check_java
 from txtopo.runtime.spark_home import check_spark_home
 from txtopo.state import open_state
 from txtopo.state.registry import redacted_url
-from txtopo.ui.pages.server import listen
 
 PYTHON_MIN = (3, 11)
 
@@ -35,7 +34,7 @@ SKEW_S_MAX = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Examined:
     """What was looked at.
 
     Attributes:
@@ -55,7 +54,8 @@ class Check:
 def doctor(chosen: Choices, urls: tuple[str, ...]) -> int:
     """Look whether all that a run needs is there.
 
-    Python, Java, Spark, extras, settings, ensemble, clocks and stores. Each URL is that of a state's store. The exit code is 1 if something failed.
+    Python, Java, Spark, extras, settings, ensemble, clocks and stores. Each URL is that of a
+    state's store. The exit code is 1 if something failed.
 
     \b
     Example:
@@ -69,17 +69,17 @@ def doctor(chosen: Choices, urls: tuple[str, ...]) -> int:
     return 1 if any(each.status == "failed" for each in checks) else 0
 
 
-def _tried(name: str, look: Callable[[], str]) -> Check:
+def _tried(name: str, look: Callable[[], str]) -> Examined:
     """Return what a look found, or the error that it raised."""
     try:
-        return Check(name, "ok", look())
+        return Examined(name, "ok", look())
     except TxtopoError as error:
-        return Check(name, "failed", str(error))
+        return Examined(name, "failed", str(error))
     except Exception as error:  # noqa: BLE001 - of a driver or a plug-in
-        return Check(name, "failed", one_line(error))
+        return Examined(name, "failed", one_line(error))
 
 
-def _machine() -> Iterator[Check]:
+def _machine() -> Iterator[Examined]:
     yield _python()
     yield _tried("python of workers", _python_of_workers)
     yield _tried("java", _java)
@@ -87,16 +87,16 @@ def _machine() -> Iterator[Check]:
     for module, extra in sorted(EXTRAS.items(), key=lambda each: each[1]):
         name, package = f"extra {extra.name}", extra.package
         if find_spec(module) is None:
-            yield Check(name, "none", f"{package} is not installed: {extra.command}")
+            yield Examined(name, "none", f"{package} is not installed: {extra.command}")
         else:
-            yield Check(name, "ok", f"{package} {_version(package)}")
+            yield Examined(name, "ok", f"{package} {_version(package)}")
 
 
-def _python() -> Check:
+def _python() -> Examined:
     found = f"{platform.python_version()} ({sys.executable})"
     if sys.version_info < PYTHON_MIN:
-        return Check("python", "failed", f"{found}; expected 3.11 or later")
-    return Check("python", "ok", found)
+        return Examined("python", "failed", f"{found}; expected 3.11 or later")
+    return Examined("python", "ok", found)
 
 
 def _python_of_workers() -> str:
@@ -128,26 +128,26 @@ def _version(package: str) -> str:
         return "there"
 
 
-def _ensemble(chosen: Choices) -> Iterator[Check]:
+def _ensemble(chosen: Choices) -> Iterator[Examined]:
     try:
         config = chosen.load_config()
     except TxtopoError as error:
-        yield Check("settings", "failed", str(error))
+        yield Examined("settings", "failed", str(error))
         return
     given = len(config.given)
-    yield Check("settings", "ok", f"{given} given on the command line; txtopo config shows all")
+    yield Examined("settings", "ok", f"{given} given on the command line; txtopo config shows all")
     if config.ui_port:
         yield _tried("page", lambda: _port(config))
     if config.zookeeper == "memory":
-        yield Check("ensemble", "none", "zookeeper='memory' ends with each run")
+        yield Examined("ensemble", "none", "zookeeper='memory' ends with each run")
         return
     skews: list[tuple[float, str]] = []
     yield _tried("ensemble", lambda: _topologies(config, skews))
     ahead = [f"that of {id!r} by {skew_s:.1f} s" for skew_s, id in skews if skew_s > SKEW_S_MAX]
     if ahead:
-        yield Check("clocks", "failed", f"ahead of this machine: {', '.join(ahead)}; use NTP")
+        yield Examined("clocks", "failed", f"ahead of this machine: {', '.join(ahead)}; use NTP")
     elif skews:
-        yield Check(
+        yield Examined(
             "clocks", "ok", f"no leader's clock is {SKEW_S_MAX:g} s ahead of this machine's"
         )
 
@@ -165,11 +165,13 @@ def _topologies(config: Config, skews: list[tuple[float, str]]) -> str:
 
 
 def _port(config: Config) -> str:
+    from txtopo.ui.pages.server import listen  # it needs the extra ui
+
     listen(config.ui_host, config.ui_port or 0).close()
     return f"port {config.ui_port} of {config.ui_host} is free"
 
 
-def _store(url: str) -> Check:
+def _store(url: str) -> Examined:
     def look() -> str:
         with closing(open_state(url, table="state").open("state")) as backend:
             stored = backend.stored()

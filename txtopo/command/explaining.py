@@ -17,7 +17,8 @@ from txtopo.command.output import print_json, say
 def explain(chosen: Choices, place: str, *, mermaid: bool, svg: bool) -> None:
     """Explain what a topology is and would do.
 
-    Its graph, the cut, levels, what is grouped, and why; nothing is started. Needs the topology's module.
+    Its graph, the cut, levels, what is grouped, and why; nothing is started. Needs the topology's
+    module.
 
     \b
     Example:

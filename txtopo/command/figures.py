@@ -41,7 +41,8 @@ _OTHER_SCREEN, _OWN_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 def lag(chosen: Choices, topology: str, token: str | None) -> None:
     """Show the lag of each partition.
 
-    That is how many of its records were not read yet, the most first. Needs the page of the run (--set ui_port=0 at its start); without one only the sum is known.
+    That is how many of its records were not read yet, the most first. Needs the page of the run
+    (--set ui_port=0 at its start); without one only the sum is known.
 
     \b
     Example:
@@ -173,7 +174,8 @@ def _of_page(found: TopologyStatus, ask: Callable[[], Any]) -> Any:
 def watch(chosen: Choices, topology: str | None, every_s: float, token: str | None) -> None:
     """Show one topology, or all, until q or ^C.
 
-    As show does, or list, again and again. Without a terminal each look is printed after the other; with --json it is a line of JSON.
+    As show does, or list, again and again. Without a terminal each look is printed after the other;
+    with --json it is a line of JSON.
 
     \b
     Example:

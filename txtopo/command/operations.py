@@ -40,7 +40,7 @@ def verify_topology(chosen: Choices, place: str, *, no_rows: bool) -> int:
 
     \b
     Example:
-      txtopo --zookeeper zk1:2181 verify shop.py:topology
+      txtopo --zookeeper zk1:2181 verify shop:topology
     """
     topology, config = load_transactional(place), chosen.load_config()
     findings = verify(topology, config, rows=not no_rows)
@@ -78,7 +78,7 @@ def repair_topology(
 
     \b
     Example:
-      txtopo repair shop.py:topology /current
+      txtopo repair shop:topology /current
     """
     given = _json(value, "--value")
     return _carry_out(
@@ -106,7 +106,7 @@ def rewind_topology(
 
     \b
     Example:
-      txtopo rewind shop.py:topology 41 --dry-run
+      txtopo rewind shop:topology 41 --dry-run
     """
     given = _json(metadata, "--metadata")
     return _carry_out(
@@ -137,7 +137,7 @@ def rebuild_topology(
 
     \b
     Example:
-      txtopo rebuild shop.py:topology --metadata @before.json
+      txtopo rebuild shop:topology --metadata @before.json
     """
     given = _by_txid(_json(metadata, "--metadata"))
     return _carry_out(
@@ -175,7 +175,7 @@ def quarantine_batch(
 
     \b
     Example:
-      txtopo quarantine shop.py:topology 42 --reason "a page that no parser takes"
+      txtopo quarantine shop:topology 42 --reason "a page that no parser takes"
     """
     given = _json(end, "--end")
     return _carry_out(
@@ -202,7 +202,7 @@ def forget_topology(
 
     \b
     Example:
-      txtopo forget shop.py:topology
+      txtopo forget shop:topology
     """
     return _carry_out(
         chosen,

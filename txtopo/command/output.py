@@ -58,10 +58,11 @@ def print_table(
         say(empty)
         return
     numbers = frozenset(right)
-    if sys.stdout.isatty() and _rich_table(columns, texts, numbers):
+    if sys.stdout.isatty() and _rich_table([*map(escaped, columns)], texts, numbers):
         return
-    widths = [max(map(len, column)) for column in zip(columns, *texts, strict=True)]
-    for line in ([each.upper() for each in columns], *texts):
+    headings = [escaped(each.upper()) for each in columns]
+    widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
+    for line in (headings, *texts):
         cells = [
             text.rjust(width) if heading in numbers else text.ljust(width)
             for heading, text, width in zip(columns, line, widths, strict=True)

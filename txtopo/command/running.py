@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from txtopo.command.choices import Choices, choices
 from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, tell
 from txtopo.config import Config
-from txtopo.errors import ConfigError, escaped
+from txtopo.errors import ConfigError, TopologyKilled, escaped
 from txtopo.runtime.handle import ReliableRun, TopologyRun
 from txtopo.runtime.progress import (
     BatchCommitted,
@@ -31,6 +31,7 @@ from txtopo.runtime.progress import (
 )
 from txtopo.runtime.session import active_session, open_session
 from txtopo.runtime.start import frame_session_conf
+from txtopo.transactional_state.commands import KILLED
 from txtopo.ui.progress_bar import ProgressBar, details_of
 
 if TYPE_CHECKING:
@@ -64,9 +65,10 @@ class Interrupted(BaseException):
 def run(chosen: Choices, place: str, master: str | None, *, available_now: bool) -> int:
     """Run a topology in the foreground.
 
-    It runs until ^C or SIGTERM, and continues where it stopped. MODULE:ATTRIBUTE, or FILE.py:ATTRIBUTE, names a topology, or a function that returns one. The
-    attribute may be left out where there is exactly one. SIGTERM and ^C finish the commit in hand;
-    a second one drops it. Needs the module, its stores and its source.
+    It runs until ^C or SIGTERM, and continues where it stopped. MODULE:ATTRIBUTE, or
+    file.py:attribute, names a topology, or a function that returns one. The attribute may be left
+    out where there is exactly one. SIGTERM and ^C finish the commit in hand; a second one drops it.
+    Needs the module, its stores and its source.
 
     \b
     Example:
@@ -81,12 +83,22 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
     session = _session(topology, config, master)
     _log_in_lines()
     listener = ProgressBar() if find_spec("rich") else ProgressLines()
-    started: TopologyRun | ReliableRun = topology.start(session, config, [listener])
+    started: TopologyRun | ReliableRun
+    try:
+        started = topology.start(session, config, [listener])
+    except BaseException:
+        listener.close()
+        raise
     if started.board.page is not None:
         tell(f"page: {started.board.page}")
     code = _wait(started, available_now=available_now)
     if chosen.json:
         print_json(started.board.summary())
+    if started.status == KILLED:
+        raise TopologyKilled(
+            f"topology {topology.id!r} was killed by an operator; to revive it, txtopo activate "
+            f"{topology.id}, then start it again"
+        )
     return code
 
 
@@ -111,7 +123,8 @@ def _session(
 
 
 def _wait(started: TopologyRun | ReliableRun, *, available_now: bool) -> int:
-    """Wait for the end, and return the exit code; signals let the commit in hand finish."""
+    """Wait for the end, and return the exit code; a signal lets the commit in hand finish."""
+    # Spark's own handler of ^C, which cancels the commit in hand, is among those of before.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
     try:
@@ -120,17 +133,33 @@ def _wait(started: TopologyRun | ReliableRun, *, available_now: bool) -> int:
             started.stop()
         started.await_termination()
     except Interrupted as interrupted:
-        name = "SIGTERM" if interrupted.number == signal.SIGTERM else "^C"
-        tell(f"{name}: the commit in hand is finished; a second one drops it")
-        try:
-            started.stop()
-        except Interrupted:
-            tell("the commit in hand is dropped; the next start does it again")
-            sys.stderr.flush()
-            os._exit(INTERRUPTED)  # what hangs would hold up every other way to end
+        started.stop()
         started.await_termination()
         return 0 if interrupted.number == signal.SIGTERM else INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     return 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, _drop)
+    name = "SIGTERM" if number == signal.SIGTERM else "^C"
+    _write(f"{name}: the commit in hand is finished; a second one drops it\n")
+    raise Interrupted(number)
+
+
+def _drop(number: int, frame: FrameType | None) -> None:
+    shown = "\x1b[?25h" if os.isatty(2) else ""  # the bar has hidden the cursor
+    _write(f"{shown}the commit in hand is dropped; the next start does it again\n")
+    os._exit(INTERRUPTED)  # what hangs would hold up every other way to end
+
+
+def _write(line: str) -> None:
+    """Write past the buffer of standard error, which the signal may have interrupted."""
+    with suppress(OSError):
+        os.write(2, line.encode())
 
 
 class ProgressLines(TopologyListener):
@@ -138,6 +167,9 @@ class ProgressLines(TopologyListener):
 
     def __init__(self) -> None:
         self._last_s = -LINE_EVERY_S
+
+    def close(self) -> None:
+        """Do nothing; a bar would give the terminal back."""
 
     def on_change(self, change: TopologyEvent) -> None:
         """Print a change, and a progress at most every few seconds."""
@@ -152,10 +184,6 @@ class ProgressLines(TopologyListener):
                     tell(details_of(progress))
             case Stopped():
                 tell("stopped" if change.error is None else "failed")
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise Interrupted(number)
 
 
 def _log_in_lines() -> None:

@@ -11,8 +11,7 @@ import click
 from txtopo.command.choices import Choices, choices
 from txtopo.command.output import print_json_line, say
 from txtopo.command.topologies import open_ensemble, page_token
-from txtopo.ui.pages.server import PageServer
-from txtopo.ui.pages.sources import EnsembleSource
+from txtopo.extras import EXTRAS, require
 
 
 @click.command("ui")
@@ -25,13 +24,19 @@ from txtopo.ui.pages.sources import EnsembleSource
 def ui(chosen: Choices, host: str | None, port: int | None, token: str | None) -> None:
     """Serve the page of an ensemble.
 
-    It ends by ^C or SIGTERM. Without a token it only reads. Another host than a loopback one needs a token. Needs the
-    ensemble, and the extra ui.
+    It ends by ^C or SIGTERM. Without a token it only reads. Another host than a loopback one needs
+    a token. Needs the ensemble, and the extra ui.
 
     \b
     Example:
       txtopo --zookeeper zk1:2181 ui --port 8080
     """
+    for module, extra in EXTRAS.items():
+        if extra.name == "ui":
+            require(module, "txtopo ui")
+    from txtopo.ui.pages.server import PageServer
+    from txtopo.ui.pages.sources import EnsembleSource
+
     config = chosen.load_config()
     host = config.ui_host if host is None else host
     port = config.ui_port or 0 if port is None else port

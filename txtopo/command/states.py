@@ -18,7 +18,13 @@ from txtopo.command.choices import Choices, choices
 from txtopo.command.exports import FORMATS, export, export_format
 from txtopo.command.output import print_facts, print_json, print_table, say, tell
 from txtopo.command.values import json_of, key_of, text_of_value
-from txtopo.errors import InfrastructureError, StateUsageError, TxtopoError, escaped
+from txtopo.errors import (
+    InfrastructureError,
+    StateUsageError,
+    StoreUnavailable,
+    TxtopoError,
+    escaped,
+)
 from txtopo.metadata import Json
 from txtopo.state import State, open_state
 from txtopo.state.backend import StateTable
@@ -218,9 +224,7 @@ def query(chosen: Choices, url: str, statement: str, limit: int, timeout_s: floa
             }
         )
     else:
-        print_table(
-            [*map(escaped, answer.columns)], [[*map(text_of_value, row)] for row in answer.rows]
-        )
+        print_table(answer.columns, [[*map(text_of_value, row)] for row in answer.rows])
     if not answer.complete:
         tell(f"these are the first {limit:,} rows; --limit takes more")
 
@@ -251,6 +255,8 @@ def export_state(
     with _reading(url, table) as reader:
         try:
             rows = export(reader, file, written, force=force)
+        except StoreUnavailable:
+            raise  # is an OSError as well
         except OSError as error:
             raise TxtopoError(f"cannot write {str(file)!r}: {error.strerror or error}") from error
         name, ledger = reader.table.name, reader.ledger

@@ -24,7 +24,7 @@ from txtopo.command.output import (
     tell,
 )
 from txtopo.command.page_client import PageClient
-from txtopo.errors import ConfigError, PromiseError, TxtopoError
+from txtopo.errors import ConfigError, PromiseError, TxtopoError, escaped
 from txtopo.operations.ensemble import ANSWER_TIMEOUT_S, WAIT_S, Ensemble, TopologyStatus
 from txtopo.transactional_state.commands import Answer, who
 from txtopo.transactional_state.embedded import HOST
@@ -71,7 +71,7 @@ def complete_topology(
             socket.create_connection((HOST, port), COMPLETION_S).close()
         with Ensemble.open(config) as ensemble:
             ids = [each.id for each in ensemble.topologies()]
-        return [CompletionItem(id) for id in ids if id.startswith(incomplete) and id.isprintable()]
+        return [CompletionItem(id) for id in ids if id.startswith(incomplete) and id == escaped(id)]
     return []
 
 
@@ -85,7 +85,8 @@ def topology_argument(verb: Any) -> Any:
 def list_topologies(chosen: Choices) -> None:
     """List the topologies of an ensemble.
 
-    Each with its status, leader, last txid, rate, lag and last failure. Needs the ensemble alone. At-least-once topologies keep nothing there, so they are not listed.
+    Each with its status, leader, last txid, rate, lag and last failure. Needs the ensemble alone.
+    At-least-once topologies keep nothing there, so they are not listed.
 
     \b
     Example:
@@ -168,7 +169,8 @@ def status_json(topology: TopologyStatus) -> dict[str, Any]:
 def show(chosen: Choices, topology: str, token: str | None) -> None:
     """Show one topology and its run.
 
-    Status, leader, standbys; and of the run phases, states and failures. Needs the ensemble; phases, states and failures come from the page of the run, if it has one.
+    Status, leader, standbys; and of the run phases, states and failures. Needs the ensemble;
+    phases, states and failures come from the page of the run, if it has one.
 
     \b
     Example:
@@ -219,7 +221,7 @@ def print_shown(page: dict[str, Any]) -> None:
         "leader": process(status["leader"]),
         "standbys": ", ".join(str(process(each)) for each in status["standbys"]) or None,
         "since": None if started_at_s is None else duration(now_s - started_at_s),
-        "committed": None if not status["current"] else status["current"] - 1,
+        "committed": status["current"] - 1 if (status["current"] or 0) > 1 else None,
         "rows/s": summary.get("rows_per_second"),
         "rows": summary.get("rows_total"),
         "lag": summary.get("lag_records"),
@@ -274,8 +276,9 @@ def _print_lists(facts: dict[str, Any], failures: list[dict[str, Any]], now_s: f
 def kill(chosen: Choices, topology: str, wait_s: float) -> None:
     """End a run, and let nobody start it again.
 
-    It plans nothing new and ends, and no process runs it until it is activated. Its progress and its states stay. Needs the ensemble alone; the leader answers, or this command
-    itself if nobody leads.
+    It plans nothing new and ends, and no process runs it until it is activated. Its progress and
+    its states stay. Needs the ensemble alone; the leader answers, or this command itself if nobody
+    leads.
 
     \b
     Example:
@@ -305,7 +308,8 @@ def activate(chosen: Choices, topology: str) -> None:
 def deactivate(chosen: Choices, topology: str) -> None:
     """Let a topology plan nothing new.
 
-    Batches in flight are committed, and the run stays. It lasts: a run that is started later is deactivated, too. Needs the ensemble alone.
+    Batches in flight are committed, and the run stays. It lasts: a run that is started later is
+    deactivated, too. Needs the ensemble alone.
 
     \b
     Example:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import TimeoutExpired
+from threading import Lock
 from typing import Any
 
 from py4j.java_gateway import JavaGateway
@@ -41,6 +42,7 @@ class EmbeddedFolder:
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(os.path.realpath(folder))
+        self._lock = Lock()
         self._gateway: Any = None
         self._server: EmbeddedServer | None = None
         if not (self._folder / "data").is_dir():
@@ -58,10 +60,11 @@ class EmbeddedFolder:
         Raises:
             ConfigError: The directory cannot be used, or there is no Java to host it with.
         """
-        if self._server is None and self._is_free():
-            self._host()
-        if self._server is not None:
-            return self._server.locate()
+        with self._lock:  # pages ask from several threads
+            if self._server is None and self._is_free():
+                self._host()
+            if self._server is not None:
+                return self._server.locate()
         try:
             return f"{HOST}:{int((self._folder / 'port').read_text())}"
         except (FileNotFoundError, ValueError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from importlib import import_module
@@ -23,6 +23,7 @@ TXIDS_LOOKED_AT = 200
 COMMITTED_SHOWN = 5
 OTHERS_SHOWN = 3
 FAILURES_SHOWN = 3
+LAGS_SHOWN = 3
 EVERY_S = 0.5
 _STEPS = ("processing", "processed", "committing", "ended")
 LINE_EVERY_S = 2.0
@@ -73,7 +74,7 @@ def progress_html(progress: Progress) -> str:
                 ("commit, s", progress.commit_s),
                 ("failures in all", progress.failures_total),
                 ("in flight", len(progress.pending)),
-                ("lag", sum(progress.lag.values()) if progress.lag else None),
+                *((f"lag of {id}", count) for id, count in _furthest(progress.lag)),
                 *((f"tuples of {id}", count) for id, count in progress.tuples.items()),
             ]
         ),
@@ -96,6 +97,10 @@ def reliable_progress_html(progress: ReliableProgress) -> str:
             ]
         ),
     )
+
+
+def _furthest(lag: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(lag.items(), key=lambda each: -each[1])[:LAGS_SHOWN]
 
 
 def _head(facts: dict[str, Any]) -> str:

@@ -41,7 +41,7 @@ class RunPage(TopologyListener):
         if config.ui_port is not None:
             from txtopo.ui.pages.server import check_installed, listen
 
-            check_installed("Config(ui_port=…)")
+            check_installed("ui_port")
             self._listening = listen(config.ui_host, config.ui_port)
 
     def start(

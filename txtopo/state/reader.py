@@ -237,7 +237,7 @@ class StateReader:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._snapshot = None
+        self._snapshot = self._backend = None
         self._stack.close()
 
     def _pick(self, backend: StateBackend) -> StateTable:

@@ -40,6 +40,7 @@ from txtopo.errors import (
     SchemaVersionError,
     StateUsageError,
     TopologyKilled,
+    escaped,
     nearest,
 )
 from txtopo.transactional_state.journal import Journal
@@ -191,7 +192,7 @@ def who(by: Json) -> str:
     match by:
         case {"host": host, "pid": pid, **rest}:
             user = rest.get("user")
-            return f"{f'{user}@' if user else ''}{host} (process {pid})"
+            return escaped(f"{f'{user}@' if user else ''}{host} (process {pid})")
     return repr(by)
 
 
@@ -405,8 +406,7 @@ def _write(
     command: Json = {"verb": verb, "arguments": arguments, "by": by, "at_s": at_s}
     state.synchronize()
     for _ in range(NUMBERS_TRIED_MAX):
-        numbers = [int(name) for name in state.children(COMMANDS) if _is_number(name)]
-        number = max([desired_of(state.get(DESIRED)).command, *numbers]) + 1
+        number = max(desired_of(state.get(DESIRED)).command, last_number(state)) + 1
         try:
             state.apply([CompareAndSet(command_path(number), command, None)])
         except VersionConflict:
@@ -417,6 +417,11 @@ def _write(
         f"{NUMBERS_TRIED_MAX} others asked for a command first, one after the other; expected a "
         "free number; try again"
     )
+
+
+def last_number(state: TransactionalState) -> int:
+    """Return the highest number of a command that has a node; 0 if none has."""
+    return max((int(name) for name in state.children(COMMANDS) if _is_number(name)), default=0)
 
 
 def _look(state: TransactionalState, topology_id: str, number: int) -> Answer | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
@@ -28,9 +29,9 @@ def open_transactional_state(
     Args:
         config: Says where it is.
         topology_id: Id of the topology.
-        jvm: ``spark._jvm`` of a classic Spark session; ``"embedded"`` needs it.
+        jvm: ``spark._jvm`` of a classic Spark session; ``"embedded"`` needs it, or *locate*.
         ensemble: The ensemble for ``"memory"``; by default a new one.
-        locate: Returns the ``host:port`` of the server, for ``"embedded"`` without *jvm*.
+        locate: Returns the ``host:port`` of an embedded server that somebody else hosts.
 
     Raises:
         ConfigError: The configuration is wrong.
@@ -121,24 +122,20 @@ def _open_embedded(
                 "zookeeper_digest, or give 'host:port'",
                 setting=name,
             )
+    connected = partial(
+        ZooKeeperTransactionalState,
+        topology_id=topology_id,
+        digest=config.zookeeper_digest,
+        session_timeout_s=config.session_timeout_s,
+        connect_timeout_s=config.connect_timeout_s,
+    )
     if locate is not None:
-        return ZooKeeperTransactionalState(
-            locate(),
-            topology_id,
-            digest=config.zookeeper_digest,
-            session_timeout_s=config.session_timeout_s,
-            connect_timeout_s=config.connect_timeout_s,
-            locate=locate,
-        )
+        return connected(locate(), locate=locate)
     server = EmbeddedServer(jvm, config.zookeeper_dir)
     hosts = server.attach()
     try:
-        return ZooKeeperTransactionalState(
+        return connected(
             hosts,
-            topology_id,
-            digest=config.zookeeper_digest,
-            session_timeout_s=config.session_timeout_s,
-            connect_timeout_s=config.connect_timeout_s,
             locate=server.locate,
             on_close=server.close,
             tidy=server.tidy,

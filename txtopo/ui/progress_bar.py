@@ -119,11 +119,15 @@ class ProgressBar(TopologyListener):
             self._last_line_s = self._last.timestamp_s
             self._line()
 
-    def _stopped(self, change: Stopped) -> None:
+    def close(self) -> None:
+        """Give the terminal back: at the end, and where a start has failed; may be called twice."""
         if self._bar is not None:
             self._bar.stop()
             for handler, stream in self._handlers:
                 handler.setStream(stream)
+
+    def _stopped(self, change: Stopped) -> None:
+        self.close()
         self._status = (
             "stopped" if change.error is None else f"failed: {printable(text_of(change.error))}"
         )

@@ -386,7 +386,7 @@ def completed(line: str) -> list[str]:
         check=True,
     )
     assert done.stderr == ""
-    return [each.partition(",")[2] for each in done.stdout.splitlines()]
+    return [each.partition(",")[2] for each in done.stdout.split()]
 
 
 def test_the_page_of_an_ensemble_is_served_until_a_signal(words: Words) -> None:

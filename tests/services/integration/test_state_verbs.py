@@ -12,13 +12,17 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from tests.harness.servers.redis import RedisServer
 from tests.unit.command.documents import document
 from txtopo import Count, Fields, Mean
+from txtopo.command import states
+from txtopo.command.exports import export
 from txtopo.command.program import FAILED, UNREACHABLE, WRONG_CALL, run
 from txtopo.state import open_state
 from txtopo.testing.conformance.driver import StateDriver, putting, release
@@ -329,8 +333,6 @@ def test_csv_has_every_value_and_tells_null_from_empty_text(
 
 def test_an_export_is_of_one_snapshot(sqlite: str, tmp_path: Path) -> None:
     """A batch that is committed while it is written is not in it."""
-    from txtopo.command.exports import export
-
     words = StateDriver(open_state(sqlite, table="words"))
     with open_state(sqlite, table="words").reader() as reader:
         words.puts(3, {"cat": 3, "new": 1})
@@ -451,7 +453,7 @@ WRITES = [
     "ATTACH 'evil' AS evil",
     "PRAGMA user_version = 7",
     "COPY words TO PROGRAM 'touch evil'",
-    "COPY words TO '/tmp/evil'",
+    "COPY words TO '/evil'",
     "SELECT 1 INTO OUTFILE 'evil'",
     "SELECT 1 INTO/**/DUMPFILE 'evil'",
     "SELECT set_config('transaction_read_only', 'off', false)",
@@ -621,3 +623,26 @@ def test_a_size_is_that_of_the_rows(
     assert size.rows == (3 if known else size.rows)
     assert (size.bytes is None) is (store in ("sqlite", "redis-map"))
     assert size.bytes is None or size.bytes > 100
+
+
+@pytest.mark.service("redis")
+def test_a_store_that_fails_during_an_export_is_not_taken_for_the_file(
+    redis_server: RedisServer, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error is an OSError as well. A large state of Redis changes while it is read."""
+    url = redis_server.empty()
+    many = StateDriver(open_state(url, table="many"))
+    many.puts(1, {f"{n:06}": n for n in range(10_001)})
+    fresh = states.export
+
+    def written_meanwhile(*arguments: Any, **options: Any) -> int:
+        many.puts(2, {"new": 1})
+        return fresh(*arguments, **options)
+
+    monkeypatch.setattr(states, "export", written_meanwhile)
+    code, _, err = call("export", url, tmp_path / "many.csv")
+    many.close()
+
+    assert code == UNREACHABLE
+    assert "was written while it was read" in err
+    assert not list(tmp_path.iterdir())

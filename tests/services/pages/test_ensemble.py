@@ -9,7 +9,7 @@ import pytest
 
 from tests.harness.polling import wait_until
 from tests.harness.servers.zookeeper import ZooKeeperProcess
-from tests.harness.web import ask
+from tests.harness.web import TOKEN, ask
 from tests.unit.ui.pages.test_server import on_page, words
 from txtopo import Config
 from txtopo.operations.ensemble import Ensemble
@@ -43,3 +43,18 @@ def test_an_ensemble_that_is_away_is_told_and_comes_back_by_itself(
     assert [each.status for each in away] == [503, 503, 503, 200]
     assert away[0].json["error"]
     assert back.json["txid"] == 3
+
+
+def test_a_page_of_a_run_passes_a_command_to_its_leader(
+    zookeeper: ZooKeeperProcess, tmp_path: Path
+) -> None:
+    config = replace(on_page(), zookeeper=f"{zookeeper.hosts}/commands-of-a-page")
+    with words(tmp_path).start(config=config) as run:
+        run.process_all_available()
+        assert run.page_url is not None
+        one = f"{API}/words/commands"
+        answer = ask(run.page_url, one, {"verb": "deactivate"}, token=TOKEN)
+        wait_until(lambda: run.status == "deactivated", "a deactivated run")
+
+    assert answer.status == 200
+    assert (answer.json["status"], answer.json["refused"]) == ("deactivated", None)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -184,9 +186,43 @@ def test_an_error_of_a_bolt_is_one_line_and_its_traceback_is_there_if_asked_for(
     assert "in execute" in done.stderr
 
 
+def test_a_start_that_fails_gives_the_terminal_back() -> None:
+    ours, theirs = pty.openpty()
+    (Path.cwd() / "counting_here.py").write_text(COUNTING)
+    place = ["run", "counting_here", "--set", "carrier=local", "--set", "zookeeper=embedded"]
+    with subprocess.Popen([sys.executable, "-m", "txtopo", *place], stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # its end closes the terminal
+            while part := os.read(ours, 10_000):
+                shown += part
+        assert process.wait() == WRONG_CALL
+    os.close(ours)
+    assert b"needs the JVM" in shown
+    assert shown.rfind(b"\x1b[?25h") > shown.rfind(b"\x1b[?25l") > -1
+
+
 def test_nothing_runs_without_assertions() -> None:
     assert txtopo("config", PYTHONOPTIMIZE="1").returncode == WRONG_CALL
     assert "run it without" in txtopo("config", PYTHONOPTIMIZE="1").stderr
+
+
+def test_the_command_needs_no_extra(folder: Path) -> None:
+    (folder / "without.py").write_text(
+        "import sys\nfrom txtopo.extras import EXTRAS\n"
+        "sys.modules.update(dict.fromkeys(EXTRAS))\n"
+        "from txtopo.command.program import main\nmain()\n"
+    )
+
+    def without(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "without.py", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert without("--help").returncode == 0
+    assert without("config").returncode == 0
+    done = without("ui")
+    assert done.returncode == WRONG_CALL
+    assert "pip install 'txtopo[ui]'" in done.stderr
 
 
 def test_a_topology_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
@@ -306,3 +342,16 @@ def test_a_page_of_another_machine_never_gets_the_token() -> None:
     ):
         with pytest.raises(InfrastructureError, match=words):
             PageClient(status(page, "another-host"), "token")
+
+
+def test_a_page_that_is_gone_does_not_answer() -> None:
+    from txtopo.command.page_client import PageClient
+    from txtopo.errors import InfrastructureError
+    from txtopo.operations.ensemble import TopologyStatus
+    from txtopo.transactional_state.store import this_process
+
+    summary = {"page": "http://127.0.0.1:1", "process": {"host": this_process()["host"], "pid": 1}}
+    status = TopologyStatus("a", summary, None, (), 1, 1, None, None, {})  # type: ignore[arg-type]
+
+    with pytest.raises(InfrastructureError, match=r"does not answer; got .*refused"):
+        PageClient(status, "token").facts()

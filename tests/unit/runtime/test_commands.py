@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -25,13 +26,16 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import TopologyKilled
 from txtopo.operations.ensemble import Ensemble
+from txtopo.plugins.ensembles import register_ensemble
+from txtopo.runtime import term
 from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.progress import Leading
 from txtopo.runtime.restart import Restart
 from txtopo.runtime.start import start_topology
 from txtopo.transactional_state import MemoryEnsemble, MemoryTransactionalState, Put
 from txtopo.transactional_state.commands import Answer, Desired
-from txtopo.transactional_state.nodes import DESIRED
+from txtopo.transactional_state.nodes import COMMANDS, DESIRED
+from txtopo.transactional_state.store import Step
 
 MEMORY = Config(carrier="local", zookeeper="memory")
 GATES: dict[str, threading.Event] = {}
@@ -251,6 +255,55 @@ def test_a_leader_announces_its_summary_and_takes_it_along() -> None:
         assert topology.summary["rows_total"] == 36
 
     assert client.announced() is None
+
+
+class OneAtATime(MemoryTransactionalState):
+    """Notes when a call begins while another one is under way."""
+
+    def __init__(self, topology_id: str) -> None:
+        super().__init__(topology_id)
+        self.under_way = threading.Lock()
+        self.overlaps = self.beats = 0
+
+    def children(self, path: str) -> list[str]:
+        self.beats += path == COMMANDS
+        with self.alone():
+            return super().children(path)
+
+    def apply(self, steps: Sequence[Step]) -> None:
+        with self.alone():
+            super().apply(steps)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        free = self.under_way.acquire(blocking=False)
+        self.overlaps += not free
+        time.sleep(0.001)  # so that others would come in between
+        yield
+        if free:
+            self.under_way.release()
+
+
+def test_the_transactional_state_gets_one_call_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plug-ins are promised that. Here one beat follows the other at once."""
+    monkeypatch.setattr(term, "BEAT_S", 0.0)
+    states: list[OneAtATime] = []
+
+    def opened(url: str, topology_id: str, config: Config) -> MemoryTransactionalState:
+        states.append(OneAtATime(topology_id))
+        return states[-1]
+
+    register_ensemble("alone", opened)
+    state = memory_state()
+    with running(
+        topology_of(state), MemoryEnsemble(), zookeeper="alone://here", run_txids_max=1
+    ) as run:
+        run.process_all_available(LIMIT_S)
+        assert stored(state) == (12, expected())
+
+    (only,) = states
+    assert only.beats > 3
+    assert only.overlaps == 0
 
 
 @pytest.mark.parametrize("verb", ["deactivate", "kill"])

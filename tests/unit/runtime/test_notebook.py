@@ -86,6 +86,7 @@ def test_a_progress_shows_its_rows_and_the_tuples_of_each_component() -> None:
 
     assert "txid 1 is committed" in shown
     assert "tuples of pass" in shown
+    assert "lag of 0" in shown
 
 
 def test_an_at_least_once_run_shows_its_trees() -> None:

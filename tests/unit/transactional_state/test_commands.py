@@ -34,6 +34,7 @@ from txtopo.transactional_state.commands import (
     command_path,
     desired_of,
     killed_error,
+    who,
 )
 from txtopo.transactional_state.nodes import COMMANDS, DESIRED, EPOCH
 
@@ -358,6 +359,11 @@ def test_a_topology_that_never_ran_takes_no_commands() -> None:
         ask(state, "t", "kill")
 
     assert state.children(COMMANDS) == []
+
+
+def test_who_asked_is_one_line_whatever_the_node_says() -> None:
+    assert who({"host": "h\nWARNING", "pid": 1, "user": "\x1b[31m"}).isprintable()
+    assert who(["<script>"]) == "['<script>']"
 
 
 @pytest.mark.parametrize("at_s", [0.0, 1e300, None])

@@ -9,14 +9,16 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from txtopo.config import check_page
 from txtopo.errors import ConfigError
 from txtopo.extras import EXTRAS, require
 from txtopo.log_records import logger_of
 from txtopo.runtime.scheduler import Workers
-from txtopo.ui.pages.sources import PageSource
+
+if TYPE_CHECKING:
+    from txtopo.ui.pages.sources import PageSource
 
 _logger = logger_of("txtopo.ui")
 _HEADERS_BYTES_MAX = 32 * 1024
@@ -98,7 +100,7 @@ class PageServer:
         listening: socket.socket | None = None,
     ) -> None:
         check_page(port, host, token)
-        check_installed("a page")
+        check_installed("PageServer")
         import uvicorn
 
         from txtopo.ui.pages.access import PageAccess

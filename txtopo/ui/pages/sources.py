@@ -16,7 +16,6 @@ from txtopo.operations.ensemble import Ensemble, TopologyStatus
 from txtopo.runtime.explaining import explain_topology
 from txtopo.runtime.scheduler import Workers
 from txtopo.transactional_state.nodes import check_topology_id
-from txtopo.ui import metrics
 
 if TYPE_CHECKING:
     from txtopo.runtime.board import Board
@@ -201,6 +200,8 @@ class RunSource:
 
     def metrics(self) -> bytes:
         """Return the metrics of the run."""
+        from txtopo.ui import metrics
+
         return metrics.text(self._board)
 
     def _kill(self, wait_s: float | None) -> None:
