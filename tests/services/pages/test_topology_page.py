@@ -90,7 +90,7 @@ def test_a_failure_shows_with_its_cause_and_those_that_it_took_along(chromium: B
         )
         assert taken
         assert min(taken) > 9
-        assert chromium.run("return page.timeline.stats.taken") == 1
+        assert chromium.run("return page.timeline.stats.taken") >= 1
         chromium.run("location.hash = arguments[0]", f"#{taken[0]}")
         chromium.wait(f"page.timeline.chosen?.txid === {taken[0]}", "it is chosen")
         press(chromium, Keys.ARROW_LEFT)
