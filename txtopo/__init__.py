@@ -49,8 +49,11 @@ from txtopo.groupings import CustomStreamGrouping
 from txtopo.runtime.handle import ReliableRun, TopologyRun
 from txtopo.runtime.progress import (
     BatchCommitted,
+    BatchesAbandoned,
     BatchesProcessed,
     BatchFailed,
+    BatchPlanned,
+    CommitStarted,
     ErrorReported,
     Leading,
     ProcessingStarted,
@@ -91,8 +94,11 @@ __all__ = [
     "BatchCommitted",
     "BatchFailed",
     "BatchOutputCollector",
+    "BatchPlanned",
+    "BatchesAbandoned",
     "BatchesProcessed",
     "Bolt",
+    "CommitStarted",
     "Committer",
     "Config",
     "ConfigError",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import os
 import re
@@ -9,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from types import UnionType
-from typing import Literal
+from typing import Any, Literal, Self, get_type_hints
 
+from txtopo.config_sources import Known, find_settings, located
 from txtopo.errors import ConfigError, nearest
 
 Carrier = Literal["auto", "local", "rdd", "dataframe", "resident"]
@@ -80,6 +82,53 @@ def check_positive_number(setting: str, value: object, *, of: str = "") -> None:
         )
 
 
+UI_TOKEN_CHARACTERS_MIN = 16
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or address can only be reached from this machine."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def check_page(port: int | None, host: str, token: str | None) -> None:
+    """Check where a page is served, and who may see it; errors never show the token.
+
+    Raises:
+        ConfigError: It would fail, or everyone could read it; mend it.
+    """
+    if port is not None:
+        check_whole_number("ui_port", port, at_least=0, more="; 0 takes a free port")
+        if port > 65535:
+            raise ConfigError(
+                f"ui_port is no port; got {port}; expected 0 to 65535", setting="ui_port"
+            )
+    check_text("ui_host", host)
+    if not host or any(character.isspace() or character == "/" for character in host):
+        raise ConfigError(
+            f"ui_host is no host; got {host!r}; expected a name or an address, such as "
+            "'127.0.0.1', or '0.0.0.0' for all interfaces",
+            setting="ui_host",
+        )
+    if token is None:
+        if not is_loopback(host):
+            raise ConfigError(
+                f"the page would be readable for everyone who reaches {host}; got ui_host={host!r} "
+                f"without ui_token; expected ui_token with at least {UI_TOKEN_CHARACTERS_MIN} "
+                "characters, or ui_host='127.0.0.1'",
+                setting="ui_token",
+            )
+    elif len(token) < UI_TOKEN_CHARACTERS_MIN or not all("!" <= each <= "~" for each in token):
+        raise ConfigError(
+            f"ui_token cannot be used; got {len(token)} characters; expected at least "
+            f"{UI_TOKEN_CHARACTERS_MIN}, printable ASCII without spaces; make one with: "
+            'python -c "import secrets; print(secrets.token_urlsafe())"',
+            setting="ui_token",
+        )
+
+
 def growing_pause_s(failures: int, first_s: float, longest_s: float) -> float:
     """Return the pause after *failures* failures, from 1: doubled each time, up to the longest."""
     return min(longest_s, first_s * 2.0 ** min(failures - 1, 30))
@@ -127,6 +176,9 @@ USED_BY: Mapping[str, tuple[Kind, ...]] = {
     "message_timeout_s": _TREES,
     "ackers": _TREES,
     "check_replays": _BATCHES,
+    "ui_port": _STARTED,
+    "ui_host": _STARTED,
+    "ui_token": _STARTED,
 }
 """Which kinds of topologies use each setting. Others refuse it; ``docs/settings.md`` shows it."""
 
@@ -188,6 +240,12 @@ class Config:
         check_replays: Compare the tuples of a replay of a transactional spout with those of the
             first processed attempt, and end the run with ``NonRepeatableBatch`` if they differ. If
             False, nothing is compared, not even with what an earlier start had stored.
+        ui_port: Port of the run's page; 0 takes a free one. None, the default: there is no page.
+            ``run.page_url`` has its address. The extra ``ui`` brings what it needs.
+        ui_host: The address at which the page is served.
+        ui_token: Who has it may see the page and give commands; at least 16 characters. Without
+            it, everyone on this machine may see the page, and nobody can give commands by it.
+            Needed on another address than a loopback one.
         given: The names of the settings that were given. ``dataclasses.replace`` gives all of them,
             so then those that differ from their default.
     """
@@ -217,6 +275,9 @@ class Config:
     message_timeout_s: float = 30.0
     ackers: int | None = None
     check_replays: bool = True
+    ui_port: int | None = None
+    ui_host: str = "127.0.0.1"
+    ui_token: str | None = field(default=None, repr=False)
     given: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __new__(cls, *values: object, **settings: object) -> Config:
@@ -254,6 +315,9 @@ class Config:
         self._check_type("keep_processed", bool, "True or False")
         self._check_type("allow_change", bool, "True or False")
         self._check_type("check_replays", bool, "True or False")
+        self._check_type("ui_host", str, "a string")
+        self._check_type("ui_token", str | None, "a string or None")
+        check_page(self.ui_port, self.ui_host, self.ui_token)
         for name in ("zookeeper", "zookeeper_dir", "zookeeper_digest"):
             check_text(name, str(getattr(self, name)))
         if not self.zookeeper:
@@ -267,6 +331,43 @@ class Config:
         shown = {each.name: getattr(self, each.name) for each in fields(self) if each.repr}
         shown["zookeeper"] = _CREDENTIALS.sub("***@", self.zookeeper)
         return f"Config({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return the settings of code, the environment and a file; the first that gives one holds.
+
+        Variables are ``TXTOPO_<SETTING>``, such as ``TXTOPO_SLOTS=4``; an empty one counts as not
+        set. The file is TOML, with the settings at its top level. A setting of file or environment
+        may be of no use to a topology, since both are shared; only *settings* count as given.
+
+        Args:
+            path: The file; by default the one that ``TXTOPO_CONFIG`` names, else ``txtopo.toml``
+                in the current folder, if there is one.
+            environment: The variables; by default those of this process.
+            settings: As of ``Config(…)``.
+
+        Raises:
+            ConfigError: A setting or variable of our prefix is unknown, a value is wrong (the
+                message says where it came from), or the file cannot be read.
+
+        Example:
+            >>> Config.load(environment={"TXTOPO_SLOTS": "4"}).slots
+            4
+        """
+        found = find_settings(known_settings(), path, environment, settings)
+        values: dict[str, Any] = {name: setting.value for name, setting in found.items()}
+        try:
+            config = cls(**values)
+        except ConfigError as error:
+            raise located(error, found) from error
+        object.__setattr__(config, "given", frozenset(settings))
+        return config
 
     @property
     def window_txids(self) -> int:
@@ -325,3 +426,13 @@ class Config:
                 f"{name} is of the wrong type; got {type(value).__name__}; expected {expected}",
                 setting=name,
             )
+
+
+def known_settings() -> dict[str, Known]:
+    """Return the type of each setting, and whether its value is a secret."""
+    kinds = get_type_hints(Config)
+    return {
+        each.name: Known(kinds[each.name], secret=not each.repr)
+        for each in fields(Config)
+        if each.init
+    }

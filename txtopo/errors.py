@@ -237,6 +237,18 @@ class CoordinatorUnavailable(InfrastructureError, ConnectionError):
     hosts: str | None = None
 
 
+class CommandUnanswered(InfrastructureError):
+    """A command to a topology was not answered in time; it may still be done.
+
+    Attributes:
+        command: Number of the command.
+        leader: Host and process of who leads, if anybody does.
+    """
+
+    command: int | None = None
+    leader: object = None
+
+
 class StoreUnavailable(InfrastructureError, ConnectionError):
     """A state's store, or a service that a bolt calls, cannot be reached; nothing was written.
 
@@ -452,6 +464,18 @@ class CoordinatorActive(PromiseError):
     """
 
     leader: object = None
+
+
+class TopologyKilled(PromiseError):
+    """An operator killed the topology, so no process may run it until it is activated again.
+
+    Attributes:
+        by: Host, process and user of the operator.
+        at_s: When, in seconds since 1970, on the clock of the leader that did it.
+    """
+
+    by: object = None
+    at_s: float | None = None
 
 
 class SourceDataLost(PromiseError):

@@ -32,13 +32,17 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "confluent_kafka": Extra("kafka", "confluent-kafka"),
         "datasketches": Extra("sketches", "datasketches"),
         "deltalake": Extra("delta", "deltalake"),
+        "jinja2": Extra("ui", "jinja2"),
         "pika": Extra("rabbitmq", "pika"),
+        "prometheus_client": Extra("ui", "prometheus-client"),
         "psycopg": Extra("postgres", "psycopg"),
         "puresasl": Extra("sasl", "pure-sasl"),
         "pymysql": Extra("mysql", "PyMySQL"),
         "pytest": Extra("conformance", "pytest"),
         "redis": Extra("redis", "redis"),
         "rich": Extra("progress", "rich"),
+        "starlette": Extra("ui", "starlette"),
+        "uvicorn": Extra("ui", "uvicorn"),
         "zmq": Extra("resident", "pyzmq"),
     }
 )

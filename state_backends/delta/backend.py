@@ -28,7 +28,7 @@ from state_backends.delta.durability import DurableLog
 from state_backends.delta.failures import FAILURES, translated
 from state_backends.delta.layout import Layout, Location
 from state_backends.delta.merging import Merger, commit_nothing
-from state_backends.delta.reading import DeltaSnapshot, Reader, version_of
+from state_backends.delta.reading import DeltaSnapshot, Reader, statistics, version_of
 from state_backends.delta.spark import SparkMerger, translated_of_spark
 from state_backends.delta.tables import (
     create_table,
@@ -48,6 +48,7 @@ from txtopo.plugins.stores import (
     Standing,
     StateBackend,
     StateMode,
+    StateSize,
     StateTable,
     TransactionAttempt,
     Writes,
@@ -131,6 +132,13 @@ class DeltaBackend(StateBackend):
         self._log.check()
         with self._named_errors():
             return stored_states(self._location, self._state.name)
+
+    def size(self) -> StateSize:
+        """Return what the log says of the newest version: its rows, and the bytes of its files."""
+        with self._table(newest=True) as table, self._named_errors():
+            rows, sizes = statistics(table, "num_records", "size_bytes")
+        known = None not in rows
+        return StateSize(sum(rows) if known else None, sum(sizes))
 
     def close(self) -> None:
         """Drop the open tables, and wait for a fold that is running."""

@@ -49,6 +49,7 @@ from txtopo.plugins.stores import (
     Snapshot,
     Standing,
     StateBackend,
+    StateSize,
     StateTable,
     TransactionAttempt,
     Writes,
@@ -149,6 +150,13 @@ class RedisBackend(StateBackend):
         return listed_states(
             self.table.name, {name: partial(self._described, name) for name in names}
         )
+
+    def size(self) -> StateSize:
+        """Return the number of rows, and about how much memory their hash takes."""
+        with self._translating():
+            rows: Any = self._client.hlen(self._names.rows)
+            memory: Any = self._client.memory_usage(self._names.rows)
+        return StateSize(rows, memory or 0)
 
     def close(self) -> None:
         """Close the connections."""

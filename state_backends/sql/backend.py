@@ -25,15 +25,18 @@ import sqlalchemy as sa
 from state_backends.sql.creation import create_tables, stored_states
 from state_backends.sql.dialect import SqlDialect, ledger_of, ledger_row, ledger_values
 from state_backends.sql.failures import stuck, translated
-from txtopo.errors import SchemaDrift, StoreContended
+from state_backends.sql.queries import check_statement, query_rows, refused
+from txtopo.errors import SchemaDrift, StateUsageError, StoreContended
 from txtopo.plugins.stores import (
     Claim,
     Key,
     Ledger,
+    QueryRows,
     Row,
     Snapshot,
     Standing,
     StateBackend,
+    StateSize,
     StateTable,
     TransactionAttempt,
     Writes,
@@ -124,6 +127,27 @@ class SqlBackend(StateBackend):
                 return stored_states(connection, self._dialect)
             except self._failures as error:
                 raise translated(error, self._label) from error
+
+    def size(self) -> StateSize:
+        """Return what the database knows of the size of the state's table."""
+        with self._connected() as connection:
+            try:
+                return self._dialect.size(connection)
+            except self._failures as error:
+                raise translated(error, self._label) from error
+
+    def query(self, statement: str, *, rows_max: int, timeout_s: float) -> QueryRows:
+        """Return the rows that a query selects, as ``QueryBackend.query`` says."""
+        check_statement(statement)
+        if self._dialect.missing():
+            raise StateUsageError(f"{self._label}: there is no such database; look at the URL")
+        with self._connected() as connection:
+            try:
+                return query_rows(connection, self._dialect, statement, rows_max, timeout_s)
+            except self._failures as error:
+                raise refused(error, self._label, timeout_s) from error
+            finally:
+                connection.invalidate()
 
     def close(self) -> None:
         """Close the connections."""

@@ -23,7 +23,16 @@ from sqlalchemy.types import TypeEngine
 
 from state_backends.sql.names import LEDGER, SqlNames, TakenName
 from txtopo.errors import SchemaVersionError
-from txtopo.plugins.stores import LEDGER_SCHEMA, Field, Key, Ledger, StateMode, StateTable, Writes
+from txtopo.plugins.stores import (
+    LEDGER_SCHEMA,
+    Field,
+    Key,
+    Ledger,
+    StateMode,
+    StateSize,
+    StateTable,
+    Writes,
+)
 
 _COLLATED = re.compile(r" (COLLATE|CHARACTER SET|CHARSET) .*", re.IGNORECASE)
 
@@ -144,6 +153,20 @@ class SqlDialect(ABC):
     @abstractmethod
     def begin_reading(self, connection: sa.Connection) -> None:
         """Prepare a transaction for a read that may take long."""
+
+    @abstractmethod
+    def read_only(
+        self, connection: sa.Connection, statement: str, timeout_s: float
+    ) -> AbstractContextManager[None]:
+        """Return a context in which a user's statement changes nothing, and is stopped in time.
+
+        Raises:
+            StateUsageError: The statement would change something that no transaction knows of.
+        """
+
+    @abstractmethod
+    def size(self, connection: sa.Connection) -> StateSize:
+        """Return what the database knows of the size of the state's table."""
 
     @abstractmethod
     def undo(self, connection: sa.Connection, txid: int) -> None:

@@ -50,9 +50,17 @@ from state_backends.sql.mariadb_rows import (
     parameter,
 )
 from state_backends.sql.names import TakenName, mariadb_names
-from txtopo.errors import StoreUnavailable, TopologyError
+from txtopo.errors import StateUsageError, StoreUnavailable, TopologyError
 from txtopo.extras import require
-from txtopo.plugins.stores import Fields, Key, Puts, StateTable, Writes, checked_partials
+from txtopo.plugins.stores import (
+    Fields,
+    Key,
+    Puts,
+    StateSize,
+    StateTable,
+    Writes,
+    checked_partials,
+)
 
 _CONNECT_TIMEOUT_S = 10
 
@@ -83,6 +91,13 @@ _COLLATIONS = (
     "SELECT collation_name AS collation FROM information_schema.columns "
     "WHERE table_schema = DATABASE() AND table_name = :name AND column_name IN :keys "
     "AND collation_name IS NOT NULL"
+)
+
+_WRITES_A_FILE = re.compile(r"\b(outfile|dumpfile)\b", re.IGNORECASE)
+"""A transaction that reads only lets ``SELECT … INTO OUTFILE`` pass."""
+_SIZE = (
+    "SELECT table_rows, data_length + index_length FROM information_schema.tables "
+    "WHERE table_schema = DATABASE() AND table_name = :name"
 )
 
 
@@ -225,6 +240,31 @@ class MariadbDialect(SqlDialect):
         """Start a transaction with a consistent snapshot: ledger and rows of one instant."""
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
+    @contextmanager
+    def read_only(
+        self, connection: sa.Connection, statement: str, timeout_s: float
+    ) -> Iterator[None]:
+        """Begin a transaction that reads only, and limit the time of its statements."""
+        if _WRITES_A_FILE.search(statement):
+            raise StateUsageError(
+                f"a query writes no file on the server; got {statement!r:.100}; expected neither "
+                "OUTFILE nor DUMPFILE in it; txtopo state export writes one here"
+            )
+        if is_mariadb(connection.dialect):
+            connection.exec_driver_sql(f"SET SESSION max_statement_time = {timeout_s:f}")
+        else:
+            limit_ms = max(1, round(timeout_s * 1000))
+            connection.exec_driver_sql(f"SET SESSION max_execution_time = {limit_ms}")
+        self.begin_reading(connection)
+        yield
+
+    def size(self, connection: sa.Connection) -> StateSize:
+        """Return what the catalogue says."""
+        found = connection.execute(sa.text(_SIZE), {"name": self.state.name}).first()
+        if found is None:
+            return StateSize()
+        return StateSize(*(None if each is None else int(each) for each in found))
 
     def undo(self, connection: sa.Connection, txid: int) -> None:
         """Undo the rows of *txid*, which are found by the list of its keys."""

@@ -59,7 +59,14 @@ from state_backends.sql.names import STAGE, SqlNames, TakenName, postgresql_name
 from txtopo.errors import TopologyError, ValueRefusedError
 from txtopo.extras import require
 from txtopo.log_records import logger_of
-from txtopo.plugins.stores import Aggregate, Puts, StateTable, Writes, checked_partials
+from txtopo.plugins.stores import (
+    Aggregate,
+    Puts,
+    StateSize,
+    StateTable,
+    Writes,
+    checked_partials,
+)
 
 _logger = logger_of("txtopo.state")
 
@@ -121,6 +128,11 @@ _NOT_BYTES = "collname <> 'C'"
 
 # In a user's own table any order will do, as long as different keys are different.
 _NOT_DIFFERENT = "NOT collisdeterministic"
+
+_SIZE = (
+    "SELECT reltuples AS rows, pg_total_relation_size(oid) AS bytes FROM pg_class "
+    "WHERE oid = to_regclass(:name)"
+)
 
 
 class PostgresqlDialect(SqlDialect):
@@ -256,6 +268,23 @@ class PostgresqlDialect(SqlDialect):
     def begin_reading(self, connection: sa.Connection) -> None:
         """Turn off the limit on idle transactions: a user may take long between two reads."""
         connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
+
+    @contextmanager
+    def read_only(
+        self, connection: sa.Connection, statement: str, timeout_s: float
+    ) -> Iterator[None]:
+        """Limit the time. The statement goes through a cursor, which takes nothing but queries."""
+        limit_ms = max(1, round(timeout_s * 1000))
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = {limit_ms}")
+        yield
+
+    def size(self, connection: sa.Connection) -> StateSize:
+        """Return what the catalogue says; it has no rows of a table that was never analysed."""
+        name = {"name": connection.dialect.identifier_preparer.quote(self.state.name)}
+        found = connection.execute(sa.text(_SIZE), name).first()
+        if found is None:
+            return StateSize()
+        return StateSize(None if found.rows < 0 else int(found.rows), int(found.bytes))
 
     def undo(self, connection: sa.Connection, txid: int) -> None:
         """Undo the rows of *txid*, which are found by the list of its keys."""

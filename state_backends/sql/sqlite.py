@@ -52,6 +52,7 @@ from state_backends.sql.names import (
     sqlite_files,
     sqlite_names,
 )
+from state_backends.sql.queries import BYTES_MAX
 from state_backends.sql.sqlite_decimals import (
     ScaledDecimal,
     add_checks,
@@ -64,12 +65,14 @@ from state_backends.sql.sqlite_decimals import (
     shown_decimal,
     text_decimal,
 )
+from txtopo.clock import now
 from txtopo.errors import SchemaDrift, TopologyError, ValueRefusedError
 from txtopo.plugins.stores import (
     Aggregate,
     Field,
     Key,
     Puts,
+    StateSize,
     StateTable,
     Writes,
     checked_partials,
@@ -97,6 +100,18 @@ _KEY_COLLATION = (
 
 # The first SELECT gives the second one its collation.
 _PROBE = "SELECT a.k = b.k FROM ({0} SELECT 'a') AS a, (SELECT 'A' AS k UNION SELECT 'a ') AS b"
+
+_OK = sqlite3.SQLITE_OK
+_READS = (
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+)
+_STEPS_BETWEEN_LOOKS = 10_000
+"""Steps of SQLite's machine: some tenths of a millisecond."""
+_COUNTED_MAX = 1_000_000
+"""Counting so many rows takes some tens of milliseconds."""
 
 
 class SqliteDialect(SqlDialect):
@@ -278,6 +293,30 @@ class SqliteDialect(SqlDialect):
     def read_options(self) -> dict[str, Any]:
         """Return a deferred transaction: it sees the instant of its first statement."""
         return {}
+
+    @contextmanager
+    def read_only(
+        self, connection: sa.Connection, statement: str, timeout_s: float
+    ) -> Iterator[None]:
+        """Let SQLite refuse to compile anything but reads, and ask us now and then for the time."""
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        connection.begin()
+        deadline = now() + timeout_s
+        driver.set_progress_handler(lambda: now() > deadline, _STEPS_BETWEEN_LOOKS)
+        driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, BYTES_MAX)
+        driver.execute("PRAGMA query_only = ON")
+        driver.set_authorizer(lambda action, *_: _OK if action in _READS else sqlite3.SQLITE_DENY)
+        try:
+            yield
+        finally:
+            driver.set_authorizer(None)
+
+    def size(self, connection: sa.Connection) -> StateSize:
+        """Count the rows, unless they are so many that it would take long."""
+        some = sa.select(sa.literal(1)).select_from(self.columns.table).limit(_COUNTED_MAX + 1)
+        rows = connection.execute(sa.select(sa.func.count()).select_from(some.subquery())).scalar()
+        return StateSize(rows=rows if rows is not None and rows <= _COUNTED_MAX else None)
 
     def undo(self, connection: sa.Connection, txid: int) -> None:
         """Undo the rows of *txid*, which are found by the index."""

@@ -83,6 +83,7 @@ USES: list[tuple[str, Callable[[], object]]] = [
         ),
     ),
     ("sketches", lambda: start(CountDistinct("word"))),
+    ("ui", lambda: start(Count(), ui_port=0)),
 ]
 """What needs an extra, with its name."""
 

@@ -32,6 +32,8 @@ OTHER: dict[str, Any] = {
     "keep_processed": False,
     "allow_change": True,
     "check_replays": False,
+    "ui_host": "localhost",
+    "ui_token": "a token has 16 characters".replace(" ", "-"),
 }
 """A value of each setting that is not its default; the other settings are numbers."""
 
@@ -130,7 +132,11 @@ def test_which_setting_is_given_does_not_count_in_a_comparison() -> None:
 
 
 def test_a_config_that_is_printed_shows_no_credentials() -> None:
-    config = Config(zookeeper="etcd://ann:s3cr@t@host/chroot", zookeeper_digest="ann:secret")
+    config = Config(
+        zookeeper="etcd://ann:s3cr@t@host/chroot",
+        zookeeper_digest="ann:secret",
+        ui_token="secret-of-the-page",
+    )
 
     assert "zookeeper='etcd://***@host/chroot'" in repr(config)
     assert "s3cr" not in repr(config)

@@ -40,8 +40,9 @@ FACES = {
         open_state Count CountDistinct First Last Max Mean Min OwnAggregate Sum TopN
         open_session TopologyRun ReliableRun
         TopologyListener ProgressBar Progress ReliableProgress TopologyEvent
-        Restart Restarting Started Leading Standby Stopped ProcessingStarted BatchesProcessed
-        BatchCommitted BatchFailed Progressed TreesFailed SlotLost ErrorReported
+        Restart Restarting Started Leading Standby Stopped BatchPlanned ProcessingStarted
+        BatchesProcessed CommitStarted BatchCommitted BatchFailed BatchesAbandoned
+        Progressed TreesFailed SlotLost ErrorReported
         TxtopoError TopologyError TopologyWarning ConfigError FieldsError StateUsageError
         FailedException RecordFailed TooManyDeadLetters InfrastructureError StoreUnavailable
         PromiseError AuthError SourceDataLost

@@ -27,8 +27,10 @@ DOTTED = re.compile(r"(?<![\w./-])((?:txtopo|state_backends|tests)(?:\.[A-Za-z_]
 ROLE = re.compile(r":(?:mod|class|func|meth|attr|data|exc):`~?\.?([\w.]+)`")
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-NO_MODULES = frozenset({"txtopo.ensembles", "txtopo.state_backends"})
-"""The groups of entry points."""
+OF_USERS = frozenset({"file.py", "txtopo.toml"})
+"""Files that users have: any program, and the settings."""
+NO_MODULES = frozenset({"txtopo.ensembles", "txtopo.state_backends", "txtopo.toml"})
+"""The groups of entry points, and a file of users."""
 
 
 def texts() -> Iterator[tuple[str, str]]:
@@ -59,7 +61,7 @@ def files() -> frozenset[str]:
     found += [*SOURCES, *ROOT.iterdir(), *(ROOT / "tests").rglob("*.patch")]
     found += (ROOT / "examples").rglob("*.*")
     ends = (path.relative_to(ROOT).parts for path in found)
-    return frozenset("/".join(parts[at:]) for parts in ends for at in range(len(parts)))
+    return OF_USERS | {"/".join(parts[at:]) for parts in ends for at in range(len(parts))}
 
 
 def test_each_file_that_is_named_exists() -> None:

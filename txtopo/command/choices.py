@@ -1,28 +1,115 @@
-"""Choices: what stands before the verb of a command line, and holds for all verbs."""
+"""Choices: the options that all verbs have; they may stand before the verb or after it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import click
 
+from txtopo.config import Config, known_settings
+from txtopo.config_sources import Setting, of_text
+from txtopo.errors import ConfigError
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Choices:
-    """What a user chose before the verb; verbs take it with ``@choices``.
+    """What a user chose for any verb; verbs take it with ``@choices``.
 
     Attributes:
         zookeeper: ``host:port,host:port/chroot``; None if not given.
         folder: The folder of an embedded ensemble; None if not given.
         config: A file of settings; None if not given.
+        settings: The texts of ``--set``, by setting.
         json: Whether to print JSON.
+        traceback: Whether to print the traceback of an error.
     """
 
     zookeeper: str | None = None
     folder: Path | None = None
     config: Path | None = None
+    settings: dict[str, str] = field(default_factory=dict)
     json: bool = False
+    traceback: bool = False
+
+    def given(self) -> dict[str, Any]:
+        """Return the settings of this command line, each a ``Setting`` with its source.
+
+        Raises:
+            ConfigError: One of them cannot be read, or they contradict each other.
+        """
+        if self.zookeeper is not None and self.folder is not None:
+            raise ConfigError(
+                "got --zookeeper and --dir; expected one of them: an ensemble of its own, or the "
+                "folder of an embedded one"
+            )
+        known = known_settings()
+        given = {
+            name: of_text(known, name, text, f"--set {name}")
+            for name, text in self.settings.items()
+        }
+        if self.zookeeper is not None:
+            given["zookeeper"] = Setting(self.zookeeper, "--zookeeper")
+        if self.folder is not None:
+            given["zookeeper"] = Setting("embedded", "--dir")
+            given["zookeeper_dir"] = Setting(str(self.folder), "--dir")
+        return given
+
+    def load_config(self) -> Config:
+        """Return the settings that hold, of this command line, the environment and the file.
+
+        Raises:
+            ConfigError: A setting is unknown or wrong; the message says where it came from.
+        """
+        return Config.load(self.config, **self.given())
 
 
 choices = click.make_pass_decorator(Choices)
+
+
+def common_options(*, hidden: bool) -> list[click.Option]:
+    """Return the options that all verbs have; they write into the ``Choices`` of the call."""
+    file = click.Path(path_type=Path, dir_okay=False)
+    options = [
+        click.Option(
+            ["--zookeeper"], metavar="HOSTS", help="The ensemble: host:port,host:port/chroot."
+        ),
+        click.Option(
+            ["--dir", "folder"],
+            metavar="FOLDER",
+            type=click.Path(path_type=Path),
+            help="The folder of an embedded ensemble.",
+        ),
+        click.Option(
+            ["--config"],
+            metavar="FILE",
+            type=file,
+            help="A file of settings; by default txtopo.toml, if there is one.",
+        ),
+        click.Option(
+            ["--set", "settings"],
+            metavar="SETTING=VALUE",
+            multiple=True,
+            help="A setting; may be repeated.",
+        ),
+        click.Option(["--json"], is_flag=True, help="Print JSON instead of text."),
+        click.Option(["--traceback"], is_flag=True, help="Print the traceback of an error."),
+    ]
+    for option in options:
+        option.hidden, option.expose_value, option.callback = hidden, False, _note
+    return options
+
+
+def _note(context: click.Context, option: click.Parameter, value: Any) -> None:
+    chosen = context.ensure_object(Choices)
+    if option.name == "settings":
+        for text in value:
+            name, equals, setting = text.partition("=")
+            if not equals or not name:
+                raise click.BadParameter(
+                    f"got {text!r}; expected SETTING=VALUE, such as slots=4", context, option
+                )
+            chosen.settings[name.strip()] = setting
+    elif value not in (None, False):
+        setattr(chosen, str(option.name), value)

@@ -1,43 +1,43 @@
-"""The group of all verbs of ``txtopo``, with the options that stand before the verb."""
+"""The group of all verbs of ``txtopo``."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import click
 
 from txtopo import __version__
-from txtopo.command.choices import Choices
+from txtopo.command.choices import common_options
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--zookeeper", metavar="HOSTS", help="The ensemble: host:port,host:port/chroot.")
-@click.option(
-    "--dir",
-    "folder",
-    type=click.Path(path_type=Path),
-    help="The folder of an embedded ensemble, as Config.zookeeper_dir.",
+class Verbs(click.Group):
+    """A group whose verbs take the common options too, so that they may stand after the verb."""
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Add a verb, or a group of verbs."""
+        _with_common_options(cmd)
+        super().add_command(cmd, name)
+
+
+def _with_common_options(verb: click.Command) -> None:
+    verb.params += common_options(hidden=True)
+    if isinstance(verb, click.Group):
+        for each in verb.commands.values():
+            _with_common_options(each)
+
+
+@click.group(
+    cls=Verbs,
+    params=common_options(hidden=False),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="These options may also stand after the verb.",
 )
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="A file of settings (TOML); by default txtopo.toml, if there is one.",
-)
-@click.option("--json", is_flag=True, help="Print JSON instead of tables.")
 @click.version_option(__version__, prog_name="txtopo")
-@click.pass_context
-def commands(
-    context: click.Context,
-    zookeeper: str | None,
-    folder: Path | None,
-    config: Path | None,
-    *,
-    json: bool,
-) -> None:
+def commands() -> None:
     """Run topologies, look at those that run, and repair what faults leave behind.
 
     \b
     Exit codes: 0 done, 1 failed, 2 wrong call, 3 refused by a promise,
     4 not reachable, 130 interrupted.
     """
-    context.obj = Choices(zookeeper, folder, config, json)
+
+
+# One line for each verb, in the order of the alphabet.

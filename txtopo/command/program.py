@@ -15,10 +15,13 @@ code   meaning
 from __future__ import annotations
 
 import sys
+import traceback
 
 import click
 
+from txtopo.command.choices import Choices
 from txtopo.command.group import commands
+from txtopo.command.output import tell
 from txtopo.errors import (
     ConfigError,
     EmitError,
@@ -39,18 +42,26 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run one command, and return its exit code; errors are printed in one line."""
+    chosen = Choices()
     try:
-        code = commands.main(arguments, prog_name="txtopo", standalone_mode=False)
+        if not __debug__:
+            raise click.UsageError(
+                "Python runs with -O or PYTHONOPTIMIZE, which takes out the checks that keep the "
+                "promise of exactly once; run it without"
+            )
+        code = commands.main(arguments, prog_name="txtopo", standalone_mode=False, obj=chosen)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        tell("interrupted")
         return INTERRUPTED
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except TxtopoError as error:
-        click.echo(f"txtopo: {error}", err=True)
+        if chosen.traceback:
+            traceback.print_exc()
+        tell(f"txtopo: {error}")
         return code_of(error)
     return code if isinstance(code, int) else DONE
 

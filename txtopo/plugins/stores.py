@@ -24,6 +24,7 @@ from txtopo.state.backend import (
     StateBackend,
     StateKind,
     StateMode,
+    StateSize,
     StateTable,
     Values,
     Writes,
@@ -33,6 +34,7 @@ from txtopo.state.declaration import declaration, listed_states, parsed_declarat
 from txtopo.state.frames import FrameBackend, FrameFactory, FrameSnapshot, FrameWrites
 from txtopo.state.ledger import LEDGER_SCHEMA, Claim, Ledger, Owner, Standing, claimed, standing
 from txtopo.state.map_backend import MapFactory, OpaqueMap, TransactionalMap, backing_map_factory
+from txtopo.state.queries import QueryBackend, QueryRows
 from txtopo.state.reader import mean_names
 from txtopo.state.registry import (
     AnchoredFactory,
@@ -79,6 +81,8 @@ __all__ = [
     "OpaqueMap",
     "Owner",
     "Puts",
+    "QueryBackend",
+    "QueryRows",
     "Row",
     "RowBackend",
     "RowText",
@@ -87,6 +91,7 @@ __all__ = [
     "StateBackend",
     "StateKind",
     "StateMode",
+    "StateSize",
     "StateTable",
     "TransactionAttempt",
     "TransactionalMap",

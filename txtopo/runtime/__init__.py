@@ -2,8 +2,11 @@
 
 from txtopo.runtime.progress import (
     BatchCommitted,
+    BatchesAbandoned,
     BatchesProcessed,
     BatchFailed,
+    BatchPlanned,
+    CommitStarted,
     ErrorReported,
     Leading,
     ProcessingStarted,
@@ -22,7 +25,10 @@ from txtopo.runtime.progress import (
 __all__ = [
     "BatchCommitted",
     "BatchFailed",
+    "BatchPlanned",
+    "BatchesAbandoned",
     "BatchesProcessed",
+    "CommitStarted",
     "ErrorReported",
     "Leading",
     "ProcessingStarted",

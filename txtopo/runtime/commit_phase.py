@@ -54,12 +54,14 @@ class CommitReport:
         tuples: Number of tuples that each component emitted.
         lag: Number of records behind the batch, by partition, where the spout knows it.
         lost: What the source lost before the batch could read it, by partition.
+        state_s: How long the write to each state took, by ``component.name``.
     """
 
     failure: FailedBatch | None
     tuples: Mapping[str, int] = field(default_factory=dict)
     lag: Mapping[str, int] = field(default_factory=dict)
     lost: Mapping[str, str] = field(default_factory=dict)
+    state_s: Mapping[str, float] = field(default_factory=dict)
 
 
 class CommitPhase:
@@ -101,18 +103,21 @@ class CommitPhase:
         frames = self._run_frame_committers(result)
         if frames.failure is not None:
             return CommitReport(frames.failure)
+        now, state_s = self._context.scheduler.now, {}
         for name, backend in self._backends.items():
+            started_s = now()
             writes = frames.writes.get(name) or self._writes_of(name, result, outcome)
             if not wanted():
                 raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
             with self._labelled(result, writes):
                 commit_resolved(backend, attempt, writes)
+            state_s[".".join(name)] = now() - started_s
         tuples = self._tuples(result, outcome)
         if self._letters_from and tuples.get(STREAM):
             topology, facts = self._context.graph.id, self._facts(attempt, STREAM)
             text = "topology %r: txid %d: %d dead letters"
             _logger.warning(text, topology, attempt.txid, tuples[STREAM], extra=facts)
-        return CommitReport(None, tuples, *self._behind_and_lost(result))
+        return CommitReport(None, tuples, *self._behind_and_lost(result), state_s)
 
     def close(self) -> None:
         """Close the states of the term."""

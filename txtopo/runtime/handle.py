@@ -16,6 +16,7 @@ from types import FrameType
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 from txtopo.errors import StateUsageError
+from txtopo.runtime.board import Board
 from txtopo.runtime.progress import Progress, ReliableProgress, TopologyEvent, TopologyListener
 
 RECENT_PROGRESS_MAX = 100
@@ -36,10 +37,12 @@ class RunHandle(Generic[P]):
     hangs: ClassVar[str]
     callers: ClassVar[str]
 
-    def __init__(self, id: str, driver: RunDriver, recent: RecentProgress[P]) -> None:
+    def __init__(self, id: str, driver: RunDriver, recent: RecentProgress[P], board: Board) -> None:
         self._id = id
         self._driver = driver
         self._recent = recent
+        self._board = board
+        board.attach(lambda: driver.status)
 
     @property
     def id(self) -> str:
@@ -50,6 +53,11 @@ class RunHandle(Generic[P]):
     def status(self) -> str:
         """The status in one word."""
         return self._driver.status
+
+    @property
+    def board(self) -> Board:
+        """The figures of the run: txids, failures, rates and latencies."""
+        return self._board
 
     @property
     def is_active(self) -> bool:

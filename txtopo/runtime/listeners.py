@@ -17,8 +17,11 @@ from txtopo.log_records import logger_of, one_line, printable
 from txtopo.retries import LOGGER, is_logged, warn_of_retry
 from txtopo.runtime.progress import (
     BatchCommitted,
+    BatchesAbandoned,
     BatchesProcessed,
     BatchFailed,
+    BatchPlanned,
+    CommitStarted,
     ErrorReported,
     Leading,
     ProcessingStarted,
@@ -99,7 +102,14 @@ class EventLog(TopologyListener):
     def on_change(self, change: TopologyEvent) -> None:
         """Write the records of a change."""
         match change:
-            case BatchCommitted() | BatchesProcessed() | ProcessingStarted():
+            case (
+                BatchPlanned()
+                | ProcessingStarted()
+                | BatchesProcessed()
+                | CommitStarted()
+                | BatchCommitted()
+                | BatchesAbandoned()
+            ):
                 if _logger.isEnabledFor(logging.DEBUG):  # thousands a second
                     self._batches(change)
             case BatchFailed():
@@ -167,8 +177,24 @@ class EventLog(TopologyListener):
             final=change.pause_s is None,
         )
 
-    def _batches(self, change: BatchCommitted | BatchesProcessed | ProcessingStarted) -> None:
+    def _batches(
+        self,
+        change: BatchPlanned
+        | ProcessingStarted
+        | BatchesProcessed
+        | CommitStarted
+        | BatchCommitted
+        | BatchesAbandoned,
+    ) -> None:
         match change:
+            case BatchPlanned(attempt, plan_s):
+                self._batch(attempt, f"is planned; the spout took {plan_s:.3g} s to answer")
+            case CommitStarted(attempt):
+                self._batch(attempt, "begins its commit phase")
+            case BatchesAbandoned(attempts, failed):
+                why = "the run stops" if failed is None else f"txid {failed.txid} failed"
+                for attempt in attempts:
+                    self._batch(attempt, f"is abandoned, because {why}")
             case BatchCommitted(progress):
                 text = (
                     f"is committed: {progress.rows} tuples of the spout; processing took "

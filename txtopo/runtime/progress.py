@@ -17,8 +17,10 @@ from txtopo.coordinator.protocol import (
     Event,
     Failed,
     Failure,
+    Planned,
     Processed,
     RunFailed,
+    StopRequested,
 )
 from txtopo.metadata import Json
 
@@ -50,6 +52,8 @@ class Progress:
         tuples: Number of tuples that each component emitted in this batch.
         processing_s: Time from the start of the batch's job to its end.
         commit_s: Duration of the commit phase.
+        state_s: How long the write to each state took, by ``component.name``; the time is part of
+            the commit phase.
     """
 
     attempt: TransactionAttempt
@@ -65,6 +69,7 @@ class Progress:
     tuples: Mapping[str, int] = field(default_factory=dict)
     processing_s: float = 0.0
     commit_s: float = 0.0
+    state_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def txid(self) -> int:
@@ -109,6 +114,19 @@ class Standby:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchPlanned:
+    """The spout has said what a new batch consists of.
+
+    Attributes:
+        attempt: The first attempt at the batch.
+        plan_s: How long the spout took to answer, in seconds.
+    """
+
+    attempt: TransactionAttempt
+    plan_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessingStarted:
     """A job has started for these attempts."""
 
@@ -121,6 +139,13 @@ class BatchesProcessed:
     """These attempts wait for their turn to commit."""
 
     attempts: tuple[TransactionAttempt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStarted:
+    """The turn of this attempt has come; its commit phase begins."""
+
+    attempt: TransactionAttempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +176,19 @@ class BatchFailed:
     failures: int = 1
     pause_s: float | None = None
     batches: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesAbandoned:
+    """These attempts did not fail, but are given up. Told after the :class:`BatchFailed`, if any.
+
+    Attributes:
+        attempts: The attempts.
+        failed: The attempt whose failure took them with it; None if the user stops the topology.
+    """
+
+    attempts: tuple[TransactionAttempt, ...]
+    failed: TransactionAttempt | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +264,13 @@ TopologyEvent = (
     | ErrorReported
     | Standby
     | Leading
+    | BatchPlanned
     | ProcessingStarted
     | BatchesProcessed
+    | CommitStarted
     | BatchCommitted
     | BatchFailed
+    | BatchesAbandoned
     | Restarting
     | Stopped
 )
@@ -337,11 +378,25 @@ class ProgressMeter:
             tuples=report.tuples,
             processing_s=result.processing_s,
             commit_s=commit_s,
+            state_s=report.state_s,
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What an event tells of, as it was before the event.
+
+    Attributes:
+        current: The attempts that the event tells of, those that were current.
+        in_flight: All current attempts, if the event may end some.
+    """
+
+    current: Sequence[TransactionAttempt] = ()
+    in_flight: Sequence[TransactionAttempt] = ()
+
+
 class ProgressReporter:
-    """Tells the listeners of the events and commits of one term, except of abandoned attempts."""
+    """Tells the listeners of the events and commits of one term, and of no stale result."""
 
     def __init__(
         self,
@@ -353,31 +408,44 @@ class ProgressReporter:
         self._meter = meter
         self.tell = tell
 
-    def current_of(self, event: Event) -> list[TransactionAttempt]:
-        """Return the current attempts that an event tells of; asked before it is handled."""
+    def before(self, event: Event) -> Before:
+        """Return what :meth:`of` has to know; asked before the event is handled."""
         match event:
-            case Processed() | RunFailed():
-                return [each for each in event.attempts if self._coordinator.is_current(each)]
-            case Failed() if self._coordinator.is_current(event.attempt):
-                return [event.attempt]
+            case Processed():
+                return Before(self._still(event.attempts))
+            case RunFailed():
+                return Before(self._still(event.attempts), self._in_flight())
+            case Failed():
+                return Before(self._still([event.attempt]), self._in_flight())
+            case StopRequested():
+                return Before((), self._in_flight())
             case _:
-                return []
+                return Before()
 
-    def of(self, event: Event, current: Sequence[TransactionAttempt], pause_s: float) -> None:
+    def of(self, event: Event, before: Before, *, pause_s: float, plan_s: float) -> None:
         """Tell of an event; called after the coordinator has handled it.
 
         Args:
             event: The event.
-            current: What :meth:`current_of` returned for it.
+            before: What :meth:`before` returned for it.
             pause_s: Seconds until what failed is tried again; 0 for at once.
+            plan_s: Seconds since the spout was asked last.
         """
-        if current and isinstance(event, Processed):
-            self.tell(BatchesProcessed(tuple(current)))
-        elif current and isinstance(event, Failed | RunFailed):
-            # Results that are kept have not failed with their run. A batch that the spout could not
-            # plan stays where it is if the topology ends.
-            gone = [each for each in current if not self._coordinator.is_current(each)]
-            self._failed(gone or current[:1], event.failure, pause_s)
+        current = before.current
+        match event:
+            case Planned() if self._in_flight()[-1:] == [event.attempt]:
+                self.tell(BatchPlanned(event.attempt, plan_s))
+            case Processed() if current:
+                self.tell(BatchesProcessed(tuple(current)))
+            case Failed() | RunFailed() if current:
+                # Results that are kept have not failed with their run. A batch that the spout could
+                # not plan stays where it is if the topology ends.
+                gone = [each for each in current if not self._coordinator.is_current(each)]
+                failed = gone or current[:1]
+                self._failed(failed, event.failure, pause_s)
+                self._abandoned(before, failed)
+            case StopRequested():
+                self._abandoned(before, ())
 
     def committed(
         self,
@@ -398,6 +466,18 @@ class ProgressReporter:
             pending={t.attempt.txid: t.phase.name for t in self._coordinator.transactions},
         )
         self.tell(BatchCommitted(progress))
+
+    def _still(self, attempts: Sequence[TransactionAttempt]) -> list[TransactionAttempt]:
+        return [each for each in attempts if self._coordinator.is_current(each)]
+
+    def _in_flight(self) -> list[TransactionAttempt]:
+        return [each.attempt for each in self._coordinator.transactions]
+
+    def _abandoned(self, before: Before, failed: Sequence[TransactionAttempt]) -> None:
+        """Tell of what is in flight no more and has not failed itself."""
+        still = {*self._in_flight(), *failed}
+        if gone := tuple(each for each in before.in_flight if each not in still):
+            self.tell(BatchesAbandoned(gone, failed[0] if failed else None))
 
     def _failed(
         self, attempts: Sequence[TransactionAttempt], failure: Failure, pause_s: float

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from txtopo.clock import wall_clock
 from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.runtime.batch_planner import BatchPlanner
+from txtopo.runtime.board import Board
 from txtopo.runtime.carrier import Carrier, LocalCarrier
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
@@ -85,7 +87,9 @@ def start_topology(
     check_frame_carrier(topology.graph, config.carrier)
     session = None if config.carrier == "local" else _checked_session(spark, topology, config)
     recent = RecentProgress(BatchCommitted)
-    told = [recent, *listeners]
+    clock = scheduler.wall_clock if scheduler is not None else wall_clock
+    board = Board(topology.id, "transactional", topology.graph, clock)
+    told = [board, recent, *listeners]
     driver: StartableDriver
     if restart is None:
         driver = _open(topology, config, session, told, ensemble=ensemble, scheduler=scheduler)
@@ -96,8 +100,9 @@ def start_topology(
         meter = ProgressMeter(restarts.now())
         opening = partial(_open, topology, config, session, ensemble=ensemble, meter=meter)
         driver = RestartingDriver(topology.id, opening, restart, told, restarts)
+    run = TopologyRun(topology.id, driver, recent, board)
     driver.start()
-    return TopologyRun(topology.id, driver, recent)
+    return run
 
 
 def _open(

@@ -47,7 +47,12 @@ from txtopo.retries import warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase, CommitReport
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.jobs import Jobs, failure_of
-from txtopo.runtime.progress import ProcessingStarted, ProgressReporter, TopologyEvent
+from txtopo.runtime.progress import (
+    CommitStarted,
+    ProcessingStarted,
+    ProgressReporter,
+    TopologyEvent,
+)
 from txtopo.runtime.run_context import RunContext
 from txtopo.transactional_state.nodes import StoredBatch, metadata_to_json
 
@@ -115,6 +120,7 @@ class LeaderTerm:
         self._actions: deque[Action] = deque()
         self._writing = self._stopping = self._gathers = False
         self._committing: tuple[TransactionAttempt, str] | None = None
+        self._asked_s = 0.0
         self._poll: Timer | None = None
         self._pauses: dict[int, Timer] = {}
 
@@ -133,9 +139,10 @@ class LeaderTerm:
         if self.over:
             return
         self._stopping = self._stopping or isinstance(event, StopRequested)
-        current = self._reporter.current_of(event)
+        before = self._reporter.before(event)
         actions = self.coordinator.handle(event)
-        self._reporter.of(event, current, self._pause_after(actions))
+        plan_s = self._scheduler.now() - self._asked_s
+        self._reporter.of(event, before, pause_s=self._pause_after(actions), plan_s=plan_s)
         # Now, because the queue of actions may wait for a write.
         self._jobs.forget(self._gone(event, actions))
         if self._committing is not None and not self.coordinator.is_current(self._committing[0]):
@@ -305,6 +312,7 @@ class LeaderTerm:
     def _plan(self, action: PlanBatch) -> None:
         self.asks += 1
         ask, pending = self.asks, len(self.coordinator.transactions)
+        self._asked_s = self._scheduler.now()
         slow = self._tick_later()
 
         def done(future: Future[Event]) -> None:
@@ -349,6 +357,7 @@ class LeaderTerm:
 
         tag = result.commit_tag
         self._committing = (attempt, tag)
+        self._reporter.tell(CommitStarted(attempt))
         self._scheduler.submit(lambda: self._commit_phase.run(result, wanted), done)
 
     def _cancel_commit(self) -> None:

@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError, TopologyError
@@ -120,6 +120,20 @@ class StateTable:
 
 
 @dataclass(frozen=True, slots=True)
+class StateSize:
+    """How large a state is, as far as its store knows without reading its rows; an estimate.
+
+    Attributes:
+        rows: Number of its rows, with tombstones, and in mode ``"log"`` with every row of the log;
+            None if it is not known.
+        bytes: Bytes that it takes in its store; None if they are not known.
+    """
+
+    rows: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Puts:
     """Final values by key. ``None`` deletes the key. May be empty."""
 
@@ -149,7 +163,13 @@ class Snapshot(ABC):
 
     Who calls it: a reader, or a committer that reads the state; one thread at a time, inside the
     ``with`` block of :meth:`StateBackend.snapshot`.
+
+    Attributes:
+        is_snapshot: False for a store without snapshots, such as a backing map: rows that a topology
+            writes while they are read may be of later txids than the ledger.
     """
+
+    is_snapshot: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -207,6 +227,9 @@ class StateBackend(ABC):
 
     shared_by_processes: bool = True
     """Whether other processes that open the same URL see the same state."""
+
+    atomic_reader: bool = True
+    """Whether a reader never sees half a batch. What shows rows of a state says so if it may."""
 
     point: Callable[[str], None] = staticmethod(_unmarked)
     """Marks a step of a commit, for tests that crash processes there. Does nothing by default.
@@ -280,6 +303,16 @@ class StateBackend(ABC):
         A reader uses it to read a state without its declaration.
         """
         return None
+
+    def size(self) -> StateSize:
+        """Return how large the state is, if the store knows that without reading its rows.
+
+        A reader calls it to show it. The default knows nothing.
+
+        Raises:
+            StoreUnavailable: Try again later.
+        """
+        return StateSize()
 
     @abstractmethod
     def close(self) -> None:

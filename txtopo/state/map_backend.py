@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
@@ -62,6 +62,8 @@ class MapBackend(StateBackend):
         backing_map: The store; it is closed with this object.
         table: The schema of the state.
     """
+
+    atomic_reader = False
 
     def __init__(self, backing_map: BackingMap, table: StateTable) -> None:
         self.table = table
@@ -271,6 +273,8 @@ def _opened(head: MapHead, ledger: Ledger) -> TransactionAttempt | None:
 
 
 class _MapSnapshot(Snapshot):
+    is_snapshot: ClassVar[bool] = False
+
     def __init__(self, backend: MapBackend, documents: MapDocuments) -> None:
         self._backend = backend
         self._documents = documents

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import ConfigError, StateUsageError, ValueRefusedError
 from txtopo.state.aggregates import MeanCount, MeanSum
-from txtopo.state.backend import Snapshot, StateBackend, StateTable, Values
+from txtopo.state.backend import Snapshot, StateBackend, StateSize, StateTable, Values
 from txtopo.state.columns import Columns
 from txtopo.state.frames import FrameSnapshot
 from txtopo.state.ledger import Ledger
@@ -57,6 +57,7 @@ class StateReader:
         self._open = opener
         self._stack = ExitStack()
         self._snapshot: Snapshot | None = None
+        self._backend: StateBackend | None = None
 
     @property
     def ledger(self) -> Ledger | None:
@@ -64,10 +65,28 @@ class StateReader:
         return self._opened().ledger
 
     @property
+    def is_snapshot(self) -> bool:
+        """Whether all that is read is of the same instant; a backing map has no snapshots."""
+        return self._opened().is_snapshot
+
+    @property
     def table(self) -> StateTable:
         """The columns of the state, as the store knows them."""
         self._opened()
         return self._table
+
+    @property
+    def atomic(self) -> bool:
+        """Whether a reader never sees half a batch, as it may in a map without snapshots."""
+        self._opened()
+        assert self._backend is not None
+        return self._backend.atomic_reader
+
+    def size(self) -> StateSize:
+        """Return what the store knows of the size of the state; an estimate, as of now."""
+        self._opened()
+        assert self._backend is not None
+        return self._backend.size()
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of *key*: plain for one value field, else a dict by field name.
@@ -104,6 +123,20 @@ class StateReader:
         """
         import pyarrow as pa
 
+        batches = self.to_batches()
+        return pa.Table.from_batches(batches, batches.schema)
+
+    def to_batches(self) -> pa.RecordBatchReader:
+        """Return all keys with their values as record batches of Arrow, some thousand rows each.
+
+        Columns, types and metadata are those of :meth:`to_arrow`. The batches are made as they are
+        read, inside the ``with`` block, so a state of any size can be written elsewhere.
+
+        Raises:
+            ValueRefusedError: The mean of decimals does not fit; raised when its batch is read.
+        """
+        import pyarrow as pa
+
         snapshot, view = self._opened(), ReaderView(self._table)
         told = None if snapshot.ledger is None else {TXID: str(snapshot.ledger.txid)}
         fields = [*self._table.key.arrow_schema(), *view.fields.arrow_schema()]
@@ -113,13 +146,15 @@ class StateReader:
             for key, row in snapshot.items()
             if (seen := row.visible()) is not None
         )
-        parts: list[pa.Table] = []
-        while part := list(islice(rows, _ROWS_AT_A_TIME)):
-            columns = zip(schema.types, zip(*part, strict=True), strict=True)
-            # It may have chunks, since a column of text has 2 GiB at most.
-            arrays = [pa.array(column, kind) for kind, column in columns]
-            parts.append(pa.Table.from_arrays(arrays, schema=schema))
-        return pa.concat_tables(parts) if parts else schema.empty_table()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            while part := list(islice(rows, _ROWS_AT_A_TIME)):
+                columns = zip(schema.types, zip(*part, strict=True), strict=True)
+                # It may have chunks, since a column of text has 2 GiB at most.
+                arrays = [pa.array(column, kind) for kind, column in columns]
+                yield from pa.Table.from_arrays(arrays, schema=schema).to_batches()
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
 
     def to_pandas(self) -> pd.DataFrame:
         """Return all keys with their values as a frame of pandas; as :meth:`to_arrow`.
@@ -194,7 +229,7 @@ class StateReader:
                 backend = self._open(found)
                 stack.callback(backend.close)
             asked = backend.snapshot() if self._txid is None else backend.snapshot_of(self._txid)
-            self._snapshot = stack.enter_context(asked)
+            self._snapshot, self._backend = stack.enter_context(asked), backend
             self._stack = stack.pop_all()
         return self
 

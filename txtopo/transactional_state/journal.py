@@ -117,6 +117,11 @@ class Journal:
         self._claim = _Claim(epoch, Check(EPOCH, node.version + 1 if node else rewrites))
         return epoch
 
+    @property
+    def epoch(self) -> int:
+        """The claimed epoch."""
+        return self._claimed().epoch
+
     def confirm(self) -> None:
         """Check that nobody else has claimed an epoch until now.
 

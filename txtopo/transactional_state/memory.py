@@ -14,7 +14,7 @@ from itertools import count
 from threading import Event, Lock
 
 from txtopo.errors import CoordinatorUnavailable, StateUsageError
-from txtopo.transactional_state.nodes import decode, encode_steps
+from txtopo.transactional_state.nodes import decode, encode, encode_steps
 from txtopo.transactional_state.store import (
     Check,
     CompareAndSet,
@@ -80,6 +80,10 @@ class MemoryEnsemble:
         """Return the candidate that leads a topology, or None."""
         return next((c for c in self._contenders if c.topology_id == topology_id), None)
 
+    def candidates(self, topology_id: str) -> list[Json]:
+        """Return who is in the election of a topology, the leader first."""
+        return [c.candidate for c in self._contenders if c.topology_id == topology_id]
+
     def wait(self, contender: Contender, timeout_s: float) -> None:
         """Wait until a candidate may have become the first, or the time is up."""
         contender.wake.wait(timeout_s)
@@ -105,6 +109,8 @@ class MemoryEnsemble:
 
 class MemoryTransactionalState(TransactionalState):
     """One client of a :class:`MemoryEnsemble`."""
+
+    announces = True
 
     def __init__(self, topology_id: str, ensemble: MemoryEnsemble | None = None) -> None:
         self.ensemble = ensemble or MemoryEnsemble()
@@ -164,6 +170,20 @@ class MemoryTransactionalState(TransactionalState):
             first = self.ensemble.first(self._topology_id)
         return first.candidate if first else None
 
+    def announce(self, summary: Json) -> None:
+        """Let others see *summary* while this client leads."""
+        with self._call():
+            first = self.ensemble.first(self._topology_id)
+            if first is not None and first is self._contender:
+                record = decode("/announced", encode("/announced", summary, ""))
+                first.announced = record.value if record is not None else None
+
+    def announced(self) -> Json:
+        """Return what the leader announced last."""
+        with self._call():
+            first = self.ensemble.first(self._topology_id)
+        return first.announced if first else None
+
     def expire(self) -> None:
         """Let the session of this client expire, as a fault."""
         contender = self._contender
@@ -215,6 +235,7 @@ class Contender:
         wake: Set when it may have become the first.
         on_lost: Called when its leadership is lost; None until it leads.
         released: Whether it has given up its place, or lost it.
+        announced: What it announced last.
     """
 
     topology_id: str
@@ -222,6 +243,7 @@ class Contender:
     wake: Event = field(default_factory=Event)
     on_lost: Callable[[], None] | None = None
     released: bool = False
+    announced: Json = None
 
 
 def _do(nodes: Nodes, path: str, step: Step, data: bytes) -> None:

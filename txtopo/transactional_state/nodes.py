@@ -17,9 +17,20 @@
 ``/quarantine/<txid as 20 digits>``
     ``{"attempt": …, "metadata": …, "reason": text}``: a batch that an operator took out of the
     order. An empty batch was committed in its place.
+``/desired``
+    ``{"status": "running" | "deactivated" | "killed", "command": n, "by": …, "at_s": …}``: what an
+    operator wants of the topology, and the number of the last command that was answered. It is
+    written together with that answer. Without the node nobody ever asked: it is to run.
+``/commands/<number as 20 digits>``
+    ``{"verb": …, "arguments": …, "by": …, "at_s": …}``: what an operator asked for, and, once it
+    was answered, ``"answer": …``. The rules are in
+    :mod:`~txtopo.transactional_state.commands`. Clients write these nodes without an epoch; all
+    else below them is written by whoever has claimed one.
 
 A node is JSON: the value, a schema version, and the id of the write. After a lost connection the id
-tells whether a write was done: then its nodes carry it.
+tells whether a write was done: then its nodes carry it. The place of a candidate in the election is
+an ephemeral node of the same form, below ``/leader`` in ZooKeeper; that of the leader also carries
+``"announced"``, a summary of its run.
 """
 
 from __future__ import annotations
@@ -47,6 +58,10 @@ CURRENT = "/current"
 BATCHES = "/batches"
 
 QUARANTINE = "/quarantine"
+
+DESIRED = "/desired"
+
+COMMANDS = "/commands"
 
 EPOCH_ROOM = 100
 """Distance between an epoch that replaces a lost one and the highest known epoch. A coordinator
@@ -236,13 +251,15 @@ class NodeRecord:
     Attributes:
         value: The value.
         write: Id of the write that it came with.
+        announced: What a leader announces beside it; None for every other node.
     """
 
     value: Json
     write: str
+    announced: Json = None
 
 
-def encode(path: str, value: Json, write: str) -> bytes:
+def encode(path: str, value: Json, write: str, announced: Json = None) -> bytes:
     """Return the bytes of a node.
 
     Raises:
@@ -257,7 +274,9 @@ def encode(path: str, value: Json, write: str) -> bytes:
             path=path,
         )
     schema = EPOCH_SCHEMA if path == EPOCH else SCHEMA
-    record = {"schema": schema, "write": write, "value": value}
+    record: dict[str, Json] = {"schema": schema, "write": write, "value": value}
+    if announced is not None:
+        record["announced"] = announced
     return json.dumps(record, separators=(",", ":")).encode()
 
 
@@ -286,7 +305,7 @@ def decode(path: str, data: bytes) -> NodeRecord | None:
         return None
     if "value" not in record or not isinstance(record.get("write"), str):
         raise corrupt(path, data)
-    return NodeRecord(record["value"], record["write"])
+    return NodeRecord(record["value"], record["write"], record.get("announced"))
 
 
 def corrupt(path: str, got: object) -> CorruptNodeError:

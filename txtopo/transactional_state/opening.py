@@ -1,10 +1,13 @@
-"""open_transactional_state: opens the transactional state that a Config names."""
+"""Opens what a Config names: the transactional state of a topology, or the directory of all."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.log_records import logger_of
+from txtopo.transactional_state.directory import Directory, MemoryDirectory, PlugInDirectory
 from txtopo.transactional_state.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.transactional_state.nodes import check_topology_id
 from txtopo.transactional_state.plug_ins import open_plug_in, scheme_of
@@ -57,6 +60,47 @@ def open_transactional_state(
         tls=config.zookeeper_tls,
         session_timeout_s=config.session_timeout_s,
         connect_timeout_s=config.connect_timeout_s,
+    )
+
+
+def open_directory(
+    config: Config,
+    ensemble: MemoryEnsemble | None = None,
+    locate: Callable[[], str] | None = None,
+) -> Directory:
+    """Open the directory of the topologies of an ensemble.
+
+    Args:
+        config: Says where it is.
+        ensemble: The ensemble for ``"memory"``.
+        locate: Returns the ``host:port`` of the server, for ``"embedded"``.
+
+    Raises:
+        ConfigError: The configuration is wrong.
+        CoordinatorUnavailable: ZooKeeper cannot be reached.
+        AuthError: ZooKeeper refuses the credentials.
+    """
+    if config.zookeeper == "memory":
+        if ensemble is None:
+            raise ConfigError(
+                "zookeeper='memory' ends with the process of a run, so no other process can reach "
+                "it; expected the hosts of a ZooKeeper, or the folder of an embedded one",
+                setting="zookeeper",
+            )
+        return MemoryDirectory(ensemble)
+    scheme = scheme_of(config.zookeeper)
+    if scheme is not None:
+        return PlugInDirectory(scheme, config)
+    from txtopo.transactional_state.zookeeper.directory import ZooKeeperDirectory
+
+    return ZooKeeperDirectory(
+        config.zookeeper if locate is None else locate(),
+        digest=config.zookeeper_digest,
+        sasl=config.zookeeper_sasl,
+        tls=config.zookeeper_tls,
+        session_timeout_s=config.session_timeout_s,
+        connect_timeout_s=config.connect_timeout_s,
+        locate=locate,
     )
 
 

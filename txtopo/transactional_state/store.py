@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from txtopo.errors import TxtopoError
 from txtopo.metadata import Json as Json  # importers of this module use it
@@ -89,6 +90,19 @@ class TransactionalState(ABC):
     @abstractmethod
     def close(self) -> None:
         """End the session; may be called twice."""
+
+    announces: ClassVar[bool] = False
+    """Whether the next two methods are there; without them nobody sees a summary of the run."""
+
+    def announce(self, summary: Json) -> None:  # noqa: B027 - by default nobody sees it
+        """Let others see *summary* for as long as this client leads; the last one counts.
+
+        It need not be durable. A client that does not lead, or no longer, changes nothing.
+        """
+
+    def announced(self) -> Json:
+        """Return what the leader announced last; None if it has not, or nobody leads."""
+        return None
 
 
 class Leadership(ABC):

@@ -30,8 +30,11 @@ from txtopo.retries import LOGGER, warn_of_retry
 from txtopo.runtime.listeners import EventLog
 from txtopo.runtime.progress import (
     BatchCommitted,
+    BatchesAbandoned,
     BatchesProcessed,
     BatchFailed,
+    BatchPlanned,
+    CommitStarted,
     ErrorReported,
     Leading,
     ProcessingStarted,
@@ -72,8 +75,11 @@ SAMPLES: list[tuple[TopologyEvent, int, dict[str, Any]]] = [
     (Started("t"), logging.INFO, {}),
     (Standby("t", {"epoch": 3}), logging.INFO, {}),
     (Leading("t", 3, 8, 7), logging.INFO, {"txid": 7, "epoch": 3}),
+    (BatchPlanned(ATTEMPT, 0.5), logging.DEBUG, OF_ATTEMPT),
     (ProcessingStarted((ATTEMPT,), "tag"), logging.DEBUG, OF_ATTEMPT),
     (BatchesProcessed((ATTEMPT,)), logging.DEBUG, OF_ATTEMPT),
+    (CommitStarted(ATTEMPT), logging.DEBUG, OF_ATTEMPT),
+    (BatchesAbandoned((ATTEMPT,), TransactionAttempt(6, 2, 3)), logging.DEBUG, OF_ATTEMPT),
     (BatchCommitted(progress()), logging.DEBUG, OF_ATTEMPT),
     (
         BatchFailed(ATTEMPT, "counted", ValueError("odd"), "bolt", 4, 0.5),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError
+from txtopo.runtime.board import Board
 from txtopo.runtime.handle import RecentProgress, ReliableRun
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.carrier import LocalSlots, SlotCarrier
@@ -70,7 +71,8 @@ def start_reliable(
         check_zeromq()
         session = open_session()[0]
     recent = RecentProgress(Progressed)
-    told = [recent, *listeners]
+    board = Board(graph.id, "at-least-once", graph)
+    told = [board, recent, *listeners]
     driver: StartableDriver
     if restart is None:
         driver = _open(graph, config, session, told, active)
@@ -79,8 +81,9 @@ def start_reliable(
         meter = Meter(restarts.now, restarts.wall_clock)
         opening = partial(_open, graph, config, session, meter=meter)
         driver = RestartingDriver(graph.id, opening, restart, told, restarts, active=active)
+    run = ReliableRun(graph.id, driver, recent, board)
     driver.start()
-    return ReliableRun(graph.id, driver, recent)
+    return run
 
 
 def _open(
@@ -139,10 +142,12 @@ def start_local(
     program = compile_program(graph, config, config.slots or LOCAL_SLOTS)
     slots = LocalSlots(scheduler)
     recent = RecentProgress(Progressed)
+    board = Board(graph.id, "at-least-once", graph, scheduler.wall_clock)
     context = ReliableContext(program, config, slots, scheduler)
-    driver = ReliableDriver(context, [recent, *listeners], active=active)
+    driver = ReliableDriver(context, [board, recent, *listeners], active=active)
+    run = ReliableRun(graph.id, driver, recent, board)
     driver.start()
-    return Opened(ReliableRun(graph.id, driver, recent), driver, slots)
+    return Opened(run, driver, slots)
 
 
 def _carrier(config: Config) -> str:

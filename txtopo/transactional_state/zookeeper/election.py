@@ -8,13 +8,14 @@ every lock it elects a leader and does not protect the data.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 from kazoo.exceptions import NoNodeError
 
 from txtopo.errors import CoordinatorUnavailable
-from txtopo.transactional_state.nodes import decode, encode
+from txtopo.transactional_state.nodes import NodeRecord, decode, encode
 from txtopo.transactional_state.store import Json, Leadership, is_gone
 from txtopo.transactional_state.zookeeper.session import OutcomeUnknown, Patience, ZooKeeperSession
 
@@ -31,6 +32,7 @@ class Election:
         self._session = session
         self._path = path
         self._places = 0
+        self._mine: str | None = None
 
     def lead(
         self, candidate: Json, *, timeout_s: float, on_lost: Callable[[], None]
@@ -62,9 +64,29 @@ class Election:
                 return candidate
         return None
 
+    def announce(self, candidate: Json, summary: Json) -> None:
+        """Let others see *summary* in the place of this candidate, if it has one."""
+        name = self._mine
+        if name is None:
+            return
+        path = f"{self._path}/{name}"
+        data = encode(path, candidate, self._session.id, summary)
+        # Without an answer the next summary comes in a second.
+        with contextlib.suppress(NoNodeError):
+            self._session.ask(path, lambda client: client.set_async(path, data))
+
+    def announced(self) -> Json:
+        """Return what the candidate in the first place announced last."""
+        for name in self._queue():
+            record = self._record(name)
+            if record is not None:
+                return record.announced
+        return None
+
     def leave(self, name: str) -> None:
         """Give up a place. If ZooKeeper cannot be reached, the place ends with the session."""
         self._places += 1
+        self._mine = None
         try:
             self._remove(name)
         except CoordinatorUnavailable:
@@ -73,6 +95,7 @@ class Election:
     def _leadership(
         self, mine: str, generation: int, on_lost: Callable[[], None]
     ) -> _ZooKeeperLeadership:
+        self._mine = mine
         leadership = _ZooKeeperLeadership(self, self._session, mine, on_lost)
         self._session.watch_loss(leadership, leadership.lose)
         if self._session.generation != generation:
@@ -110,13 +133,16 @@ class Election:
         return sorted(names, key=lambda name: str(name)[-10:])
 
     def _candidate(self, name: str) -> Json:
+        record = self._record(name)
+        return record.value if record else None
+
+    def _record(self, name: str) -> NodeRecord | None:
         path = f"{self._path}/{name}"
         try:
             data, _ = self._session.read(path, lambda client: client.get_async(path))
         except NoNodeError:
             return None
-        record = decode(path, data)
-        return record.value if record else None
+        return decode(path, data)
 
     def _watch(self, name: str) -> Any:
         """Return an event that is set when a place becomes free, or None if it is free now."""

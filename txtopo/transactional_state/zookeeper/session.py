@@ -31,7 +31,7 @@ import contextlib
 import logging
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -40,6 +40,7 @@ from kazoo.exceptions import (
     ConnectionDropped,
     KazooException,
     NodeExistsError,
+    NoNodeError,
     SASLException,
     SessionClosedRequireSaslError,
 )
@@ -58,6 +59,9 @@ SLICE_S = 0.1
 
 READS_MAX = 3
 """How often a read is sent if its answer is lost with the connection."""
+
+UNDER_WAY_MAX = 500
+"""How many requests of :meth:`ZooKeeperSession.read_all` are sent before the first is awaited."""
 
 # Short, so that clients are back soon when a standby takes over an embedded server; long enough not
 # to burden an ensemble.
@@ -167,6 +171,40 @@ class ZooKeeperSession:
             except OutcomeUnknown:
                 continue
         return self.ask(path, question)
+
+    def read_all(self, questions: Sequence[tuple[str, Callable[[KazooClient], Any]]]) -> list[Any]:
+        """Send many requests that may be repeated, up to a limit at the same time.
+
+        Returns:
+            The answer to each, in their order: None for a node that is missing, an
+            :class:`AuthError` for one that may not be read.
+        """
+        answers: list[Any] = []
+        for begin in range(0, len(questions), UNDER_WAY_MAX):
+            some = questions[begin : begin + UNDER_WAY_MAX]
+            self.wait_connected()
+            under_way = [question(self._client) for _, question in some]
+            for (path, question), result in zip(some, under_way, strict=True):
+                answers.append(self._answer(path, question, result))
+        return answers
+
+    def _answer(self, path: str, question: Callable[[KazooClient], Any], result: Any) -> Any:
+        try:
+            try:
+                return result.get(timeout=2 * self._session_timeout_s)
+            except (KazooException, KazooTimeoutError) as error:
+                if isinstance(self.named(path, error), OutcomeUnknown):
+                    return self.read(path, question)
+                raise
+        except NoNodeError:
+            return None
+        except (KazooException, KazooTimeoutError) as error:
+            named = self.named(path, error)
+            if isinstance(named, AuthError):
+                return named
+            raise named from error
+        except AuthError as error:
+            return error
 
     def ensure(self, path: str) -> None:
         """Create a node and the nodes above it if they are missing, without values."""

@@ -70,6 +70,8 @@ class ZooKeeperTransactionalState(TransactionalState):
         AuthError: The credentials are refused.
     """
 
+    announces = True
+
     def __init__(
         self,
         hosts: str,
@@ -95,6 +97,7 @@ class ZooKeeperTransactionalState(TransactionalState):
         )
         self._election = Election(self._session, f"{self._root}/leader")
         self._writes = (f"{self._session.id}-{number}" for number in count())
+        self._who: Json = None
         # Nodes that are known to exist; saves a request to choose between create and set.
         self._known: set[str] = set()
         try:
@@ -156,11 +159,20 @@ class ZooKeeperTransactionalState(TransactionalState):
     ) -> Leadership | None:
         """Wait until this process leads. Time to reconnect is not counted in *timeout_s*."""
         self._tidy()
+        self._who = candidate
         return self._election.lead(candidate, timeout_s=timeout_s, on_lost=on_lost)
 
     def leader(self) -> Json:
         """Return the candidate that leads now, or None."""
         return self._election.leader()
+
+    def announce(self, summary: Json) -> None:
+        """Let others see *summary*, in this client's place in the election."""
+        self._election.announce(self._who, summary)
+
+    def announced(self) -> Json:
+        """Return what the leader announced last."""
+        return self._election.announced()
 
     def close(self) -> None:
         """End the session; may be called twice."""

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from tests.harness.polling import LIMIT_S
 from txtopo import Config, ReliableTopology
 from txtopo.errors import RunLostError
+from txtopo.runtime.board import Board
 from txtopo.runtime.handle import RecentProgress, ReliableRun
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.driver import ReliableContext, ReliableDriver
@@ -128,7 +129,8 @@ class Resident:
         context = ReliableContext(program, config, self.slots, scheduler)
         self.driver = ReliableDriver(context, [recent, *listeners], active=True)
         self.driver.start()
-        self.run = ReliableRun(topology.id, self.driver, recent)
+        board = Board(topology.id, "at-least-once", topology.graph)
+        self.run = ReliableRun(topology.id, self.driver, recent, board)
 
     def time_out(self) -> None:
         """Have the time of all that is pending be up."""

@@ -1,0 +1,250 @@
+"""Settings from a file, the environment and code: the value of each, and where it came from.
+
+What comes first holds: code, the variable ``TXTOPO_<SETTING>``, the file ``txtopo.toml``, the
+default. A value is checked where it is read, so an error names the line or the variable.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from txtopo.errors import ConfigError, nearest
+
+FILE = "txtopo.toml"
+PREFIX = "TXTOPO_"
+FILE_VARIABLE = "TXTOPO_CONFIG"
+
+OTHER_VARIABLES = (FILE_VARIABLE, "TXTOPO_JARS", "TXTOPO_LONG")
+"""Variables of our prefix that are no settings: the file of settings, jars of Delta, and a switch
+of the conformance suites."""
+
+# Kubernetes sets these for each service; one whose name begins with txtopo must not end every run.
+_KUBERNETES = re.compile(r"TXTOPO_(\w+_)?(SERVICE_(HOST|PORT)\w*|PORT(_\d+_\w+)?)")
+
+_TRUTH = {"true": True, "yes": True, "on": True, "1": True}
+_TRUTH |= {"false": False, "no": False, "off": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value that was given.
+
+    Attributes:
+        value: The value.
+        source: Where it came from, in words: ``code``, a variable, a file and its line.
+    """
+
+    value: object
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a setting.
+
+    Attributes:
+        kind: The type that its field is declared with.
+        secret: Whether its value must never be shown.
+    """
+
+    kind: Any
+    secret: bool
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types that it may have."""
+        union = get_origin(self.kind) in (Union, UnionType)
+        kinds = get_args(self.kind) if union else (self.kind,)
+        return tuple(str if get_origin(kind) is Literal else kind for kind in kinds)
+
+    @property
+    def expected(self) -> str:
+        """What it may be, in words."""
+        words = [_WORDS[get_origin(kind) or kind] for kind in self.kinds]
+        return " or ".join(words)
+
+
+_WORDS = {
+    bool: "true or false",
+    float: "a number",
+    int: "a whole number",
+    str: "a text",
+    Mapping: "a table such as {use_ssl = true}",
+    type(None): "'none'",
+}
+
+
+def find_settings(
+    known: Mapping[str, Known],
+    path: str | os.PathLike[str] | None,
+    environment: Mapping[str, str] | None,
+    settings: Mapping[str, object],
+) -> dict[str, Setting]:
+    """Return what is given, of each setting the value that holds.
+
+    Args:
+        known: The settings that there are.
+        path: The file; by default what ``TXTOPO_CONFIG`` names, else ``txtopo.toml`` in the current
+            folder, if it is there.
+        environment: The variables; by default those of this process.
+        settings: What code gives; a :class:`Setting` brings its own source.
+
+    Raises:
+        ConfigError: A setting is unknown or of the wrong type, or the file cannot be read.
+    """
+    variables = os.environ if environment is None else environment
+    given: dict[str, Setting] = {}
+    for name, value in settings.items():
+        _check_known(name, known, "code")
+        given[name] = value if isinstance(value, Setting) else Setting(value, "code")
+    file = dict(_of_file(known, path, variables))
+    return {**file, **dict(_of_environment(known, variables)), **given}
+
+
+def of_text(known: Mapping[str, Known], name: str, text: str, source: str) -> Setting:
+    """Return a setting that is given as text.
+
+    Args:
+        known: The settings that there are.
+        name: Its name.
+        text: A number; true or false; ``none``; a table as in TOML; or a text, without quotes.
+        source: Where it came from.
+
+    Raises:
+        ConfigError: It is unknown, or its value cannot be read.
+    """
+    _check_known(name, known, source)
+    setting = known[name]
+    try:
+        return Setting(_parsed(text, setting.kinds), source)
+    except ValueError as error:
+        raise _wrong(name, setting, text, source) from error
+
+
+def located(error: ConfigError, found: Mapping[str, Setting]) -> ConfigError:
+    """Return an error of a setting with the place that the setting came from."""
+    name = error.facts.get("setting")
+    setting = found.get(str(name))
+    if setting is None or setting.source == "code":
+        return error
+    return ConfigError(f"{error}; it came from {setting.source}", **error.facts)
+
+
+def _of_environment(
+    known: Mapping[str, Known], variables: Mapping[str, str]
+) -> Iterator[tuple[str, Setting]]:
+    for variable, text in variables.items():
+        if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES:
+            continue
+        if _KUBERNETES.fullmatch(variable):
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name not in known or variable != variable.upper():
+            names = [*(PREFIX + each.upper() for each in known), *OTHER_VARIABLES]
+            raise ConfigError(
+                f"unknown variable {variable!r}; {nearest(variable, names)}", setting=name
+            )
+        if text:  # An empty variable is one that is not set, as in scripts and compose files.
+            yield name, of_text(known, name, text, variable)
+
+
+def _of_file(
+    known: Mapping[str, Known],
+    path: str | os.PathLike[str] | None,
+    variables: Mapping[str, str],
+) -> Iterator[tuple[str, Setting]]:
+    file = Path(path or variables.get(FILE_VARIABLE) or FILE)
+    if path is None and not variables.get(FILE_VARIABLE) and not file.exists():
+        return
+    text = _read(file, FILE_VARIABLE if path is None and str(file) != FILE else None)
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"{file} is not TOML; got {error}; expected lines such as slots = 4", path=str(file)
+        ) from error
+    for name, value in values.items():
+        source = f"{file}, line {_line(text, name)}"
+        _check_known(name, known, source)
+        setting = known[name]
+        if not _fits(value, setting.kinds):
+            shown = value if isinstance(value, str | int | float) else type(value).__name__
+            raise _wrong(name, setting, shown, source)
+        none = isinstance(value, str) and value.lower() == "none" and type(None) in setting.kinds
+        number = isinstance(value, int) and float in setting.kinds
+        yield name, Setting(None if none else float(value) if number else value, source)
+
+
+def _read(file: Path, variable: str | None) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        named = f", which {variable} names" if variable else ""
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(
+            f"the file of settings {str(file)!r}{named} cannot be read; got {why}", path=str(file)
+        ) from error
+
+
+def _line(text: str, name: str) -> int:
+    """Return the line of a file in which a setting, or a table of that name, begins."""
+    begins = re.compile(rf"""\s*\[?\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
+    lines = text.splitlines()
+    return next((n for n, line in enumerate(lines, 1) if begins.match(line)), 1)
+
+
+def _check_known(name: str, known: Mapping[str, Known], source: str) -> None:
+    if name not in known:
+        where = "" if source == "code" else f" in {source}"
+        raise ConfigError(f"unknown setting {name!r}{where}; {nearest(name, known)}", setting=name)
+
+
+def _wrong(name: str, setting: Known, value: object, source: str) -> ConfigError:
+    got = "a value that is not shown" if setting.secret else repr(value)
+    return ConfigError(
+        f"{name} is of the wrong type; got {got:.200}; expected {setting.expected}; it came from "
+        f"{source}",
+        setting=name,
+    )
+
+
+def _parsed(text: str, kinds: tuple[Any, ...]) -> object:
+    if type(None) in kinds and text.strip().lower() == "none":
+        return None
+    for kind in kinds:
+        if kind is bool:
+            if (word := text.strip().lower()) not in _TRUTH:
+                raise ValueError(word)
+            return _TRUTH[word]
+        if kind in (int, float):
+            return kind(text)
+        if get_origin(kind) is not None:
+            return _table(text)
+    return text
+
+
+def _table(text: str) -> dict[str, object]:
+    # A line's end would begin another setting.
+    table = tomllib.loads(f"value = {text.strip()}") if "\n" not in text.strip() else {}
+    if set(table) != {"value"} or not isinstance(table["value"], dict):
+        raise ValueError("no table")
+    return table["value"]
+
+
+def _fits(value: object, kinds: tuple[Any, ...]) -> bool:
+    if isinstance(value, bool):
+        return bool in kinds
+    if isinstance(value, str):
+        return str in kinds or (type(None) in kinds and value.lower() == "none")
+    if isinstance(value, int):
+        return int in kinds or float in kinds
+    if isinstance(value, float):
+        return float in kinds
+    return isinstance(value, dict) and any(get_origin(kind) is not None for kind in kinds)

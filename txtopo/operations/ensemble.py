@@ -1,0 +1,248 @@
+"""Ensemble: what an ensemble knows of all its topologies, and commands to those that run.
+
+It needs neither the module of a topology nor its stores, only ZooKeeper. See ``docs/commands.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from txtopo.config import Config
+from txtopo.errors import ConfigError, StateUsageError, TxtopoError, similar
+from txtopo.metadata import Json
+from txtopo.operations.folder import EmbeddedFolder
+from txtopo.transactional_state.commands import (
+    KILLED,
+    Answer,
+    Desired,
+    ask,
+    check_command,
+    desired_of,
+)
+from txtopo.transactional_state.directory import Directory, TopologyNodes
+from txtopo.transactional_state.memory import MemoryEnsemble
+from txtopo.transactional_state.nodes import (
+    CURRENT,
+    DESIRED,
+    EPOCH,
+    check_topology_id,
+    current_of,
+    epoch_of,
+    operation_of,
+)
+from txtopo.transactional_state.opening import open_directory
+from txtopo.transactional_state.store import Node
+
+WAIT_S = 30.0
+"""How long a kill lets batches in flight take, as Storm's does by default."""
+
+ANSWER_TIMEOUT_S = 30.0
+"""How long to wait for an answer. A leader looks for commands once a second."""
+
+
+class Ensemble:
+    """The topologies of an ensemble. Use it in a ``with`` block, or call :meth:`close`.
+
+    One call at a time, from any thread.
+
+    Example:
+        >>> with Ensemble.open(Config(zookeeper="zk1:2181")) as ensemble:
+        ...     for topology in ensemble.topologies():
+        ...         print(topology.id, topology.status)
+        ...     ensemble.ask("payments", "deactivate")
+    """
+
+    def __init__(self, directory: Directory, close: Callable[[], None]) -> None:
+        self._directory = directory
+        self._close = close
+
+    @classmethod
+    def open(
+        cls,
+        config: Config = Config(),
+        folder: str | Path | None = None,
+        *,
+        ensemble: MemoryEnsemble | None = None,
+    ) -> Self:
+        """Connect to an ensemble.
+
+        Args:
+            config: Says where it is, and with which credentials.
+            folder: Directory of an embedded ensemble, instead of what *config* says. It needs no
+                Spark session: while a run lives its server is used; otherwise one is started, and
+                stopped by :meth:`close`.
+            ensemble: The ensemble of runs in this process, for ``zookeeper="memory"``.
+
+        Raises:
+            ConfigError: The configuration is wrong, or the folder holds no ensemble.
+            CoordinatorUnavailable: It cannot be reached within ``config.connect_timeout_s``.
+            AuthError: The credentials are refused.
+        """
+        if folder is not None:
+            config = replace(config, zookeeper="embedded", zookeeper_dir=str(folder))
+        with ExitStack() as stack:
+            locate = None
+            if config.zookeeper == "embedded":
+                embedded = EmbeddedFolder(config.zookeeper_dir)
+                stack.callback(embedded.close)
+                locate = embedded.locate
+            directory = open_directory(config, ensemble, locate)
+            stack.callback(directory.close)
+            return cls(directory, stack.pop_all().close)
+
+    def topologies(self) -> list[TopologyStatus]:
+        """Return the status of every topology, by id. It takes about a second for a thousand.
+
+        Raises:
+            ConfigError: A plug-in cannot list its topologies.
+            CoordinatorUnavailable: The ensemble cannot be reached.
+        """
+        found = self._directory.read(self._directory.ids())
+        return [status_of(topology) for topology in found if topology.exists]
+
+    def topology(self, topology_id: str) -> TopologyStatus:
+        """Return the status of one topology.
+
+        Raises:
+            StateUsageError: The ensemble has no such topology.
+            CoordinatorUnavailable: The ensemble cannot be reached.
+        """
+        check_topology_id(topology_id)
+        (found,) = self._directory.read([topology_id])
+        if not found.exists:
+            raise self._unknown(topology_id)
+        return status_of(found)
+
+    def ask(
+        self,
+        topology_id: str,
+        verb: str,
+        *,
+        wait_s: float = WAIT_S,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> Answer:
+        """Ask the leader of a topology for a command, and wait for its answer.
+
+        The answer says that the status is stored; what follows from it begins then. Without a
+        leader this process leads, claims an epoch and stores the status itself. So a coordinator
+        that had lost its session in this moment is deposed, as by any other takeover.
+
+        Args:
+            topology_id: Id of the topology.
+            verb: ``"activate"``, ``"deactivate"`` or ``"kill"``.
+            wait_s: ``kill``: how many seconds batches in flight may take before the run stops.
+            timeout_s: How many seconds to wait for the answer.
+
+        Raises:
+            StateUsageError: There is no such topology or verb.
+            CommandUnanswered: Nobody answered in time; the command stands.
+            CoordinatorUnavailable: The ensemble cannot be reached; the command may stand or not.
+        """
+        check_command(verb, wait_s)
+        self.topology(topology_id)
+        state = self._directory.open(topology_id)
+        try:
+            return ask(state, topology_id, verb, wait_s=wait_s, timeout_s=timeout_s)
+        finally:
+            state.close()
+
+    def close(self) -> None:
+        """End the connections, and the server of a folder if it was started here."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _unknown(self, topology_id: str) -> StateUsageError:
+        try:
+            hint = similar(topology_id, self._directory.ids())
+        except ConfigError:
+            hint = ""
+        expected = hint or "expected the id of one that ran there"
+        return StateUsageError(
+            f"the ensemble has no topology {topology_id!r}; {expected}", topology=topology_id
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyStatus:
+    """What an ensemble says of a topology.
+
+    Attributes:
+        id: Id of the topology.
+        summary: What the leader wrote about its run in the last second; None without a leader, in
+            its first second, and from a txtopo that writes none.
+        leader: Host and process of the leader; None if nobody leads.
+        standbys: Those that wait for the leadership, in their order.
+        epoch: The last claimed epoch; None if it is not known.
+        current: The lowest txid that is not committed; None if it is not known.
+        desired: What an operator wants of it; None if it cannot be read.
+        operation: The verb of ``txtopo.operations`` that was begun and has not ended, or None.
+        unreadable: The error of each node that cannot be read, by path.
+    """
+
+    id: str
+    summary: dict[str, Json] | None
+    leader: Json
+    standbys: tuple[Json, ...]
+    epoch: int | None
+    current: int | None
+    desired: Desired | None
+    operation: dict[str, Json] | None
+    unreadable: dict[str, str]
+
+    @property
+    def status(self) -> str:
+        """The status in one word: that of the leader's run, or ``stopped`` or ``killed``."""
+        if self.summary is not None and isinstance(status := self.summary.get("status"), str):
+            return status
+        if self.leader is not None:
+            return "running" if self.desired is None else self.desired.status
+        killed = self.desired is not None and self.desired.status == KILLED
+        return KILLED if killed else "stopped"
+
+
+def status_of(topology: TopologyNodes) -> TopologyStatus:
+    """Return the status of a topology; what cannot be read is named in it."""
+    values: dict[str, object] = {}
+    unreadable: dict[str, str] = {}
+    readers: dict[str, tuple[str, Callable[[Node | None], object]]] = {
+        "epoch": (EPOCH, lambda node: epoch_of(node) if node else None),
+        "current": (CURRENT, lambda node: current_of(node) if node else None),
+        "operation": (CURRENT, operation_of),
+        "desired": (DESIRED, desired_of),
+    }
+    for name, (path, reader) in readers.items():
+        values[name] = None
+        node = topology.nodes[path]
+        try:
+            values[name] = reader(_readable(node))
+        except TxtopoError as error:
+            unreadable[path] = str(error)
+    leader, *others = topology.candidates or (None,)
+    summary = topology.announced
+    return TopologyStatus(
+        id=topology.id,
+        summary=summary if isinstance(summary, dict) else None,
+        leader=leader,
+        standbys=tuple(each for each in others if not _is_operator(each)),
+        unreadable=unreadable,
+        **values,  # type: ignore[arg-type]
+    )
+
+
+def _readable(node: Node | TxtopoError | None) -> Node | None:
+    if isinstance(node, TxtopoError):
+        raise node
+    return node
+
+
+def _is_operator(candidate: Json) -> bool:
+    return isinstance(candidate, dict) and candidate.get("operator") is True

@@ -1,0 +1,156 @@
+"""Figures: the histograms, rates and samples of a :class:`~txtopo.runtime.board.Board`.
+
+The board holds a lock around each call.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+BUCKETS_S = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
+    *(0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+"""Upper bounds of the buckets of a histogram, in seconds."""
+
+PHASES = ("plan", "process", "wait", "commit")
+QUANTILES = {"p50_s": 50, "p99_s": 99}
+
+SAMPLE_S = 10.0
+SAMPLES_MAX = 360
+
+LATENCIES_MAX = 1_000
+LATENCIES_S = 60.0
+
+# So many totals, at least a second apart, from which rates are taken: those of some ten seconds, or
+# of the last ten commits if they are further apart.
+_TOTALS_MAX = 11
+_TOTALS_S = 1.0
+_REST_S = 10.0
+
+Latency = tuple[float, float | None, float | None, float | None, float | None]
+"""When a txid was committed, and how long each of :data:`PHASES` took."""
+
+
+@dataclass(slots=True)
+class Histogram:
+    """How often durations fell into each bucket.
+
+    Attributes:
+        buckets: Upper bounds of the buckets, in seconds; one more bucket has all longer ones.
+        counts: Number of durations in each bucket, not cumulative.
+        sum_s: Sum of all durations.
+    """
+
+    buckets: tuple[float, ...] = BUCKETS_S
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
+    sum_s: float = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count a duration."""
+        self.counts[bisect_left(self.buckets, seconds)] += 1
+        self.sum_s += seconds
+
+    def copy(self) -> Histogram:
+        """Return a copy."""
+        return Histogram(self.buckets, list(self.counts), self.sum_s)
+
+
+class Rates:
+    """Tuples per second of the topology and of each component."""
+
+    def __init__(self) -> None:
+        self._totals: deque[tuple[float, int, dict[str, int]]] = deque(maxlen=_TOTALS_MAX)
+        self._last_s = self._due_s = 0.0
+
+    def begin(self, now_s: float, rows: int, tuples: Mapping[str, int]) -> None:
+        """Begin anew, with these totals."""
+        self._totals.clear()
+        self._due_s = 0.0
+        self.add(now_s, rows, tuples)
+
+    def add(self, now_s: float, rows: int, tuples: Mapping[str, int]) -> None:
+        """Note totals; at most once a second they are kept."""
+        self._last_s = now_s
+        if not self._due_s - _REST_S <= now_s < self._due_s:  # or the clock was set back
+            self._totals.append((now_s, rows, dict(tuples)))
+            self._due_s = now_s + _TOTALS_S
+
+    def at(self, now_s: float, rows: int, tuples: Mapping[str, int]) -> tuple[float, list[float]]:
+        """Return the rows per second and those of each component.
+
+        They are 0 if nothing has come for as long as they look back, or for ten seconds.
+        """
+        if not self._totals:
+            return 0.0, [0.0] * len(tuples)
+        first_s, first_rows, first = self._totals[0]
+        seconds = now_s - first_s
+        if seconds <= 0 or now_s - self._last_s > max(_REST_S, self._last_s - first_s):
+            return 0.0, [0.0] * len(tuples)
+        by_component = [(total - first.get(id, 0)) / seconds for id, total in tuples.items()]
+        return (rows - first_rows) / seconds, by_component
+
+
+class Samples:
+    """One sample each ten seconds of the last hour."""
+
+    def __init__(self, now_s: float) -> None:
+        self.samples: deque[dict[str, Any]] = deque(maxlen=SAMPLES_MAX)
+        self.latencies: deque[Latency] = deque(maxlen=LATENCIES_MAX)
+        self._due_s = now_s + SAMPLE_S
+        self._rows = self._txids = 0
+
+    def due(self, now_s: float) -> bool:
+        """Return whether a sample is due, or the clock was set back."""
+        return not self._due_s - 2 * SAMPLE_S <= now_s < self._due_s
+
+    def sample(self, now_s: float, rows: int, txids: int, others: Mapping[str, Any]) -> None:
+        """Add the samples that are due.
+
+        Args:
+            now_s: The time.
+            rows: Number of rows since the start.
+            txids: Number of txids that were committed since the start.
+            others: Other figures as they are now.
+        """
+        if not 0 <= now_s - self._due_s < SAMPLES_MAX * SAMPLE_S:
+            self._due_s = now_s  # the clock was set, or nothing has come for an hour
+        while self._due_s <= now_s:
+            self._one(self._due_s, rows, txids, others)
+            self._due_s += SAMPLE_S
+
+    def _one(self, at_s: float, rows: int, txids: int, others: Mapping[str, Any]) -> None:
+        since = [each for each in self.latencies if at_s - SAMPLE_S <= each[0] < at_s]
+        sample: dict[str, Any] = {
+            "at_s": at_s,
+            "rows_per_second": (rows - self._rows) / SAMPLE_S,
+            "txids": txids - self._txids,
+        }
+        for phase, found in percentiles(since).items():
+            for name in QUANTILES:
+                sample[f"{phase}_{name}"] = None if found is None else found[name]
+        self.samples.append({**sample, **others})
+        self._rows, self._txids = rows, txids
+
+
+def recent(latencies: Sequence[Latency], now_s: float) -> list[Latency]:
+    """Return the latencies of the last minute; all of them if there are none."""
+    return [each for each in latencies if now_s - each[0] <= LATENCIES_S] or list(latencies)
+
+
+def percentiles(latencies: Sequence[Latency]) -> dict[str, dict[str, float] | None]:
+    """Return the median and the 99th percentile of each phase; None where nothing is known."""
+    found: dict[str, dict[str, float] | None] = {}
+    for number, phase in enumerate(PHASES, 1):
+        known = sorted(value for each in latencies if (value := each[number]) is not None)
+        found[phase] = {name: _rank(known, q) for name, q in QUANTILES.items()} if known else None
+    return found
+
+
+def _rank(ordered: Sequence[float], percent: int) -> float:
+    """Return the smallest value that at least so many per cent of all are not above."""
+    return ordered[-(-percent * len(ordered) // 100) - 1]

@@ -1,0 +1,122 @@
+"""Events: the changes of a topology as server-sent events, to any number of clients.
+
+All clients of a topology are woken at the same moments, and ask for the same changes. So those are
+computed and written as JSON once. A client that does not read is not sent to: what it missed is
+sent together when it reads again, and it is dropped if that takes too long. So nothing piles up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import suppress
+
+from starlette.types import Receive, Scope, Send
+
+from txtopo import clock
+from txtopo.errors import InfrastructureError, shortened, text_of
+from txtopo.metadata import Json
+from txtopo.ui.pages.calls import Calls
+
+INTERVAL_S = 0.2
+COMMENT_S = 10.0
+SEND_TIMEOUT_S = 30.0
+CLIENTS_MAX = 500
+
+Changes = Callable[[int], dict[str, Json]]
+
+
+class Feed:
+    """The changes of one topology since each version, computed once for all who ask at a time.
+
+    Args:
+        calls: Makes the calls.
+        changes: Returns the changes since a version.
+    """
+
+    def __init__(self, calls: Calls, changes: Changes) -> None:
+        self._calls = calls
+        self._changes = changes
+        self._turn = -1
+        self._asked: dict[int, asyncio.Task[tuple[int, bytes | None]]] = {}
+
+    async def since(self, version: int) -> tuple[int, bytes | None]:
+        """Return the version now, and the event with what has changed; None if nothing has."""
+        turn = int(clock.now() / INTERVAL_S)
+        if turn != self._turn:
+            self._turn, self._asked = turn, {}
+        if version not in self._asked:
+            self._asked[version] = asyncio.ensure_future(self._ask(version))
+        return await asyncio.shield(self._asked[version])
+
+    async def _ask(self, version: int) -> tuple[int, bytes | None]:
+        try:
+            return await self._calls.ask(lambda: event_of(self._changes(version), version))
+        except InfrastructureError as error:
+            # It comes back by itself; the client goes on listening.
+            return version, _event("away", {"error": shortened(text_of(error), 500)})
+
+
+def event_of(changes: dict[str, Json], version: int) -> tuple[int, bytes | None]:
+    """Return the version of changes, and the event that tells them, if there are any."""
+    now = changes["version"]
+    assert isinstance(now, int)
+    return now, None if now == version else _event("change", changes)
+
+
+def _event(name: str, data: Json) -> bytes:
+    # JSON on one line, in ASCII: no text of a user can end the event.
+    return f"event: {name}\ndata: {json.dumps(data, default=str)}\n\n".encode()
+
+
+class EventStream:
+    """The answer to a request for events: it ends with the client, or with the server.
+
+    Args:
+        feed: What is sent.
+        ended: Set when the server ends.
+        since: The version that the client has; 0 for none.
+    """
+
+    def __init__(self, feed: Feed, ended: asyncio.Event, since: int) -> None:
+        self._feed = feed
+        self._ended = ended
+        self._version = since
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        told = asyncio.ensure_future(self._tell(send))
+        gone = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait({told, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (told, gone):
+                task.cancel()
+            await asyncio.gather(told, gone, return_exceptions=True)
+
+    async def _tell(self, send: Send) -> None:
+        async def body(part: bytes, *, more: bool = True) -> None:
+            message = {"type": "http.response.body", "body": part, "more_body": more}
+            await asyncio.wait_for(send(message), SEND_TIMEOUT_S)
+
+        await body(b": hello\n\n")
+        spoken_s = clock.now()
+        while not self._ended.is_set():
+            self._version, event = await self._feed.since(self._version)
+            if event is None and clock.now() - spoken_s >= COMMENT_S:
+                event = b": here\n\n"
+            if event is not None:
+                await body(event)
+                spoken_s = clock.now()
+            with suppress(TimeoutError):
+                # To the next moment that all clients share.
+                await asyncio.wait_for(self._ended.wait(), INTERVAL_S - clock.now() % INTERVAL_S)
+        _, event = await self._feed.since(self._version)
+        await body((event or b"") + _event("end", {}), more=False)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

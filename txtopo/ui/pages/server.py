@@ -1,0 +1,200 @@
+"""PageServer: serves pages on a thread of its own, which neither holds up nor ends a run."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from txtopo.config import check_page
+from txtopo.errors import ConfigError
+from txtopo.extras import EXTRAS, require
+from txtopo.log_records import logger_of
+from txtopo.runtime.scheduler import Workers
+from txtopo.ui.pages.sources import Source
+
+_logger = logger_of("txtopo.ui")
+_HEADERS_BYTES_MAX = 32 * 1024
+_CONNECTIONS_MAX = 1_000
+_STOP_S = 2.0
+
+
+def check_installed(needed_by: str) -> None:
+    """Check that the packages of the extra ``ui`` can be imported.
+
+    Raises:
+        ConfigError: One cannot; install the extra.
+    """
+    for module, extra in EXTRAS.items():
+        if extra.name == "ui":
+            require(module, needed_by)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; what connects to it waits until a server serves it.
+
+    Args:
+        host: A name or address of this machine.
+        port: The port; 0 takes a free one.
+
+    Raises:
+        ConfigError: The port is taken, or the address is none of this machine; take another.
+    """
+    listening: socket.socket | None = None
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(128)
+    except (OSError, UnicodeError) as error:
+        if listening is not None:
+            listening.close()
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        setting = "ui_port" if taken else "ui_host"
+        advice = (
+            "another program, perhaps another run, has it; stop that one, take another port, or "
+            "ui_port=0 for a free one"
+            if taken
+            else "expected an address of this machine, and a port that this user may take"
+        )
+        raise ConfigError(
+            f"the page cannot be served at ui_host={host!r}, ui_port={port}; got {error}; {advice}",
+            setting=setting,
+        ) from error
+    return listening
+
+
+class PageServer:
+    """Serves the pages of a source.
+
+    A failure of it is logged and ends only the page. It is a context manager, which starts and
+    stops it.
+
+    Args:
+        source: What the pages show: a ``RunSource`` or an ``EnsembleSource``.
+        host: The address at which they are served.
+        port: The port; 0 takes a free one.
+        token: Who has it may see the pages and give commands; needed on another address than a
+            loopback one.
+        listening: A socket of :func:`listen`, if the caller has one.
+
+    Raises:
+        ConfigError: A package is not installed, the port is taken, or an argument is wrong.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
+        listening: socket.socket | None = None,
+    ) -> None:
+        check_page(port, host, token)
+        check_installed("a page")
+        import uvicorn
+
+        from txtopo.ui.pages.access import Access
+        from txtopo.ui.pages.site import Site
+
+        self._listening = listening or listen(host, port)
+        port = self._listening.getsockname()[1]
+        self.url = url_of(host, port)
+        self._site = Site(source, Access(host, port, token))
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                self._site.app,
+                loop="asyncio",
+                http="h11",
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                log_level=logging.WARNING,
+                access_log=False,  # addresses are nobody's business, and tokens never in them
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=_CONNECTIONS_MAX,
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=1,
+                h11_max_incomplete_event_size=_HEADERS_BYTES_MAX,
+            )
+        )
+        self._workers = Workers("txtopo-page")
+        self._serving = False
+        self._stopping = threading.Event()
+        self._released = threading.Event()
+        self._wake: Callable[[], object] = lambda: None
+
+    def start(self) -> None:
+        """Start to serve, without waiting."""
+        self._serving = True
+        self._workers.run(self._serve)
+        _logger.info("the page is at %s", self.url)
+
+    def stop(self) -> None:
+        """End the page, and wait a moment until its port is free; may be called twice."""
+        if not self._serving:
+            self._listening.close()
+            return
+        self._stopping.set()
+        with suppress(RuntimeError):  # its loop has ended
+            self._wake()
+        if not self._released.wait(_STOP_S):
+            _logger.warning("the page at %s has not ended in %g s", self.url, _STOP_S)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _serve(self) -> None:
+        try:
+            asyncio.run(self._until_stopped())
+        except BaseException:
+            _logger.warning("the page at %s has failed", self.url, exc_info=True)
+        finally:
+            self._listening.close()
+            self._workers.close()
+            self._released.set()
+
+    async def _until_stopped(self) -> None:
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: loop.call_soon_threadsafe(woken.set)
+        if self._stopping.is_set():
+            return
+        serving = asyncio.ensure_future(self._server.serve(sockets=[self._listening]))
+        waiting = asyncio.ensure_future(woken.wait())
+        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        self._server.should_exit = True
+        # The port is free at once; clients that listen are told the last change and the end.
+        for server in getattr(self._server, "servers", ()):
+            server.close()
+        self._released.set()
+        self._site.ended.set()
+        await serving
+        self._site.close()
+
+
+def url_of(host: str, port: int) -> str:
+    """Return the address of a page; one that others reach, if it is served on all interfaces."""
+    name = host.strip("[]")
+    if name in ("0.0.0.0", "::"):
+        name = socket.gethostname()
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
