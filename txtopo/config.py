@@ -328,9 +328,16 @@ class Config:
 
     def __repr__(self) -> str:
         """Return the settings without credentials; the URL of an ensemble may have some, too."""
-        shown = {each.name: getattr(self, each.name) for each in fields(self) if each.repr}
-        shown["zookeeper"] = _CREDENTIALS.sub("***@", self.zookeeper)
-        return f"Config({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+        shown = self.shown()
+        names = [each.name for each in fields(self) if each.repr]
+        return f"Config({', '.join(f'{name}={shown[name]!r}' for name in names)})"
+
+    def shown(self) -> dict[str, Any]:
+        """Return all settings, with ``***`` in place of credentials."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
+        secrets = [each.name for each in fields(self) if not each.repr and each.init]
+        hidden = {name: "***" for name in secrets if values[name] is not None}
+        return {**values, **hidden, "zookeeper": _CREDENTIALS.sub("***@", self.zookeeper)}
 
     @classmethod
     def load(

@@ -10,7 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -41,7 +41,7 @@ class Setting:
         source: Where it came from, in words: ``code``, a variable, a file and its line.
     """
 
-    value: object
+    value: object = field(repr=False)  # it may be a password
     source: str
 
 
@@ -108,6 +108,17 @@ def find_settings(
     return {**file, **dict(_of_environment(known, variables)), **given}
 
 
+def file_of_settings(
+    path: str | os.PathLike[str] | None, variables: Mapping[str, str] = os.environ
+) -> Path | None:
+    """Return the file that settings are read from, if any: that of a path, or the default one."""
+    if path is not None:
+        return Path(path)
+    if named := variables.get(FILE_VARIABLE):
+        return Path(named)
+    return Path(FILE) if Path(FILE).exists() else None
+
+
 def of_text(known: Mapping[str, Known], name: str, text: str, source: str) -> Setting:
     """Return a setting that is given as text.
 
@@ -160,10 +171,10 @@ def _of_file(
     path: str | os.PathLike[str] | None,
     variables: Mapping[str, str],
 ) -> Iterator[tuple[str, Setting]]:
-    file = Path(path or variables.get(FILE_VARIABLE) or FILE)
-    if path is None and not variables.get(FILE_VARIABLE) and not file.exists():
+    file = file_of_settings(path, variables)
+    if file is None:
         return
-    text = _read(file, FILE_VARIABLE if path is None and str(file) != FILE else None)
+    text = _read(file, named=path is None and bool(variables.get(FILE_VARIABLE)))
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -172,6 +183,12 @@ def _of_file(
         ) from error
     for name, value in values.items():
         source = f"{file}, line {_line(text, name)}"
+        if name == "txtopo" and isinstance(value, dict):
+            raise ConfigError(
+                f"settings stand at the top level of the file; got a table [txtopo] in {source}; "
+                "take that line out",
+                path=str(file),
+            )
         _check_known(name, known, source)
         setting = known[name]
         if not _fits(value, setting.kinds):
@@ -182,14 +199,16 @@ def _of_file(
         yield name, Setting(None if none else float(value) if number else value, source)
 
 
-def _read(file: Path, variable: str | None) -> str:
+def _read(file: Path, *, named: bool) -> str:
     try:
         return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        named = f", which {variable} names" if variable else ""
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+    except (OSError, ValueError) as error:  # not UTF-8, or NUL in its name
+        by = f", which {FILE_VARIABLE} names," if named else ""
+        why = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(
-            f"the file of settings {str(file)!r}{named} cannot be read; got {why}", path=str(file)
+            f"the file of settings {str(file)!r}{by} cannot be read; got {why}; expected a TOML "
+            "file with lines such as slots = 4",
+            path=str(file),
         ) from error
 
 

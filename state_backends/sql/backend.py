@@ -66,7 +66,8 @@ class SqlBackend(StateBackend):
             *(sa.exc.SQLAlchemyError, UnicodeError, OverflowError),
             *dialect.driver_errors,
         )
-        self._label = f"state {dialect.state.name!r} in {redacted_url(url)}"
+        self._url = redacted_url(url)
+        self._label = f"state {dialect.state.name!r} in {self._url}"
 
     def create(self) -> None:
         """Make the tables and the view, or check those that are there."""
@@ -140,7 +141,7 @@ class SqlBackend(StateBackend):
         """Return the rows that a query selects, as ``QueryBackend.query`` says."""
         check_statement(statement)
         if self._dialect.missing():
-            raise StateUsageError(f"{self._label}: there is no such database; look at the URL")
+            raise StateUsageError(f"there is no database at {self._url}; look at the URL")
         with self._connected() as connection:
             try:
                 return query_rows(connection, self._dialect, statement, rows_max, timeout_s)

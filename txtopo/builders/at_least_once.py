@@ -28,6 +28,7 @@ from txtopo.topology.graph import Graph
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from txtopo.explanation import Explanation
     from txtopo.runtime.handle import ReliableRun
     from txtopo.runtime.progress import TopologyListener
     from txtopo.runtime.restart import Restart
@@ -81,6 +82,31 @@ class ReliableTopology:
         return start_reliable(
             self.graph, spark, config or Config(), listeners, active=active, restart=restart
         )
+
+    def explain(
+        self, config: Config | None = None, spark: SparkSession | None = None
+    ) -> Explanation:
+        """Explain what the topology is and how it would run; nothing is started.
+
+        ``str()`` of the result is a page of text, ``svg()`` and ``mermaid()`` are pictures. A
+        notebook shows the picture of a topology by itself.
+
+        Args:
+            config: The settings; default ``Config()``.
+            spark: The session that it would be started with; by default the active one, if any.
+
+        Raises:
+            ConfigError: A setting does not fit; :meth:`start` would refuse it as well.
+
+        Example:
+            ``print(topology.explain())``
+        """
+        from txtopo.runtime.explaining import explain_topology
+
+        return explain_topology(self.graph, config, spark)
+
+    def _repr_html_(self) -> str:
+        return self.explain()._repr_html_()
 
 
 class TopologyBuilder:

@@ -42,6 +42,7 @@ from txtopo.topology.graph import Graph, advice
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from txtopo.explanation import Explanation
     from txtopo.runtime.progress import TopologyListener
     from txtopo.runtime.restart import Restart
     from txtopo.runtime.start import TopologyRun
@@ -127,6 +128,31 @@ class Topology:
         from txtopo.runtime.streaming import ForeachBatch
 
         return ForeachBatch(self.graph, config or Config(), continues, after_txid)
+
+    def explain(
+        self, config: Config | None = None, spark: SparkSession | None = None
+    ) -> Explanation:
+        """Explain what the topology is and how it would run; nothing is started.
+
+        ``str()`` of the result is a page of text, ``svg()`` and ``mermaid()`` are pictures. A
+        notebook shows the picture of a topology by itself.
+
+        Args:
+            config: The settings; default ``Config()``.
+            spark: The session that it would be started with; by default the active one, if any.
+
+        Raises:
+            ConfigError: A setting does not fit; :meth:`start` would refuse it as well.
+
+        Example:
+            ``print(topology.explain())``
+        """
+        from txtopo.runtime.explaining import explain_topology
+
+        return explain_topology(self.graph, config, spark)
+
+    def _repr_html_(self) -> str:
+        return self.explain()._repr_html_()
 
 
 Spout = (

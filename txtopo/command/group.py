@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from txtopo import __version__
+from txtopo.command import settings
 from txtopo.command.choices import common_options
+from txtopo.command.states import state
 
 
 class Verbs(click.Group):
@@ -41,3 +43,5 @@ def commands() -> None:
 
 
 # One line for each verb, in the order of the alphabet.
+commands.add_command(settings.config)
+commands.add_command(state)

@@ -14,17 +14,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from txtopo.errors import escaped
-from txtopo.metadata import Json
 
 UNKNOWN = "-"
 
 
-def print_json(value: Json) -> None:
+def print_json(value: object) -> None:
     """Print a JSON document; all characters beyond ASCII are escaped."""
     click.echo(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
 
 
-def print_json_line(value: Json) -> None:
+def print_json_line(value: object) -> None:
     """Print a JSON document in one line, for those that follow each other."""
     click.echo(json.dumps(value).replace("\x7f", "\\u007f"))
 

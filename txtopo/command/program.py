@@ -14,6 +14,7 @@ code   meaning
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 
@@ -31,6 +32,7 @@ from txtopo.errors import (
     TopologyError,
     TxtopoError,
 )
+from txtopo.state.registry import redacted_url
 
 DONE, FAILED, WRONG_CALL, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -56,7 +58,7 @@ def run(arguments: list[str] | None = None) -> int:
         tell("interrupted")
         return INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        tell(_text_of(error, sys.argv[1:] if arguments is None else arguments))
         return error.exit_code
     except TxtopoError as error:
         if chosen.traceback:
@@ -64,6 +66,16 @@ def run(arguments: list[str] | None = None) -> int:
         tell(f"txtopo: {error}")
         return code_of(error)
     return code if isinstance(code, int) else DONE
+
+
+def _text_of(error: click.ClickException, arguments: list[str]) -> str:
+    """Return what click says; it repeats arguments, of which one may be the URL of a store."""
+    shown = io.StringIO()
+    error.show(shown)
+    text = shown.getvalue().rstrip("\n")
+    for each in arguments:
+        text = text.replace(each, redacted_url(each))
+    return text
 
 
 def code_of(error: TxtopoError) -> int:

@@ -77,11 +77,13 @@ class BatchPlanner:
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
         """Return how many records are behind a batch, by partition, where the spout knows it."""
-        return dict(self._coordinator.lag(self._plain(self._metadata(metadata)) or {}))
+        lag = self._coordinator.lag(self._plain(self._metadata(metadata)) or {})
+        return {str(partition): int(records) for partition, records in dict(lag).items()}
 
     def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
         """Return what the source lost before a batch could read it, by partition."""
-        return dict(self._coordinator.lost(self._plain(self._metadata(metadata)) or {}))
+        lost = self._coordinator.lost(self._plain(self._metadata(metadata)) or {})
+        return {str(partition): str(what) for partition, what in dict(lost).items()}
 
     def commit(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> None:
         """Call the emitter's ``commit``, if it has one.

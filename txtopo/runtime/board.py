@@ -108,7 +108,10 @@ class Board(TopologyListener):
         self._rates = Rates()
         self._history = Samples(now_s)
         self._histograms = {phase: Histogram() for phase in PHASES}
+        self._histograms["zookeeper"] = Histogram()
         self._of_state = {each["state"]: Histogram() for each in self._states}
+        self._in_a_row: dict[int, int] = {}
+        self._terms = self._driver_bytes = 0
 
     @property
     def topology(self) -> str:
@@ -167,6 +170,8 @@ class Board(TopologyListener):
             case Leading():
                 self._epoch, self._current = change.epoch, change.current
                 self._adopted = change.adopted
+                self._terms += 1
+                self._in_a_row.clear()
                 self._timeline.end_term(change.adopted, now_s)
                 self._rates.begin(now_s, self._rows, self._tuples)
             case Standby():
@@ -202,6 +207,10 @@ class Board(TopologyListener):
         histograms["commit"].observe(commit_s)
         for state, seconds in progress.state_s.items():
             self._of_state[state].observe(seconds)
+        for seconds in progress.zookeeper_s:
+            histograms["zookeeper"].observe(seconds)
+        self._driver_bytes += progress.driver_bytes
+        self._in_a_row.pop(progress.txid, None)
         self._history.latencies.append((now_s, plan_s, processing_s, wait_s, commit_s))
         self._rates.add(now_s, progress.rows_total, self._tuples)
 
@@ -213,6 +222,7 @@ class Board(TopologyListener):
     def _batch_failed(self, change: BatchFailed, now_s: float) -> None:
         cause, attempt = one_line(change.error), change.attempt
         self._failed[change.kind, change.component] += change.batches
+        self._in_a_row[attempt.txid] = change.failures
         failure = {
             "kind": change.kind,
             "component": change.component,
@@ -352,15 +362,19 @@ class Board(TopologyListener):
     def histograms(self) -> dict[str, Histogram]:
         """Durations of ``plan``, ``process``, ``wait``, ``commit``, of committed txids.
 
-        And the commit of each state, as ``commit:<component>.<name>``.
+        And the commit of each state, as ``commit:<component>.<name>``, the writes to ``zookeeper``,
+        and, of an at-least-once topology, the time from emit to ``ack``.
         """
         with self._lock:
             by_state = {f"commit:{name}": each for name, each in self._of_state.items()}
-            return {name: each.copy() for name, each in (self._histograms | by_state).items()}
+            found = self._histograms | by_state
+            if self._trees is not None and self._trees.latencies is not None:
+                found["ack"] = self._trees.latencies
+            return {name: each.copy() for name, each in found.items()}
 
     @property
     def counters(self) -> dict[str, Any]:
-        """Totals since the start of the run."""
+        """Totals since the start of the run, and what else only metrics show."""
         with self._lock:
             return {
                 "batches": self._batches,
@@ -378,6 +392,10 @@ class Board(TopologyListener):
                 "restarts": self._restarts,
                 "slots_lost": self._slots_lost,
                 "group_txids": self._group_txids,
+                "terms": self._terms,
+                "committed_at_s": None if self._last is None else self._last.timestamp_s,
+                "driver_bytes": self._driver_bytes,
+                "failures_in_a_row": max(self._in_a_row.values(), default=0),
             }
 
     @property

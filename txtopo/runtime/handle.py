@@ -60,6 +60,11 @@ class RunHandle(Generic[P]):
         return self._board
 
     @property
+    def page_url(self) -> str | None:
+        """The address of the run's page; None without ``Config(ui_port=…)``."""
+        return self._board.page
+
+    @property
     def is_active(self) -> bool:
         """Whether the topology has not ended."""
         return not self._driver.ended.done()

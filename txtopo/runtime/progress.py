@@ -23,6 +23,7 @@ from txtopo.coordinator.protocol import (
     StopRequested,
 )
 from txtopo.metadata import Json
+from txtopo.runtime.figures import Histogram
 
 if TYPE_CHECKING:
     from txtopo.runtime.commit_phase import CommitReport
@@ -54,6 +55,8 @@ class Progress:
         commit_s: Duration of the commit phase.
         state_s: How long the write to each state took, by ``component.name``; the time is part of
             the commit phase.
+        zookeeper_s: How long each write to ZooKeeper took since the commit before.
+        driver_bytes: How many bytes of the batch waited in the driver for the commit.
     """
 
     attempt: TransactionAttempt
@@ -70,6 +73,8 @@ class Progress:
     processing_s: float = 0.0
     commit_s: float = 0.0
     state_s: Mapping[str, float] = field(default_factory=dict)
+    zookeeper_s: Sequence[float] = ()
+    driver_bytes: int = 0
 
     @property
     def txid(self) -> int:
@@ -309,6 +314,7 @@ class ReliableProgress:
         emitted_by: Number of tuples that each component emitted.
         acked_by: Number of tuples that each bolt acked, ticks included.
         failed_by: Number of tuples that each bolt failed.
+        latencies: How many trees took how long from emit to ack; None if nothing counted them.
     """
 
     timestamp_s: float
@@ -327,6 +333,7 @@ class ReliableProgress:
     emitted_by: Mapping[str, int] = field(default_factory=dict)
     acked_by: Mapping[str, int] = field(default_factory=dict)
     failed_by: Mapping[str, int] = field(default_factory=dict)
+    latencies: Histogram | None = None
 
 
 # Enough commits for a steady rate, few enough to follow a change within seconds.
@@ -357,6 +364,7 @@ class ProgressMeter:
         scheduler: Scheduler,
         commit_s: float,
         pending: Mapping[int, str],
+        zookeeper_s: Sequence[float] = (),
     ) -> Progress:
         """Count a commit and return the progress after it."""
         rows = sum(result.outcome.tuples.get(spout_id, {}).values())
@@ -379,6 +387,8 @@ class ProgressMeter:
             processing_s=result.processing_s,
             commit_s=commit_s,
             state_s=report.state_s,
+            zookeeper_s=zookeeper_s,
+            driver_bytes=sum(result.outcome.bytes_by_stream.values()),
         )
 
 
@@ -455,6 +465,7 @@ class ProgressReporter:
         spout_id: str,
         scheduler: Scheduler,
         commit_s: float,
+        zookeeper_s: Sequence[float],
     ) -> None:
         """Tell of a commit; called after the coordinator has handled it."""
         progress = self._meter.committed(
@@ -464,6 +475,7 @@ class ProgressReporter:
             scheduler=scheduler,
             commit_s=commit_s,
             pending={t.attempt.txid: t.phase.name for t in self._coordinator.transactions},
+            zookeeper_s=zookeeper_s,
         )
         self.tell(BatchCommitted(progress))
 

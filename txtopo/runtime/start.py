@@ -14,6 +14,7 @@ from txtopo.runtime.board import Board
 from txtopo.runtime.carrier import Carrier, LocalCarrier
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
+from txtopo.runtime.page import RunPage
 from txtopo.runtime.progress import BatchCommitted, ProgressMeter, TopologyListener
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
 from txtopo.runtime.restart import Restart, RestartingDriver, StartableDriver, check_restart
@@ -85,23 +86,25 @@ def start_topology(
     resident = (Kind.RESIDENT,) if config.carrier == "resident" else ()
     config.check_used(topology.id, Kind.TRANSACTIONAL, *resident)
     check_frame_carrier(topology.graph, config.carrier)
-    session = None if config.carrier == "local" else _checked_session(spark, topology, config)
-    recent = RecentProgress(BatchCommitted)
     clock = scheduler.wall_clock if scheduler is not None else wall_clock
     board = Board(topology.id, "transactional", topology.graph, clock)
-    told = [board, recent, *listeners]
-    driver: StartableDriver
-    if restart is None:
-        driver = _open(topology, config, session, told, ensemble=ensemble, scheduler=scheduler)
-    else:
-        if config.zookeeper == "memory":
-            ensemble = ensemble or MemoryEnsemble()
-        restarts = ThreadScheduler(f"txtopo-{topology.id}-restarts")
-        meter = ProgressMeter(restarts.now())
-        opening = partial(_open, topology, config, session, ensemble=ensemble, meter=meter)
-        driver = RestartingDriver(topology.id, opening, restart, told, restarts)
-    run = TopologyRun(topology.id, driver, recent, board)
-    driver.start()
+    recent = RecentProgress(BatchCommitted)
+    if config.zookeeper == "memory":
+        ensemble = ensemble or MemoryEnsemble()
+    with RunPage(config) as page:
+        session = None if config.carrier == "local" else _checked_session(spark, topology, config)
+        told = [board, recent, *listeners, page]
+        opening = partial(_open, topology, config, session, ensemble=ensemble)
+        driver: StartableDriver
+        if restart is None:
+            driver = opening(told, scheduler=scheduler)
+        else:
+            restarts = ThreadScheduler(f"txtopo-{topology.id}-restarts")
+            opening = partial(opening, meter=ProgressMeter(restarts.now()))
+            driver = RestartingDriver(topology.id, opening, restart, told, restarts)
+        run = TopologyRun(topology.id, driver, recent, board)
+        page.start(board, topology.graph, run, ensemble)
+        driver.start()
     return run
 
 
@@ -210,22 +213,34 @@ def open_carrier(
         return LocalCarrier(config.slots)
     if config.carrier == "resident":
         return _resident(config, session, name)
-    classic = is_classic(session)
-    kind = config.carrier
-    if kind == "auto":
-        kind = "rdd" if classic and not frames else "dataframe"
-    if kind == "rdd" and not classic:
-        raise ConfigError(
-            "carrier 'rdd' needs classic Spark; got a Spark Connect session, which has no RDDs; "
-            "use carrier='dataframe' or 'auto'"
-        )
-    if kind == "rdd":
+    if carrier_kind(config, classic=is_classic(session), frames=frames) == "rdd":
         from txtopo.runtime.spark_carriers import RddCarrier
 
         return RddCarrier(session)
     from txtopo.runtime.spark_carriers import DataFrameCarrier
 
     return DataFrameCarrier(session)
+
+
+def carrier_kind(config: Config, *, classic: bool, frames: bool) -> str:
+    """Return which carrier with Spark jobs a topology gets: ``rdd`` or ``dataframe``.
+
+    Args:
+        config: The settings.
+        classic: Whether the session is one of classic Spark.
+        frames: Whether the topology has DataFrames.
+
+    Raises:
+        ConfigError: The session cannot have the one that is asked for.
+    """
+    if config.carrier == "auto":
+        return "rdd" if classic and not frames else "dataframe"
+    if config.carrier == "rdd" and not classic:
+        raise ConfigError(
+            "carrier 'rdd' needs classic Spark; got a Spark Connect session, which has no RDDs; "
+            "use carrier='dataframe' or 'auto'"
+        )
+    return config.carrier
 
 
 def _resident(config: Config, session: SparkSession, name: str) -> Carrier:

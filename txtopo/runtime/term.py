@@ -63,6 +63,9 @@ if TYPE_CHECKING:
     from txtopo.runtime.scheduler import Timer
     from txtopo.transactional_state.journal import Journal
 
+# Writes to ZooKeeper whose durations are kept for the next progress. A commit has one or two.
+WRITES_MAX = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
@@ -121,6 +124,7 @@ class LeaderTerm:
         self._writing = self._stopping = self._gathers = False
         self._committing: tuple[TransactionAttempt, str] | None = None
         self._asked_s = 0.0
+        self._writes_s: deque[float] = deque(maxlen=WRITES_MAX)
         self._poll: Timer | None = None
         self._pauses: dict[int, Timer] = {}
 
@@ -231,7 +235,7 @@ class LeaderTerm:
         return self._context.config.pause_s(pauses[0].failures) if pauses else 0.0
 
     def _write(self, action: StoreBatches | Advance, failures: int = 0) -> None:
-        self._writing = True
+        self._writing, started_s = True, self._scheduler.now()
 
         def done(future: Future[None]) -> None:
             if self.over:
@@ -248,6 +252,7 @@ class LeaderTerm:
                 self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
             else:
                 self._writing = False
+                self._writes_s.append(self._scheduler.now() - started_s)
                 self._perform(())
                 self._resolve_waiters()
 
@@ -373,6 +378,8 @@ class LeaderTerm:
             return
         self._committing = None
         result = self._jobs.result(attempt)  # the next event makes the jobs forget it
+        writes_s = tuple(self._writes_s)
+        self._writes_s.clear()
         self.handle(Committed(attempt))
         if self._gathers:  # the spout may have waited for this commit
             self.handle(Tick())
@@ -382,6 +389,7 @@ class LeaderTerm:
             spout_id=self._context.program.spout_id,
             scheduler=self._scheduler,
             commit_s=self._scheduler.now() - started_s,
+            zookeeper_s=writes_s,
         )
 
     def _commit_timed_out(self, action: StartCommit, limit_s: float) -> None:

@@ -165,8 +165,8 @@ class Snapshot(ABC):
     ``with`` block of :meth:`StateBackend.snapshot`.
 
     Attributes:
-        is_snapshot: False for a store without snapshots, such as a backing map: rows that a topology
-            writes while they are read may be of later txids than the ledger.
+        is_snapshot: False for a store without snapshots, such as a backing map: rows that are
+            written while others are read may be of later txids than the ledger.
     """
 
     is_snapshot: ClassVar[bool] = True

@@ -13,7 +13,7 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from txtopo.errors import ConfigError, StateUsageError, ValueRefusedError
+from txtopo.errors import ConfigError, StateUsageError, ValueRefusedError, similar
 from txtopo.state.aggregates import MeanCount, MeanSum
 from txtopo.state.backend import Snapshot, StateBackend, StateSize, StateTable, Values
 from txtopo.state.columns import Columns
@@ -251,14 +251,16 @@ class StateReader:
             if len(stored) == 1:
                 return stored[0]
             raise StateUsageError(
-                f"which state is meant? the store holds {names}; expected table='…'"
+                f"which state is meant? the store holds {names}; expected the name of its table: "
+                "table='…', or --table of the command"
             )
         for table in stored:
             if table.name == self._wanted:
                 return table
+        meant = similar(self._wanted, [table.name for table in stored])
         raise StateUsageError(
             f"the store holds no state {self._wanted!r}; it holds {names}; "
-            "has its topology run yet?"
+            f"{meant or 'has its topology run yet?'}"
         )
 
     def _opened(self) -> Snapshot:

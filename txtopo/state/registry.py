@@ -208,7 +208,7 @@ class State:
             TopologyError: A column cannot be in a table; rename it.
         """
         state = replace(self, key=key, value=value, aggregates=tuple(aggregates))
-        state.layout(self._shown)
+        state.layout(self.shown_url)
         return state
 
     def layout(self, table: str | None = None) -> StateTable:
@@ -244,7 +244,8 @@ class State:
         return StateReader(self.table, self.layout("state"), self._open_table, txid)
 
     @property
-    def _shown(self) -> str:
+    def shown_url(self) -> str:
+        """The URL as the user wrote it, without passwords."""
         return redacted_url(self._written or self.url)
 
     def _open_table(self, table: StateTable) -> StateBackend:
@@ -254,7 +255,7 @@ class State:
         return self._factory or _find_factory(self.url)
 
     def __repr__(self) -> str:
-        return f"State({self._shown!r}, {self.kind}, table={self.table!r})"
+        return f"State({self.shown_url!r}, {self.kind}, table={self.table!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         shown = ("url", "kind", "table", "key", "value", "aggregates", "mode", "origin")

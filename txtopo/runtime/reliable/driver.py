@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from txtopo.acking import EndedTrees, PendingTrees
 from txtopo.config import Config
+from txtopo.runtime.figures import BUCKETS_S, Histogram
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.progress import (
@@ -490,6 +491,8 @@ class Meter:
         self._wall_clock = wall_clock
         self._counts: Counter[Count] = Counter()
         self._latencies: list[npt.NDArray[np.float64]] = []
+        self._took = np.zeros(len(BUCKETS_S) + 1, np.int64)
+        self._took_s = 0.0
         self._failed_ids: dict[tuple[int, Any], None] = {}
         self._since_s = now()
         self.acked = self.failed = self.timed_out = self.replays = 0
@@ -512,7 +515,11 @@ class Meter:
         """Count trees that were fully processed."""
         if len(trees):
             self.acked += len(trees)
-            self._latencies.append(self._now() - trees.started_s)
+            latencies = self._now() - trees.started_s
+            self._latencies.append(latencies)
+            found = np.searchsorted(BUCKETS_S, latencies)
+            self._took += np.bincount(found, minlength=len(self._took))
+            self._took_s += float(latencies.sum())
 
     def fail(self, trees: EndedTrees, *, timed_out: bool) -> None:
         """Count trees that failed or timed out."""
@@ -547,6 +554,7 @@ class Meter:
             emitted_by=self._by("emitted"),
             acked_by=self._by("acked"),
             failed_by=self._by("failed"),
+            latencies=Histogram(BUCKETS_S, self._took.tolist(), self._took_s),
         )
 
     def begin_window(self) -> None:

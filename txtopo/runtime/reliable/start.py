@@ -11,6 +11,7 @@ from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError
 from txtopo.runtime.board import Board
 from txtopo.runtime.handle import RecentProgress, ReliableRun
+from txtopo.runtime.page import RunPage
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.reliable.carrier import LocalSlots, SlotCarrier
 from txtopo.runtime.reliable.driver import Meter, ReliableContext, ReliableDriver
@@ -60,7 +61,7 @@ def start_reliable(
     Raises:
         ConfigError: A setting is wrong. Nothing was started; mend the setting.
     """
-    carrier = _carrier(config)
+    carrier = checked_carrier(config)
     check_arguments(spark, listeners)
     check_restart(restart)
     session = spark if spark is not None or carrier == "local" else active_session()
@@ -72,17 +73,19 @@ def start_reliable(
         session = open_session()[0]
     recent = RecentProgress(Progressed)
     board = Board(graph.id, "at-least-once", graph)
-    told = [board, recent, *listeners]
     driver: StartableDriver
-    if restart is None:
-        driver = _open(graph, config, session, told, active)
-    else:
-        restarts = ThreadScheduler(f"txtopo-{graph.id}-restarts")
-        meter = Meter(restarts.now, restarts.wall_clock)
-        opening = partial(_open, graph, config, session, meter=meter)
-        driver = RestartingDriver(graph.id, opening, restart, told, restarts, active=active)
-    run = ReliableRun(graph.id, driver, recent, board)
-    driver.start()
+    with RunPage(config) as page:
+        told = [board, recent, *listeners, page]
+        if restart is None:
+            driver = _open(graph, config, session, told, active)
+        else:
+            restarts = ThreadScheduler(f"txtopo-{graph.id}-restarts")
+            meter = Meter(restarts.now, restarts.wall_clock)
+            opening = partial(_open, graph, config, session, meter=meter)
+            driver = RestartingDriver(graph.id, opening, restart, told, restarts, active=active)
+        run = ReliableRun(graph.id, driver, recent, board)
+        page.start(board, graph, run)
+        driver.start()
     return run
 
 
@@ -134,7 +137,7 @@ def start_local(
     Raises:
         ConfigError: A setting is wrong. Nothing was started; mend the setting.
     """
-    if _carrier(config) == "resident":
+    if checked_carrier(config) == "resident":
         raise ConfigError(
             "carrier 'resident' runs on Spark in real time only; use carrier='local'",
             setting="carrier",
@@ -150,7 +153,12 @@ def start_local(
     return Opened(run, driver, slots)
 
 
-def _carrier(config: Config) -> str:
+def checked_carrier(config: Config) -> str:
+    """Return the setting ``carrier``, if an at-least-once topology can have it.
+
+    Raises:
+        ConfigError: It cannot, or *config* is no ``Config``.
+    """
     if not isinstance(config, Config):
         raise ConfigError(
             f"config is of the wrong type; got {type(config).__name__}; expected a Config(…)"

@@ -39,7 +39,7 @@ COMMON_HEADERS = {
 _FREE = ("/login", "/healthz", "/readyz")
 
 
-class Access:
+class PageAccess:
     """Says who may do what.
 
     Args:
@@ -117,11 +117,12 @@ class Guard:
         access: Who may do what.
     """
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: PageAccess) -> None:
         self._app = app
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request, or answer it, as ASGI says."""
         if scope["type"] != "http":
             return
         path: str = scope["path"]

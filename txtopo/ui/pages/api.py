@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from txtopo.ui.pages.access import Access
+from txtopo.ui.pages.access import PageAccess
 from txtopo.ui.pages.calls import Calls
 from txtopo.ui.pages.events import CLIENTS_MAX, EventStream, Feed
 from txtopo.ui.pages.lookup import LOOKUP_S, ROWS_MAX, look_up
@@ -37,7 +37,9 @@ class Api:
         ended: Set when the server ends.
     """
 
-    def __init__(self, source: Source, access: Access, calls: Calls, ended: asyncio.Event) -> None:
+    def __init__(
+        self, source: Source, access: PageAccess, calls: Calls, ended: asyncio.Event
+    ) -> None:
         self._source = source
         self._access = access
         self._calls = calls
@@ -185,7 +187,7 @@ def _command_of(body: bytes) -> tuple[str, float | None]:
     number = isinstance(wait_s, int | float) and not isinstance(wait_s, bool)
     if wait_s is not None and not (number and math.isfinite(wait_s) and 0 <= wait_s <= WAIT_S_MAX):
         raise HTTPException(
-            400, f"wait_s is no number of seconds from 0 to {WAIT_S_MAX:g}; got {wait_s!r:.100}"
+            400, f"wait_s is wrong; got {wait_s!r:.100}; expected 0 to {WAIT_S_MAX:g} seconds"
         )
     return given["verb"], None if wait_s is None else float(wait_s)
 

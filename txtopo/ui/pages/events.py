@@ -23,6 +23,7 @@ INTERVAL_S = 0.2
 COMMENT_S = 10.0
 SEND_TIMEOUT_S = 30.0
 CLIENTS_MAX = 500
+_LAST = -1
 
 Changes = Callable[[int], dict[str, Json]]
 
@@ -38,12 +39,15 @@ class Feed:
     def __init__(self, calls: Calls, changes: Changes) -> None:
         self._calls = calls
         self._changes = changes
-        self._turn = -1
+        self._turn = 0
         self._asked: dict[int, asyncio.Task[tuple[int, bytes | None]]] = {}
 
-    async def since(self, version: int) -> tuple[int, bytes | None]:
-        """Return the version now, and the event with what has changed; None if nothing has."""
-        turn = int(clock.now() / INTERVAL_S)
+    async def since(self, version: int, *, last: bool = False) -> tuple[int, bytes | None]:
+        """Return the version now, and the event with what has changed; None if nothing has.
+
+        *last* is for the end, after which nothing changes.
+        """
+        turn = _LAST if last else int(clock.now() / INTERVAL_S)
         if turn != self._turn:
             self._turn, self._asked = turn, {}
         if version not in self._asked:
@@ -85,6 +89,7 @@ class EventStream:
         self._version = since
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, as ASGI says."""
         headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         told = asyncio.ensure_future(self._tell(send))
@@ -113,7 +118,7 @@ class EventStream:
             with suppress(TimeoutError):
                 # To the next moment that all clients share.
                 await asyncio.wait_for(self._ended.wait(), INTERVAL_S - clock.now() % INTERVAL_S)
-        _, event = await self._feed.since(self._version)
+        _, event = await self._feed.since(self._version, last=True)
         await body((event or b"") + _event("end", {}), more=False)
 
 

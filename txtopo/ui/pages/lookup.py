@@ -60,7 +60,7 @@ def look_up(state: State, name: str, key: str | None, limit: int) -> dict[str, A
             found = list(islice(reader.items(), limit + 1))
             rows, more = found[:limit], len(found) > limit
         else:
-            given = key_of(table.key, key)
+            given = key_of(table, key)
             value = reader.get(given, _MISSING)
             rows, more = [] if value is _MISSING else [(given, value)], False
     told["rows"] = [{"key": shown(each), "value": shown(value)} for each, value in rows]
@@ -68,7 +68,7 @@ def look_up(state: State, name: str, key: str | None, limit: int) -> dict[str, A
     return told
 
 
-def key_of(fields: Fields, text: str) -> Any:
+def key_of(table: StateTable, text: str) -> Any:
     """Return the key that a person wrote: plain for one column, else a JSON array.
 
     Numbers are written as numbers, decimals, dates and times as in ISO 8601, binaries in Base64.
@@ -76,16 +76,17 @@ def key_of(fields: Fields, text: str) -> Any:
     Raises:
         BadKey: It does not fit the columns.
     """
+    fields = table.key
     expected = ", ".join(f"{each.name} {each.type}" for each in fields)
     try:
         parts = json.loads(text) if len(fields) > 1 else [_part(fields[0].type, text)]
-        key = RowText(StateTable("key", "opaque", fields, fields)).key_of(json.dumps(parts))
+        key = RowText(table).key_of(json.dumps(parts))
     except (ValueError, RecursionError, SchemaDrift) as error:
         raise BadKey(
             f"the key does not fit the columns of the state; got {text!r:.200}; expected {expected}"
             + (", as a JSON array" if len(fields) > 1 else "")
         ) from error
-    key = Columns("key", "key", fields).opened(key)
+    key = Columns(table.name, "key", fields).opened(key)
     return key if len(fields) > 1 else key[0]
 
 

@@ -102,13 +102,13 @@ class PageServer:
         check_installed("a page")
         import uvicorn
 
-        from txtopo.ui.pages.access import Access
+        from txtopo.ui.pages.access import PageAccess
         from txtopo.ui.pages.site import Site
 
         self._listening = listening or listen(host, port)
         port = self._listening.getsockname()[1]
         self.url = url_of(host, port)
-        self._site = Site(source, Access(host, port, token))
+        self._site = Site(source, PageAccess(host, port, token))
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._site.app,

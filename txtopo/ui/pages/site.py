@@ -26,7 +26,7 @@ from txtopo.errors import (
     shortened,
     text_of,
 )
-from txtopo.ui.pages.access import Access, Guard, refusal
+from txtopo.ui.pages.access import Guard, PageAccess, refusal
 from txtopo.ui.pages.api import Api, body_of
 from txtopo.ui.pages.calls import Calls
 from txtopo.ui.pages.lookup import BadKey
@@ -59,7 +59,7 @@ class Site:
         ended: Set it when the server ends.
     """
 
-    def __init__(self, source: Source, access: Access) -> None:
+    def __init__(self, source: Source, access: PageAccess) -> None:
         self.ended = asyncio.Event()
         self._source = source
         self._access = access

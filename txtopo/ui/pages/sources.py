@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from txtopo.errors import TxtopoError, nearest
+from txtopo import clock
+from txtopo.config import Config
+from txtopo.errors import StateUsageError, TopologyError, TxtopoError, nearest
 from txtopo.metadata import Json
+from txtopo.operations.ensemble import Ensemble, TopologyStatus
+from txtopo.runtime.scheduler import Workers
 
 if TYPE_CHECKING:
     from txtopo.runtime.board import Board
     from txtopo.runtime.handle import RunHandle
     from txtopo.state.registry import State
     from txtopo.topology.graph import Graph
+    from txtopo.transactional_state.memory import MemoryEnsemble
+
+T = TypeVar("T")
 
 VERBS = ("activate", "deactivate", "kill")
+_WAIT_S = 30.0
+_ANSWER_TIMEOUT_S = 30.0
+# The leader writes its summary once a second.
+_KEPT_S = 1.0
+_KEPT_MAX = 1_000
 
 
 class NotFound(TxtopoError, LookupError):
@@ -90,13 +107,23 @@ class RunSource:
         board: The figures of the run.
         graph: Its topology.
         run: Its handle.
+        config: Says where the ensemble is, through which a leader is asked for commands.
+        ensemble: The ensemble, if it is in memory.
     """
 
-    def __init__(self, board: Board, graph: Graph, run: RunHandle[Any]) -> None:
+    def __init__(
+        self,
+        board: Board,
+        graph: Graph,
+        run: RunHandle[Any],
+        config: Config = Config(),
+        ensemble: MemoryEnsemble | None = None,
+    ) -> None:
         self.title = graph.id
         self._board = board
         self._graph = graph
         self._run = run
+        self._open_ensemble = partial(Ensemble.open, config, ensemble=ensemble)
 
     def ready(self) -> bool:
         """Return whether the run leads or stands by."""
@@ -149,14 +176,160 @@ class RunSource:
         return self._board.changes(since)
 
     def command(self, topology: str, verb: str, wait_s: float | None) -> dict[str, Json]:
-        """Do a command."""
+        """Ask the leader, or tell an at-least-once topology."""
         self._check(topology)
-        raise NotImplementedError
+        if self._board.kind == "transactional":
+            with self._open_ensemble() as ensemble:
+                return _asked(ensemble, topology, verb, wait_s)
+        if verb == "kill":
+            Workers(f"txtopo-{topology}-kill").run(lambda: self._kill(wait_s))
+        elif verb == "activate":
+            self._run.activate()
+        else:
+            self._run.deactivate()
+        status = {"activate": "running", "deactivate": "deactivated", "kill": "killed"}[verb]
+        return {"status": status, "refused": None, "at_s": clock.wall_clock()}
 
     def metrics(self) -> str:
         """Return the metrics of the run."""
         raise NotFound("there are no metrics")
 
+    def _kill(self, wait_s: float | None) -> None:
+        """Emit nothing more, let what is pending end for a while, and stop."""
+        self._run.deactivate()
+        # However that ended: what was asked for is the end.
+        with suppress(Exception):
+            self._run.process_all_available(_WAIT_S if wait_s is None else wait_s)
+        self._run.stop()
+
     def _check(self, topology: str) -> None:
         if topology != self._graph.id:
             raise unknown("topology", topology, [self._graph.id])
+
+
+class EnsembleSource:
+    """Answers for all topologies of an ensemble, with the summary that each leader writes there.
+
+    What only the process of a run knows (txids, failures, the graph, rows of states) is on the page
+    of that run; the answer names it.
+
+    Args:
+        ensemble: The ensemble; the caller closes it after the server has stopped.
+        title: What it is called on the page.
+    """
+
+    def __init__(self, ensemble: Ensemble, title: str = "ensemble") -> None:
+        self.title = title
+        self._ensemble = ensemble
+        self._lock = threading.Lock()
+        self._kept: dict[str | None, tuple[float, Any]] = {}
+        self._versions: dict[str, tuple[int, dict[str, Json]]] = {}
+
+    def ready(self) -> bool:
+        """Return whether the ensemble can be reached."""
+        self.topologies()
+        return True
+
+    def topologies(self) -> list[dict[str, Json]]:
+        """Return a row for each topology."""
+        return self._read(None, lambda: [row_of(each) for each in self._ensemble.topologies()])
+
+    def facts(self, topology: str) -> dict[str, Json]:
+        """Return the row of a topology."""
+        try:
+            return self._read(topology, lambda: row_of(self._ensemble.topology(topology)))
+        except (StateUsageError, TopologyError) as error:
+            raise NotFound(str(error)) from error
+
+    def txids(self, topology: str, last: int) -> list[dict[str, Json]]:
+        """Refuse, and name the page that has them."""
+        raise self._elsewhere(topology)
+
+    def failures(self, topology: str, last: int) -> list[dict[str, Json]]:
+        """Refuse, and name the page that has them."""
+        raise self._elsewhere(topology)
+
+    def history(self, topology: str) -> list[dict[str, Json]]:
+        """Refuse, and name the page that has it."""
+        raise self._elsewhere(topology)
+
+    def graph(self, topology: str) -> dict[str, Json]:
+        """Refuse, and name the page that has it."""
+        raise self._elsewhere(topology)
+
+    def state(self, topology: str, name: str) -> State:
+        """Refuse, and name the page that has it."""
+        raise self._elsewhere(topology)
+
+    def changes(self, topology: str, since: int) -> dict[str, Json]:
+        """Return the row of a topology, if it has changed."""
+        row = self.facts(topology)
+        with self._lock:
+            version, before = self._versions.get(topology, (0, {}))
+            if row != before:
+                version += 1
+                self._versions[topology] = version, row
+        told = row if not 0 < since == version else None
+        return {"version": version, "facts": told, "txids": [], "failures": []}
+
+    def command(self, topology: str, verb: str, wait_s: float | None) -> dict[str, Json]:
+        """Ask the leader."""
+        self.facts(topology)
+        return _asked(self._ensemble, topology, verb, wait_s)
+
+    def metrics(self) -> str:
+        """Refuse: each run has its own."""
+        raise NotFound("metrics are of a run; ask for /metrics of the page of each run")
+
+    def _read(self, key: str | None, read: Callable[[], T]) -> T:
+        """Read once for all who ask within a second."""
+        with self._lock:
+            at_s, found = self._kept.get(key, (0.0, None))
+            if found is not None and clock.now() - at_s < _KEPT_S:
+                return found  # type: ignore[no-any-return]
+            if len(self._kept) > _KEPT_MAX:
+                self._kept.clear()
+            fresh = read()
+            self._kept[key] = clock.now(), fresh
+            return fresh
+
+    def _elsewhere(self, topology: str) -> NotFound:
+        page = self.facts(topology).get("page")
+        if page is None:
+            return NotFound(
+                f"only the process that runs {topology!r} knows it, and it has no page now; start "
+                "it with Config(ui_port=…)"
+            )
+        return NotFound(f"only the process that runs {topology!r} knows it; its page is {page}")
+
+
+def row_of(status: TopologyStatus) -> dict[str, Json]:
+    """Return what an ensemble knows of a topology, in the shape of a board's summary and more."""
+    current = status.current
+    return {
+        "topology": status.id,
+        "kind": "transactional",
+        "epoch": status.epoch,
+        "txid": current - 1 if current is not None and current > 1 else None,
+        "rows_per_second": None,
+        "lag_records": None,
+        "rows_total": None,
+        "last_failure": None,
+        "started_at_s": None,
+        "updated_at_s": None,
+        "page": None,
+        "process": None,
+        **(status.summary or {}),
+        "status": status.status,
+        "leader": status.leader,
+        "standbys": list(status.standbys),
+        "desired": None if status.desired is None else asdict(status.desired),
+        "operation": status.operation,
+        "unreadable": dict(status.unreadable),
+    }
+
+
+def _asked(ensemble: Ensemble, topology: str, verb: str, wait_s: float | None) -> dict[str, Json]:
+    wait_s = _WAIT_S if wait_s is None else wait_s
+    answer = ensemble.ask(topology, verb, wait_s=wait_s, timeout_s=_ANSWER_TIMEOUT_S)
+    return asdict(answer)

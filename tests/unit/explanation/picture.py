@@ -1,0 +1,18 @@
+"""The picture of docs/explain.md; ``python -m tests.unit.explanation.picture`` writes it."""
+
+from __future__ import annotations
+
+from tests.harness.report_page import DOCS
+from tests.unit.explanation.topologies import words
+
+PICTURE = DOCS / "images" / "explain.svg"
+
+
+def drawn() -> str:
+    """Return the picture."""
+    return words(tasks=2).explain().svg()
+
+
+if __name__ == "__main__":
+    PICTURE.parent.mkdir(exist_ok=True)
+    PICTURE.write_text(drawn())

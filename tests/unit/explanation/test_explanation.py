@@ -1,0 +1,218 @@
+"""What explain() says of a topology: its parts, its carrier, and what happens after a failure."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.unit.explanation import topologies
+from txtopo import Config, Count, PersistentAggregate, TransactionalTopologyBuilder, open_state
+from txtopo.errors import ConfigError, TopologyError
+
+pytestmark = pytest.mark.filterwarnings("ignore::txtopo.TopologyWarning")
+
+
+def test_the_page_names_components_phases_streams_groupings_states_and_the_cut() -> None:
+    page = str(topologies.words().explain())
+    before, cut, after = page.partition("─ ─ the cut ")
+
+    assert cut
+    assert "processing phase" in before
+    assert "commit phase" in after
+    assert "   1  split × 4\n      basic bolt Split; runs in Spark tasks\n" in before
+    assert "← split, stream long, by fields (word)" in after
+    assert "→ long: word string" in before
+    assert "table counts in sqlite:///words.db, opaque" in after
+    assert max(map(len, page.splitlines())) <= 96
+
+
+def test_no_password_is_shown_anywhere() -> None:
+    told = topologies.words().explain()
+    shown = f"{told}{told.svg()}{told.mermaid()}{json.dumps(told.to_json())}{told!r}"
+
+    assert "postgresql://me:***@db/words" in shown
+    assert "secret" not in shown
+
+
+def test_json_has_the_keys_that_pages_and_scripts_read() -> None:
+    told = topologies.words().explain().to_json()
+    split = next(each for each in told["components"] if each["component"] == "split")
+
+    assert {"component", "role", "class", "level", "phase", "parallelism"} <= split.keys()
+    assert split["class"].endswith("topologies.Split")
+    assert (split["level"], split["phase"], split["parallelism"]) == (1, "process", 4)
+    assert split["streams"]["long"]["fields"] == [{"name": "word", "type": "string"}]
+    edge = {"source": "split", "stream": "long", "target": "longest", "grouping": "fields (word)"}
+    assert edge in told["edges"]
+    assert edge in told["cut"]
+    assert {"source", "stream", "target", "grouping"} == told["edges"][0].keys()
+    assert json.loads(json.dumps(told)) == told
+
+
+def test_components_of_the_commit_phase_are_right_of_all_others() -> None:
+    components = topologies.words().explain().components
+    letters = next(each for each in components if each.component == "dead_letters")
+
+    processing = max(each.column for each in components if each.phase == "process")
+    assert all(each.column > processing for each in components if each.phase == "commit")
+    assert letters.level == 2
+
+
+def test_aggregates_say_where_their_rows_are_combined() -> None:
+    (counts,) = [c for c in topologies.words().explain().components if c.component == "counts"]
+    (count,) = [c for c in topologies.frames().explain().components if c.component == "count"]
+
+    assert [(a.column, a.aggregate, a.combined) for a in counts.aggregates] == [
+        ("n", "Count()", "columns"),
+        ("mean", "Mean(length)", "columns"),
+        ("last", "Last(length, length)", "Python"),
+    ]
+    assert [a.combined for a in count.aggregates] == ["columns"]
+
+
+@pytest.mark.parametrize(
+    ("config", "carrier", "slots"),
+    [
+        (Config(), "rdd", None),
+        (Config(slots=4), "rdd", 4),
+        (Config(carrier="dataframe"), "dataframe", None),
+        (Config(carrier="local"), "local", 1),
+        (Config(carrier="resident", slots=2), "resident", 2),
+    ],
+)
+def test_the_carrier_and_its_slots_are_those_of_a_start(
+    config: Config, carrier: str, slots: int | None
+) -> None:
+    choice = topologies.words().explain(config).carrier
+
+    assert (choice.carrier, choice.slots) == (carrier, slots)
+
+
+def test_dataframes_take_the_carrier_dataframe_with_one_txid_a_job() -> None:
+    told = topologies.frames().explain()
+    runs = {each.component: each.runs for each in told.components}
+
+    assert told.carrier.carrier == "dataframe"
+    assert told.run_txids == 1
+    assert "each txid has one Spark job" in told.work
+    assert runs["double"].startswith("as a plan of Spark")
+    assert "its rows become tuples" in runs["double"]
+
+
+def test_a_streaming_query_brings_the_batches_of_a_stream_spout() -> None:
+    told = topologies.query().explain(Config(slots=2))
+
+    assert "as long as the query keeps its checkpoint" in told.delivery
+    assert "one micro-batch at a time" in told.work
+    assert told.window_txids is None
+
+
+def test_an_at_least_once_topology_tells_of_trees_and_ackers() -> None:
+    told = topologies.lines().explain(Config(ackers=2, max_spout_pending=500))
+
+    assert told.kind == "at-least-once"
+    assert told.carrier.carrier == "local"
+    assert told.carrier.slots == 2
+    assert told.work.startswith("up to 500 trees are pending for each spout task; 2 ackers")
+    assert "at least once" in told.delivery
+    assert "30 to 60 s" in told.failure
+    assert "the cut" not in str(told)
+    assert told.cut == ()
+
+
+def test_without_ackers_it_is_at_most_once() -> None:
+    assert "at most once" in topologies.lines().explain(Config(ackers=0)).delivery
+
+
+def test_how_many_txids_share_a_job_follows_from_the_window() -> None:
+    told = topologies.words().explain(Config(max_spout_pending=6))
+
+    assert (told.window_txids, told.run_txids) == (6, 2)
+    assert any("max_spout_pending=6 leaves at most 2 txids" in each for each in told.advice)
+
+
+@pytest.mark.parametrize(
+    ("opaque", "config", "said"),
+    [
+        (False, Config(), "later batches that are processed are kept"),
+        (False, Config(keep_processed=False), "and all later ones are replayed with the same"),
+        (True, Config(), "are cut anew"),
+        (False, Config(attempts_max=3), "at the 3rd counted failure"),
+        (False, Config(attempts_max=None), "without a limit"),
+    ],
+)
+def test_what_is_replayed_and_kept_is_said(opaque: bool, config: Config, said: str) -> None:
+    assert said in topologies.words(opaque=opaque).explain(config).failure
+
+
+def test_a_commit_with_one_task_each_runs_in_the_driver() -> None:
+    told = topologies.words().explain()
+
+    assert told.commit is not None
+    assert told.commit.startswith("in the driver")
+    assert not any("job of its own" in each for each in told.advice)
+
+
+def test_a_committer_with_many_tasks_costs_a_job_for_each_txid() -> None:
+    told = topologies.words(tasks=3).explain()
+
+    assert told.commit is not None
+    assert told.commit.startswith("in a Spark job for each txid, since 'longest' has 3 tasks")
+    assert any("job of its own" in each for each in told.advice)
+
+
+def test_more_tasks_than_slots_are_warned_of_and_as_many_are_not() -> None:
+    def warned(slots: int) -> bool:
+        told = topologies.words().explain(Config(slots=slots))
+        return any("more tasks than there are slots" in each for each in told.advice)
+
+    assert warned(2)
+    assert not warned(4)
+
+
+def test_a_state_in_memory_under_a_lasting_position_is_warned_of() -> None:
+    builder = TransactionalTopologyBuilder("memory", "spout", topologies.spout())
+    builder.set_bolt("count", topologies.counting("memory:")).fields_grouping("spout", "word")
+    topology = builder.build_topology()
+
+    assert any("is gone when this process ends" in each for each in topology.explain().advice)
+    assert not topology.explain(Config(zookeeper="memory")).advice
+
+
+def test_a_stream_that_nobody_reads_is_warned_of() -> None:
+    builder = TransactionalTopologyBuilder("unread", "spout", topologies.spout())
+    builder.set_bolt("split", topologies.Split()).shuffle_grouping("spout")
+    builder.set_bolt("count", topologies.counting()).fields_grouping("split", "word")
+
+    assert builder.build_topology().explain().advice == (
+        "no bolt subscribes to stream 'long' of 'split'; what is emitted there is dropped",
+    )
+
+
+def test_settings_that_a_start_would_refuse_are_refused() -> None:
+    with pytest.raises(ConfigError, match="does not use all settings"):
+        topologies.words().explain(Config(ackers=2))
+    with pytest.raises(ConfigError, match="has DataFrames"):
+        topologies.frames().explain(Config(carrier="resident"))
+    with pytest.raises(ConfigError, match="cannot carry an at-least-once topology"):
+        topologies.lines().explain(Config(carrier="rdd"))
+
+
+def test_emojis_and_line_ends_never_become_ids() -> None:
+    for id in ("a\nb", "🎉", "a/b"):
+        with pytest.raises(TopologyError, match=r"bolt id (has|is)"):
+            topologies.chain(["source", id])
+
+
+def test_what_cannot_be_printed_in_a_url_is_escaped() -> None:
+    builder = TransactionalTopologyBuilder("odd", "spout", topologies.spout())
+    state = open_state("sqlite:///a\x1b[2J\n<b>.db")
+    count = PersistentAggregate(state, "word", Count())
+    builder.set_bolt("count", count).fields_grouping("spout", "word")
+    told = builder.build_topology().explain()
+
+    for shown in (str(told), told.svg(), told.mermaid()):
+        assert "\x1b" not in shown
+        assert "<b>" not in re.sub(r"sqlite:///\S*", "", shown)

@@ -1,0 +1,67 @@
+"""``txtopo config``: the settings that hold, where each came from, and what it means."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import click
+
+from txtopo.command.choices import Choices, choices
+from txtopo.command.output import print_json, print_table, say
+from txtopo.config import Config, known_settings
+from txtopo.config_sources import file_of_settings, find_settings
+
+
+@click.command("config")
+@choices
+def config(chosen: Choices) -> None:
+    """Show each setting, its value, where it came from, and what it means.
+
+    What comes first holds: --set (or --zookeeper, --dir), the variable TXTOPO_<SETTING>, the file,
+    the default. Credentials are never shown. Needs nothing but the settings.
+
+    \b
+    Example:
+      TXTOPO_SLOTS=4 txtopo config --set jobs_max=1
+    """
+    found = find_settings(known_settings(), chosen.config, None, chosen.given())
+    shown = chosen.load_config().shown()
+    meanings = _meanings()
+    rows = [
+        (name, value, found[name].source if name in found else "default", meanings[name])
+        for name, value in shown.items()
+    ]
+    file = file_of_settings(chosen.config)
+    if chosen.json:
+        keys = ("setting", "value", "source", "meaning")
+        settings = [dict(zip(keys, _plain(row), strict=True)) for row in rows]
+        print_json({"file": None if file is None else str(file), "settings": settings})
+        return
+    say(f"file: {file or 'none; txtopo.toml would be read'}")
+    texts = [(name, _text(value), source, meaning) for name, value, source, meaning in rows]
+    print_table(["setting", "value", "source", "meaning"], texts)
+
+
+def _plain(row: tuple[str, object, str, str]) -> list[object]:
+    name, value, source, meaning = row
+    known = isinstance(value, str | int | float | None)
+    return [name, value if known else str(value), source, meaning]
+
+
+def _text(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def _meanings() -> dict[str, str]:
+    """Return the first sentence about each setting in the docstring of ``Config``."""
+    attributes = (inspect.getdoc(Config) or "").partition("Attributes:\n")[2]
+    found = re.findall(r"^    (\w+): (.*(?:\n {6,}.*)*)", attributes, re.MULTILINE)
+    return {name: _sentence(" ".join(text.split())) for name, text in found}
+
+
+def _sentence(text: str) -> str:
+    first = re.split(r"(?<=\.) (?=[A-Z`])", text, maxsplit=1)[0]
+    return first.replace("``", "").rstrip(".")

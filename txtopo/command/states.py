@@ -1,0 +1,371 @@
+"""``txtopo state``: reads any state of any store, without a run and without its topology's module.
+
+A store keeps the declarations of its states, so its URL is all that is needed. Nothing here writes
+to a store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from txtopo.command.choices import Choices, choices
+from txtopo.command.exports import FORMATS, export, export_format
+from txtopo.command.output import print_facts, print_json, print_table, say, tell
+from txtopo.command.values import json_of, key_of, text_of_value
+from txtopo.errors import InfrastructureError, StateUsageError, TxtopoError, escaped
+from txtopo.metadata import Json
+from txtopo.state import State, open_state
+from txtopo.state.backend import StateTable
+from txtopo.state.ledger import RELEASED, Ledger
+from txtopo.state.queries import QueryBackend
+from txtopo.state.reader import ReaderView, StateReader
+from txtopo.state.registry import redacted_url
+from txtopo.tuples import Fields
+
+_ROWS_MAX = 1_000
+"""What a person reads of the answer to a query."""
+_TIMEOUT_S = 30.0
+_ENVIRONMENT = "env:"
+_ANY = "state"
+"""The table that a backend is opened with while the wanted one is not known."""
+_HALF_A_BATCH = (
+    "this store has no snapshots: while its topology runs, rows of half a batch may be among these"
+)
+
+url_argument = click.argument("url", metavar="URL")
+table_option = click.option(
+    "--table", metavar="NAME", help="The state's table; not needed if the store holds one state."
+)
+
+
+@click.group()
+def state() -> None:
+    """Read states in their stores, without a run and without the topology's module.
+
+    URL is that of open_state: sqlite:///counts.db, postgresql://user@host/database,
+    delta:///folder, redis://host:6379/0. Instead of it, env:NAME takes the URL from an environment
+    variable, so that its password is in no list of processes.
+    """
+
+
+@state.command("ls")
+@url_argument
+@choices
+def list_states(chosen: Choices, url: str) -> None:
+    """List the states that a store holds, each with its owner and its last txid.
+
+    \b
+    Example:
+      txtopo state ls sqlite:///counts.db
+    """
+    store = _store(url)
+    rows = [_listed(store, table) for table in _known(store)]
+    if chosen.json:
+        print_json({"url": redacted_url(store.url), "states": [*rows]})
+        return
+    columns = ("table", "owner", "txid", "epoch", "kind", "rows", "bytes")
+    print_table(
+        columns,
+        [[_owner_text(row) if each == "owner" else row[each] for each in columns] for row in rows],
+        right=("txid", "epoch", "rows", "bytes"),
+        empty=f"{redacted_url(store.url)} holds no state; has its topology run yet?",
+    )
+    for row in rows:
+        if row["error"] is not None:
+            tell(f"{row['table']}: {row['error']}")
+
+
+@state.command("show")
+@url_argument
+@table_option
+@choices
+def show_state(chosen: Choices, url: str, table: str | None) -> None:
+    """Show the ledger of a state, its columns and its size.
+
+    \b
+    Example:
+      txtopo state show sqlite:///counts.db --table words
+    """
+    with _reading(url, table) as reader:
+        found, size, ledger = reader.table, reader.size(), reader.ledger
+        shown: dict[str, Json] = {
+            "url": redacted_url(_resolved(url)),
+            "table": found.name,
+            "kind": found.kind,
+            "mode": found.mode,
+            "key": _columns(found.key),
+            "value": _columns(ReaderView(found).fields),
+            "aggregates": [repr(each) for each in found.aggregates],
+            "atomic": reader.atomic,
+            "rows": size.rows,
+            "bytes": size.bytes,
+            "ledger": None if ledger is None else _ledger(ledger),
+        }
+        if chosen.json:
+            print_json(shown)
+            return
+        facts: dict[str, object] = {
+            **shown,
+            "key": _columns_text(found.key),
+            "value": _columns_text(ReaderView(found).fields),
+            "aggregates": ", ".join(map(repr, found.aggregates)) or None,
+            "ledger": None if ledger is None else _ledger_text(ledger),
+        }
+        print_facts(facts)
+
+
+@state.command("get")
+@url_argument
+@click.argument("key", nargs=-1, required=True)
+@table_option
+@choices
+def get_value(chosen: Choices, url: str, key: tuple[str, ...], table: str | None) -> int:
+    """Print the value of a key, and the txid after which it was read.
+
+    KEY is one argument for each key column, or one list of JSON for all of them. The exit code is 1
+    if there is no such key. A key that begins with - comes after --.
+
+    \b
+    Examples:
+      txtopo state get sqlite:///counts.db cat
+      txtopo state get env:SALES --table sales Paris 2026-01-31
+    """
+    missing = object()
+    with _reading(url, table) as reader:
+        wanted = key_of(key, reader.table.key)
+        value = reader.get(wanted, missing)
+        names = ReaderView(reader.table).fields.names
+        parts = wanted if isinstance(wanted, tuple) else (wanted,)
+        txid = None if reader.ledger is None else reader.ledger.txid
+        name, columns = reader.table.name, reader.table.key.names
+    values: dict[str, object] = {}
+    if value is not missing:
+        values = {names[0]: value} if len(names) == 1 else value
+    if chosen.json:
+        print_json(
+            {
+                "table": name,
+                "key": json_of(dict(zip(columns, parts, strict=True))),
+                "found": value is not missing,
+                "value": None if value is missing else json_of(values),
+                "txid": txid,
+            }
+        )
+    elif value is not missing:
+        print_facts({escaped(each): escaped(text_of_value(part)) for each, part in values.items()})
+        tell(f"after txid {txid}")
+    else:
+        shown = ", ".join(map(text_of_value, parts))
+        tell(f"state {name!r} has no key {shown} after txid {txid}")
+    return 1 if value is missing else 0
+
+
+@state.command("query")
+@url_argument
+@click.argument("statement", metavar='"SELECT …"')
+@click.option(
+    "--limit",
+    metavar="ROWS",
+    type=click.IntRange(1, 1_000_000),
+    default=_ROWS_MAX,
+    show_default=True,
+    help="How many rows to print at most.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    metavar="SECONDS",
+    type=click.FloatRange(0.001, 86_400),
+    default=_TIMEOUT_S,
+    show_default=True,
+    help="How long the query may take.",
+)
+@choices
+def query(chosen: Choices, url: str, statement: str, limit: int, timeout_s: float) -> None:
+    """Run one SELECT in a database, in a transaction that can change nothing.
+
+    A state is a table with bookkeeping columns; what users see of it is the view NAME_view.
+
+    \b
+    Example:
+      txtopo state query sqlite:///counts.db \\
+          "SELECT key, value FROM words_view ORDER BY value DESC LIMIT 10"
+    """
+    store = _store(url)
+    with closing(store.open(_ANY)) as backend:
+        if not isinstance(backend, QueryBackend):
+            raise StateUsageError(
+                f"{redacted_url(store.url)} is no database that takes queries; expected SQLite, "
+                "PostgreSQL, MariaDB or MySQL; write it to a file with txtopo state export, which "
+                "any tool reads, or look a key up with txtopo state get"
+            )
+        answer = backend.query(statement, rows_max=limit, timeout_s=timeout_s)
+    if chosen.json:
+        print_json(
+            {
+                "columns": [*answer.columns],
+                "rows": json_of(answer.rows),
+                "complete": answer.complete,
+            }
+        )
+    else:
+        print_table(
+            [*map(escaped, answer.columns)], [[*map(text_of_value, row)] for row in answer.rows]
+        )
+    if not answer.complete:
+        tell(f"these are the first {limit:,} rows; --limit takes more")
+
+
+@state.command("export")
+@url_argument
+@click.argument("file", type=click.Path(path_type=Path))
+@table_option
+@click.option(
+    "--format", "form", type=click.Choice([*FORMATS]), help="By default the suffix of FILE says."
+)
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@choices
+def export_state(
+    chosen: Choices, url: str, file: Path, table: str | None, form: str | None, *, force: bool
+) -> None:
+    """Write all of a state, as it is after one txid, to a file.
+
+    The suffix of FILE says whether it is Parquet (.parquet), CSV (.csv) or JSON lines (.jsonl).
+
+    \b
+    Example:
+      txtopo state export env:SALES sales.parquet --table sales
+    """
+    written = export_format(file, form)
+    with _reading(url, table) as reader:
+        try:
+            rows = export(reader, file, written, force=force)
+        except OSError as error:
+            raise TxtopoError(f"cannot write {str(file)!r}: {error.strerror or error}") from error
+        name, ledger = reader.table.name, reader.ledger
+    txid = None if ledger is None else ledger.txid
+    line = f"{rows:,} rows of state {name!r} after txid {txid} are in {str(file)!r}"
+    if not file.is_file():
+        tell(line)
+    elif chosen.json:
+        print_json(
+            {"table": name, "file": str(file), "format": written, "rows": rows, "txid": txid}
+        )
+    else:
+        say(line)
+
+
+def _resolved(url: str) -> str:
+    """Return the URL of a store, which may be in the environment.
+
+    Raises:
+        StateUsageError: There is no such variable.
+    """
+    if not url.startswith(_ENVIRONMENT):
+        return url
+    name = url.removeprefix(_ENVIRONMENT)
+    found = os.environ.get(name)
+    if not found:
+        raise StateUsageError(
+            f"the environment has no variable {name!r}; got {url!r}; expected one with the URL of "
+            "a store"
+        )
+    return found
+
+
+def _store(url: str, table: str | None = None) -> State:
+    store = open_state(_resolved(url), table=table)
+    if not store.shared_by_processes:
+        raise StateUsageError(
+            f"{redacted_url(url)} is in the memory of one process, and this is another; read it "
+            "there with open_state(…).reader()"
+        )
+    return store
+
+
+def _known(store: State) -> tuple[StateTable, ...]:
+    """Return the states of a store.
+
+    Raises:
+        StateUsageError: The store does not know them.
+    """
+    with closing(store.open(_ANY)) as backend:
+        found = backend.stored()
+    if found is None:
+        raise StateUsageError(
+            f"{redacted_url(store.url)} knows no columns of states, so no command can read them; "
+            "read one in Python: open_state(url, table=…, key=…, value=…).reader()"
+        )
+    return found
+
+
+@contextmanager
+def _reading(url: str, table: str | None) -> Iterator[StateReader]:
+    store = _store(url, table)
+    _known(store)
+    with store.reader() as reader:
+        if not reader.atomic:
+            tell(f"note: {_HALF_A_BATCH}")
+        yield reader
+
+
+def _listed(store: State, table: StateTable) -> dict[str, Json]:
+    """Return the facts of one state; a damaged one keeps no others from being listed."""
+    row: dict[str, Json] = {
+        "table": table.name,
+        "kind": table.kind,
+        "mode": table.mode,
+        **dict.fromkeys(("owner", "txid", "epoch", "rows", "bytes", "atomic", "error")),
+    }
+    try:
+        with store.named(table.name).reader() as reader:
+            size, ledger = reader.size(), reader.ledger
+            row |= {"rows": size.rows, "bytes": size.bytes, "atomic": reader.atomic}
+    except InfrastructureError:
+        raise
+    except TxtopoError as error:
+        return {**row, "error": str(error)}
+    if ledger is not None:
+        facts = _ledger(ledger)
+        row |= {name: facts[name] for name in ("owner", "txid", "epoch")}
+    return row
+
+
+def _ledger(ledger: Ledger) -> dict[str, Json]:
+    facts = asdict(ledger)
+    owner = {name: facts.pop(name) for name in ("topology", "component", "state")}
+    attempts = [*facts.pop("attempts")]
+    return {
+        "owner": None if ledger.topology == RELEASED else owner,
+        **facts,
+        "attempts": attempts,
+    }
+
+
+def _owner_text(row: dict[str, Json]) -> str | None:
+    owner = row["owner"]
+    if isinstance(owner, dict):
+        return ".".join(str(part) for part in owner.values() if part)
+    return None if row["txid"] is None else "released"
+
+
+def _ledger_text(ledger: Ledger) -> str:
+    facts = _ledger(ledger)
+    owner = _owner_text(facts)
+    return "\n".join(
+        [f"owner {owner}", *(f"{name} {facts[name]}" for name in facts if name != "owner")]
+    )
+
+
+def _columns(fields: Fields) -> list[Json]:
+    return [{"name": field.name, "type": field.type} for field in fields]
+
+
+def _columns_text(fields: Fields) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in fields)

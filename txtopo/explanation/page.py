@@ -1,0 +1,134 @@
+"""page: an explanation as a page of plain text for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from txtopo.dead_letters import STREAM
+from txtopo.explanation.parts import (
+    ExplainedComponent,
+    ExplainedEdge,
+    ExplainedState,
+    fields_text,
+    short_class,
+)
+from txtopo.tuples import DEFAULT_STREAM
+
+if TYPE_CHECKING:
+    from txtopo.explanation.explanation import Explanation
+
+WIDTH = 96
+_INDENT = "      "
+_LABEL = 13
+
+
+def page(told: Explanation) -> str:
+    """Return an explanation as text, in lines of at most 96 characters unless a name is longer."""
+    return "\n".join(_lines(told)) + "\n"
+
+
+def _lines(told: Explanation) -> Iterator[str]:
+    yield f"topology {told.topology!r}: {_counts(told)}"
+    yield from _wrapped(told.delivery, "  ")
+    inputs: dict[str, list[ExplainedEdge]] = defaultdict(list)
+    for edge in told.edges:
+        inputs[edge.target].append(edge)
+    phases = ("process", "commit") if told.kind == "transactional" else ("process",)
+    for phase in phases:
+        within = [each for each in told.components if each.phase == phase]
+        if not within:
+            continue
+        yield ""
+        if phase == "commit":
+            yield f"─ ─ the cut {'─ ' * ((WIDTH - 12) // 2)}".rstrip()
+            yield ""
+        if told.kind == "transactional":
+            yield _HEADINGS[phase]
+        for each in sorted(within, key=lambda one: one.column):
+            yield from _component(each, inputs[each.component])
+    yield ""
+    for label, sentence in _facts(told):
+        yield from _wrapped(sentence, " " * _LABEL, f"{label:<{_LABEL}}")
+    for sentence in told.advice:
+        yield ""
+        yield from _wrapped(sentence, "  ", "! ")
+
+
+_HEADINGS = {
+    "process": "processing phase: batches in parallel",
+    "commit": "commit phase: one txid at a time, in order",
+}
+
+
+def _counts(told: Explanation) -> str:
+    levels = 1 + max(each.level for each in told.components)
+    parts = [(len(told.components), "component"), (levels, "level"), (len(told.states), "state")]
+    return f"{told.kind}, " + ", ".join(
+        f"{count:,} {word}{'s' * (count != 1)}" for count, word in parts if count
+    )
+
+
+def _facts(told: Explanation) -> Iterator[tuple[str, str]]:
+    carrier = told.carrier
+    yield "carrier", f"{carrier.carrier}: {carrier.why}"
+    count = "not known yet" if carrier.slots is None else f"{carrier.slots:,}"
+    yield "slots", f"{count}: {carrier.slots_why}"
+    yield "work", told.work
+    if told.commit is not None:
+        yield "commit", told.commit
+    yield "failure", told.failure
+    if told.dead_letters is not None:
+        yield "dead letters", told.dead_letters
+
+
+def _component(one: ExplainedComponent, inputs: list[ExplainedEdge]) -> Iterator[str]:
+    tasks = f" × {one.parallelism}" if one.parallelism > 1 else ""
+    yield f"  {one.level:>2}  {one.component}{tasks}"
+    what = "committer, " if one.committer and not one.aggregates else ""
+    kind = one.role if one.aggregates else f"{one.role} {short_class(one.class_name)}"
+    yield from _wrapped(f"{what}{kind}; runs {one.runs}", _INDENT)
+    for edge in inputs:
+        stream = "" if edge.stream == DEFAULT_STREAM else f", stream {edge.stream}"
+        yield from _wrapped(f"{edge.source}{stream}, by {edge.grouping}", f"{_INDENT}  ", "← ")
+    for declared in one.streams:
+        if one.dead_letters and declared.name == STREAM:
+            yield f"{_INDENT}→ {STREAM}: records that cannot be processed"
+            continue
+        name = "" if declared.name == DEFAULT_STREAM else f"{declared.name}: "
+        direct = " (direct)" if declared.direct else ""
+        yield from _wrapped(f"{name}{fields_text(declared.fields)}{direct}", f"{_INDENT}  ", "→ ")
+    for column in one.aggregates:
+        by = f" by {', '.join(one.key)}" if one.key else " over everything"
+        how = {
+            "columns": "in columns, by Arrow",
+            "Python": "in Python, key by key",
+            "Spark": "by Spark",
+        }[column.combined]
+        line = f"{column.column} = {column.aggregate}{by}, combined {how}"
+        yield from _wrapped(line, f"{_INDENT}  ", "Σ ")
+    for state in one.states:
+        yield from _wrapped(_state(state), f"{_INDENT}  ", "▤ ")
+
+
+def _state(state: ExplainedState) -> str:
+    log = ", mode log" if state.mode == "log" else ""
+    return (
+        f"state {state.state}: table {state.table} in {state.url}, {state.kind}{log}; "
+        f"{fields_text(state.key)} ⇒ {fields_text(state.value)}; {state.holds}"
+    )
+
+
+def _wrapped(text: str, indent: str, first: str | None = None) -> list[str]:
+    """Return lines; *first* stands at the end of the indentation of the first one."""
+    begin = indent if first is None else f"{indent[: max(0, len(indent) - len(first))]}{first}"
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=begin,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

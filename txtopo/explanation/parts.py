@@ -1,0 +1,323 @@
+"""Parts: the components, edges and states of a topology as an explanation shows them.
+
+They are plain values: text, numbers and tuples. No password is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from txtopo.bolts.kafka import KafkaSink
+from txtopo.bolts.persistent_aggregate import PersistentAggregate
+from txtopo.errors import escaped
+from txtopo.groupings import CustomGrouping, Grouping
+from txtopo.stages.program import FramePlan, Program
+from txtopo.state.aggregates import Aggregate, MeanCount, MeanSum, PythonAggregate
+from txtopo.state.registry import State
+from txtopo.topology.component import Component, Role
+from txtopo.topology.graph import Graph
+from txtopo.tuples import Fields
+
+Phase = Literal["process", "commit"]
+
+Shape = Literal["spout", "bolt", "committer", "aggregate", "plan"]
+"""What tells the kinds of components apart in a drawing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierChoice:
+    """The carrier that a topology gets, and the number of its slots.
+
+    Attributes:
+        carrier: ``local``, ``rdd``, ``dataframe`` or ``resident``.
+        why: Why it is this one.
+        slots: The number of slots; None if only the session, which is not there yet, says it.
+        slots_why: Where the number comes from.
+    """
+
+    carrier: str
+    why: str
+    slots: int | None
+    slots_why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedStream:
+    """A stream that a component declares.
+
+    Attributes:
+        name: Its name.
+        fields: Its fields as (name, type).
+        direct: Whether the emitter picks the receiving task.
+    """
+
+    name: str
+    fields: tuple[tuple[str, str], ...]
+    direct: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedState:
+    """A state of a committer.
+
+    Attributes:
+        state: Its name in messages, ``component.name``.
+        url: Where its store is, without passwords.
+        table: The name of its table.
+        kind: ``opaque`` or ``transactional``.
+        mode: ``table`` or ``log``.
+        key: The key columns as (name, type).
+        value: The value columns as (name, type).
+        holds: What its rows have besides: nothing, the value before, or partial aggregates.
+    """
+
+    state: str
+    url: str
+    table: str
+    kind: str
+    mode: str
+    key: tuple[tuple[str, str], ...]
+    value: tuple[tuple[str, str], ...]
+    holds: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedAggregate:
+    """A value column of a ``PersistentAggregate``.
+
+    Attributes:
+        column: The name of the column.
+        aggregate: How it is computed, e.g. ``Sum(delay)``.
+        combined: Where its rows are combined: ``columns`` (Arrow), ``Python`` or ``Spark``.
+    """
+
+    column: str
+    aggregate: str
+    combined: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedComponent:
+    """A spout or bolt.
+
+    Attributes:
+        component: Its id.
+        role: The kind of spout or bolt.
+        class_name: The class of the user's object, with its module.
+        shape: How it is drawn.
+        level: Its longest distance from a spout.
+        column: Its place in a drawing from left to right; the commit phase is right of the cut.
+        phase: The phase in which it runs.
+        committer: Whether it is a committer, and not only below one.
+        parallelism: The number of its tasks; 0 for one that has none.
+        runs: Where it runs.
+        streams: The streams that it declares.
+        states: Its states.
+        aggregates: What it computes, if it is a ``PersistentAggregate``.
+        key: The key fields of such a one.
+        dead_letters: Whether it makes dead letters of bad records.
+    """
+
+    component: str
+    role: str
+    class_name: str
+    shape: Shape
+    level: int
+    column: int
+    phase: Phase
+    committer: bool
+    parallelism: int
+    runs: str
+    streams: tuple[ExplainedStream, ...]
+    states: tuple[ExplainedState, ...]
+    aggregates: tuple[ExplainedAggregate, ...]
+    key: tuple[str, ...]
+    dead_letters: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedEdge:
+    """A stream from one component to a bolt.
+
+    Attributes:
+        source: Id of the component that emits.
+        stream: Name of its stream.
+        target: Id of the bolt that subscribes to it.
+        grouping: How its tuples are shared among the tasks, e.g. ``fields (word)``.
+    """
+
+    source: str
+    stream: str
+    target: str
+    grouping: str
+
+
+def explained_components(
+    graph: Graph, program: Program, choice: CarrierChoice
+) -> tuple[ExplainedComponent, ...]:
+    """Return the components, sources before the bolts that subscribe to them."""
+    columns = _columns(graph)
+    return tuple(
+        ExplainedComponent(
+            component=id,
+            role=one.role.value,
+            class_name=_class_name(one.prototype),
+            shape=_shape(one),
+            level=graph.levels[id],
+            column=columns[id],
+            phase="commit" if id in graph.committing else "process",
+            committer=one.committer,
+            parallelism=graph.parallelism[id],
+            runs=_runs(one, graph, program, choice),
+            streams=tuple(
+                ExplainedStream(name, _columns_of(stream.fields), stream.direct)
+                for name, stream in one.streams.items()
+            ),
+            states=tuple(_state(one, name, state) for name, state in one.states.items()),
+            aggregates=tuple(_aggregates(one, program.frames)),
+            key=one.prototype.key if isinstance(one.prototype, PersistentAggregate) else (),
+            dead_letters=one.dead_letters is not None,
+        )
+        for id, one in graph.components.items()
+    )
+
+
+def explained_edges(graph: Graph) -> tuple[ExplainedEdge, ...]:
+    """Return the edges, in the order of the components that they lead to."""
+    return tuple(
+        ExplainedEdge(each.source, each.stream, each.target, grouping_text(each.grouping))
+        for each in graph.edges()
+    )
+
+
+def grouping_text(grouping: Grouping) -> str:
+    """Return a grouping in words, e.g. ``fields (word)``."""
+    if isinstance(grouping, CustomGrouping):
+        return f"custom {escaped(type(grouping.grouping).__name__)}"
+    words = type(grouping).__name__.removesuffix("Grouping")
+    spaced = "".join(f" {c.lower()}" if c.isupper() else c for c in words).strip()
+    fields = getattr(grouping, "fields", ())
+    return f"{spaced} ({', '.join(fields)})" if fields else spaced
+
+
+def fields_text(fields: tuple[tuple[str, str], ...]) -> str:
+    """Return fields as ``Fields`` reads them."""
+    return ", ".join(f"{name} {kind}" for name, kind in fields)
+
+
+def short_class(class_name: str) -> str:
+    """Return the name of a class without its module."""
+    return class_name.rpartition(".")[2]
+
+
+def _columns(graph: Graph) -> Mapping[str, int]:
+    """Return the column of each component: its level, the commit phase right of all others."""
+    processing = [graph.levels[id] for id in graph.components if id not in graph.committing]
+    first = 1 + max(processing, default=-1)
+    columns: dict[str, int] = {}
+    for id, component in graph.components.items():
+        if id not in graph.committing:
+            columns[id] = graph.levels[id]
+            continue
+        sources = (each.source for each in component.subscriptions)
+        above = [columns[source] for source in sources if source in graph.committing]
+        columns[id] = 1 + max(above) if above else first
+    return columns
+
+
+def _shape(component: Component) -> Shape:
+    if component.role.spout:
+        return "spout"
+    if component.role is Role.PERSISTENT_AGGREGATE:
+        return "aggregate"
+    if component.committer:
+        return "committer"
+    return "plan" if component.role.frame else "bolt"
+
+
+def _runs(component: Component, graph: Graph, program: Program, choice: CarrierChoice) -> str:
+    """Return where a component runs, in words that follow "runs"."""
+    frames = program.frames
+    if component.role is Role.PERSISTENT_AGGREGATE:
+        if frames is not None and frames.takes(component.id):
+            return "as groupBy in Spark, which writes the result"
+        return "without tasks: rows are combined where they are emitted, and merged in the driver"
+    if component.role.frame:
+        return _plan(component.id, program)
+    if component.role is Role.STREAM_SPOUT:
+        return "with a task in each slot"
+    if component.role is Role.SPOUT:
+        return "in the driver"
+    if component.id in graph.committing and program.commit_in_driver:
+        return "in the driver"
+    if choice.carrier == "local":
+        return "in this process"
+    return "in long-lived Spark tasks" if choice.carrier == "resident" else "in Spark tasks"
+
+
+def _plan(id: str, program: Program) -> str:
+    assert program.frames is not None
+    (step,) = [each for each in program.frames.steps if each.id == id]
+    told = ["as a plan of Spark"]
+    if step.shared:
+        told.append("cached, since it is read more than once")
+    if id in program.frames.emitting:
+        told.append("its rows become tuples for other bolts")
+    return "; ".join(told)
+
+
+def _columns_of(fields: Fields) -> tuple[tuple[str, str], ...]:
+    return tuple((each.name, each.type) for each in fields)
+
+
+def _class_name(prototype: object) -> str:
+    kind = type(prototype)
+    return escaped(f"{kind.__module__}.{kind.__qualname__}".replace(".<locals>", ""))
+
+
+def _state(component: Component, name: str, state: State) -> ExplainedState:
+    table = state.layout(name)
+    return ExplainedState(
+        state=f"{component.id}.{name}",
+        url=escaped(state.shown_url),
+        table=escaped(table.name),
+        kind=table.kind,
+        mode=table.mode,
+        key=_columns_of(table.key),
+        value=_columns_of(table.value),
+        holds=_holds(component, state),
+    )
+
+
+def _holds(component: Component, state: State) -> str:
+    if isinstance(component.prototype, KafkaSink):
+        return "records of a topic, one Kafka transaction a txid"
+    if state.mode == "log":
+        return "partial aggregates of each txid, which are folded later"
+    if state.kind == "opaque":
+        return "each value with its txid and the value before"
+    return "each value with its txid"
+
+
+def _aggregates(component: Component, frames: FramePlan | None) -> list[ExplainedAggregate]:
+    bolt = component.prototype
+    if not isinstance(bolt, PersistentAggregate):
+        return []
+    by_spark = frames is not None and frames.takes(component.id)
+    shown = []
+    for column, each in bolt.aggregates.items():
+        if isinstance(each, MeanCount):
+            continue  # it comes with the column of the sum
+        name = column.removesuffix("_sum") if isinstance(each, MeanSum) else column
+        python = isinstance(each, PythonAggregate)
+        combined = "Spark" if by_spark else "Python" if python else "columns"
+        shown.append(ExplainedAggregate(name, _aggregate_text(each), combined))
+    return shown
+
+
+def _aggregate_text(aggregate: Aggregate) -> str:
+    kind: Any = type(aggregate)
+    name = "Mean" if isinstance(aggregate, MeanSum) else kind.__name__
+    return escaped(f"{name}({', '.join(aggregate.inputs)})")

@@ -1,0 +1,263 @@
+"""Sentences: what a topology promises, how it shares its work, and what a person should know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from txtopo.bolts.kafka import KafkaSink
+from txtopo.config import Config
+from txtopo.coordinator import CoordinatorSettings
+from txtopo.dead_letters import STREAM
+from txtopo.explanation.parts import CarrierChoice
+from txtopo.stages.program import Program
+from txtopo.topology.component import Role
+from txtopo.topology.graph import Graph, advice
+
+ADVICE_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How many batches are in flight, and how many share a job.
+
+    Attributes:
+        window_txids: The most batches in flight.
+        run_txids: The most consecutive batches that one job processes.
+        jobs: The most jobs that process at the same time.
+    """
+
+    window_txids: int
+    run_txids: int
+    jobs: int
+
+
+def sharing(graph: Graph, config: Config) -> Sharing | None:
+    """Return how batches share jobs; None for a topology that plans no batches."""
+    if graph.spout.role in (Role.SPOUT, Role.STREAM_SPOUT):
+        return None
+    settings = CoordinatorSettings(
+        window_txids=config.window_txids,
+        run_txids_max=1 if graph.spout.role.frame else config.run_txids_max,
+        jobs_max=config.jobs_max,
+    )
+    return Sharing(settings.window_txids, settings.run_size, settings.jobs_max)
+
+
+def kind_of(graph: Graph) -> str:
+    """Return the kind of a topology, as runs report it."""
+    return "at-least-once" if graph.spout.role is Role.SPOUT else "transactional"
+
+
+def delivery(graph: Graph, config: Config) -> str:
+    """Return the delivery guarantee of a topology."""
+    if graph.spout.role is Role.SPOUT:
+        if config.ackers == 0:
+            return "at most once: without ackers, a tuple is acked when the spout emits it"
+        return (
+            "at least once: a tuple whose tree fails or times out is failed at its spout, which "
+            "emits it again"
+        )
+    prototypes = [one.prototype for one in graph.components.values()]
+    if not graph.committing:
+        return "at least once: batches are processed, and nothing of them is kept"
+    told = "exactly once: each batch counts once in each state, whatever crashes and is replayed"
+    if graph.spout.role is Role.STREAM_SPOUT:
+        told += ", as long as the query keeps its checkpoint"
+    if any(isinstance(each, KafkaSink) for each in prototypes):
+        told += "; in Kafka for consumers that read committed records only"
+    return told
+
+
+def work(graph: Graph, config: Config, choice: CarrierChoice) -> str:
+    """Return how batches, or trees, are in flight and share jobs."""
+    shared = sharing(graph, config)
+    if graph.spout.role is Role.STREAM_SPOUT:
+        return "the streaming query brings one micro-batch at a time, which is one txid"
+    if shared is None:
+        pending = config.max_spout_pending
+        limit = "any number of" if pending is None else f"up to {pending:,}"
+        return f"{limit} trees are pending for each spout task; {_ackers(config)}"
+    flight = f"up to {shared.window_txids:,} txids are in flight; "
+    many = (
+        "each txid"
+        if shared.run_txids == 1
+        else f"up to {shared.run_txids:,} consecutive txids together"
+    )
+    verb = "has" if shared.run_txids == 1 else "have"
+    if choice.carrier in ("rdd", "dataframe"):
+        jobs = "one job" if shared.jobs == 1 else f"{shared.jobs:,} jobs"
+        return f"{flight}{many} {verb} one Spark job, and at most {jobs} process at a time"
+    if choice.carrier == "resident":
+        return f"{flight}{many} pass through the resident slots, which need no Spark job"
+    return f"{flight}{many} {verb} one run through the slots"
+
+
+def commit(graph: Graph, program: Program, choice: CarrierChoice) -> str | None:
+    """Return where the commit phase runs, and why; None if there is none."""
+    if not graph.committing:
+        return None
+    apart = " the driver writes each state in one transaction of its store"
+    if not program.commit:
+        return f"in the driver, since no committer has tasks;{apart}"
+    if program.commit_in_driver:
+        return f"in the driver, since each bolt of the commit phase has one task;{apart}"
+    several = [
+        f"{id!r} has {program.components[id].tasks} tasks"
+        for level in program.commit
+        for id in level
+        if program.components[id].tasks > 1
+    ]
+    where = {
+        "local": "in the slots of this process",
+        "resident": "in the resident slots",
+    }.get(choice.carrier, "in a Spark job for each txid")
+    return f"{where}, since {' and '.join(several[:3])};{apart}"
+
+
+def failure(graph: Graph, config: Config) -> str:
+    """Return what is done again, and what is kept, after a failure."""
+    role = graph.spout.role
+    if role is Role.SPOUT:
+        if config.ackers == 0:
+            return "a tuple that is lost or fails is gone; another exception ends the run"
+        low, high = config.message_timeout_s, 2 * config.message_timeout_s
+        return (
+            f"a tree that fails, or is not complete {low:g} to {high:g} s after it began, is "
+            "failed at its spout; the memory of bolts in a lost slot is gone; another exception "
+            "ends the run"
+        )
+    if role is Role.STREAM_SPOUT:
+        return "an error ends the query; its next start gets the same micro-batch again"
+    if role is Role.OPAQUE_SPOUT:
+        again = (
+            "the batch that failed and all later ones are cut anew, perhaps with other tuples; "
+            "the states undo what an attempt has left"
+        )
+    elif config.keep_processed:
+        again = (
+            "the batch that failed is replayed with the same tuples; later batches that are "
+            "processed are kept, the others are computed again"
+        )
+    else:
+        again = "the batch that failed and all later ones are replayed with the same tuples"
+    if config.attempts_max is not None:
+        limit = f"the run ends at the {_ordinal(config.attempts_max)} counted failure of one batch"
+    else:
+        limit = "a batch is tried again without a limit"
+    return f"{again}; {limit}"
+
+
+def dead_letters(graph: Graph) -> str | None:
+    """Return where dead letters come from and go to; None if the topology keeps none."""
+    makers = [one for one in graph.components.values() if one.dead_letters is not None]
+    if not makers:
+        return None
+    rule = makers[0].dead_letters
+    assert rule is not None
+    sources = ", ".join(repr(one.id) for one in makers)
+    states = graph.components[STREAM].states if STREAM in graph.components else {}
+    place = next((f"state {STREAM}.{name}" for name in states), "the committer below them")
+    return (
+        f"bad records of {sources} go to {place}, with their txid; a batch with more than "
+        f"{rule.batch_records_max:,} ends the run"
+    )
+
+
+def advice_on(
+    graph: Graph, config: Config, program: Program, choice: CarrierChoice
+) -> tuple[str, ...]:
+    """Return what a person should know before a start; only what is sure, a few sentences."""
+    found = [
+        *(advice(graph) if kind_of(graph) == "transactional" else ()),
+        *_tasks_and_slots(program, choice),
+        *_small_window(graph, config),
+        *_forgetful(graph, config),
+        *_commit_jobs(graph, program, choice),
+        *_unread(graph),
+    ]
+    return tuple(found[:ADVICE_MAX])
+
+
+def _ackers(config: Config) -> str:
+    count = 1 if config.ackers is None else config.ackers
+    if count == 0:
+        return "no acker tracks them"
+    return f"{count:,} {'acker tracks' if count == 1 else 'ackers track'} them, in the driver"
+
+
+def _ordinal(number: int) -> str:
+    tens = 10 < number % 100 < 14
+    return f"{number:,}{'th' if tens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+
+
+def _tasks_and_slots(program: Program, choice: CarrierChoice) -> Iterator[str]:
+    slots = choice.slots
+    if slots is None:
+        return
+    over = {id: one.tasks for id, one in program.components.items() if one.tasks > slots}
+    if over:
+        named = ", ".join(f"{id!r} ({tasks})" for id, tasks in list(over.items())[:3])
+        more = f" and {len(over) - 3} more" if len(over) > 3 else ""
+        verb = "has" if len(over) == 1 else "have"
+        yield (
+            f"{named}{more} {verb} more tasks than there are slots ({slots}); tasks of one slot "
+            "run one after the other, so this brings no speed"
+        )
+
+
+def _small_window(graph: Graph, config: Config) -> Iterator[str]:
+    shared = sharing(graph, config)
+    if shared is None or graph.spout.role.frame or config.max_spout_pending is None:
+        return
+    if shared.run_txids < config.run_txids_max:
+        yield (
+            f"max_spout_pending={config.max_spout_pending} leaves at most {shared.run_txids} txids "
+            f"for a job, not run_txids_max={config.run_txids_max}; it would have to be "
+            f"{config.run_txids_max * (config.jobs_max + 1)} or more"
+        )
+
+
+def _forgetful(graph: Graph, config: Config) -> Iterator[str]:
+    """Warn of states that are gone with the process while the position in the stream is kept."""
+    if kind_of(graph) != "transactional" or config.zookeeper == "memory":
+        return
+    lost = [
+        f"{one.id}.{name}"
+        for one in graph.components.values()
+        for name, state in one.states.items()
+        if not state.shared_by_processes
+    ]
+    if lost and graph.spout.role is not Role.STREAM_SPOUT:
+        named = ", ".join(map(repr, lost[:3]))
+        yield (
+            f"the state {named} is gone when this process ends, while ZooKeeper keeps the txid, so "
+            "another process cannot go on; use a store that lasts, or zookeeper='memory' as well"
+        )
+
+
+def _commit_jobs(graph: Graph, program: Program, choice: CarrierChoice) -> Iterator[str]:
+    if program.commit_in_driver or choice.carrier not in ("rdd", "dataframe"):
+        return
+    if graph.spout.role is Role.SPOUT:
+        return
+    several = [id for level in program.commit for id in level if program.components[id].tasks > 1]
+    named, verb = ", ".join(map(repr, several[:3])), "has" if len(several) == 1 else "have"
+    yield (
+        f"each txid needs a Spark job of its own to commit, since {named} {verb} several tasks; "
+        "with parallelism 1 the driver commits without a job"
+    )
+
+
+def _unread(graph: Graph) -> Iterator[str]:
+    read = {(each.source, each.stream) for each in graph.edges()}
+    left = [
+        f"{name!r} of {id!r}"
+        for id, one in graph.components.items()
+        for name in one.streams
+        if id not in graph.committing and (id, name) not in read
+    ]
+    if left and len(graph.components) > 1:
+        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+        named = f"{', '.join(left[:3])}{more}"
+        yield f"no bolt subscribes to stream {named}; what is emitted there is dropped"

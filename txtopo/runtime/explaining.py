@@ -1,0 +1,121 @@
+"""explain_topology: explains a topology with the carrier and slots that a start would take.
+
+Nothing is started: neither a Spark session nor a slot.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from txtopo.config import Config, Kind
+from txtopo.explanation import CarrierChoice, Explanation
+from txtopo.runtime.reliable.start import LOCAL_SLOTS, checked_carrier
+from txtopo.runtime.session import active_session, check_arguments, check_session, is_classic
+from txtopo.runtime.start import carrier_kind, check_config, check_frame_carrier
+from txtopo.topology.component import Role
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from txtopo.topology.graph import Graph
+
+
+def explain_topology(
+    graph: Graph, config: Config | None = None, spark: SparkSession | None = None
+) -> Explanation:
+    """Explain a topology.
+
+    Args:
+        graph: The topology.
+        config: The settings; default ``Config()``.
+        spark: The session that it would be started with; by default the active one, if there is
+            one.
+
+    Raises:
+        ConfigError: A setting does not fit; a start would refuse it as well.
+    """
+    config = config if config is not None else Config()
+    check_config(config)
+    check_arguments(spark, ())
+    session = spark if spark is not None else _active()
+    check_session(session)
+    if graph.spout.role is Role.SPOUT:
+        choice = _of_trees(graph, config, session)
+    elif graph.spout.role is Role.STREAM_SPOUT:
+        config.check_used(graph.id, Kind.FOREACH_BATCH)
+        choice = _of_query(config, session)
+    else:
+        resident = (Kind.RESIDENT,) if config.carrier == "resident" else ()
+        config.check_used(graph.id, Kind.TRANSACTIONAL, *resident)
+        check_frame_carrier(graph, config.carrier)
+        choice = _of_batches(graph, config, session)
+    return Explanation.of(graph, config, choice)
+
+
+def _active() -> SparkSession | None:
+    # Whoever has a session has imported pyspark, which takes half a second.
+    return active_session() if "pyspark.sql" in sys.modules else None
+
+
+def _of_batches(graph: Graph, config: Config, session: SparkSession | None) -> CarrierChoice:
+    if config.carrier == "local":
+        return _local(config, 1)
+    if config.carrier == "resident":
+        return _resident(config, "asked for: slots are Spark tasks that live as long as the run")
+    frames = graph.spout.role.frame
+    classic = session is None or is_classic(session)
+    kind = carrier_kind(config, classic=classic, frames=frames)
+    if config.carrier != "auto":
+        why = "asked for"
+    elif frames:
+        why = "'auto' takes it for DataFrames"
+    elif session is None:
+        why = "'auto' takes it on classic Spark; on Spark Connect it would be dataframe"
+    else:
+        why = f"'auto' takes it on {'classic Spark' if classic else 'Spark Connect'}"
+    return CarrierChoice(kind, why, *_spark_slots(config, session))
+
+
+def _of_query(config: Config, session: SparkSession | None) -> CarrierChoice:
+    if config.carrier == "local":
+        return _local(config, 1)
+    why = "a streaming query drives the topology"
+    return CarrierChoice("dataframe", why, *_spark_slots(config, session))
+
+
+def _of_trees(graph: Graph, config: Config, session: SparkSession | None) -> CarrierChoice:
+    carrier = checked_carrier(config)
+    local = carrier == "local" or (carrier == "auto" and session is None)
+    config.check_used(
+        graph.id, Kind.AT_LEAST_ONCE, *(() if local else (Kind.AT_LEAST_ONCE_RESIDENT,))
+    )
+    if carrier == "local":
+        return _local(config, LOCAL_SLOTS)
+    if local:
+        chosen = _local(config, LOCAL_SLOTS)
+        why = "'auto' takes it, since there is no Spark session; with one it would be resident"
+        return CarrierChoice(chosen.carrier, why, chosen.slots, chosen.slots_why)
+    why = "asked for" if carrier == "resident" else "'auto' takes it, since there is a session"
+    return _resident(config, why)
+
+
+def _local(config: Config, default: int) -> CarrierChoice:
+    slots_why = "Config.slots" if config.slots else "the default without Spark"
+    why = "asked for: everything runs in this process, without Spark"
+    return CarrierChoice("local", why, config.slots or default, slots_why)
+
+
+def _resident(config: Config, why: str) -> CarrierChoice:
+    slots_why = "Config.slots" if config.slots else "one on each core that is free at the start"
+    return CarrierChoice("resident", why, config.slots, slots_why)
+
+
+def _spark_slots(config: Config, session: SparkSession | None) -> tuple[int | None, str]:
+    if config.slots is not None:
+        return config.slots, "Config.slots"
+    if session is None:
+        return None, "the default parallelism of the Spark session, which is not there yet"
+    from txtopo.runtime.spark_carriers import DataFrameCarrier
+
+    return DataFrameCarrier(session).default_slots(), "the default parallelism of the session"

@@ -1,0 +1,273 @@
+"""Metrics: the figures of a run's board in the text format of Prometheus.
+
+They are read when they are asked for, so that they cost a run nothing. ``docs/metrics.md`` lists
+them, with a dashboard and alerts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from txtopo.runtime.board import PARTITIONS_MAX, Board
+from txtopo.runtime.figures import Histogram
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""The content type of :func:`text`."""
+
+STATUSES = (
+    *("starting", "standby", "running", "deactivated", "leadership lost"),
+    *("restarting", "stopping", "stopped", "failed"),
+)
+
+# A leader that is deactivated still leads.
+_LEADING = ("running", "deactivated")
+
+_PHASES = ("planned", "processing", "processed", "committing")
+_KINDS = ("counted", "infrastructure", "fatal")
+
+LABEL_CHARACTERS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a metric is.
+
+    Attributes:
+        name: Its name, with the prefix ``txtopo_``.
+        type: ``gauge``, ``counter`` or ``histogram``.
+        labels: Its labels besides ``topology``.
+        meaning: What it counts, with the unit.
+    """
+
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+def _described(table: str) -> dict[str, Described]:
+    found = {}
+    for line in table.strip().replace("\n    ", " ").splitlines():
+        name, type, labels, meaning = (part.strip() for part in line.split("|"))
+        found[name] = Described(f"txtopo_{name}", type, tuple(labels.split()), meaning)
+    return found
+
+
+METRICS = _described("""
+status | gauge | status | 1 for the status that the run has, 0 for all others
+leading | gauge | | 1 if this process leads the topology, else 0
+epoch | gauge | | number of the coordinator; 0 until one has led
+started_timestamp_seconds | gauge | | when the run was started, in seconds since 1970
+terms_total | counter | | how often this run began to lead; each after the first follows a lost
+    session or a restart
+restarts_total | counter | | restarts of the run, by its restart policy
+committed_txid | gauge | | the last committed txid; 0 for none
+last_commit_timestamp_seconds | gauge | | when the last batch was committed, in seconds since 1970
+batches_total | counter | | committed batches
+in_flight_txids | gauge | phase | txids that are planned and not committed
+group_txids | gauge | | txids in the job that was started last
+rows_total | counter | component | tuples that a component emitted; of a transactional topology in
+    committed batches
+attempts_failed_total | counter | kind component | attempts that failed; kind infrastructure is a
+    store, ZooKeeper or Spark that is tried again
+failures_in_a_row | gauge | | how often the txid in flight that failed most has failed without a
+    commit
+replayed_txids_total | counter | | txids that were processed again, after a failure or by a new
+    leader
+lag_records | gauge | partition | records behind the last committed batch; the 100 partitions with
+    most, all others together as (others)
+partitions | gauge | shown | partitions of which a lag is known; shown is yes if each has its own
+    lag_records
+lag_files | gauge | | files behind the last committed batch
+lag_bytes | gauge | | bytes of files behind the last committed batch
+losses_total | counter | | batches before which a partition of the source had lost records,
+    counted for each partition
+plan_seconds | histogram | | how long the spout took to plan a batch
+process_seconds | histogram | | how long the job of a committed batch took
+wait_seconds | histogram | | how long a processed batch waited for its turn to commit
+commit_seconds | histogram | | how long the commit phase of a batch took
+store_commit_seconds | histogram | state | how long the write of a batch to a state took; part of
+    the commit phase
+zookeeper_write_seconds | histogram | | how long a write to ZooKeeper took
+driver_bytes_total | counter | | bytes of committed batches that waited in the driver for their
+    commit
+trees_pending | gauge | | tuple trees that have not ended
+backlog_tuples | gauge | | tuples that slots have not consumed
+acked_total | counter | | tuple trees that were completely processed
+failed_total | counter | cause | tuple trees that failed; cause is failed or timed out
+replayed_tuples_total | counter | | tuples that a spout emitted again after a failure
+executed_total | counter | component | tuples that a bolt was given
+ack_seconds | histogram | | time from emit to ack of a tuple tree
+slots_lost_total | counter | | slots that were lost with the memory of their bolts
+errors_reported_total | counter | component | errors that a spout or bolt reported
+""")
+"""All metrics, by their names without the prefix."""
+
+
+Sample = tuple[str, tuple[str, ...], float | Histogram]
+"""The value of a metric, with those of its labels besides ``topology``."""
+
+
+def text(board: Board) -> bytes:
+    """Return all metrics of a run, and those of its process, in the format of Prometheus."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(BoardCollector(board))
+    ProcessCollector(registry=registry)
+    return generate_latest(registry)
+
+
+class BoardCollector(Collector):
+    """Reads a board when it is asked, for a registry of ``prometheus_client``.
+
+    Args:
+        board: The board.
+    """
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the metrics of now."""
+        families: dict[str, Any] = {}
+        topology = label(self._board.topology)
+        for name, labels, value in samples(self._board):
+            family = families.get(name)
+            if family is None:
+                family = families[name] = _family(METRICS[name])
+            values = [topology, *map(label, labels)]
+            if isinstance(value, Histogram):
+                family.add_metric(values, _buckets(value), value.sum_s)
+            else:
+                family.add_metric(values, value)
+        yield from families.values()
+
+
+def samples(board: Board) -> Iterator[Sample]:
+    """Return the values of all metrics that a run has."""
+    facts, counters, histograms = board.facts(), board.counters, board.histograms
+    for status in STATUSES:
+        yield "status", (status,), facts["status"] == status
+    yield "started_timestamp_seconds", (), facts["started_at_s"]
+    yield "restarts_total", (), counters["restarts"]
+    for each in facts["components"]:
+        yield "rows_total", (each["component"],), each["tuples_total"]
+    if facts["kind"] == "transactional":
+        yield from _of_batches(facts, counters, histograms)
+        yield from _lag(facts)
+    else:
+        yield from _of_trees(facts, counters, histograms)
+
+
+def _of_batches(
+    facts: dict[str, Any], counters: dict[str, Any], histograms: dict[str, Histogram]
+) -> Iterator[Sample]:
+    yield "leading", (), facts["status"] in _LEADING
+    yield "epoch", (), facts["epoch"] or 0
+    yield "terms_total", (), counters["terms"]
+    yield "committed_txid", (), facts["txid"] or 0
+    if counters["committed_at_s"] is not None:
+        yield "last_commit_timestamp_seconds", (), counters["committed_at_s"]
+    yield "batches_total", (), counters["batches"]
+    for phase in _PHASES:
+        yield "in_flight_txids", (phase,), facts["phases"].get(phase.upper(), 0)
+    yield "group_txids", (), counters["group_txids"]
+    failed = {(kind, ""): 0 for kind in _KINDS}
+    for each in counters["attempts_failed"]:
+        failed[each["kind"], each["component"] or ""] = each["count"]
+    for kind, count in failed.items():
+        yield "attempts_failed_total", kind, count
+    yield "failures_in_a_row", (), counters["failures_in_a_row"]
+    yield "replayed_txids_total", (), counters["replayed_txids"]
+    yield "losses_total", (), sum(counters["losses"].values())
+    yield "driver_bytes_total", (), counters["driver_bytes"]
+    for phase in ("plan", "process", "wait", "commit"):
+        yield f"{phase}_seconds", (), histograms[phase]
+    yield "zookeeper_write_seconds", (), histograms["zookeeper"]
+    for name, histogram in histograms.items():
+        if name.startswith("commit:"):
+            yield "store_commit_seconds", (name.removeprefix("commit:"),), histogram
+
+
+def _lag(facts: dict[str, Any]) -> Iterator[Sample]:
+    known = {
+        each["partition"]: each["lag_records"]
+        for each in facts["partitions"]
+        if each["lag_records"] is not None
+    }
+    if facts["lag_records"] is None:
+        if known.keys() == {"files", "bytes"}:
+            yield "lag_files", (), known["files"]
+            yield "lag_bytes", (), known["bytes"]
+        return
+    for partition, lag in known.items():
+        yield "lag_records", (partition,), lag
+    others = facts["partitions_total"] - len(facts["partitions"])
+    if others:
+        assert len(facts["partitions"]) == PARTITIONS_MAX
+        yield "lag_records", ("(others)",), facts["lag_records"] - sum(known.values())
+    yield "partitions", ("yes",), len(facts["partitions"])
+    yield "partitions", ("no",), others
+
+
+def _of_trees(
+    facts: dict[str, Any], counters: dict[str, Any], histograms: dict[str, Histogram]
+) -> Iterator[Sample]:
+    yield "slots_lost_total", (), counters["slots_lost"]
+    for component, count in counters["errors_reported"].items():
+        yield "errors_reported_total", (component,), count
+    trees = facts["trees"]
+    if trees is None:
+        return
+    yield "trees_pending", (), trees["pending"]
+    yield "backlog_tuples", (), trees["backlog"]
+    yield "acked_total", (), trees["acked"]
+    yield "failed_total", ("failed",), trees["failed"]
+    yield "failed_total", ("timed out",), trees["timed_out"]
+    yield "replayed_tuples_total", (), trees["replays"]
+    for bolt in trees["bolts"]:
+        yield "executed_total", (bolt["component"],), bolt["executed"]
+    if "ack" in histograms:
+        yield "ack_seconds", (), histograms["ack"]
+
+
+def label(value: str) -> str:
+    """Return a value of a label that is UTF-8 and not long.
+
+    The end of a long value is replaced by a digest of all of it, so that different values stay
+    different: two series of one name would spoil both.
+    """
+    shown = value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if len(shown) <= LABEL_CHARACTERS_MAX:
+        return shown
+    digest = hashlib.sha256(shown.encode("utf-8")).hexdigest()[:8]
+    return f"{shown[: LABEL_CHARACTERS_MAX - 10]}…{digest}"
+
+
+def _family(described: Described) -> Any:
+    labels = ("topology", *described.labels)
+    kinds = {
+        "gauge": GaugeMetricFamily,
+        "counter": CounterMetricFamily,
+        "histogram": HistogramMetricFamily,
+    }
+    return kinds[described.type](described.name, described.meaning, labels=labels)
+
+
+def _buckets(histogram: Histogram) -> Iterable[tuple[str, float]]:
+    total, found = 0, []
+    for bound, count in zip((*histogram.buckets, None), histogram.counts, strict=True):
+        total += count
+        found.append(("+Inf" if bound is None else str(bound), float(total)))
+    return found
