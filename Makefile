@@ -11,7 +11,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-reliable bench-stores stores delta-jar kafka jars-try object-store services simulate simulate-slots mutants fuzz faults rows soak test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-reliable bench-stores stores delta-jar kafka jars-try object-store services simulate simulate-slots mutants fuzz faults rows screenshots soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ faults: java services $(READY)  ## a crash at every point, two coordinators in e
 
 rows: java services jars-try $(READY)  ## the tests of the 58 rows of the fault matrix; writes docs/faults.md
 	$(PYTHON) -m tests.faults.matrix $(ARGS)
+
+screenshots: services $(READY)  ## make the pictures of docs/pages.md with Chromium
+	$(PYTHON) -m tests.services.pages.screenshots
 
 soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults of all kinds; writes docs/soak.md
 	$(PYTHON) -m tests.faults.soak --minutes $(MINUTES) $(ARGS)

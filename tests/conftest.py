@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.harness.browser import missing_browser
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.harness.browser import Browser
     from tests.harness.servers.kafka import KafkaBroker
     from tests.harness.servers.mariadb import MariaServer
     from tests.harness.servers.object_store import ObjectStore
@@ -32,6 +35,8 @@ os.environ.setdefault("TXTOPO_LONG", "1")
 
 # Quick tests come first, so that a mistake shows early. Tests of one rank share their fixtures.
 RANKS = ("integration", "service", "spark", "kills", "slow")
+# The fixtures that need a server, whose mark their tests get.
+SERVICES = ("postgresql", "mariadb", "redis", "rabbitmq", "zookeeper", "kafka", "chromium")
 # The mark that all tests of a folder get.
 MARKED_FOLDERS = {"integration": "integration", "processes": "kills"}
 # The first mark of all tests of a file.
@@ -111,6 +116,15 @@ def object_store() -> Iterator[ObjectStore]:
         yield store
 
 
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """A headless Chromium."""
+    from tests.harness.browser import Browser
+
+    with Browser() as browser:
+        yield browser
+
+
 @cache
 def missing(need: str) -> str | None:
     """Return why tests that need *need* cannot run here, or None if they can."""
@@ -153,12 +167,15 @@ def missing(need: str) -> str | None:
         from tests.harness.servers.object_store import find_python
 
         return None if find_python() else "no object store (try make object-store)"
+    if need == "promtool":
+        return None if shutil.which("promtool") else "no promtool (not found; try make services)"
+    if need == "chromium":
+        return missing_browser()
     if need in ("spark", "zookeeper"):
         if not _java():
             return "no Java"
         return None if find_spec("pyspark") else "no PySpark"
-    known = "postgresql, mariadb, redis, rabbitmq, zookeeper, kafka, delta-spark or object-store"
-    return f"unknown service {need!r}; expected {known}"
+    return f"unknown service {need!r}; expected {', '.join(SERVICES)}, delta-spark or object-store"
 
 
 def _java() -> bool:
@@ -204,7 +221,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures:
             item.add_marker(pytest.mark.spark)
-        for service in ("postgresql", "mariadb", "redis", "rabbitmq", "zookeeper", "kafka"):
+        for service in SERVICES:
             if {service, f"{service}_server"} & set(fixtures):
                 item.add_marker(pytest.mark.service(service))
     items.sort(key=lambda item: max((RANKS.index(m) + 1 for m in marks(item)), default=0))

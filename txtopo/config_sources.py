@@ -160,7 +160,7 @@ def _of_environment(
         if name not in known or variable != variable.upper():
             names = [*(PREFIX + each.upper() for each in known), *OTHER_VARIABLES]
             raise ConfigError(
-                f"unknown variable {variable!r}; {nearest(variable, names)}", setting=name
+                f"unknown variable {variable!r}; {nearest(variable.upper(), names)}", setting=name
             )
         if text:  # An empty variable is one that is not set, as in scripts and compose files.
             yield name, of_text(known, name, text, variable)

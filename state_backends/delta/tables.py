@@ -151,28 +151,30 @@ def _check_around(location: Location, name: str) -> None:
 
 
 def stored_states(location: Location, own: str) -> tuple[StateTable, ...] | None:
-    """Return the states in a folder; None if the store cannot list folders.
+    """Return the states in a folder; in an object store, whose folders are not listed, only *own*.
 
-    A table that cannot be read is returned by name only, unless it is *own*.
+    A table that cannot be read is returned by name only, unless it is *own*. The answer is None if
+    it is not known whether there are states.
     """
     if not location.local:
-        return None
+        uri, options = location.table(own), location.options or None
+        found = _described(own, uri, options) if DeltaTable.is_deltatable(uri, options) else None
+        return None if found is None else (found,)
     folder = Path(location.root)
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     tables = {
-        table_name(path.name): partial(_described, path)
+        table_name(path.name): partial(_described, table_name(path.name), str(path))
         for path in paths
         if path.is_dir() and DeltaTable.is_deltatable(str(path))
     }
     return listed_states(own, tables)
 
 
-def _described(path: Path) -> StateTable | None:
-    name = table_name(path.name)
+def _described(name: str, uri: str, options: dict[str, str] | None = None) -> StateTable | None:
     try:
-        text = DeltaTable(str(path)).metadata().configuration.get(DECLARATION)
+        text = DeltaTable(uri, storage_options=options).metadata().configuration.get(DECLARATION)
     except FAILURES as error:
-        raise translated(error, f"state {name!r} in {path}", uri=str(path)) from error
+        raise translated(error, f"state {name!r} in {uri}", uri=uri) from error
     return None if text is None else parsed_declaration(name, text)
 
 

@@ -41,10 +41,12 @@ def check_statement(statement: str) -> None:
     """
     start = _NO_WORD.match(statement)
     word = re.match(r"\w*", statement[start.end() if start else 0 :])
-    if "\0" in statement or word is None or word[0].upper() not in _QUERIES:
+    if "\0" in statement:
+        raise StateUsageError("a query has no NUL; databases take it for the end")
+    if word is None or word[0].upper() not in _QUERIES:
         raise StateUsageError(
             f"a query only reads; got {statement.strip()!r:.100}; expected one statement that "
-            "begins with SELECT, WITH or VALUES, without NUL"
+            "begins with SELECT, WITH or VALUES"
         )
 
 

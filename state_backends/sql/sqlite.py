@@ -305,7 +305,6 @@ class SqliteDialect(SqlDialect):
         deadline = now() + timeout_s
         driver.set_progress_handler(lambda: now() > deadline, _STEPS_BETWEEN_LOOKS)
         driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, BYTES_MAX)
-        driver.execute("PRAGMA query_only = ON")
         driver.set_authorizer(lambda action, *_: _OK if action in _READS else sqlite3.SQLITE_DENY)
         try:
             yield

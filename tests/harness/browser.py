@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +17,8 @@ DRIVER = "chromedriver"
 
 def missing_browser() -> str | None:
     """Return why there is no browser, or None if there is one."""
+    if find_spec("selenium") is None:
+        return "no Selenium (try pip install txtopo[test])"
     if not (shutil.which(CHROMIUM) and shutil.which(DRIVER)):
         return "no Chromium (chromium or chromedriver not found; try make services)"
     return None
@@ -97,7 +99,8 @@ class Browser:
 
     def console(self) -> list[str]:
         """Return what the console said since the last call: errors, warnings, violations."""
-        return [str(line["message"]) for line in self.driver.get_log("browser")]
+        log = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
+        return [str(line["message"]) for line in log]
 
     def command(self, name: str, **arguments: Any) -> Any:
         """Send a command of Chromium's own protocol."""
@@ -115,6 +118,7 @@ class Browser:
     def memory(self) -> dict[str, int]:
         """Return the bytes of the page's scripts after garbage collection, and its nodes."""
         self.command("HeapProfiler.collectGarbage")
-        script = "return JSON.stringify([performance.memory.usedJSHeapSize, document.querySelectorAll('*').length])"
-        bytes_used, nodes = json.loads(self.run(script))
-        return {"bytes": bytes_used, "nodes": nodes}
+        script = """return {
+            bytes: performance.memory.usedJSHeapSize, nodes: document.querySelectorAll('*').length
+        }"""
+        return dict(self.run(script))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -113,3 +114,21 @@ def _note(context: click.Context, option: click.Parameter, value: Any) -> None:
             chosen.settings[name.strip()] = setting
     elif value not in (None, False):
         setattr(chosen, str(option.name), value)
+
+
+class Duration(click.ParamType[float]):
+    """A length of time: ``30s``, ``5m``, ``1h``, ``2d``, or a number of seconds; in seconds."""
+
+    name = "duration"
+    _UNITS: ClassVar = {"": 1, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the seconds."""
+        if isinstance(value, int | float):
+            return float(value)
+        found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?([a-z]*)", str(value).strip())
+        if found is None or found[2] not in self._UNITS:
+            self.fail(f"got {value!r}; expected a length of time such as 30s, 5m, 1h", param, ctx)
+        return float(found[1]) * self._UNITS[found[2]]

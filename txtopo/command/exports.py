@@ -27,6 +27,7 @@ import pyarrow.parquet
 
 from txtopo.command.values import json_of
 from txtopo.errors import StateUsageError
+from txtopo.state.columns import json_value
 from txtopo.state.reader import StateReader
 
 Write = Callable[[IO[bytes], StateReader], int]
@@ -136,7 +137,7 @@ def _json_lines(file: IO[bytes], reader: StateReader) -> int:
 
 def _line(row: dict[str, object], documents: set[str]) -> object:
     return {
-        name: json.loads(value) if name in documents and isinstance(value, str) else json_of(value)
+        name: json_value(value) if name in documents and isinstance(value, str) else json_of(value)
         for name, value in row.items()
     }
 

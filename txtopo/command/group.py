@@ -5,9 +5,19 @@ from __future__ import annotations
 import click
 
 from txtopo import __version__
-from txtopo.command import settings
+from txtopo.command import (
+    completion,
+    doctor,
+    explaining,
+    figures,
+    operations,
+    running,
+    serving,
+    settings,
+    states,
+    topologies,
+)
 from txtopo.command.choices import common_options
-from txtopo.command.states import state
 
 
 class Verbs(click.Group):
@@ -43,5 +53,24 @@ def commands() -> None:
 
 
 # One line for each verb, in the order of the alphabet.
+commands.add_command(topologies.activate)
+commands.add_command(completion.completion)
 commands.add_command(settings.config)
-commands.add_command(state)
+commands.add_command(topologies.deactivate)
+commands.add_command(doctor.doctor)
+commands.add_command(figures.errors)
+commands.add_command(explaining.explain)
+commands.add_command(operations.forget_topology)
+commands.add_command(topologies.kill)
+commands.add_command(figures.lag)
+commands.add_command(topologies.list_topologies)
+commands.add_command(operations.quarantine_batch)
+commands.add_command(operations.rebuild_topology)
+commands.add_command(operations.repair_topology)
+commands.add_command(operations.rewind_topology)
+commands.add_command(running.run)
+commands.add_command(topologies.show)
+commands.add_command(states.state)
+commands.add_command(serving.ui)
+commands.add_command(operations.verify_topology)
+commands.add_command(figures.watch)

@@ -58,10 +58,11 @@ def print_table(
         say(empty)
         return
     numbers = frozenset(right)
-    if sys.stdout.isatty() and _rich_table(columns, texts, numbers):
+    if sys.stdout.isatty() and _rich_table([*map(escaped, columns)], texts, numbers):
         return
-    widths = [max(map(len, column)) for column in zip(columns, *texts, strict=True)]
-    for line in ([each.upper() for each in columns], *texts):
+    headings = [escaped(each.upper()) for each in columns]
+    widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
+    for line in (headings, *texts):
         cells = [
             text.rjust(width) if heading in numbers else text.ljust(width)
             for heading, text, width in zip(columns, line, widths, strict=True)
@@ -105,6 +106,11 @@ def duration(seconds: float | None) -> str:
     if hours < 24:
         return f"{hours} h {minutes % 60} min"
     return f"{days} d {hours % 24} h"
+
+
+def ago(at_s: float | None, now_s: float) -> str:
+    """Return how long ago something was, for a person."""
+    return UNKNOWN if at_s is None else f"{duration(now_s - at_s)} ago"
 
 
 def _rich_table(

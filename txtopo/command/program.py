@@ -32,6 +32,7 @@ from txtopo.errors import (
     TopologyError,
     TxtopoError,
 )
+from txtopo.log_records import one_line
 from txtopo.state.registry import redacted_url
 
 DONE, FAILED, WRONG_CALL, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -65,6 +66,12 @@ def run(arguments: list[str] | None = None) -> int:
             traceback.print_exc()
         tell(f"txtopo: {error}")
         return code_of(error)
+    except Exception as error:  # noqa: BLE001 - of user code, or a mistake of ours
+        if chosen.traceback:
+            traceback.print_exc()
+        else:
+            tell(f"txtopo: {one_line(error)}; --traceback shows where it was raised")
+        return FAILED
     return code if isinstance(code, int) else DONE
 
 

@@ -16,7 +16,7 @@ from txtopo.config_sources import file_of_settings, find_settings
 @click.command("config")
 @choices
 def config(chosen: Choices) -> None:
-    """Show each setting, its value, where it came from, and what it means.
+    """Show the settings and their sources.
 
     What comes first holds: --set (or --zookeeper, --dir), the variable TXTOPO_<SETTING>, the file,
     the default. Credentials are never shown. Needs nothing but the settings.

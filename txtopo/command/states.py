@@ -44,7 +44,7 @@ table_option = click.option(
 )
 
 
-@click.group()
+@click.group(short_help="List, show, query and export states.")
 def state() -> None:
     """Read states in their stores, without a run and without the topology's module.
 
@@ -58,14 +58,17 @@ def state() -> None:
 @url_argument
 @choices
 def list_states(chosen: Choices, url: str) -> None:
-    """List the states that a store holds, each with its owner and its last txid.
+    """List the states that a store holds.
+
+    Each is shown with its owner, its last txid, and its size, as far as the store knows it.
 
     \b
     Example:
       txtopo state ls sqlite:///counts.db
     """
     store = _store(url)
-    rows = [_listed(store, table) for table in _known(store)]
+    tables = sorted(_known(store), key=lambda table: table.name)
+    rows = [_listed(store, table) for table in tables]
     if chosen.json:
         print_json({"url": redacted_url(store.url), "states": [*rows]})
         return
@@ -102,7 +105,7 @@ def show_state(chosen: Choices, url: str, table: str | None) -> None:
             "key": _columns(found.key),
             "value": _columns(ReaderView(found).fields),
             "aggregates": [repr(each) for each in found.aggregates],
-            "atomic": reader.atomic,
+            "is_snapshot": reader.is_snapshot,
             "rows": size.rows,
             "bytes": size.bytes,
             "ledger": None if ledger is None else _ledger(ledger),
@@ -126,7 +129,7 @@ def show_state(chosen: Choices, url: str, table: str | None) -> None:
 @table_option
 @choices
 def get_value(chosen: Choices, url: str, key: tuple[str, ...], table: str | None) -> int:
-    """Print the value of a key, and the txid after which it was read.
+    """Print the value of a key.
 
     KEY is one argument for each key column, or one list of JSON for all of them. The exit code is 1
     if there is no such key. A key that begins with - comes after --.
@@ -166,7 +169,7 @@ def get_value(chosen: Choices, url: str, key: tuple[str, ...], table: str | None
     return 1 if value is missing else 0
 
 
-@state.command("query")
+@state.command("query", short_help="Run one SELECT, which can change nothing.")
 @url_argument
 @click.argument("statement", metavar='"SELECT …"')
 @click.option(
@@ -215,9 +218,7 @@ def query(chosen: Choices, url: str, statement: str, limit: int, timeout_s: floa
             }
         )
     else:
-        print_table(
-            [*map(escaped, answer.columns)], [[*map(text_of_value, row)] for row in answer.rows]
-        )
+        print_table(answer.columns, [[*map(text_of_value, row)] for row in answer.rows])
     if not answer.complete:
         tell(f"these are the first {limit:,} rows; --limit takes more")
 
@@ -234,7 +235,9 @@ def query(chosen: Choices, url: str, statement: str, limit: int, timeout_s: floa
 def export_state(
     chosen: Choices, url: str, file: Path, table: str | None, form: str | None, *, force: bool
 ) -> None:
-    """Write all of a state, as it is after one txid, to a file.
+    """Write all of a state to a file.
+
+    It is the state as it is after one txid, which is printed.
 
     The suffix of FILE says whether it is Parquet (.parquet), CSV (.csv) or JSON lines (.jsonl).
 
@@ -298,9 +301,11 @@ def _known(store: State) -> tuple[StateTable, ...]:
     with closing(store.open(_ANY)) as backend:
         found = backend.stored()
     if found is None:
+        meant = f"has no state {store.table!r}" if store.table else "does not list its states"
         raise StateUsageError(
-            f"{redacted_url(store.url)} knows no columns of states, so no command can read them; "
-            "read one in Python: open_state(url, table=…, key=…, value=…).reader()"
+            f"{redacted_url(store.url)} {meant}, or does not know its columns; expected --table "
+            "with the name of a state; of one whose columns the store does not know there is a "
+            "reader in Python: open_state(url, table=…, key=…, value=…).reader()"
         )
     return found
 
@@ -310,7 +315,7 @@ def _reading(url: str, table: str | None) -> Iterator[StateReader]:
     store = _store(url, table)
     _known(store)
     with store.reader() as reader:
-        if not reader.atomic:
+        if not reader.is_snapshot:
             tell(f"note: {_HALF_A_BATCH}")
         yield reader
 
@@ -321,12 +326,12 @@ def _listed(store: State, table: StateTable) -> dict[str, Json]:
         "table": table.name,
         "kind": table.kind,
         "mode": table.mode,
-        **dict.fromkeys(("owner", "txid", "epoch", "rows", "bytes", "atomic", "error")),
+        **dict.fromkeys(("owner", "txid", "epoch", "rows", "bytes", "is_snapshot", "error")),
     }
     try:
         with store.named(table.name).reader() as reader:
             size, ledger = reader.size(), reader.ledger
-            row |= {"rows": size.rows, "bytes": size.bytes, "atomic": reader.atomic}
+            row |= {"rows": size.rows, "bytes": size.bytes, "is_snapshot": reader.is_snapshot}
     except InfrastructureError:
         raise
     except TxtopoError as error:

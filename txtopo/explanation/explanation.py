@@ -24,7 +24,7 @@ from txtopo.stages.program import compile_program
 from txtopo.topology.graph import Graph
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
     """What a topology is and how it will run; ``topology.explain()`` returns it.
 
@@ -107,8 +107,8 @@ class Explanation:
         """Return the graph as an SVG picture, from left to right, with the cut as a dashed line.
 
         Each component is a group with the attribute ``data-component`` (its id), each edge one
-        with ``data-edge`` (source, stream and target as a JSON list). In each, an empty text of
-        class ``figure`` may be filled with a figure. There is no script in it.
+        with ``data-edge`` (source, stream and target as a JSON list), so that a page can write
+        figures beside them. There is no script in it.
 
         Args:
             style: Whether it has colours for light and dark of its own. If False, it has no style
@@ -142,6 +142,9 @@ class Explanation:
 
     def __str__(self) -> str:
         return page(self)
+
+    def __repr__(self) -> str:
+        return f"Explanation({self.topology!r}, {self.kind}, {len(self.components)} components)"
 
 
 def _typed(fields: list[tuple[str, str]]) -> list[dict[str, str]]:

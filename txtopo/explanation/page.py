@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from txtopo.dead_letters import STREAM
+from txtopo.errors import escaped
 from txtopo.explanation.parts import (
     ExplainedComponent,
     ExplainedEdge,
@@ -27,7 +28,7 @@ _LABEL = 13
 
 def page(told: Explanation) -> str:
     """Return an explanation as text, in lines of at most 96 characters unless a name is longer."""
-    return "\n".join(_lines(told)) + "\n"
+    return escaped("\n".join(_lines(told)) + "\n", kept="\n")
 
 
 def _lines(told: Explanation) -> Iterator[str]:

@@ -195,7 +195,11 @@ def _tasks_and_slots(program: Program, choice: CarrierChoice) -> Iterator[str]:
     slots = choice.slots
     if slots is None:
         return
-    over = {id: one.tasks for id, one in program.components.items() if one.tasks > slots}
+    over = {
+        id: one.tasks
+        for id, one in program.components.items()
+        if one.tasks > slots and one.role is not Role.SPOUT  # which runs in the driver
+    }
     if over:
         named = ", ".join(f"{id!r} ({tasks})" for id, tasks in list(over.items())[:3])
         more = f" and {len(over) - 3} more" if len(over) > 3 else ""

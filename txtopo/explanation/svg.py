@@ -251,10 +251,9 @@ class _Drawing:
         named = escape(json.dumps([edge.source, edge.stream, edge.target], ensure_ascii=False))
         told = f"{edge.source} → {edge.target}, stream {edge.stream}, by {edge.grouping}"
         shown = _text(target.x - 12, y - 5, label, LABEL, "label", "end", 0.8) if label else ""
-        figure = _text(target.x - 12, y + 11, "", LABEL, "figure", "end")
         return (
             f'<g class="edge" data-edge="{named}"><title>{escape(escaped(told))}</title>'
-            f"{line}{shown}{figure}</g>"
+            f"{line}{shown}</g>"
         )
 
     def _legend(self) -> Iterator[str]:
@@ -302,7 +301,6 @@ def _box(box: _Box, attribute: str) -> str:
     for line in box.lines:
         parts.append(_text(middle, y - 1, line, SMALL, "", "middle", 0.75))
         y += 15
-    parts.append(_text(middle, box.y + box.height / 2 + 13, "", SMALL, "figure", "middle"))
     title = f"<title>{escape(escaped(box.title))}</title>"
     return f'<g class="{box.shape}" {attribute}>{title}{"".join(parts)}</g>'
 

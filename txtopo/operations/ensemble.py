@@ -47,7 +47,7 @@ ANSWER_TIMEOUT_S = 30.0
 class Ensemble:
     """The topologies of an ensemble. Use it in a ``with`` block, or call :meth:`close`.
 
-    One call at a time, from any thread.
+    Its methods may be called from any thread.
 
     Example:
         >>> with Ensemble.open(Config(zookeeper="zk1:2181")) as ensemble:

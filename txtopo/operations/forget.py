@@ -5,7 +5,7 @@ wakes up later is still refused. The ledger names no owner and no ensemble any m
 of the tables calls ``rebuild`` and says where its source starts.
 
 Order of the writes: the verb into ``/current``; the ledgers, one after the other; deletion of the
-batches; deletion of all other nodes in one write.
+batches and of commands; deletion of all other nodes, the desired status among them, in one write.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ from txtopo.operations.plan import (
 )
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, holder
 from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner
-from txtopo.transactional_state.nodes import BATCHES, CURRENT, EPOCH, QUARANTINE
+from txtopo.transactional_state.nodes import (
+    BATCHES,
+    COMMANDS,
+    CURRENT,
+    DESIRED,
+    EPOCH,
+    QUARANTINE,
+)
 from txtopo.transactional_state.store import Delete
 
 if TYPE_CHECKING:
@@ -102,7 +109,7 @@ class _Forget:
             return VerbSteps()
         children = [
             f"{parent}/{name}"
-            for parent in (BATCHES, QUARANTINE)
+            for parent in (BATCHES, QUARANTINE, COMMANDS)
             for name in session.state.children(parent)
         ]
         groups = [children[at : at + DELETES_MAX] for at in range(0, len(children), DELETES_MAX)]
@@ -142,4 +149,5 @@ def _delete(paths: list[str], claim: VerbClaim) -> None:
 
 
 def _end(claim: VerbClaim) -> None:
-    claim.write(Delete(BATCHES), Delete(QUARANTINE), Delete(CURRENT), Delete(EPOCH))
+    paths = (BATCHES, QUARANTINE, COMMANDS, DESIRED, CURRENT, EPOCH)
+    claim.write(*(Delete(path) for path in paths))

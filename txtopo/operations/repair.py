@@ -5,6 +5,7 @@ What can be derived from the rest:
 * ``/epoch``: any number above all that ledgers and batches name, if a ledger was ever claimed; with
   the token of the ensemble that the ledgers name, so that they accept the coordinator again.
 * ``/current``: it follows from the ledgers and the batches, as in a takeover.
+* ``/desired`` has to be given: nobody else knows whether the topology is to run.
 * ``/batches/<txid>`` that no state holds: this batch and the later ones may be planned again. For
   an opaque spout this is true of a batch that some state holds as well: it is undone and cut again.
 
@@ -33,9 +34,11 @@ from txtopo.operations.plan import (
 )
 from txtopo.operations.session import Access, OperatorSession, Reading, VerbClaim, read
 from txtopo.state.ledger import Ledger
+from txtopo.transactional_state.commands import desired_of, last_number
 from txtopo.transactional_state.nodes import (
     BATCHES,
     CURRENT,
+    DESIRED,
     EPOCH,
     EPOCH_ROOM,
     REWRITES_MAX,
@@ -65,9 +68,9 @@ def repair_node(
 
     Args:
         topology: The topology, which must not run.
-        path: Its path below the topology, as the error names it: ``/epoch``, ``/current`` or
-            ``/batches/<txid as 20 digits>``. If several are lost, restore ``/epoch`` first, then
-            ``/current``.
+        path: Its path below the topology, as the error names it: ``/epoch``, ``/current``,
+            ``/desired`` or ``/batches/<txid as 20 digits>``. If several are lost, restore
+            ``/epoch`` first, then ``/current``.
         config: As for ``start``.
         value: What the node held, as ``show()`` or a snapshot of ZooKeeper had it; needed when it
             cannot be derived.
@@ -91,10 +94,11 @@ class _RepairNode:
     name: str = "repair_node"
 
     def look(self, session: OperatorSession) -> VerbSteps:
-        known = self.path in (EPOCH, CURRENT) or self.path.startswith(f"{BATCHES}/")
-        if not known:
+        one = self.path in (EPOCH, CURRENT, DESIRED)
+        if not one and not self.path.startswith(f"{BATCHES}/"):
             raise StateUsageError(
-                f"there is no node {self.path!r}; expected {EPOCH}, {CURRENT} or {BATCHES}/<txid>"
+                f"there is no node {self.path!r}; expected {EPOCH}, {CURRENT}, {DESIRED} or "
+                f"{BATCHES}/<txid>"
             )
         reading = read(session)
         node = reading.nodes.get(self.path)
@@ -118,6 +122,8 @@ class _RepairNode:
             raise self._unknown(f"{EPOCH} cannot be read either; put that back first")
         if self.path == CURRENT:
             return self._current(reading, epoch)
+        if self.path == DESIRED:
+            return self._desired(session)
         return self._batch(session, reading)
 
     def _epoch(self, session: OperatorSession, reading: Reading) -> VerbSteps:
@@ -189,6 +195,21 @@ class _RepairNode:
         writers = {each.writer for each in reading.ledgers.values() if isinstance(each, Ledger)}
         # Ledgers with another attempt mean that a replay had begun; the txid is done again.
         return high + 1 if writers == {attempt} else high
+
+    def _desired(self, session: OperatorSession) -> VerbSteps:
+        if self.value is None:
+            raise self._unknown(
+                "nothing else says whether the topology is to run, and it is "
+                "{'status': 'running', 'command': 0} unless somebody asked"
+            )
+        given = desired_of(Node(self.value, 0))
+        # Numbers of commands must not be used again, so none that is known may come after this.
+        known = last_number(session.state)
+        desired = replace(given, command=max(given.command, known))
+        text = f"set {DESIRED} to {desired.to_json()}"
+        return VerbSteps(
+            [VerbStep(text, lambda claim: claim.write(Put(DESIRED, desired.to_json())))], {}
+        )
 
     def _batch(self, session: OperatorSession, reading: Reading) -> VerbSteps:
         txid, current = txid_of(self.path), reading.current

@@ -21,14 +21,17 @@ from typing import TYPE_CHECKING, TypeVar
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
 from txtopo.metadata import Json
+from txtopo.operations.folder import EmbeddedFolder
 from txtopo.state.backend import StateBackend, Writes
 from txtopo.state.commit import claim_state, commit_resolved
 from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner, same_owner
 from txtopo.topology.component import Role
+from txtopo.transactional_state.commands import desired_of
 from txtopo.transactional_state.journal import Journal, JournalContents
 from txtopo.transactional_state.nodes import (
     BATCHES,
     CURRENT,
+    DESIRED,
     EPOCH,
     EPOCH_ROOM,
     QUARANTINE,
@@ -203,7 +206,12 @@ def open_operator_session(
     graph = topology.graph
     jvm: Json | object = None if access.spark is None else getattr(access.spark, "_jvm", None)
     with ExitStack() as stack:
-        state = open_transactional_state(config, graph.id, jvm, access.ensemble)
+        locate = None
+        if config.zookeeper == "embedded" and jvm is None:
+            folder = EmbeddedFolder(config.zookeeper_dir)
+            stack.callback(folder.close)
+            locate = folder.locate
+        state = open_transactional_state(config, graph.id, jvm, access.ensemble, locate)
         stack.callback(state.close)
         backends: dict[str, StateBackend] = {}
         for component in graph.components.values():
@@ -219,7 +227,8 @@ class Access:
     """How to reach ZooKeeper where the ``Config`` is not enough.
 
     Attributes:
-        spark: The session whose JVM hosts the embedded server; ``zookeeper="embedded"`` needs it.
+        spark: The session whose JVM hosts the embedded server. Without it that server is found by
+            ``Config.zookeeper_dir``, and hosted by a JVM of its own while no run does.
         ensemble: The ensemble of the run, for ``zookeeper="memory"``.
         point: Called with the name of each durable step. Tests kill the process there.
     """
@@ -318,6 +327,7 @@ def read(session: OperatorSession) -> Reading:
     nodes: dict[str, Node | TxtopoError | None] = {
         EPOCH: _or_error(partial(_epoch, session)),
         CURRENT: _or_error(partial(_current, session)),
+        DESIRED: _or_error(partial(_desired, session)),
     }
     for parent in (BATCHES, QUARANTINE):
         for name in session.state.children(parent):
@@ -349,6 +359,12 @@ def _current(session: OperatorSession) -> Node | None:
     if node is not None:
         current_of(node)
         operation_of(node)
+    return node
+
+
+def _desired(session: OperatorSession) -> Node | None:
+    node = session.state.get(DESIRED)
+    desired_of(node)
     return node
 
 

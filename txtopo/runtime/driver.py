@@ -4,6 +4,9 @@ The driver works in terms of leadership (:mod:`txtopo.runtime.term`). It asks fo
 takes over, and begins a term. The term is over when the session with ZooKeeper is lost. Then the
 driver checks whether another coordinator has claimed a later epoch. If so, the driver stops with an
 error that names the successor. Otherwise it asks for the leadership again.
+
+New batches are planned while two agree: the handle of this run (``run.deactivate()``), and what
+operators asked of the topology, whose status is durable and holds for every process.
 """
 
 from __future__ import annotations
@@ -13,12 +16,18 @@ from concurrent.futures import Future
 from functools import partial
 
 from txtopo.coordinator.protocol import Activated, Deactivated, StopRequested, Tick
-from txtopo.errors import CoordinatorUnavailable, FencedError, InfrastructureError
+from txtopo.errors import (
+    CoordinatorUnavailable,
+    FencedError,
+    InfrastructureError,
+    TopologyKilled,
+)
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json
 from txtopo.retries import LOGGER, warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.handle import IdleWaiters
+from txtopo.runtime.leader_beat import LeaderBeat, Summary
 from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.progress import (
     Leading,
@@ -29,8 +38,10 @@ from txtopo.runtime.progress import (
     TopologyListener,
 )
 from txtopo.runtime.run_context import RunContext, close_context, close_spout
+from txtopo.runtime.scheduler import Timer
 from txtopo.runtime.takeover import Takeover, take_over
 from txtopo.runtime.term import Hooks, LeaderTerm
+from txtopo.transactional_state.commands import DEACTIVATED, KILLED, RUNNING, Desired, who
 from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.store import Leadership
 
@@ -51,6 +62,7 @@ class TopologyDriver:
         candidate: Describes this process to other candidates.
         listeners: They are told of each change.
         meter: Counts commits; that of the driver before, if the run is started again.
+        summary: Returns what others shall see of the run while it leads; called on a thread.
     """
 
     def __init__(
@@ -59,6 +71,7 @@ class TopologyDriver:
         candidate: Json,
         listeners: Sequence[TopologyListener],
         meter: ProgressMeter | None = None,
+        summary: Summary | None = None,
     ) -> None:
         self.ended: Future[Exception | None] = Future()
         self.status = "starting"
@@ -75,6 +88,10 @@ class TopologyDriver:
         self._active = True
         self._stopping = False
         self._waiters = IdleWaiters()
+        self._summary = summary
+        self._desired = Desired()
+        self._kill: Timer | None = None
+        self._kill_is_due = False
 
     # ------------------------------------------------------------ requests of the run handle
 
@@ -99,11 +116,9 @@ class TopologyDriver:
             self._end(None)
 
     def set_active(self, active: bool) -> None:
-        """Start or stop planning new batches."""
+        """Start or stop planning new batches, as far as the handle of this run decides it."""
         self._active = active
-        if self._term is not None:
-            self._term.handle(Activated() if active else Deactivated())
-            self._say_status()
+        self._set_planning()
 
     def wait_for_rest(self, future: Future[None]) -> None:
         """Resolve *future* when the spout has nothing left and all of it is committed."""
@@ -174,6 +189,8 @@ class TopologyDriver:
                 return
             if isinstance(error, FencedError):
                 self._contend_again(error)
+            elif isinstance(error, TopologyKilled) and self._killed:
+                self._end(None)  # it is this run that was killed, and it lost its session meanwhile
             elif error is not None:
                 self._retry("the takeover", error, self._take_over_again)
             elif wanted:
@@ -207,17 +224,19 @@ class TopologyDriver:
     def _begin_term(self, taken: Takeover) -> None:
         coordinator = taken.coordinator
         phase = CommitPhase(self._context, taken.backends)
-        hooks = Hooks(self._tell, self._waiters, self._end_term)
+        hooks = Hooks(self._tell, self._waiters, self._end_term, self._obey)
+        beat = LeaderBeat(self._context, taken.journal, taken.desired, self._summary)
         self._term = LeaderTerm(
-            self._context, taken.journal, coordinator, phase, self._meter, hooks
+            self._context, taken.journal, coordinator, phase, beat, self._meter, hooks
         )
         self._began_at = coordinator.current
         self._waiters.begin()
         self._tell(
             Leading(self._context.graph.id, coordinator.epoch, coordinator.current, taken.adopted)
         )
+        self._wish(taken.desired)
         self._say_status()
-        if not self._active:
+        if not self._plans:
             self._term.handle(Deactivated())
         self._term.start()
 
@@ -286,10 +305,56 @@ class TopologyDriver:
         )
         self._scheduler.call_later(pause_s, again)
 
-    # ------------------------------------------------------------ the end
+    # ------------------------------------------------------------ what operators ask for
+
+    @property
+    def _plans(self) -> bool:
+        return self._active and self._desired.status == RUNNING
+
+    @property
+    def _killed(self) -> bool:
+        return self._desired.status == KILLED
+
+    def _obey(self, desired: Desired) -> None:
+        """Do what operators asked for, which is stored by now. Called after each beat."""
+        if desired.same_wish(self._desired):
+            if self._kill_is_due:
+                self.stop()
+            return
+        id, status, by = self._context.graph.id, desired.status, who(desired.by)
+        text = "topology %r: is to be %s, as %s asked"
+        _logger.info(text, id, status, by, extra={"topology": id})
+        self._wish(desired)
+        self._set_planning()
+        if self._killed:
+            self._kill = self._scheduler.call_later(desired.wait_s, lambda: self._end_kill(desired))
+            rested: Future[None] = Future()
+            rested.add_done_callback(lambda _: self.post(lambda: self._end_kill(desired)))
+            self.wait_for_rest(rested)
+
+    def _wish(self, desired: Desired) -> None:
+        self._desired, self._kill_is_due = desired, False
+        if self._kill is not None:
+            self._kill.cancel()
+            self._kill = None
+
+    def _end_kill(self, desired: Desired) -> None:
+        """Stop, unless the topology was activated meanwhile, or is just being activated."""
+        if self._ending or not desired.same_wish(self._desired):
+            return
+        self._kill_is_due = self._term is not None and self._term.beating
+        if not self._kill_is_due:
+            self.stop()
+
+    def _set_planning(self) -> None:
+        if self._term is not None:
+            self._term.handle(Activated() if self._plans else Deactivated())
+            self._say_status()
 
     def _say_status(self) -> None:
-        self.status = "running" if self._active else "deactivated"
+        self.status = KILLED if self._killed else RUNNING if self._plans else DEACTIVATED
+
+    # ------------------------------------------------------------ the end
 
     def _end_term(self, error: Exception | None) -> None:
         """End, and ask ZooKeeper who leads now if a store has refused this epoch."""
@@ -336,7 +401,8 @@ class TopologyDriver:
     def _closed(self, error: Exception | None) -> None:
         if self.ended.done():
             return
-        self.status = "failed" if error is not None else "stopped"
+        killed = self._killed if error is None else isinstance(error, TopologyKilled)
+        self.status = KILLED if killed else "stopped" if error is None else "failed"
         self._tell(Stopped(self._context.graph.id, error))
         self._waiters.end(error)
         self.ended.set_result(error)

@@ -17,6 +17,7 @@ from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 from txtopo.errors import StateUsageError
 from txtopo.runtime.board import Board
+from txtopo.runtime.notebook import run_html, watch
 from txtopo.runtime.progress import Progress, ReliableProgress, TopologyEvent, TopologyListener
 
 RECENT_PROGRESS_MAX = 100
@@ -152,6 +153,26 @@ class RunHandle(Generic[P]):
                 f"topology {self._id!r} did not stop in {timeout} s; {self.hangs} may hang"
             ) from error
 
+    def watch(self, seconds: float | None = None) -> None:
+        """Show the run until it ends, or the time is up.
+
+        In a notebook one output shows it live, about twice a second; an interrupt of the kernel
+        ends the watching, not the run. Elsewhere it prints a line when something is new, at most
+        each two seconds. An error that ends the run is shown, not raised: ``await_termination``
+        raises it.
+
+        Args:
+            seconds: How long to watch at most; None for no limit.
+
+        Raises:
+            StateUsageError: Called on a thread of the topology, which it would hold up.
+        """
+        self._refuse_on_loop("watch")
+        watch(self._board, self._driver.ended, seconds)
+
+    def _repr_html_(self) -> str:
+        return run_html(self._board)
+
     def deactivate(self) -> None:
         """Let the spouts emit nothing new; the rest is processed (Storm ``deactivate``)."""
         self._driver.post(lambda: self._driver.set_active(False))
@@ -195,10 +216,11 @@ class TopologyRun(RunHandle[Progress]):
     """A running topology. All methods may be called from any thread.
 
     ``status`` is one of starting, standby, running, deactivated, leadership lost, restarting,
-    stopping, stopped, failed. There is a progress after each commit. ``process_all_available``
-    waits until the spout has nothing left and all batches are committed. ``stop`` finishes the
-    commit that is under way and drops all other batches. After ``deactivate`` no new batches are
-    planned, and those in flight are committed.
+    stopping, stopped, killed, failed. There is a progress after each commit.
+    ``process_all_available`` waits until the spout has nothing left and all batches are committed.
+    ``stop`` finishes the commit that is under way and drops all other batches. After ``deactivate``
+    no new batches are planned, and those in flight are committed; it holds for this run, beside
+    what operators ask of the topology.
 
     Example:
         >>> run = topology.start(spark, Config(max_spout_pending=4))

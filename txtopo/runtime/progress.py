@@ -24,6 +24,7 @@ from txtopo.coordinator.protocol import (
 )
 from txtopo.metadata import Json
 from txtopo.runtime.figures import Histogram
+from txtopo.runtime.notebook import progress_html, reliable_progress_html
 
 if TYPE_CHECKING:
     from txtopo.runtime.commit_phase import CommitReport
@@ -80,6 +81,9 @@ class Progress:
     def txid(self) -> int:
         """The txid that was committed."""
         return self.attempt.txid
+
+    def _repr_html_(self) -> str:
+        return progress_html(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +339,9 @@ class ReliableProgress:
     failed_by: Mapping[str, int] = field(default_factory=dict)
     latencies: Histogram | None = None
 
+    def _repr_html_(self) -> str:
+        return reliable_progress_html(self)
+
 
 # Enough commits for a steady rate, few enough to follow a change within seconds.
 RATE_COMMITS = 20
@@ -443,7 +450,7 @@ class ProgressReporter:
         """
         current = before.current
         match event:
-            case Planned() if self._in_flight()[-1:] == [event.attempt]:
+            case Planned() if self._newest() == event.attempt:
                 self.tell(BatchPlanned(event.attempt, plan_s))
             case Processed() if current:
                 self.tell(BatchesProcessed(tuple(current)))
@@ -481,6 +488,10 @@ class ProgressReporter:
 
     def _still(self, attempts: Sequence[TransactionAttempt]) -> list[TransactionAttempt]:
         return [each for each in attempts if self._coordinator.is_current(each)]
+
+    def _newest(self) -> TransactionAttempt | None:
+        in_flight = self._coordinator.transactions
+        return in_flight[-1].attempt if in_flight else None
 
     def _in_flight(self) -> list[TransactionAttempt]:
         return [each.attempt for each in self._coordinator.transactions]

@@ -25,6 +25,7 @@ from txtopo.retries import LOGGER
 from txtopo.runtime.handle import RunDriver, resolve
 from txtopo.runtime.listeners import ChangeRelay, Listeners
 from txtopo.runtime.progress import Restarting, Stopped, TopologyListener
+from txtopo.transactional_state.commands import KILLED
 
 if TYPE_CHECKING:
     from txtopo.runtime.scheduler import Scheduler, Timer
@@ -174,13 +175,14 @@ class RestartingDriver:
         self._driver: StartableDriver | None = None
         self._pause: Timer | None = None
         self._stopping = False
+        self._end_status = ""
         self._waiting: list[Future[None]] = []
 
     @property
     def status(self) -> str:
         """That of the driver that runs, or ``restarting``."""
         if self.ended.done():
-            return "stopped" if self.ended.result() is None else "failed"
+            return self._end_status
         if (driver := self._driver) is None:
             return "stopping" if self._stopping else "restarting"
         # A driver that has ended may be followed by another.
@@ -252,6 +254,8 @@ class RestartingDriver:
         driver.post(lambda: driver.wait_for_rest(rested))
 
     def _ended(self, error: Exception | None) -> None:
+        if self._driver is not None:
+            self._end_status = self._driver.status
         self._driver = None
         if error is None or self._stopping:
             self._end(error)
@@ -308,6 +312,8 @@ class RestartingDriver:
         if self.ended.done():
             return
         ended = None if error is None else as_exception(error)
+        if self._end_status != KILLED:
+            self._end_status = "stopped" if error is None else "failed"
         self._listeners.tell(Stopped(self._topology_id, ended))
         for future in self._waiting:
             resolve(future, ended)

@@ -14,6 +14,7 @@ from txtopo.runtime.board import Board
 from txtopo.runtime.carrier import Carrier, LocalCarrier
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
+from txtopo.runtime.leader_beat import Summary
 from txtopo.runtime.page import RunPage
 from txtopo.runtime.progress import BatchCommitted, ProgressMeter, TopologyListener
 from txtopo.runtime.resident.sockets import Keys, check_zeromq
@@ -71,8 +72,7 @@ def start_topology(
         config: The settings.
         listeners: They are told of each change.
         scheduler: Time and threads; real ones by default.
-        ensemble: The transactional state for ``zookeeper="memory"``; by default a new one, which
-            ends with the topology.
+        ensemble: That of ``zookeeper="memory"``; by default a new one that ends with the topology.
         restart: When to start it again; never by default.
 
     Raises:
@@ -80,12 +80,9 @@ def start_topology(
         CoordinatorUnavailable: ZooKeeper cannot be reached; nothing was written.
         PromiseError: A state's table cannot be used; nothing was written.
     """
-    check_config(config)
     check_arguments(spark, listeners)
     check_restart(restart)
-    resident = (Kind.RESIDENT,) if config.carrier == "resident" else ()
-    config.check_used(topology.id, Kind.TRANSACTIONAL, *resident)
-    check_frame_carrier(topology.graph, config.carrier)
+    _check_settings(topology, config)
     clock = scheduler.wall_clock if scheduler is not None else wall_clock
     board = Board(topology.id, "transactional", topology.graph, clock)
     recent = RecentProgress(BatchCommitted)
@@ -94,7 +91,9 @@ def start_topology(
     with RunPage(config) as page:
         session = None if config.carrier == "local" else _checked_session(spark, topology, config)
         told = [board, recent, *listeners, page]
-        opening = partial(_open, topology, config, session, ensemble=ensemble)
+        opening = partial(
+            _open, topology, config, session, ensemble=ensemble, summary=board.summary
+        )
         driver: StartableDriver
         if restart is None:
             driver = opening(told, scheduler=scheduler)
@@ -108,6 +107,13 @@ def start_topology(
     return run
 
 
+def _check_settings(topology: Topology, config: Config) -> None:
+    check_config(config)
+    resident = (Kind.RESIDENT,) if config.carrier == "resident" else ()
+    config.check_used(topology.id, Kind.TRANSACTIONAL, *resident)
+    check_frame_carrier(topology.graph, config.carrier)
+
+
 def _open(
     topology: Topology,
     config: Config,
@@ -118,6 +124,7 @@ def _open(
     ensemble: MemoryEnsemble | None = None,
     meter: ProgressMeter | None = None,
     scheduler: Scheduler | None = None,
+    summary: Summary | None = None,
 ) -> TopologyDriver:
     check_session(session)
     frames = topology.graph.spout.role.frame
@@ -125,7 +132,7 @@ def _open(
     opened = partial(open_transactional_state, config, topology.id, _jvm(session), ensemble)
     scheduler = scheduler or ThreadScheduler(f"txtopo-{topology.id}")
     driver = open_driver(
-        topology, config, listeners, carrier, opened, scheduler, this_process(), meter
+        topology, config, listeners, carrier, opened, scheduler, this_process(), meter, summary
     )
     if not active:
         driver.set_active(False)
@@ -141,6 +148,7 @@ def open_driver(
     scheduler: Scheduler,
     candidate: Json,
     meter: ProgressMeter | None = None,
+    summary: Summary | None = None,
 ) -> TopologyDriver:
     """Return a driver that is ready to start. A simulator calls it with its own carrier and time.
 
@@ -153,6 +161,7 @@ def open_driver(
         scheduler: Time and threads.
         candidate: Describes this process to other candidates.
         meter: Counts commits; that of the driver before, if the run is started again.
+        summary: Returns what others shall see of the run while it leads.
     """
     graph = topology.graph
     _refuse_stream_spout(graph)
@@ -176,7 +185,7 @@ def open_driver(
         opened.close()
         raise
     _prepare(context)
-    return TopologyDriver(context, candidate, listeners, meter)
+    return TopologyDriver(context, candidate, listeners, meter, summary)
 
 
 def _refuse_stream_spout(graph: Graph) -> None:

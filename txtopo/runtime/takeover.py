@@ -3,9 +3,11 @@
 Order
 -----
 1. Claim the next epoch in ZooKeeper. From now on no earlier coordinator can write there.
-2. Write the epoch into the ledger of every state; the txid stays. From now on no earlier
+2. Read the desired status, which nobody else can change any more. A topology that was killed is not
+   run: nothing more is claimed, planned or written.
+3. Write the epoch into the ledger of every state; the txid stays. From now on no earlier
    coordinator can write to a store, so the txids in the ledgers are final.
-3. Read ZooKeeper, and compare. After a crash between the write to the stores and the write to
+4. Read ZooKeeper, and compare. After a crash between the write to the stores and the write to
    ZooKeeper the stores are one txid ahead. That txid is *adopted* if every ledger has it from the
    attempt whose metadata is stored. Otherwise it is undone and done again.
 """
@@ -25,7 +27,8 @@ from txtopo.state.ledger import Claim, Ledger, Owner, adopts
 from txtopo.state.registry import redacted_url
 from txtopo.topology.component import Role
 from txtopo.topology.graph import fingerprint
-from txtopo.transactional_state.nodes import metadata_from_json
+from txtopo.transactional_state.commands import KILLED, Desired, desired_of, killed_error
+from txtopo.transactional_state.nodes import DESIRED, metadata_from_json
 
 if TYPE_CHECKING:
     from txtopo.metadata import Json
@@ -42,12 +45,14 @@ class Takeover:
         journal: Writes to ZooKeeper under the epoch that was claimed.
         backends: The claimed states, in the order in which they are committed.
         adopted: The txid that was adopted, if any.
+        desired: What an operator wants of the topology: that it runs, or is deactivated.
     """
 
     coordinator: Coordinator
     journal: Journal
     backends: Mapping[StateName, StateBackend]
     adopted: int | None
+    desired: Desired
 
 
 def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeover:
@@ -62,6 +67,7 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
     Raises:
         InfrastructureError: ZooKeeper or a store cannot be reached; take over again.
         FencedError: Another candidate claimed at the same time; contend again.
+        TopologyKilled: An operator killed the topology; the run must end.
         PromiseError: A store and ZooKeeper do not fit together; the topology must stop.
     """
     point = context.scheduler.point
@@ -73,6 +79,10 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
         allow_change=context.config.allow_change,
     )
     point("claim.after-epoch")
+    desired = desired_of(context.transactional_state.get(DESIRED))
+    if desired.status == KILLED:
+        journal.confirm()  # perhaps a successor has activated it meanwhile
+        raise killed_error(context.graph.id, desired)
     backends = open_states(context)
     try:
         try:
@@ -85,7 +95,7 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
     except BaseException:
         close_backends(context.graph.id, backends)
         raise
-    return Takeover(coordinator, journal, backends, adopted)
+    return Takeover(coordinator, journal, backends, adopted, desired)
 
 
 def _claim(

@@ -4,9 +4,11 @@ Rules
 -----
 1. Actions are done in the order given. An action that writes is durable before the next one starts.
    Until then the queue of actions waits; events are still handled.
-2. A write of transactional state that fails is tried again until it succeeds or the term is over.
+2. The transactional state gets one call at a time: a write waits for the beat of the leader, and
+   the beat for a write. Other actions do not wait for a beat.
+3. A write of transactional state that fails is tried again until it succeeds or the term is over.
    It never fails an attempt, because it records what has happened already.
-3. When a term is over, the outcomes of its work are ignored. Work that still runs can write to a
+4. When a term is over, the outcomes of its work are ignored. Work that still runs can write to a
    store only until a later epoch has claimed it; the ledger refuses it afterwards.
 """
 
@@ -47,6 +49,7 @@ from txtopo.retries import warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase, CommitReport
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.jobs import Jobs, failure_of
+from txtopo.runtime.leader_beat import BEAT_S, LeaderBeat
 from txtopo.runtime.progress import (
     CommitStarted,
     ProcessingStarted,
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
 
     from txtopo.runtime.progress import ProgressMeter
     from txtopo.runtime.scheduler import Timer
+    from txtopo.transactional_state.commands import Desired
     from txtopo.transactional_state.journal import Journal
 
 # Writes to ZooKeeper whose durations are kept for the next progress. A commit has one or two.
@@ -75,11 +79,13 @@ class Hooks:
         tell: Tells the listeners of a change.
         waiters: Wait until nothing is left to do.
         end: Called with the error, or None, when the coordinator stops.
+        obey: Called after each beat with what an operator wants of the topology.
     """
 
     tell: Callable[[TopologyEvent], None]
     waiters: IdleWaiters
     end: Callable[[Exception | None], None]
+    obey: Callable[[Desired], None]
 
 
 class LeaderTerm:
@@ -90,6 +96,7 @@ class LeaderTerm:
         journal: Writes to ZooKeeper under the epoch of this term.
         coordinator: The coordinator of this term.
         commit_phase: Runs commits against the states that this term has claimed.
+        beat: Answers operators, and announces the run.
         meter: Counts commits over all terms.
         hooks: How to reach the driver.
     """
@@ -100,6 +107,7 @@ class LeaderTerm:
         journal: Journal,
         coordinator: Coordinator,
         commit_phase: CommitPhase,
+        beat: LeaderBeat,
         meter: ProgressMeter,
         hooks: Hooks,
     ) -> None:
@@ -117,6 +125,10 @@ class LeaderTerm:
         self._reporter = ProgressReporter(coordinator, meter, hooks.tell)
         self._waiters = hooks.waiters
         self._end = hooks.end
+        self._beat, self._obey = beat, hooks.obey
+        self.beating = False
+        """Whether a beat is under way."""
+        self._beat_is_due = False
         self._jobs = Jobs(
             context.program, context.carrier, context.config, context.scheduler, self.handle
         )
@@ -136,6 +148,7 @@ class LeaderTerm:
 
     def start(self) -> None:
         """Do the first actions of the coordinator."""
+        self._scheduler.call_later(BEAT_S, self._begin_beat)
         self._perform(self.coordinator.start())
 
     def handle(self, event: Event) -> None:
@@ -197,7 +210,39 @@ class LeaderTerm:
     def _perform(self, actions: Sequence[Action]) -> None:
         self._actions.extend(actions)
         while self._actions and not self._writing and not self.over:
+            if self.beating and isinstance(self._actions[0], StoreBatches | Advance):
+                return
             self._do(self._actions.popleft())
+
+    def _begin_beat(self, failures: int = 0) -> None:
+        """Begin a beat, or let the write that is under way do so when it ends."""
+        self._beat_is_due = self._writing
+        if self.over or self._stopping or self._writing:
+            return
+        self.beating = True
+
+        def done(future: Future[None]) -> None:
+            self.beating = False
+            if not self.over:
+                self._beat_ended(future.exception(), failures)
+
+        self._scheduler.submit(self._beat.run, done)
+
+    def _beat_ended(self, error: BaseException | None, failures: int) -> None:
+        if isinstance(error, FencedError):
+            self._end(error)
+            return
+        pause_s = BEAT_S
+        if error is not None:
+            failures += 1
+            pause_s = max(BEAT_S, self._context.config.pause_s(failures))
+            what = "the look at what operators ask for"
+            id, epoch = self._context.graph.id, self.coordinator.epoch
+            warn_of_retry(what, error, topology=id, failures=failures, pause_s=pause_s, epoch=epoch)
+        again = failures if error is not None else 0
+        self._scheduler.call_later(pause_s, lambda: self._begin_beat(again))
+        self._obey(self._beat.desired)
+        self._perform(())
 
     def _do(self, action: Action) -> None:
         match action:
@@ -253,6 +298,8 @@ class LeaderTerm:
             else:
                 self._writing = False
                 self._writes_s.append(self._scheduler.now() - started_s)
+                if self._beat_is_due:
+                    self._begin_beat()
                 self._perform(())
                 self._resolve_waiters()
 

@@ -6,10 +6,16 @@ It is part of the :class:`~txtopo.runtime.board.Board`, which holds a lock aroun
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.runtime.progress import (
+    BatchesAbandoned,
+    BatchesProcessed,
+    BatchPlanned,
+    CommitStarted,
+    ProcessingStarted,
+)
 
 TXIDS_MAX = 1_000
 ATTEMPTS_MAX = 20
@@ -92,7 +98,7 @@ class TxidTimeline:
         # Apart from the rows, since more txids may be in flight than rows are kept.
         self._open: dict[int, AttemptRecord] = {}
         self.version = 0
-        self.replayed_txids = 0
+        self.replayed_txids = self.group_txids = 0
 
     def rows(self, last: int) -> list[TxidRecord]:
         """Return the newest rows, the newest last."""
@@ -107,29 +113,30 @@ class TxidTimeline:
             phases[_COORDINATOR_PHASE.get(phase, phase.upper())] += count
         return dict(phases)
 
-    def planned(self, attempt: TransactionAttempt, plan_s: float, now_s: float) -> None:
+    def planned(self, change: BatchPlanned, now_s: float) -> None:
         """Note a new txid."""
-        record = self._record(attempt)
+        record = self._record(change.attempt)
         record.planned_at_s = now_s
-        record.row.plan_s = plan_s
+        record.row.plan_s = change.plan_s
 
-    def processing(self, attempts: Iterable[TransactionAttempt], job: str, now_s: float) -> None:
+    def processing(self, change: ProcessingStarted, now_s: float) -> None:
         """Note that a job has started."""
-        for attempt in attempts:
+        self.group_txids = len(change.attempts)
+        for attempt in change.attempts:
             record = self._record(attempt)
-            record.phase, record.job, record.processing_at_s = "processing", job, now_s
+            record.phase, record.job, record.processing_at_s = "processing", change.tag, now_s
             self.replayed_txids += record.row.processed_before
             record.row.processed_before = True
 
-    def processed(self, attempts: Iterable[TransactionAttempt], now_s: float) -> None:
+    def processed(self, change: BatchesProcessed, now_s: float) -> None:
         """Note that attempts wait for their turn."""
-        for attempt in attempts:
+        for attempt in change.attempts:
             record = self._record(attempt)
             record.phase, record.processed_at_s = "processed", now_s
 
-    def committing(self, attempt: TransactionAttempt, now_s: float) -> None:
+    def committing(self, change: CommitStarted, now_s: float) -> None:
         """Note that a commit has begun."""
-        record = self._record(attempt)
+        record = self._record(change.attempt)
         record.phase, record.committing_at_s = "committing", now_s
 
     def committed(
@@ -163,15 +170,15 @@ class TxidTimeline:
                 if not again:
                     del self._open[txid]
 
-    def abandoned(
-        self, attempts: Iterable[TransactionAttempt], failed: int | None, now_s: float
-    ) -> None:
-        """Note attempts that a failure took with it; *failed* is its txid, if there was one."""
-        for attempt in attempts:
+    def abandoned(self, change: BatchesAbandoned, now_s: float) -> None:
+        """Note attempts that a failure took with it. They come again if what failed does."""
+        failed = None if change.failed is None else change.failed.txid
+        again = failed in self._open
+        for attempt in change.attempts:
             record = self._record(attempt)
             record.abandoned_with = failed
             self._end(record, "abandoned", now_s)
-            if failed is None:
+            if not again:
                 del self._open[attempt.txid]
 
     def end_term(self, adopted: int | None, now_s: float) -> None:
@@ -194,7 +201,8 @@ class TxidTimeline:
     def _record(self, attempt: TransactionAttempt) -> AttemptRecord:
         """Return the record of an attempt, a new one if need be, and mark its row as changed."""
         record = self._open.get(attempt.txid)
-        if record is None or record.attempt != attempt:
+        # The same object as a rule; to compare two is slower.
+        if record is None or (record.attempt is not attempt and record.attempt != attempt):
             row = self._row(attempt.txid) if record is None else record.row
             record = self._open[attempt.txid] = AttemptRecord(row, attempt)
             row.attempts.append(record)

@@ -228,9 +228,6 @@ class StateBackend(ABC):
     shared_by_processes: bool = True
     """Whether other processes that open the same URL see the same state."""
 
-    atomic_reader: bool = True
-    """Whether a reader never sees half a batch. What shows rows of a state says so if it may."""
-
     point: Callable[[str], None] = staticmethod(_unmarked)
     """Marks a step of a commit, for tests that crash processes there. Does nothing by default.
 

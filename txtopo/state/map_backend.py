@@ -63,8 +63,6 @@ class MapBackend(StateBackend):
         table: The schema of the state.
     """
 
-    atomic_reader = False
-
     def __init__(self, backing_map: BackingMap, table: StateTable) -> None:
         self.table = table
         self._map = backing_map

@@ -75,13 +75,6 @@ class StateReader:
         self._opened()
         return self._table
 
-    @property
-    def atomic(self) -> bool:
-        """Whether a reader never sees half a batch, as it may in a map without snapshots."""
-        self._opened()
-        assert self._backend is not None
-        return self._backend.atomic_reader
-
     def size(self) -> StateSize:
         """Return what the store knows of the size of the state; an estimate, as of now."""
         self._opened()
@@ -218,6 +211,11 @@ class StateReader:
             for each in columns
         )
         return spark.createDataFrame(self.to_arrow(), declared)
+
+    def _repr_html_(self) -> str:
+        from txtopo.state.notebook import reader_html
+
+        return reader_html(self)
 
     def __enter__(self) -> StateReader:
         with ExitStack() as stack:

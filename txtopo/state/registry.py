@@ -254,6 +254,11 @@ class State:
     def _opener(self) -> BackendFactory:
         return self._factory or _find_factory(self.url)
 
+    def _repr_html_(self) -> str:
+        from txtopo.state.notebook import state_html
+
+        return state_html(self)
+
     def __repr__(self) -> str:
         return f"State({self.shown_url!r}, {self.kind}, table={self.table!r})"
 

@@ -273,7 +273,8 @@ class CommandDesk:
         answer: dict[str, Json] = {"epoch": self._journal.epoch, "at_s": at_s, "by": this_process()}
         if refused is None:
             verb, by = str(command["verb"]), command.get("by")
-            desired = Desired(STATUS_AFTER[verb], number, by, at_s, _wait_s(command))
+            wait_s = _wait_s(command) if verb == "kill" else 0.0
+            desired = Desired(STATUS_AFTER[verb], number, by, at_s, wait_s)
             answer["status"] = desired.status
         else:
             desired = replace(self.desired, command=max(number, self.desired.command))
@@ -308,9 +309,12 @@ class CommandDesk:
         return None
 
     def _delete_old(self) -> None:
-        old = [n for n, at_s in self._answered.items() if self._time.now() - at_s >= ANSWER_KEPT_S]
+        now_s = self._time.now()
+        old = [n for n, at_s in self._answered.items() if now_s - at_s >= ANSWER_KEPT_S]
+        old = old[:DELETES_MAX]
         if old:
-            self._journal.write([Delete(command_path(number)) for number in old[:DELETES_MAX]])
+            self._journal.write([Delete(command_path(number)) for number in old])
+            self._answered = {n: at_s for n, at_s in self._answered.items() if n not in old}
 
 
 def ask(
@@ -321,33 +325,33 @@ def ask(
     wait_s: float = 30.0,
     timeout_s: float = 30.0,
     time: Time | None = None,
+    by: dict[str, Json] | None = None,
 ) -> Answer:
     """Ask for a command and wait for its answer. Without a leader, lead and answer it here.
 
     Args:
-        state: The topology's; close it afterwards, to give up the place in its election.
-        topology_id: Its id, for errors.
+        state: Has to be closed afterwards, which gives up the place in the election.
+        topology_id: Its id.
         verb: ``activate``, ``deactivate`` or ``kill``.
         wait_s: ``kill``: how many seconds batches in flight may take.
         timeout_s: How many seconds to wait for the answer.
         time: Clocks and durable steps; real time by default.
+        by: Who asks; by default this process and its user.
 
     Raises:
-        StateUsageError: There is no such verb, or *wait_s* is no number of seconds.
-        CommandUnanswered: A leader has not answered in time. The command stands, and will be done.
+        StateUsageError: There is no such topology or verb, or *wait_s* is no number of seconds.
+        CommandUnanswered: A leader has not answered in time; the command stands.
         CoordinatorUnavailable: The ensemble cannot be reached. The command may stand or not.
         CorruptNodeError: ``/desired`` cannot be read.
     """
     check_command(verb, wait_s)
     if state.get(EPOCH) is None:
-        raise StateUsageError(
-            f"there is no topology {topology_id!r} to {verb}; expected the id of one that ran in "
-            "this ensemble"
-        )
-    time = time or RealTime()
-    number = _write(state, verb, wait_s, time.wall_clock())
+        what = f"there is no topology {topology_id!r} to {verb}"
+        raise StateUsageError(f"{what}; expected the id of one that ran in this ensemble")
+    time, candidate = time or RealTime(), {**(by or this_process()), "operator": True}
+    number = _write(state, verb, wait_s, by or this_operator(), time.wall_clock())
     time.point("ask.written")
-    candidate, until_s = {**this_process(), "operator": True}, time.now() + timeout_s
+    until_s = time.now() + timeout_s
     while True:
         answer = _look(state, topology_id, number)
         if answer is not None:
@@ -394,13 +398,14 @@ def _answer_here(
     CommandDesk(state, journal, None, time).serve()
 
 
-def _write(state: TransactionalState, verb: str, wait_s: float, at_s: float) -> int:
+def _write(
+    state: TransactionalState, verb: str, wait_s: float, by: dict[str, Json], at_s: float
+) -> int:
     arguments: dict[str, Json] = {"wait_s": wait_s} if verb == "kill" else {}
-    command: Json = {"verb": verb, "arguments": arguments, "by": this_operator(), "at_s": at_s}
+    command: Json = {"verb": verb, "arguments": arguments, "by": by, "at_s": at_s}
     state.synchronize()
     for _ in range(NUMBERS_TRIED_MAX):
-        numbers = [int(name) for name in state.children(COMMANDS) if _is_number(name)]
-        number = max([desired_of(state.get(DESIRED)).command, *numbers]) + 1
+        number = max(desired_of(state.get(DESIRED)).command, last_number(state)) + 1
         try:
             state.apply([CompareAndSet(command_path(number), command, None)])
         except VersionConflict:
@@ -411,6 +416,11 @@ def _write(state: TransactionalState, verb: str, wait_s: float, at_s: float) -> 
         f"{NUMBERS_TRIED_MAX} others asked for a command first, one after the other; expected a "
         "free number; try again"
     )
+
+
+def last_number(state: TransactionalState) -> int:
+    """Return the highest number of a command that has a node; 0 if none has."""
+    return max((int(name) for name in state.children(COMMANDS) if _is_number(name)), default=0)
 
 
 def _look(state: TransactionalState, topology_id: str, number: int) -> Answer | None:

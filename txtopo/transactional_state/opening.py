@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
@@ -21,14 +22,16 @@ def open_transactional_state(
     topology_id: str,
     jvm: object | None = None,
     ensemble: MemoryEnsemble | None = None,
+    locate: Callable[[], str] | None = None,
 ) -> TransactionalState:
     """Open the transactional state of a topology.
 
     Args:
         config: Says where it is.
         topology_id: Id of the topology.
-        jvm: ``spark._jvm`` of a classic Spark session; ``"embedded"`` needs it.
+        jvm: ``spark._jvm`` of a classic Spark session; ``"embedded"`` needs it, or *locate*.
         ensemble: The ensemble for ``"memory"``; by default a new one.
+        locate: Returns the ``host:port`` of an embedded server that somebody else hosts.
 
     Raises:
         ConfigError: The configuration is wrong.
@@ -46,7 +49,7 @@ def open_transactional_state(
             )
         return MemoryTransactionalState(topology_id, ensemble)
     if config.zookeeper == "embedded":
-        return _open_embedded(config, topology_id, jvm)
+        return _open_embedded(config, topology_id, jvm, locate)
     scheme = scheme_of(config.zookeeper)
     if scheme is not None:
         return open_plug_in(scheme, topology_id, config)
@@ -104,7 +107,9 @@ def open_directory(
     )
 
 
-def _open_embedded(config: Config, topology_id: str, jvm: object | None) -> TransactionalState:
+def _open_embedded(
+    config: Config, topology_id: str, jvm: object | None, locate: Callable[[], str] | None
+) -> TransactionalState:
     from txtopo.transactional_state.embedded import EmbeddedServer
     from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
@@ -117,15 +122,20 @@ def _open_embedded(config: Config, topology_id: str, jvm: object | None) -> Tran
                 "zookeeper_digest, or give 'host:port'",
                 setting=name,
             )
+    connected = partial(
+        ZooKeeperTransactionalState,
+        topology_id=topology_id,
+        digest=config.zookeeper_digest,
+        session_timeout_s=config.session_timeout_s,
+        connect_timeout_s=config.connect_timeout_s,
+    )
+    if locate is not None:
+        return connected(locate(), locate=locate)
     server = EmbeddedServer(jvm, config.zookeeper_dir)
     hosts = server.attach()
     try:
-        return ZooKeeperTransactionalState(
+        return connected(
             hosts,
-            topology_id,
-            digest=config.zookeeper_digest,
-            session_timeout_s=config.session_timeout_s,
-            connect_timeout_s=config.connect_timeout_s,
             locate=server.locate,
             on_close=server.close,
             tidy=server.tidy,

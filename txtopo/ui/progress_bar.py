@@ -6,12 +6,16 @@ import sys
 from logging import StreamHandler, getLogger
 from typing import TYPE_CHECKING, TextIO
 
+from txtopo.errors import text_of
 from txtopo.extras import require
+from txtopo.log_records import printable
 from txtopo.metadata import Json
 from txtopo.runtime.progress import (
     BatchCommitted,
     BatchFailed,
     Leading,
+    Progressed,
+    ReliableProgress,
     Restarting,
     Standby,
     Stopped,
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ProgressBar(TopologyListener):
-    """Shows txid, phases, rows per second, failures and lag.
+    """Shows txid, phases, rows per second, failures and lag; of at-least-once topologies, trees.
 
     Failures and their causes are in the log. While the bar is on a terminal, handlers of the root
     logger and of ``txtopo`` that write to standard output or error write above the bar. A
@@ -58,7 +62,7 @@ class ProgressBar(TopologyListener):
         self._console = console or Console(stderr=True)
         self._line_every_s = line_every_s
         self._last_line_s = 0.0
-        self._last: BatchProgress | None = None
+        self._last: BatchProgress | ReliableProgress | None = None
         self._status = "starting"
         self._bar: Progress | None = None
         self._task: TaskID | None = None
@@ -83,6 +87,9 @@ class ProgressBar(TopologyListener):
             case BatchCommitted():
                 self._last = change.progress
                 self._status = f"txid {change.progress.txid}"
+            case Progressed():
+                self._last = change.progress
+                self._status = "running"
             case Leading():
                 self._status = f"leading, epoch {change.epoch}"
             case Standby():
@@ -96,15 +103,17 @@ class ProgressBar(TopologyListener):
                 return
             case _:
                 return
-        self._show(isinstance(change, BatchCommitted))
+        self._show(progressed=isinstance(change, BatchCommitted | Progressed))
 
-    def _show(self, committed: bool) -> None:
+    def _show(self, *, progressed: bool) -> None:
         if self._bar is not None and self._task is not None:
-            rows = self._last.rows_total if self._last else 0
             self._bar.update(
-                self._task, description=self._status, completed=rows, details=self._details()
+                self._task,
+                description=self._status,
+                completed=_rows(self._last),
+                details=details_of(self._last),
             )
-        elif not committed:
+        elif not progressed:
             self._line()
         elif self._last and self._last.timestamp_s - self._last_line_s >= self._line_every_s:
             self._last_line_s = self._last.timestamp_s
@@ -115,26 +124,46 @@ class ProgressBar(TopologyListener):
             self._bar.stop()
             for handler, stream in self._handlers:
                 handler.setStream(stream)
-        self._status = "stopped" if change.error is None else f"failed: {change.error}"
+        self._status = (
+            "stopped" if change.error is None else f"failed: {printable(text_of(change.error))}"
+        )
         self._line()
 
     def _line(self) -> None:
-        self._console.print(f"{self._status}  {self._details()}".rstrip(), markup=False)
+        self._console.print(
+            f"{self._status}  {details_of(self._last)}".rstrip(), markup=False, soft_wrap=True
+        )
 
-    def _details(self) -> str:
-        if self._last is None:
-            return ""
-        last = self._last
-        parts = [f"{last.rows_total:,} rows", f"{last.rows_per_second:,.0f} rows/s"]
-        phases = list(last.pending.values())
-        for phase in ("PROCESSING", "PROCESSED", "COMMITTING"):
-            if phase in phases:
-                parts.append(f"{phases.count(phase)} {phase.lower()}")
-        if last.failures_total:
-            parts.append(f"failures {last.failures}, in all {last.failures_total}")
-        if last.lag:
-            parts.append("lag " + " ".join(f"{p}:{n}" for p, n in sorted(last.lag.items())))
-        return "  ".join(parts)
+
+def details_of(last: BatchProgress | ReliableProgress | None) -> str:
+    """Return the numbers of a progress in one line."""
+    if last is None:
+        return ""
+    if isinstance(last, ReliableProgress):
+        parts = [
+            f"{last.emitted:,} emitted",
+            f"{last.acked:,} acked",
+            f"{last.acked_per_second:,.0f} acked/s",
+            f"{last.pending:,} pending",
+        ]
+        failed = last.failed + last.timed_out
+        return "  ".join([*parts, f"failures {failed:,}"] if failed else parts)
+    parts = [f"{last.rows_total:,} rows", f"{last.rows_per_second:,.0f} rows/s"]
+    phases = list(last.pending.values())
+    for phase in ("PROCESSING", "PROCESSED", "COMMITTING"):
+        if phase in phases:
+            parts.append(f"{phases.count(phase)} {phase.lower()}")
+    if last.failures_total:
+        parts.append(f"failures {last.failures}, in all {last.failures_total}")
+    if last.lag:
+        parts.append("lag " + " ".join(f"{p}:{n}" for p, n in sorted(last.lag.items())))
+    return "  ".join(parts)
+
+
+def _rows(last: BatchProgress | ReliableProgress | None) -> int:
+    if last is None:
+        return 0
+    return last.emitted if isinstance(last, ReliableProgress) else last.rows_total
 
 
 def _terminal_handlers() -> list[tuple[StreamHandler[TextIO], TextIO]]:

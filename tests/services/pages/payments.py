@@ -9,9 +9,15 @@ from random import Random
 
 from tests.harness.runs import Storage
 from tests.services.integration.bolts import Gathering
-from txtopo import FailedException, Fields, PersistentAggregate, Topology, open_state
+from txtopo import (
+    FailedException,
+    Fields,
+    PersistentAggregate,
+    Topology,
+    TransactionAttempt,
+    open_state,
+)
 from txtopo import TransactionalTopologyBuilder as Builder
-from txtopo import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
@@ -39,6 +45,7 @@ class Pace:
         attempts: How many attempts at such a txid fail.
         last: The last txid.
         partitions: How many partitions tell their lag.
+        country: The only country, if it is given.
     """
 
     rows: int = 5
@@ -47,6 +54,7 @@ class Pace:
     attempts: int = 1
     last: int | None = None
     partitions: int = 4
+    country: str | None = None
 
 
 class Payments(TransactionalSpout):
@@ -96,7 +104,7 @@ class PaymentsEmitter(TransactionalEmitter):
     ) -> None:
         chance = Random(int(str(metadata)))
         for number in range(self.pace.rows):
-            row = [chance.choice(COUNTRIES), chance.randrange(100, 100_000)]
+            row = [self.pace.country or chance.choice(COUNTRIES), chance.randrange(100, 100_000)]
             if number % self.context.tasks == self.context.task_index:
                 collector.emit(row)
 

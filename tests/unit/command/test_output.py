@@ -12,7 +12,7 @@ HOSTILE = "\x1b[31mred\x07\n\u202etxet\x9b\x7f"
 
 
 def test_no_control_character_of_a_value_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(["topology", "cause"], [["a", HOSTILE]])
+    print_table(["topology", HOSTILE], [["a", HOSTILE]])
     print_facts({"cause": HOSTILE})
     print_json({"cause": HOSTILE})
     say(HOSTILE)

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.unit.explanation import topologies
 from txtopo import Config, Count, PersistentAggregate, TransactionalTopologyBuilder, open_state
 from txtopo.errors import ConfigError, TopologyError
+from txtopo.runtime.spark_carriers import DataFrameCarrier, RddCarrier
+from txtopo.runtime.start import open_carrier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.filterwarnings("ignore::txtopo.TopologyWarning")
+
+
+@pytest.fixture(autouse=True)
+def _no_session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another test of this process may have left a session active."""
+    if request.node.get_closest_marker("spark") is None:
+        monkeypatch.setattr("txtopo.runtime.explaining.active_session", lambda: None)
 
 
 def test_the_page_names_components_phases_streams_groupings_states_and_the_cut() -> None:
@@ -172,6 +185,27 @@ def test_more_tasks_than_slots_are_warned_of_and_as_many_are_not() -> None:
     assert not warned(4)
 
 
+def test_spouts_in_the_driver_take_no_slots() -> None:
+    (told,) = topologies.lines().explain(Config(slots=1)).advice[:1]
+
+    assert told.startswith("'split' (4), 'count' (2) have more tasks")
+
+
+@pytest.mark.spark
+def test_with_a_session_it_names_the_carrier_and_the_slots_that_a_start_takes(
+    spark: SparkSession,
+) -> None:
+    kinds = {RddCarrier: "rdd", DataFrameCarrier: "dataframe"}
+    for topology in (topologies.words(), topologies.frames()):
+        opened = open_carrier(Config(), spark, frames=topology.graph.spout.role.frame)
+        choice = topology.explain(spark=spark).carrier
+
+        assert (choice.carrier, choice.slots) == (kinds[type(opened)], opened.default_slots())
+    assert topologies.words().explain() == topologies.words().explain(spark=spark)
+    assert topologies.query().explain(spark=spark).carrier.carrier == "dataframe"
+    assert topologies.lines().explain(spark=spark).carrier.carrier == "resident"
+
+
 def test_a_state_in_memory_under_a_lasting_position_is_warned_of() -> None:
     builder = TransactionalTopologyBuilder("memory", "spout", topologies.spout())
     builder.set_bolt("count", topologies.counting("memory:")).fields_grouping("spout", "word")
@@ -204,6 +238,15 @@ def test_emojis_and_line_ends_never_become_ids() -> None:
     for id in ("a\nb", "🎉", "a/b"):
         with pytest.raises(TopologyError, match=r"bolt id (has|is)"):
             topologies.chain(["source", id])
+
+
+def test_ids_that_turn_the_text_around_are_escaped() -> None:
+    told = topologies.chain(topologies.HOSTILE).explain()
+
+    assert "right\\u202eto left" in str(told)
+    assert "\u202e" not in str(told)
+    assert "#8238;" not in told.mermaid()
+    assert "\u202e" not in re.sub(r'data-[a-z]+="[^"]*"', "", told.svg())
 
 
 def test_what_cannot_be_printed_in_a_url_is_escaped() -> None:

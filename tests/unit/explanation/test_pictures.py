@@ -36,10 +36,6 @@ def test_each_component_and_edge_has_its_name_as_an_attribute() -> None:
     assert [json.loads(each) for each in named(picture, "data-edge")] == [
         [each.source, each.stream, each.target] for each in told.edges
     ]
-    for attribute in ("data-component", "data-edge"):
-        for group in picture.iter(f"{SVG}g"):
-            if attribute in group.attrib:
-                assert [t.text for t in group if t.get("class") == "figure"] == [None]
 
 
 @pytest.mark.parametrize("style", [True, False])

@@ -38,6 +38,7 @@ HOSTILE = [
     "]]><svg-->",
     "x" * 255,
     "日本語" * 80,
+    "right\u202eto left",
 ]
 
 

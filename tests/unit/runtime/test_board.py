@@ -14,6 +14,7 @@ from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import Total, memory_state, running, topology_of
 from tests.unit.runtime.ranges import ranges
+from tests.unit.runtime.test_log import SAMPLES
 from txtopo import BasicBolt, Config, FailedException, Fields, Restart, TopologyBuilder, Tuple
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
@@ -33,6 +34,7 @@ from txtopo.runtime.progress import (
     ReliableProgress,
     Started,
     Stopped,
+    TopologyEvent,
     TreesFailed,
 )
 from txtopo.spouts import MemorySpout
@@ -185,6 +187,17 @@ def test_the_summary_is_small_and_says_who_runs_what_since_when() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "change", [each for each, _, _ in SAMPLES], ids=[type(each).__name__ for each, _, _ in SAMPLES]
+)
+def test_the_board_takes_every_kind_of_event(change: TopologyEvent) -> None:
+    world = World()
+    before = world.board.changes(0)["version"]
+    world.board.on_change(change)
+
+    assert world.board.changes(before)["facts"] is not None
+
+
 def test_a_failure_shows_what_it_took_with_it_and_the_attempts_after_it() -> None:
     world = World()
     world.lead()
@@ -229,6 +242,21 @@ def test_a_failure_shows_what_it_took_with_it_and_the_attempts_after_it() -> Non
             "pause_s": 0.5,
         }
     ]
+
+
+def test_after_a_failure_that_ends_the_run_nothing_waits_to_be_tried_again() -> None:
+    world = World()
+    world.lead()
+    attempts = [TransactionAttempt(txid, 0, 1) for txid in (1, 2, 3)]
+    for each in attempts:
+        world.plan(each.txid)
+    error = ValueError("odd")
+    world.board.on_change(BatchFailed(attempts[1], "fatal", error, "total", 1, None))
+    world.board.on_change(BatchesAbandoned((attempts[2],), attempts[1]))
+
+    assert world.board.facts()["phases"] == {"PLANNED": 1}
+    phases = [row["attempts"][-1]["phase"] for row in world.board.txids()]
+    assert phases == ["planned", "failed", "abandoned"]
 
 
 def test_batches_that_failed_as_one_run_each_show_the_failure() -> None:
@@ -528,13 +556,22 @@ def test_the_board_shows_no_password() -> None:
 # ---------------------------------------------------------------- of real runs
 
 
-class Odd(Total):
-    """Fails the batch of txid 5, twice."""
+class Gate(Shared):
+    """Opens when the test says so."""
 
-    times = 2
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+
+
+class Odd(Total):
+    """Fails the batch of txid 5 once, when the gate opens."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
 
     def finish_batch(self) -> None:
-        if self.attempt.txid == 5 and self.attempt.attempt < self.times:
+        if self.attempt.txid == 5 and not self.attempt.attempt:
+            self.gate.opened.wait(LIMIT_S)
             raise FailedException("odd")
         super().finish_batch()
 
@@ -572,33 +609,32 @@ def test_the_board_of_a_run_has_all_phases_of_each_txid() -> None:
 
 
 def test_a_run_tells_which_attempts_a_failure_took_with_it() -> None:
-    changes = Changes()
-    topology = topology_of(memory_state(), Odd())
-    with running(topology, MemoryEnsemble(), changes, max_spout_pending=4) as run:
+    gate, changes = Gate(), Changes()
+    topology = topology_of(memory_state(), Odd(gate))
+    with running(
+        topology, MemoryEnsemble(), changes, max_spout_pending=4, keep_processed=False
+    ) as run:
+        wait_until(lambda: len(changes.of(BatchPlanned)) == 8, "5 to 8 are in flight")
+        gate.opened.set()
         run.process_all_available(LIMIT_S)
         wait_until(lambda: run.board.facts()["txid"] == 12, "the last commit is told")
 
+    (told,) = changes.of(BatchesAbandoned)
+    assert told.failed == TransactionAttempt(5, 0, 1)
+    assert [each.txid for each in told.attempts] == [6, 7, 8]
     failed, later = (run.board.txids()[txid - 1]["attempts"] for txid in (5, 6))
-    assert [each["phase"] for each in failed] == ["failed", "failed", "committed"]
-    assert later[-1]["phase"] == "committed"
-    for told in changes.of(BatchesAbandoned):
-        assert told.failed.txid == 5
-        assert all(each.txid > 5 for each in told.attempts)
-    abandoned = {each["abandoned_with"] for each in later if each["phase"] == "abandoned"}
-    assert abandoned <= {5}
+    assert [each["phase"] for each in failed] == ["failed", "committed"]
+    assert [each["phase"] for each in later] == ["abandoned", "committed"]
+    assert later[0]["abandoned_with"] == 5
     assert run.board.facts()["phases"] == {}
 
 
 def test_a_stop_abandons_what_is_in_flight() -> None:
     """The spout's lag blocks the first commit, so that others are in flight at the stop."""
-
-    class Gate(Shared):
-        open = threading.Event()
-
     gate, changes = Gate(), Changes()
 
     def lag(metadata: Any) -> dict[str, int]:
-        gate.open.wait(LIMIT_S)
+        gate.opened.wait(LIMIT_S)
         return {}
 
     topology = ranges(memory_state(), lag=lag)
@@ -607,7 +643,7 @@ def test_a_stop_abandons_what_is_in_flight() -> None:
         wait_until(lambda: len(changes.of(BatchPlanned)) == 4, "the window is full")
         run._driver.post(run._driver.stop)
         changes.wait_for(BatchesAbandoned)
-        gate.open.set()
+        gate.opened.set()
         run.stop(LIMIT_S)
 
     (told,) = changes.of(BatchesAbandoned)
@@ -616,6 +652,56 @@ def test_a_stop_abandons_what_is_in_flight() -> None:
     assert run.board.facts()["txid"] == 1
     phases = [row["attempts"][-1]["phase"] for row in run.board.txids()]
     assert phases == ["committed", "abandoned", "abandoned", "abandoned"]
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [({0: 3}, 3), ({"0": 2.0}, 2), ({"0": "many"}, None), ({"0": float("nan")}, None), (7, None)],
+)
+def test_a_lag_of_a_spout_that_is_none_does_not_spoil_the_board(told: Any, shown: Any) -> None:
+    topology = ranges(memory_state(), lag=lambda metadata: told)
+    with running(topology, MemoryEnsemble()) as run:
+        run.process_all_available(LIMIT_S)
+        wait_until(lambda: run.board.facts()["txid"] == 12, "the last commit is told")
+
+        assert run.board.summary()["lag_records"] == shown
+
+
+def test_threads_read_the_board_while_its_run_goes_on() -> None:
+    world, over, problems = World(), threading.Event(), []
+    board = world.board
+    world.lead()
+
+    def read() -> None:
+        since = 0
+        try:
+            while not over.is_set():
+                changes = board.changes(since)
+                since = changes["version"]
+                txids = [row["txid"] for row in changes["txids"]]
+                assert txids == sorted(txids)
+                json.dumps([changes, board.facts(), board.history(), board.counters])
+                assert sum(board.histograms["commit"].counts) <= board.counters["batches"]
+        except BaseException as error:
+            problems.append(error)
+            raise
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for each in readers:
+        each.start()
+    for txid in range(1, 3_001):
+        world.clock.now_s += 0.1
+        world.whole(txid)
+        error = FailedException("odd")
+        world.board.on_change(
+            BatchFailed(TransactionAttempt(txid + 1, 0, 1), "counted", error, None, 1, 0.0)
+        )
+    over.set()
+    for each in readers:
+        each.join(LIMIT_S)
+
+    assert problems == []
+    assert board.counters["batches"] == 3_000
 
 
 def test_one_board_lives_across_restarts_of_a_run() -> None:

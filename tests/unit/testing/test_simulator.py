@@ -62,9 +62,10 @@ OFTEN = {
     "expire": 0.02,
     "stop": 0.01,
     "pause": 0.01,
+    "command": 0.02,
     "bolt_breaks": 0.1,
     "bolt_fails": 0.1,
-    "zookeeper_away": 0.02,
+    "zookeeper_away": 0.05,
     "store_away": 0.02,
 }
 

@@ -1,5 +1,6 @@
 """The checkers: each judges from a history whether one promise was kept."""
 
+from txtopo.testing.checkers.commands import Asked
 from txtopo.testing.checkers.evidence import Evidence, Violation
 from txtopo.testing.checkers.promises import (
     ExactCount,
@@ -14,6 +15,7 @@ from txtopo.testing.checkers.promises import (
 )
 
 __all__ = [
+    "Asked",
     "Evidence",
     "ExactCount",
     "Liveness",

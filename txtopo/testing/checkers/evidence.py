@@ -160,6 +160,12 @@ def stored_attempt(topology_id: str, nodes: Nodes, txid: int) -> TransactionAtte
     return TransactionAttempt(txid, attempt, epoch)
 
 
+def node_of(topology_id: str, path: str, nodes: Nodes) -> Any:
+    """Return the value of a node of the topology; None if there is none."""
+    found = nodes.get(f"/{topology_id}/{path}")
+    return None if found is None else _decoded(found[0])
+
+
 @lru_cache(maxsize=4096)
 def _decoded(data: bytes) -> Any:
     """Decode a node. It is cached, since every version of the nodes holds all of them."""

@@ -14,6 +14,8 @@
 * C7 :class:`Undo`: when a later attempt of a txid is written, nothing of the earlier one is left.
 * C8 :class:`Liveness`: after the faults stop everything is processed in bounded time, and nothing
   is left open.
+* C11 :class:`~txtopo.testing.checkers.commands.Asked`: what operators asked for was done once, in
+  order, by who may, and lasts.
 * C10 :class:`TraceReplay`: a seed that runs again does the same at the same virtual times.
 """
 
@@ -267,12 +269,19 @@ class Zombies:
             after_epoch = epoch_of(evidence.topology_id, write.after)
             if after_epoch != before_epoch:
                 epochs[write.writer] = after_epoch
-            if epochs.get(write.writer, 0) != after_epoch:
+            if epochs.get(write.writer, 0) != after_epoch and not _only_asks(write):
                 yield Violation(
                     self.name,
                     f"{write.writer} of epoch {epochs.get(write.writer, 0)} wrote to ZooKeeper in "
                     f"epoch {after_epoch}",
                 )
+
+
+def _only_asks(write: NodesWrite) -> bool:
+    """Return whether a write adds a command and nothing else. Clients ask without an epoch."""
+    changed = [path for path, node in write.after.items() if write.before.get(path) is not node]
+    gone = write.before.keys() - write.after.keys()
+    return not gone and all("/commands/" in path and path not in write.before for path in changed)
 
 
 class Skew:

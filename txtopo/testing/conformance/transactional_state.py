@@ -51,6 +51,7 @@ class EnsembleRule(Enum):
     APART = "topologies of one ensemble do not see each other"
     LEADER = "one candidate leads, and the others follow in the order in which they came"
     SESSION = "a session that ends gives up its place, and its leader is told once"
+    ANNOUNCED = "what the leader announces is seen while it leads, if the ensemble says that it can"
 
     @property
     def broken(self) -> str:
@@ -461,6 +462,46 @@ class ElectionSuite(EnsembleFixtures):
         leadership.release()
         one.close()
         assert not told.is_set()
+
+    @proves(EnsembleRule.ANNOUNCED)
+    def test_what_the_leader_announces_is_seen_by_others_until_it_gives_up(
+        self, connect: Connect
+    ) -> None:
+        one, other = self._announcing(connect), connect()
+        leadership = self._lead(one, "one")
+        assert other.announced() is None
+        for txid in (1, 2):
+            one.announce({"txid": txid, "lag": [None, 0.5, "x"]})
+            other.synchronize()
+            assert other.announced() == {"txid": txid, "lag": [None, 0.5, "x"]}
+        assert self._leader_is(other, "one")
+
+        leadership.release()
+        other.synchronize()
+
+        assert other.announced() is None
+
+    @proves(EnsembleRule.ANNOUNCED)
+    def test_who_does_not_lead_announces_nothing(self, connect: Connect) -> None:
+        one, other = self._announcing(connect), connect()
+        other.announce({"txid": 1})
+        leadership = self._lead(one, "one")
+        assert other.lead("other", timeout_s=0.1, on_lost=nothing) is None
+        one.announce({"txid": 2})
+        other.announce({"txid": 3})
+
+        other.synchronize()
+        assert other.announced() == {"txid": 2}
+        leadership.release()
+        one.announce({"txid": 4})
+        self._lead(other, "other")
+        assert other.announced() is None
+
+    def _announcing(self, connect: Connect) -> TransactionalState:
+        state = connect()
+        if not state.announces:
+            pytest.skip("announces: this ensemble shows no summaries, and runs without them")
+        return state
 
     def _lead(self, state: TransactionalState, name: str) -> Leadership:
         leadership = state.lead(name, timeout_s=self.wait_s, on_lost=nothing)

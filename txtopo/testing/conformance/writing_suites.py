@@ -305,6 +305,23 @@ class ReadingSuite(StoreFixtures):
             assert reader.ledger.txid == 1
         assert store.contents() == {"a": 1, "b": 2}
 
+    def test_a_reader_says_whether_it_reads_a_snapshot(self, counts: State, drive: Drive) -> None:
+        """Who shows rows says so if they may be of half a batch."""
+        drive(counts)
+
+        with counts.reader() as reader:
+            assert reader.is_snapshot is self.atomic_reader
+
+    def test_a_size_is_an_estimate_or_unknown(self, counts: State, drive: Drive) -> None:
+        """It takes no reading of the rows, so it need not be right."""
+        store = drive(counts)
+        store.merge(1, [("a", 1), ("b", 1)])
+
+        with counts.reader() as reader:
+            size = reader.size()
+        assert size.rows is None or size.rows >= 0
+        assert size.bytes is None or size.bytes >= 0
+
     @proves(Rule.ONE_WRITE)
     def test_every_sample_is_the_fold_of_its_ledgers_txid(
         self, counts: State, drive: Drive, atomic: None

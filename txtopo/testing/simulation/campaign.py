@@ -21,9 +21,10 @@ from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 
-from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError
+from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError, TopologyKilled
 from txtopo.state import open_state
 from txtopo.testing.checkers import (
+    Asked,
     Evidence,
     ExactCount,
     Liveness,
@@ -54,6 +55,7 @@ CHECKERS = (
     Skew(),
     Undo(),
     Liveness(),
+    Asked(),
 )
 
 
@@ -113,7 +115,10 @@ class Simulator:
             oracles=oracles,
             source=Source(scenario.partitions, scenario.records),
             leftovers=world.leftovers.found,
-            expected=(FencedError, PoisonBatchError, InfrastructureError, BoltBroken),
+            expected=(
+                *(FencedError, PoisonBatchError, InfrastructureError, BoltBroken),
+                TopologyKilled,
+            ),
             repeatable=scenario.shape.spout == "transactional",
         )
 

@@ -111,8 +111,8 @@ def _page(command: str, text: str, done: CampaignReport) -> str:
     return (
         "# Simulation\n\n"
         "The real coordinator, runtime, journal, ledgers and stages in virtual time, with faults\n"
-        "drawn from a seed; checkers C1 to C8 and C10 judged each history. The same seeds give "
-        f"the\nsame verdict anywhere:\n\n    {command}\n\n{verdict}\n\n{text}\n"
+        "drawn from a seed; checkers C1 to C8, C10 and C11 judged each history. The same seeds "
+        f"give\nthe same verdict anywhere:\n\n    {command}\n\n{verdict}\n\n{text}\n"
     )
 
 

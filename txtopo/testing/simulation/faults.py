@@ -49,6 +49,8 @@ class Faults:
         pause: A run is deactivated for a while.
         empty_replay: A replay of an opaque batch takes nothing at all.
         source_shrinks: A partition has fewer records than before, for a while.
+        command: An operator deactivates the topology or kills it, and activates it later; or two
+            operators ask at the same time.
     """
 
     crash: float = 0.0
@@ -78,6 +80,7 @@ class Faults:
     pause: float = 0.0
     source_shrinks: float = 0.0
     empty_replay: float = 0.0
+    command: float = 0.0
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
@@ -210,6 +213,7 @@ _MOST = {
     "pause": 0.005,
     "source_shrinks": 0.3,
     "empty_replay": 0.5,
+    "command": 0.005,
 }
 
 LATENCY_S = 0.004
@@ -301,4 +305,6 @@ class Chaos:
             process.ask_to_stop()
         if self.happens("pause"):
             process.pause(self.between(*AWAY_S))
+        if self.happens("command"):
+            process.world.operators.act()
         return self.latency_s() if self.happens("switch") else None

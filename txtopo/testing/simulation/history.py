@@ -10,6 +10,7 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.metadata import Json
 from txtopo.runtime.progress import TopologyEvent
 from txtopo.state.row_backend import Contents
+from txtopo.transactional_state.commands import Answer
 from txtopo.transactional_state.memory import Nodes
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class History:
     writes: list[StoreWrite | NodesWrite] = field(default_factory=list)
     emissions: dict[TransactionAttempt, list[EmittedShare]] = field(default_factory=dict)
     endings: list[RunEnding] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
     trace: list[tuple[float, str, str, object]] = field(default_factory=list)
     nodes: Nodes = field(default_factory=dict)
     stores: dict[str, Contents] = field(default_factory=dict)
@@ -129,6 +131,11 @@ class History:
     def changed(self, at_s: float, who: str, change: TopologyEvent) -> None:
         """Record an event of a run."""
         self.note(at_s, who, type(change).__name__, change)
+
+    def answered(self, at_s: float, who: str, answer: Answer) -> None:
+        """Record what an operator was answered."""
+        self.answers.append(answer)
+        self.note(at_s, who, "answered", (answer.number, answer.status, answer.epoch))
 
     def ended(self, at_s: float, who: str, error: Exception | None) -> None:
         """Record the end of a run."""

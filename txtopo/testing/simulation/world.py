@@ -40,6 +40,7 @@ from txtopo.testing.simulation.clock import (
 )
 from txtopo.testing.simulation.faults import Chaos, Faults
 from txtopo.testing.simulation.history import History
+from txtopo.testing.simulation.operators import Operators
 from txtopo.testing.simulation.outside import (
     SESSION_S,
     SimulatedBackend,
@@ -56,6 +57,9 @@ to 30 s; a time limit, an election and a few batches may follow it, one after th
 
 STOP_S = 120.0
 """Virtual time in which a run stops. It may have to wait for a call, which takes up to 30 s."""
+
+ASK_AGAIN_S = 1.0
+"""Virtual time after which a run that was deactivated is asked again whether nothing is left."""
 
 CHAOS_SALT = 0x5EED
 
@@ -101,6 +105,7 @@ class World:
         self.source: SimulatedSource | None = None
         self.stores: dict[str, SimulatedStore] = {}
         self.supervisors = [Supervisor(self, "ABCDEFGH"[at]) for at in range(coordinators)]
+        self.operators = Operators(self)
         self._config = config
         worlds[self.number] = self
 
@@ -183,6 +188,10 @@ class World:
         for supervisor in self.supervisors:
             supervisor.lost(process)
 
+    def new_process(self, name: str) -> SimulatedProcess:
+        """Return a process that runs no topology."""
+        return SimulatedProcess(self, name)
+
     def processes(self) -> list[SimulatedProcess]:
         """Return the living processes that have started their run."""
         found = (supervisor.process for supervisor in self.supervisors)
@@ -205,12 +214,17 @@ class World:
             for process in self.processes():
                 if process not in asked:
                     asked.add(process)
-                    self._ask_for_rest(process, said)
+                    self._ask_for_rest(process, said, asked)
             return False
 
         return self.timeline.run(processed, until_s=self.timeline.now_s + limit_s)
 
-    def _ask_for_rest(self, process: SimulatedProcess, said: set[SimulatedProcess]) -> None:
+    def _ask_for_rest(
+        self,
+        process: SimulatedProcess,
+        said: set[SimulatedProcess],
+        asked: set[SimulatedProcess],
+    ) -> None:
         """Add a process to *said* once its run has nothing left."""
         future: Future[None] = Future()
         driver = process.driver
@@ -219,12 +233,15 @@ class World:
         def answered(_: Future[None]) -> None:
             if driver.status == "running":  # a stopped run resolves the future too
                 said.add(process)
+            elif process.alive:
+                process.after(ASK_AGAIN_S, lambda: asked.discard(process))
 
         future.add_done_callback(answered)
         process.after(0.0, lambda: driver.wait_for_rest(future))
 
     def _heal(self) -> None:
         self.chaos.healed = True
+        self.operators.heal()
         if self.source is not None:
             self.source.complete()
         for process in self.processes():

@@ -19,7 +19,7 @@ from txtopo.ui.pages.access import PageAccess
 from txtopo.ui.pages.calls import Calls
 from txtopo.ui.pages.events import CLIENTS_MAX, EventStream, Feed
 from txtopo.ui.pages.lookup import LOOKUP_S, ROWS_MAX, look_up
-from txtopo.ui.pages.sources import VERBS, Source
+from txtopo.ui.pages.sources import VERBS, PageSource
 
 BODY_BYTES_MAX = 16 * 1024
 BODY_S = 10.0
@@ -38,7 +38,7 @@ class Api:
     """
 
     def __init__(
-        self, source: Source, access: PageAccess, calls: Calls, ended: asyncio.Event
+        self, source: PageSource, access: PageAccess, calls: Calls, ended: asyncio.Event
     ) -> None:
         self._source = source
         self._access = access

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import socket
 import threading
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from txtopo.errors import ConfigError
 from txtopo.extras import EXTRAS, require
 from txtopo.log_records import logger_of
 from txtopo.runtime.scheduler import Workers
-from txtopo.ui.pages.sources import Source
+from txtopo.ui.pages.sources import PageSource
 
 _logger = logger_of("txtopo.ui")
 _HEADERS_BYTES_MAX = 32 * 1024
@@ -92,7 +91,7 @@ class PageServer:
 
     def __init__(
         self,
-        source: Source,
+        source: PageSource,
         host: str = "127.0.0.1",
         port: int = 0,
         token: str | None = None,
@@ -103,31 +102,29 @@ class PageServer:
         import uvicorn
 
         from txtopo.ui.pages.access import PageAccess
+        from txtopo.ui.pages.connections import PageConnection
         from txtopo.ui.pages.site import Site
 
         self._listening = listening or listen(host, port)
         port = self._listening.getsockname()[1]
         self.url = url_of(host, port)
         self._site = Site(source, PageAccess(host, port, token))
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                self._site.app,
-                loop="asyncio",
-                http="h11",
-                ws="none",
-                lifespan="off",
-                interface="asgi3",
-                log_config=None,
-                log_level=logging.WARNING,
-                access_log=False,  # addresses are nobody's business, and tokens never in them
-                server_header=False,
-                proxy_headers=False,
-                limit_concurrency=_CONNECTIONS_MAX,
-                timeout_keep_alive=30,
-                timeout_graceful_shutdown=1,
-                h11_max_incomplete_event_size=_HEADERS_BYTES_MAX,
-            )
+        config = uvicorn.Config(
+            self._site.app,
+            loop="asyncio",
+            http=PageConnection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_CONNECTIONS_MAX,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=1,
+            h11_max_incomplete_event_size=_HEADERS_BYTES_MAX,
         )
+        self._server = uvicorn.Server(config)
         self._workers = Workers("txtopo-page")
         self._serving = False
         self._stopping = threading.Event()

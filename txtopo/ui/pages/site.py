@@ -26,11 +26,12 @@ from txtopo.errors import (
     shortened,
     text_of,
 )
+from txtopo.ui.metrics import CONTENT_TYPE
 from txtopo.ui.pages.access import Guard, PageAccess, refusal
 from txtopo.ui.pages.api import Api, body_of
 from txtopo.ui.pages.calls import Calls
 from txtopo.ui.pages.lookup import BadKey
-from txtopo.ui.pages.sources import NotFound, Source
+from txtopo.ui.pages.sources import NotFound, PageSource
 
 _CALL_S = 10.0
 _CALLS_MAX = 32
@@ -59,7 +60,7 @@ class Site:
         ended: Set it when the server ends.
     """
 
-    def __init__(self, source: Source, access: PageAccess) -> None:
+    def __init__(self, source: PageSource, access: PageAccess) -> None:
         self.ended = asyncio.Event()
         self._source = source
         self._access = access
@@ -147,7 +148,7 @@ class Site:
 
     async def _metrics(self, request: Request) -> Response:
         text = await self._calls.ask(self._source.metrics)
-        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+        return Response(text, media_type=CONTENT_TYPE)
 
     def _page(
         self, request: Request, template: str, status: int = 200, /, **context: Any

@@ -6,15 +6,17 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from txtopo import clock
 from txtopo.config import Config
-from txtopo.errors import StateUsageError, TopologyError, TxtopoError, nearest
+from txtopo.errors import ConfigError, StateUsageError, TxtopoError, nearest
 from txtopo.metadata import Json
 from txtopo.operations.ensemble import Ensemble, TopologyStatus
+from txtopo.runtime.explaining import explain_topology
 from txtopo.runtime.scheduler import Workers
+from txtopo.transactional_state.nodes import check_topology_id
+from txtopo.ui import metrics
 
 if TYPE_CHECKING:
     from txtopo.runtime.board import Board
@@ -37,7 +39,7 @@ class NotFound(TxtopoError, LookupError):
     """The page has no topology, state or figure of this name."""
 
 
-class Source(Protocol):
+class PageSource(Protocol):
     """Answers what pages ask. All methods may block, and are called on threads of their own.
 
     Values are plain JSON, as the board makes them.
@@ -90,7 +92,7 @@ class Source(Protocol):
         """Do one of :data:`VERBS`, and return the answer."""
         ...
 
-    def metrics(self) -> str:
+    def metrics(self) -> bytes:
         """Return the figures in the format of Prometheus."""
         ...
 
@@ -123,7 +125,10 @@ class RunSource:
         self._board = board
         self._graph = graph
         self._run = run
-        self._open_ensemble = partial(Ensemble.open, config, ensemble=ensemble)
+        self._config = config
+        self._ensemble = ensemble
+        self._explaining = threading.Lock()
+        self._explained: dict[str, Json] | None = None
 
     def ready(self) -> bool:
         """Return whether the run leads or stands by."""
@@ -156,7 +161,11 @@ class RunSource:
     def graph(self, topology: str) -> dict[str, Json]:
         """Return the graph and its picture."""
         self._check(topology)
-        raise NotFound("there is no picture of the graph")
+        with self._explaining:
+            if self._explained is None:
+                explained = explain_topology(self._graph, self._config)
+                self._explained = {**explained.to_json(), "svg": explained.svg(style=False)}
+            return self._explained
 
     def state(self, topology: str, name: str) -> State:
         """Return a state of the run."""
@@ -179,7 +188,7 @@ class RunSource:
         """Ask the leader, or tell an at-least-once topology."""
         self._check(topology)
         if self._board.kind == "transactional":
-            with self._open_ensemble() as ensemble:
+            with Ensemble.open(self._config, ensemble=self._ensemble) as ensemble:
                 return _asked(ensemble, topology, verb, wait_s)
         if verb == "kill":
             Workers(f"txtopo-{topology}-kill").run(lambda: self._kill(wait_s))
@@ -190,9 +199,9 @@ class RunSource:
         status = {"activate": "running", "deactivate": "deactivated", "kill": "killed"}[verb]
         return {"status": status, "refused": None, "at_s": clock.wall_clock()}
 
-    def metrics(self) -> str:
+    def metrics(self) -> bytes:
         """Return the metrics of the run."""
-        raise NotFound("there are no metrics")
+        return metrics.text(self._board)
 
     def _kill(self, wait_s: float | None) -> None:
         """Emit nothing more, let what is pending end for a while, and stop."""
@@ -237,8 +246,12 @@ class EnsembleSource:
     def facts(self, topology: str) -> dict[str, Json]:
         """Return the row of a topology."""
         try:
+            check_topology_id(topology)
+        except ConfigError as error:
+            raise NotFound(str(error)) from error
+        try:
             return self._read(topology, lambda: row_of(self._ensemble.topology(topology)))
-        except (StateUsageError, TopologyError) as error:
+        except StateUsageError as error:
             raise NotFound(str(error)) from error
 
     def txids(self, topology: str, last: int) -> list[dict[str, Json]]:
@@ -277,7 +290,7 @@ class EnsembleSource:
         self.facts(topology)
         return _asked(self._ensemble, topology, verb, wait_s)
 
-    def metrics(self) -> str:
+    def metrics(self) -> bytes:
         """Refuse: each run has its own."""
         raise NotFound("metrics are of a run; ask for /metrics of the page of each run")
 

@@ -100,8 +100,8 @@ class LiteralSource:
         self.commands.append((topology, verb, wait_s))
         return {"answer": {"epoch": 3, "status": "deactivated", "at_s": 1_700_000_061.0}}
 
-    def metrics(self) -> str:
-        return "txtopo_committed_txid 7\n"
+    def metrics(self) -> bytes:
+        return b"txtopo_committed_txid 7\n"
 
     def _check(self, topology: str) -> None:
         if self.error is not None:

@@ -62,7 +62,7 @@ def counted(url: str, rows: int = 250) -> Iterator[str]:
     )
     builder = TransactionalTopologyBuilder("words", "spout", spout)
     count = PersistentAggregate(
-        open_state(url), Fields("word string, half long"), {"n": Count(), "sum": Sum("half")}
+        open_state(url), ["word", "half"], {"n": Count(), "sum": Sum("half")}
     )
     builder.set_bolt("count", count).fields_grouping("spout", "word", "half")
     config = Config(carrier="local", zookeeper="memory", ui_port=0)

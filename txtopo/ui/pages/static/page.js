@@ -116,7 +116,11 @@
   // fill(td, item), does what it likes.
   function fill(table, columns, items) {
     const head = table.tHead, body = table.tBodies[0];
-    if (!head.rows.length) {
+    const names = columns.map((column) => column.name).join();
+    if (table.columns !== names) {
+      table.columns = names;
+      head.replaceChildren();
+      body.replaceChildren();
       const row = head.insertRow();
       for (const column of columns) {
         row.append(element("th", { scope: "col", class: column.number ? "number" : null }, column.name));
@@ -310,7 +314,7 @@
       this.span_s = null;
       this.ended_s = null; // the time at which the run was last heard of
       this.wanted = null; // txid of the address, until it is there
-      this.stats = { frames: 0, rows: 0, shapes: 0, last_ms: 0, worst_ms: 0 };
+      this.stats = { frames: 0, rows: 0, shapes: 0, taken: 0, last_ms: 0, worst_ms: 0 };
       this.listen();
       this.colours();
     }
@@ -338,6 +342,10 @@
         redraw();
       });
       addEventListener("hashchange", () => this.go());
+      // A link to the txid that the address names already changes nothing.
+      document.addEventListener("click", (event) => {
+        if (event.target.closest?.("a[href^='#']")?.hash === location.hash) this.go();
+      });
       this.go();
     }
 
@@ -631,7 +639,7 @@
           const from = this.scale.x(span.from - base_s);
           pen.strokeStyle = this.colour.ink;
           pen.lineWidth = 1.5;
-          pen.strokeRect(from - 2, y + 1.5, Math.max(6, end - from + 5), ROW - 3);
+          pen.strokeRect(from - 3, y + 1.5, Math.max(6, end - from + 12), ROW - 3);
         }
       });
     }
@@ -714,6 +722,7 @@
           lines.set(key, line);
         });
       }
+      this.stats.taken = lines.size;
       pen.strokeStyle = this.colour.failed;
       pen.lineWidth = 1.5;
       for (const { x, from, to, txid } of lines.values()) {
@@ -867,7 +876,7 @@
         if (!known(attempt.abandoned_with)) return [narrow ? "abandoned" : "abandoned: the term has ended", "abandoned"];
         return [narrow ? `↑ ${number(attempt.abandoned_with)}` : `abandoned with ${number(attempt.abandoned_with)}`, "abandoned"];
       default: {
-        const name = (narrow ? { processing: "runs", processed: "waits", committing: "commits" } : { processed: "waits" })[attempt.phase] || asText(attempt.phase);
+        const name = (narrow ? { planned: "plan", processing: "runs", processed: "waits", committing: "commits" } : { processed: "waits" })[attempt.phase] || asText(attempt.phase);
         const phase = span ? span.parts[span.parts.length - 1] : null;
         return [`${name}${phase ? ` ${duration(phase[2] - phase[1])}` : ""}${failures && !narrow ? ` · ${plural(failures, "failure", "failures")} before` : again}`, "open"];
       }
@@ -997,7 +1006,7 @@
         at = x(sample);
         const point = `${at.toFixed(1)} ${height(Math.max(0, value)).toFixed(1)}`;
         if (!open) start = at;
-        path += `${open ? "L" : "M"}${point}`;
+        path += open ? `L${point}` : `M${point}h.01`; // a single sample is a dot
         area += open ? `L${point}` : `${area ? "V100Z" : ""}M${start.toFixed(1)} 100L${point}`;
         open = true;
       }
@@ -1020,14 +1029,11 @@
       this.timer = null;
       this.delay_s = 1;
       this.lost_s = null;
-      this.refusals = 0;
       this.tableAt_ms = -Infinity;
       document.addEventListener("visibilitychange", () => document.hidden ? this.close() : this.connect());
       addEventListener("pagehide", () => this.close());
       addEventListener("pageshow", (event) => { if (event.persisted) this.connect(); });
       setInterval(() => this.tick(), 1000);
-      repeat(10, () => this.askHistory());
-      this.askGraph();
       this.listenCommands();
       listenLookUp(id, () => find("#look-up").elements.state.value);
       find("#timeline-table").addEventListener("toggle", () => this.render());
@@ -1067,10 +1073,10 @@
         const change = JSON.parse(event.data);
         if (first) { // everything comes anew, perhaps from another run of it
           first = false;
-          this.refusals = 0;
           this.timeline.ring.clear();
           this.failures.clear();
-          if (!this.graph) this.askGraph();
+          if (this.wasLost && this.isWhole) this.askGraph();
+          this.wasLost = false;
         }
         this.changed(change);
       });
@@ -1081,14 +1087,7 @@
       source.onerror = () => {
         if (source !== this.source) return;
         this.close();
-        // The topology is known, but nothing tells of its changes: ask for the facts now and then.
-        this.refusals = first ? this.refusals + 1 : 0;
-        if (this.refusals > 1 && this.lost_s === null) {
-          connection("summary", "asks every 5 s");
-          this.timer = setTimeout(() => this.connect(), 5000);
-        } else {
-          this.timer = setTimeout(() => this.connect(), first ? 1000 : 0);
-        }
+        this.timer = setTimeout(() => this.connect(), first ? 1000 : 0);
       };
     }
 
@@ -1107,6 +1106,13 @@
 
     heard(facts) {
       if (facts && typeof facts === "object") this.facts = { ...this.facts, ...facts };
+      // The page of an ensemble knows the summary only, that of the run itself all.
+      this.isWhole = "components" in this.facts;
+      if (this.isWhole && !this.asks) {
+        this.asks = true;
+        this.askGraph();
+        repeat(10, () => this.askHistory());
+      }
       this.lost_s = null;
       this.delay_s = 1;
       const ended = ENDED.has(this.facts.status);
@@ -1115,13 +1121,14 @@
       else if (this.ended || this.told) notice("");
       this.ended = ended;
       this.told = false;
-      if (this.refusals < 2) connection(ended ? "ended" : "live", ended ? "ended" : "live");
+      connection(ended ? "ended" : "live", ended ? "ended" : "live");
       this.render();
     }
 
     gone(error, listens = false) {
       if (this.lost_s === null) {
         this.lost_s = clock.now();
+        this.wasLost = true;
         this.timeline.ended_s ??= this.lost_s;
       }
       this.why = error instanceof Refused ? error.message : "the server does not answer";
@@ -1179,6 +1186,8 @@
         leader.host && `leader ${leader.host}:${leader.pid}`,
         known(standbys) && plural(standbys, "standby", "standbys"),
         known(facts.started_at_s) && `since ${span(clock.now() - facts.started_at_s)}`,
+        facts.desired && facts.desired.status !== facts.status && `asked to be ${facts.desired.status}`,
+        facts.operation && `an operation has not ended: ${asText(facts.operation.verb ?? facts.operation)}`,
         facts.restarts > 0 && plural(facts.restarts, "restart", "restarts"),
         known(facts.adopted) && `adopted txid ${number(facts.adopted)}`,
         ...Object.entries(facts.phases || {}).filter(([, count]) => count > 0).map(([name, count]) => `${number(count)} ${name.toLowerCase()}`),
@@ -1186,14 +1195,12 @@
       say(find("#meta"), meta.join(" · "));
       show(find("#timeline-section"), facts.kind !== "at-least-once" && this.timeline.ring.order.length > 0);
       show(find("#trees-section"), Boolean(trees));
-      if (this.refusals > 1) this.saySummary();
-    }
-
-    saySummary() {
-      const page = this.facts.page;
-      if (this.lost_s !== null || ENDED.has(this.facts.status)) return;
-      this.told = true;
-      notice(page ? `Only the summary is known here; timeline and failures are on the run's own page, ${page}` : "Only the summary is known here: the run has no page of its own. Config(ui_port=…) starts one.", true);
+      show(find("#whole"), this.isWhole);
+      show(find("#summary"), "topology" in facts && !this.isWhole);
+      const page = /^https?:\/\//.test(facts.page || "") ? `${facts.page}${pageOf(this.id)}` : null;
+      if (page) link(find("#page"), page, page);
+      else say(find("#page"), "it has none now; Config(ui_port=…) starts one with the run");
+      say(find("#summary-failure"), failure ? `Last failure, ${ago(failure.at_s)}${known(failure.txid) ? `, txid ${number(failure.txid)}` : ""}${failure.component ? ` in ${failure.component}` : ""}: ${asText(failure.cause)}` : "");
     }
 
     renderTables() {
@@ -1202,12 +1209,11 @@
       if (facts.trees) this.renderTrees(facts.trees);
       const failures = [...this.failures.values()].sort((a, b) => (b.at_s || 0) - (a.at_s || 0));
       fill(find("#failures"), FAILURE_COLUMNS, failures);
-      const total = facts.failures_total;
-      say(find("#failures-note"), failures.length ? (known(total) && total > failures.length ? `the last ${failures.length} of ${number(total)}` : "") : "none so far");
+      say(find("#failures-note"), !failures.length ? "none so far" : failures.length < FAILURES_MAX ? "" : `the last ${FAILURES_MAX}`);
       show(find("#failures").parentElement, failures.length > 0);
       const partitions = Array.isArray(facts.partitions) ? facts.partitions.filter(Boolean).slice(0, 100) : [];
       const most = Math.max(1, ...partitions.map((p) => p.lag_records).filter(known));
-      fill(find("#partitions"), partitionColumns(most), partitions);
+      fill(find("#partitions"), partitionColumns(most, partitions), partitions);
       const more = (facts.partitions_total || 0) - partitions.length;
       say(find("#partitions-note"), !partitions.length ? "none are known: not every spout knows its lag" : more > 0 ? `the ${partitions.length} with the largest lag; ${number(more)} more` : plural(partitions.length, "partition", "partitions"));
       show(find("#partitions").parentElement, partitions.length > 0);
@@ -1277,7 +1283,7 @@
           text = svg("text", { class: "rate", x: box.x + box.width / 2, y: box.y + box.height + 14, "text-anchor": "middle" });
           node.append(text);
         }
-        say(text, known(each.tuples_per_second) ? `${rate(each.tuples_per_second)}/s` : "");
+        say(text, known(each.tuples_per_second) && each.tuples_total !== 0 ? `${rate(each.tuples_per_second)}/s` : "");
       }
     }
 
@@ -1371,13 +1377,14 @@
     { name: "tried again", cell: (f) => known(f.txid) ? (known(f.pause_s) ? (f.pause_s > 0 ? `after ${duration(f.pause_s)}` : "at once") : "no") : "–" },
   ];
 
-  const partitionColumns = (most) => [
+  const isLoss = (p) => p.lost !== null && p.lost !== undefined && p.lost !== 0 && p.lost !== "";
+  const partitionColumns = (most, partitions) => [
     { name: "partition", class: "mono whole", cell: (p) => asText(p.partition) },
     { name: "records behind", number: true, cell: (p) => number(p.lag_records) },
     { name: "", fill: (td, p) => meter(td, known(p.lag_records) ? p.lag_records / most : 0) },
-    { name: "records/s", number: true, cell: (p) => rate(p.rate) },
-    { name: "lost", cell: (p) => p.lost === null || p.lost === undefined || p.lost === 0 ? "" : asText(p.lost) },
-  ];
+    { name: "records/s", number: true, cell: (p) => rate(p.rate), shown: partitions.some((p) => known(p.rate)) },
+    { name: "lost", class: "cause", cell: (p) => isLoss(p) ? asText(p.lost) : "", shown: partitions.some(isLoss) },
+  ].filter((column) => column.shown !== false);
 
   function meter(td, share) {
     let rect = td.querySelector("rect");
@@ -1453,6 +1460,7 @@
         return cell;
       });
       find("#topologies").tHead.append(head);
+      find("#topologies").columns = LIST_COLUMNS.map((column) => column.name).join();
       find("#filter").addEventListener("input", () => this.render());
       repeat(2, () => this.ask());
     }
@@ -1505,6 +1513,7 @@
       sayStatus(td.firstElementChild, t.status);
     } },
     { name: "leader", value: (t) => processOf(t)?.host, cell: (t) => processOf(t)?.host ? `${processOf(t).host}:${processOf(t).pid}` : "–" },
+    { name: "standbys", number: true, value: (t) => t.standbys?.length, cell: (t) => number(t.standbys?.length) },
     { name: "txid", number: true, value: (t) => t.txid, cell: (t) => number(t.txid) },
     { name: "rows/s", number: true, value: (t) => t.rows_per_second, cell: (t) => rate(t.rows_per_second) },
     { name: "lag", number: true, value: (t) => t.lag_records, cell: (t) => number(t.lag_records) },
@@ -1514,7 +1523,7 @@
 
   // ---------------------------------------------------------------- which page this is
 
-  const { page, topology } = document.body.dataset;
-  if (page === "topologies") window.txtopo = new ListPage();
-  else if (page === "topology") window.txtopo = new TopologyPage(topology);
+  const { page: name, topology } = document.body.dataset;
+  if (name === "topologies") window.page = new ListPage();
+  else if (name === "topology") window.page = new TopologyPage(topology);
 })();

@@ -1,0 +1,308 @@
+"""Verbs that need no server: config, run, explain, doctor, completion; and what all verbs share."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from tests.unit.command.documents import SCHEMAS, document
+from txtopo.command.choices import Duration
+from txtopo.command.figures import count_failures
+from txtopo.command.group import commands
+from txtopo.command.program import FAILED, WRONG_CALL, run
+from txtopo.config import known_settings
+
+COUNTING = """
+from txtopo import BasicBolt, Count, Fields, PersistentAggregate, TransactionalTopologyBuilder
+from txtopo import open_state
+from txtopo.spouts import MemoryTransactionalSpout
+
+words = MemoryTransactionalSpout({0: [["a"], ["b"]]}, Fields("word string"), 1)
+builder = TransactionalTopologyBuilder("counting", "words", words)
+counts = PersistentAggregate(open_state("memory:"), "word", Count())
+builder.set_bolt("counts", counts).fields_grouping("words", "word")
+topology = builder.build_topology()
+
+
+class Fails(BasicBolt):
+    def execute(self, tuple, collector):
+        raise ValueError("\\x1b[31mnot a word")
+
+
+def failing():
+    failing = TransactionalTopologyBuilder("failing", "words", words)
+    failing.set_bolt("fails", Fails()).shuffle_grouping("words")
+    return failing.build_topology()
+"""
+LOCAL = ("--set", "carrier=local", "--set", "zookeeper=memory", "--available-now")
+PASSWORD = "user:s3cret-word"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    before = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "counting_here.py").write_text(COUNTING)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def txtopo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "txtopo", *arguments],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_settings_that_hold_are_shown_with_their_sources(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "txtopo.toml").write_text(f'jobs_max = 1\nzookeeper_digest = "{PASSWORD}"\n')
+    monkeypatch.setenv("TXTOPO_SLOTS", "4")
+
+    assert run(["config", "--json", "--set", "allow_change=yes", "--dir", "elsewhere"]) == 0
+
+    out = capsys.readouterr().out
+    found = document("config", out)
+    assert found["file"] == "txtopo.toml"
+    shown = {each["setting"]: (each["value"], each["source"]) for each in found["settings"]}
+    assert set(shown) == set(known_settings())
+    assert shown["jobs_max"] == (1, "txtopo.toml, line 1")
+    assert shown["zookeeper_digest"] == ("***", "txtopo.toml, line 2")
+    assert shown["slots"] == (4, "TXTOPO_SLOTS")
+    assert shown["allow_change"] == (True, "--set allow_change")
+    assert shown["zookeeper_dir"] == ("elsewhere", "--dir")
+    assert shown["zookeeper_sasl"] == (None, "default")
+    assert PASSWORD not in out
+    assert all(each["meaning"] for each in found["settings"])
+
+    assert run(["config"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "file: txtopo.toml"
+    assert [line.split()[0] for line in lines[2:]] == [
+        each["setting"] for each in found["settings"]
+    ]
+
+
+def test_options_of_all_verbs_may_stand_before_and_after_the_verb(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    printed = []
+    for arguments in (
+        ["--json", "--set", "slots=3", "config"],
+        ["config", "--json", "--set", "slots=3"],
+        ["--set", "slots=3", "config", "--json"],
+    ):
+        assert run(arguments) == 0
+        printed.append(capsys.readouterr().out)
+    assert len(set(printed)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["config", "--set", "slots"], "expected SETTING=VALUE"),
+        (["config", "--set", "slot=1"], "did you mean 'slots'?"),
+        (["config", "--set", "slots=one"], "it came from --set slots"),
+        (["config", "--config", "nothing.toml"], "No such file"),
+        (["--zookeeper", "a:1", "--dir", "b", "list"], "expected one of them"),
+        (["list", "--dir", "nothing"], "holds no embedded zookeeper"),
+        (["list"], "name it by --dir, or another ensemble by --zookeeper"),
+        (["kill", "a", "--wait", "-1"], "expected a length of time"),
+        (["kill", "a", "--wait", "soon"], "expected a length of time"),
+        (["errors", "a", "--since", "1 fortnight"], "expected a length of time"),
+        (["watch", "--every", "0"], "expected more than 0"),
+        (["kill"], "Missing argument 'TOPOLOGY'"),
+        (["run", "counting_her:topology"], "there is no module"),
+        (["run", "counting_here:topolgy"], "did you mean 'topology'?"),
+        (["run", "counting_here:counts"], "is no topology"),
+        (["run", "counting_here", "--master", "local[1]", *LOCAL], "uses no Spark"),
+        (["run", "counting_here", "--set", "ackers=1", *LOCAL], "does not use all settings"),
+        (["explain", "counting_here", "--svg", "--mermaid"], "expected one"),
+        (["explain", "counting_here", "--svg", "--json"], "expected one"),
+        (["completion", "tcsh"], "'tcsh' is not one of"),
+        (["ui", "--port", "70000", "--dir", "."], "65535"),
+    ],
+)
+def test_a_wrong_call_is_said_in_a_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == WRONG_CALL
+
+    said = capsys.readouterr().err
+    assert words in said
+    assert "Traceback" not in said
+
+
+def test_a_run_ends_when_all_is_processed() -> None:
+    done = txtopo("run", "counting_here:topology", *LOCAL, "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert document("run", done.stdout)["rows_total"] == 2
+    assert "leading, epoch 1" in done.stderr
+
+
+def test_a_run_without_rich_prints_lines(folder: Path) -> None:
+    (folder / "rich").mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import importlib.util as u\nfind = u.find_spec\n"
+        "u.find_spec = lambda name, *more: None if name == 'rich' else find(name, *more)\n"
+    )
+
+    done = txtopo("run", "counting_here:topology", *LOCAL, PYTHONPATH=str(folder))
+
+    assert done.returncode == 0, done.stderr
+    assert "leading, epoch 1\n1 rows" in done.stderr
+    assert done.stderr.endswith("stopped\n")
+
+
+def test_an_error_of_a_bolt_is_one_line_and_its_traceback_is_there_if_asked_for() -> None:
+    done = txtopo("run", "counting_here.py:failing", *LOCAL)
+    assert done.returncode == FAILED
+    assert "\x1b" not in done.stderr
+    assert "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("txtopo: ValueError: \\x1b[31mnot a word")
+    assert "--traceback shows where" in last
+
+    done = txtopo("run", "counting_here.py:failing", *LOCAL, "--traceback")
+    assert done.returncode == FAILED
+    assert "in execute" in done.stderr
+
+
+def test_nothing_runs_without_assertions() -> None:
+    assert txtopo("config", PYTHONOPTIMIZE="1").returncode == WRONG_CALL
+    assert "run it without" in txtopo("config", PYTHONOPTIMIZE="1").stderr
+
+
+def test_a_topology_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "counting_here", "--json"]) == 0
+    found = document("explain", capsys.readouterr().out)
+    assert [each["component"] for each in found["components"]] == ["words", "counts"]
+
+    for option, begins in (("--mermaid", "flowchart"), ("--svg", "<svg")):
+        assert run(["explain", "counting_here", option]) == 0
+        assert capsys.readouterr().out.startswith(begins)
+    assert run(["explain", "counting_here:topology"]) == 0
+    assert "the cut" in capsys.readouterr().out
+
+
+def test_the_doctor_says_what_is_there_and_what_to_do(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
+    url = "postgresql://user:s3cret-word@127.0.0.1:1/words"
+
+    code = run(["doctor", "--json", "--set", "zookeeper=memory", url, "nonsense:"])
+
+    out = capsys.readouterr().out
+    checks = {each["name"]: each for each in document("doctor", out)["checks"]}
+    assert code == FAILED
+    assert checks["python"]["status"] == "ok"
+    assert checks["spark"]["found"].startswith("pyspark 4")
+    assert checks["ensemble"]["status"] == "none"
+    assert "unset it" in checks["python of workers"]["found"]
+    assert checks["postgresql://user:***@127.0.0.1:1/words"]["status"] == "failed"
+    assert checks["nonsense:"]["status"] == "failed"
+    assert "s3cret-word" not in out
+
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    run(["doctor", "--dir", "nothing"])
+    assert "failed  " in next(
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("ensemble")
+    )
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_its_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", shell]) == 0
+    assert f"_TXTOPO_COMPLETE={shell}_complete" in capsys.readouterr().out
+
+
+def test_a_verb_is_completed() -> None:
+    done = txtopo(_TXTOPO_COMPLETE="bash_complete", COMP_WORDS="txtopo sho", COMP_CWORD="1")
+
+    assert (done.stdout, done.stderr) == ("plain,show\n", "")
+
+
+def verbs() -> list[str]:
+    """Return all verbs, those of a group with its name before theirs."""
+    found = []
+    for name, verb in commands.commands.items():
+        inner = verb.commands if isinstance(verb, click.Group) else {}
+        found += [f"{name} {each}" for each in inner] or [name]
+    return found
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_the_help_of_each_verb_has_an_example(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*verb.split(), "--help"]) == 0
+
+    assert "\n  Example" in capsys.readouterr().out
+
+
+def test_each_schema_is_in_the_wheel() -> None:
+    assert {json.loads(each.read_text())["title"] for each in SCHEMAS.glob("*.json")}
+    assert "command/schemas/*.json" in (SCHEMAS.parents[2] / "setup.cfg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("5m", 300), ("1h", 3600), ("250ms", 0.25), ("7", 7)]
+)
+def test_a_length_of_time_has_a_unit(text: str, seconds: float) -> None:
+    assert Duration().convert(text, None, None) == seconds
+
+
+def test_failures_are_counted_by_component_and_class_of_cause() -> None:
+    failed = {"kind": "counted", "component": "convert", "txid": 4, "failures": 2}
+    trees = {"kind": "trees timed out", "component": "words", "txid": None, "failures": 40}
+    rows: list[dict[str, Any]] = [
+        {**failed, "at_s": 10.0, "cause": "FailedException: one"},
+        {**failed, "at_s": 20.0, "cause": "FailedException: two", "txid": 5},
+        {**failed, "at_s": 30.0, "cause": "StoreUnavailable: away"},
+        {**trees, "at_s": 40.0, "cause": "timed out"},
+    ]
+
+    counted = count_failures(rows, 15.0)
+
+    assert [(each["cause"], each["count"]) for each in counted] == [
+        ("timed out", 40),
+        ("StoreUnavailable: away", 1),
+        ("FailedException: two", 1),
+    ]
+    assert count_failures(rows, 0.0)[1]["count"] == 2
+
+
+def test_a_page_of_another_machine_never_gets_the_token() -> None:
+    from txtopo.command.page_client import PageClient
+    from txtopo.errors import InfrastructureError
+    from txtopo.operations.ensemble import TopologyStatus
+
+    def status(page: str, host: str) -> TopologyStatus:
+        summary = {"page": page, "process": {"host": host, "pid": 1}}
+        return TopologyStatus("a", summary, None, (), 1, 1, None, None, {})  # type: ignore[arg-type]
+
+    for page, words in (
+        ("http://127.0.0.1:8080", "to its own machine only"),
+        ("http://localhost:8080", "to its own machine only"),
+        ("file:///etc/passwd", "no address that can be asked"),
+        ("http://", "no address that can be asked"),
+    ):
+        with pytest.raises(InfrastructureError, match=words):
+            PageClient(status(page, "another-host"), "token")

@@ -1,0 +1,269 @@
+"""What a run does about the commands of operators, on an ensemble in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from tests.harness.polling import LIMIT_S, wait_until
+from tests.harness.runs import Changes
+from tests.unit.runtime.loop_world import (
+    Total,
+    expected,
+    memory_state,
+    running,
+    stored,
+    topology_of,
+)
+from txtopo.attempt import TransactionAttempt
+from txtopo.collector import BatchOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.errors import TopologyKilled
+from txtopo.operations.ensemble import Ensemble
+from txtopo.runtime.handle import TopologyRun
+from txtopo.runtime.progress import Leading
+from txtopo.runtime.restart import Restart
+from txtopo.runtime.start import start_topology
+from txtopo.transactional_state import MemoryEnsemble, MemoryTransactionalState, Put
+from txtopo.transactional_state.commands import Answer, Desired
+from txtopo.transactional_state.nodes import DESIRED
+
+MEMORY = Config(carrier="local", zookeeper="memory")
+GATES: dict[str, threading.Event] = {}
+
+
+class Gate(Total):
+    """Waits at txid 3 until the test opens a gate."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        super().prepare(config, context, collector, attempt)
+        if attempt.txid == 3:
+            GATES[f"{self.name} reached"].set()
+            assert GATES[self.name].wait(LIMIT_S)
+
+
+@contextmanager
+def gate(name: str) -> Iterator[threading.Event]:
+    """Give a bolt that stops at txid 3 its two events, and open the gate at the end."""
+    GATES.update({name: threading.Event(), f"{name} reached": threading.Event()})
+    yield GATES[name]
+    GATES[name].set()
+
+
+def ask(ensemble: MemoryEnsemble, verb: str, wait_s: float = 0.0) -> Answer:
+    with Ensemble.open(MEMORY, ensemble=ensemble) as opened:
+        return opened.ask("totals", verb, wait_s=wait_s, timeout_s=LIMIT_S)
+
+
+def ended(run: TopologyRun) -> Exception | None:
+    wait_until(lambda: not run.is_active, "the run has ended")
+    return run.exception()
+
+
+def test_a_leader_that_finds_the_topology_deactivated_plans_nothing_until_it_is_activated() -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    desired = Put(DESIRED, Desired("deactivated", 1).to_json())
+    MemoryTransactionalState("totals", ensemble).apply([desired])
+
+    with running(topology_of(state), ensemble) as run:
+        wait_until(lambda: run.status == "deactivated", "it leads and is deactivated")
+        run.process_all_available(LIMIT_S)
+        assert stored(state) == (0, 0)
+
+        answer = ask(ensemble, "activate")
+        wait_until(lambda: run.status == "running", "it is active")
+        run.process_all_available(LIMIT_S)
+
+        assert answer.status == "running"
+        assert stored(state) == (12, expected())
+
+
+def test_a_run_that_is_killed_ends_without_an_error_and_no_process_may_run_it() -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    with running(topology_of(state), ensemble) as run, running(topology_of(state), ensemble) as b:
+        run.process_all_available(LIMIT_S)
+        ask(ensemble, "kill")
+
+        assert ended(run) is None
+        assert run.status == "killed"
+        assert isinstance(ended(b), TopologyKilled)
+        assert b.status == "killed"
+    with running(topology_of(state), ensemble) as again:
+        error = ended(again)
+
+    assert isinstance(error, TopologyKilled)
+    assert "txtopo activate totals" in str(error)
+
+
+def test_a_killed_topology_is_activated_without_a_run_and_goes_on_where_it_was() -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    with running(topology_of(state), ensemble) as run:
+        wait_until(lambda: run.status == "running", "it leads")
+        ask(ensemble, "kill", wait_s=LIMIT_S)
+        assert ended(run) is None
+    ask(ensemble, "activate")
+
+    with running(topology_of(state), ensemble) as again:
+        again.process_all_available(LIMIT_S)
+
+        assert stored(state) == (12, expected())
+
+
+def test_a_run_that_is_killed_or_finds_itself_killed_is_not_started_again() -> None:
+    state, ensemble, leading = memory_state(), MemoryEnsemble(), Changes(lambda change: None)
+    config = Config(carrier="local", zookeeper="memory", poll_interval_s=0.005)
+
+    def start() -> TopologyRun:
+        return start_topology(
+            topology_of(state), None, config, [leading], ensemble=ensemble, restart=Restart()
+        )
+
+    run = start()
+    wait_until(lambda: run.status == "running", "it leads")
+    ask(ensemble, "kill")
+    assert ended(run) is None
+    assert run.status == "killed"
+
+    assert isinstance(ended(start()), TopologyKilled)
+    assert len(leading.of(Leading)) == 1
+
+
+def test_a_kill_waits_for_what_is_in_flight_and_plans_nothing_new() -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    with (
+        gate("waits") as opened,
+        running(
+            topology_of(state, Gate("waits")), ensemble, max_spout_pending=3, run_txids_max=1
+        ) as run,
+    ):
+        assert GATES["waits reached"].wait(LIMIT_S)
+        ask(ensemble, "kill", wait_s=LIMIT_S)
+        wait_until(lambda: run.status == "killed", "it is being killed")
+        assert run.is_active
+        opened.set()
+
+        assert ended(run) is None
+
+    assert 3 <= stored(state)[0] <= 6
+
+
+def test_a_kill_stops_when_the_wait_is_over() -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    with gate("hangs"), running(topology_of(state, Gate("hangs")), ensemble) as run:
+        assert GATES["hangs reached"].wait(LIMIT_S)
+
+        ask(ensemble, "kill", wait_s=0.01)
+        GATES["hangs"].set()
+
+        assert ended(run) is None
+        assert run.status == "killed"
+
+
+def test_a_topology_that_is_activated_during_the_wait_goes_on() -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    with gate("revives"), running(topology_of(state, Gate("revives")), ensemble) as run:
+        assert GATES["revives reached"].wait(LIMIT_S)
+        ask(ensemble, "kill", wait_s=LIMIT_S)
+        ask(ensemble, "activate")
+        wait_until(lambda: run.status == "running", "it is active again")
+        GATES["revives"].set()
+        run.process_all_available(LIMIT_S)
+
+        assert stored(state) == (12, expected())
+        assert run.status == "running"
+
+
+def test_a_run_that_loses_its_session_while_it_is_killed_ends_without_an_error() -> None:
+    """It takes over again and finds what it had answered itself."""
+    state, ensemble = memory_state(), MemoryEnsemble()
+    with gate("loses"), running(topology_of(state, Gate("loses")), ensemble) as run:
+        assert GATES["loses reached"].wait(LIMIT_S)
+        ask(ensemble, "kill", wait_s=LIMIT_S)
+        wait_until(lambda: run.status == "killed", "it is being killed")
+        ensemble.expire_leader("totals")
+
+        assert ended(run) is None
+        assert run.status == "killed"
+
+
+def test_a_run_plans_while_its_own_handle_and_the_operators_let_it() -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    with gate("both"), running(topology_of(state, Gate("both")), ensemble) as run:
+        assert GATES["both reached"].wait(LIMIT_S)
+        run.deactivate()
+        ask(ensemble, "deactivate")
+        ask(ensemble, "activate")
+        assert run.status == "deactivated"
+        ask(ensemble, "deactivate")
+        run.activate()
+        GATES["both"].set()
+        run.process_all_available(LIMIT_S)
+        assert run.status == "deactivated"
+        ask(ensemble, "activate")
+        wait_until(lambda: run.status == "running", "both let it")
+        run.process_all_available(LIMIT_S)
+
+        assert stored(state) == (12, expected())
+
+
+def test_a_leader_that_cannot_reach_the_ensemble_answers_when_it_can() -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    with running(topology_of(state), ensemble) as run, ThreadPoolExecutor(1) as pool:
+        run.process_all_available(LIMIT_S)
+        ensemble.lose_next_answer(landed=True)
+        asked: Future[Answer] = pool.submit(_ask_until_answered, ensemble)
+
+        assert asked.result(LIMIT_S).status == "deactivated"
+        wait_until(lambda: run.status == "deactivated", "it obeys")
+
+
+def _ask_until_answered(ensemble: MemoryEnsemble) -> Answer:
+    try:
+        return ask(ensemble, "deactivate")
+    except ConnectionError:
+        return ask(ensemble, "deactivate")
+
+
+def test_a_leader_announces_its_summary_and_takes_it_along() -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    client = MemoryTransactionalState("totals", ensemble)
+    with running(topology_of(state), ensemble) as run:
+        run.process_all_available(LIMIT_S)
+        wait_until(lambda: (client.announced() or {}).get("txid") == 12, "it is announced")  # type: ignore[union-attr]
+        with Ensemble.open(MEMORY, ensemble=ensemble) as opened:
+            (topology,) = opened.topologies()
+        assert topology.status == "running"
+        assert topology.summary is not None
+        assert topology.summary["rows_total"] == 36
+
+    assert client.announced() is None
+
+
+@pytest.mark.parametrize("verb", ["deactivate", "kill"])
+def test_a_command_of_which_the_leader_does_not_know_whether_it_was_stored_is_obeyed(
+    verb: str,
+) -> None:
+    """The write lands, and its answer is lost."""
+    state, ensemble = memory_state(), MemoryEnsemble()
+    with running(topology_of(state), ensemble) as run, ThreadPoolExecutor(1) as pool:
+        run.process_all_available(LIMIT_S)
+        asked = pool.submit(ask, ensemble, verb)
+        wait_until(lambda: "/totals/commands/00000000000000000001" in ensemble.nodes, "it is asked")
+        ensemble.lose_next_answer(landed=True)
+
+        assert asked.result(LIMIT_S).refused is None
+        wait_until(lambda: run.status in ("deactivated", "killed"), "it is obeyed")

@@ -1,0 +1,198 @@
+"""Settings come from code, the environment, a file or the default; errors say from where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txtopo import BasicBolt, Config, Fields, TopologyBuilder
+from txtopo.config import known_settings
+from txtopo.config_sources import Setting, find_settings, of_text
+from txtopo.errors import ConfigError
+from txtopo.spouts import MemorySpout
+
+PASSWORD = "user:s3cret-word"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(path: Path | None = None, /, *, environment: dict[str, str], **settings: Any) -> str:
+    with pytest.raises(ConfigError) as raised:
+        Config.load(path, environment=environment, **settings)
+    return str(raised.value)
+
+
+def test_the_first_source_that_gives_a_setting_holds(folder: Path) -> None:
+    (folder / "txtopo.toml").write_text("slots = 1\njobs_max = 1\nrun_txids_max = 1\n")
+    variables = {"TXTOPO_SLOTS": "2", "TXTOPO_JOBS_MAX": "2"}
+
+    config = Config.load(environment=variables, slots=3)
+
+    assert (config.slots, config.jobs_max, config.run_txids_max) == (3, 2, 1)
+    assert config.attempts_max == Config().attempts_max
+    found = find_settings(known_settings(), None, variables, {"slots": 3})
+    assert {name: each.source for name, each in found.items()} == {
+        "slots": "code",
+        "jobs_max": "TXTOPO_JOBS_MAX",
+        "run_txids_max": "txtopo.toml, line 3",
+    }
+
+
+def test_a_file_is_named_by_a_path_or_a_variable(folder: Path) -> None:
+    (folder / "txtopo.toml").write_text("slots = 1")
+    (folder / "mine.toml").write_text("slots = 2")
+
+    assert Config.load("mine.toml", environment={"TXTOPO_CONFIG": "nothing.toml"}).slots == 2
+    assert Config.load(environment={"TXTOPO_CONFIG": "mine.toml"}).slots == 2
+    assert Config.load(environment={}).slots == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("slots", "4", 4),
+        ("slots", "none", None),
+        ("attempts_max", "None", None),
+        ("batch_timeout_s", "1.5", 1.5),
+        ("batch_timeout_s", "90", 90.0),
+        ("allow_change", "true", True),
+        ("allow_change", "Off", False),
+        ("zookeeper", "none", "none"),
+        ("zookeeper_digest", PASSWORD, PASSWORD),
+        ("zookeeper_tls", '{use_ssl = true, ca = "ca.pem"}', {"use_ssl": True, "ca": "ca.pem"}),
+        ("zookeeper_tls", "none", None),
+    ],
+)
+def test_a_text_becomes_the_type_of_its_setting(name: str, text: str, value: object) -> None:
+    config = Config.load(environment={f"TXTOPO_{name.upper()}": text})
+
+    assert getattr(config, name) == value
+    assert of_text(known_settings(), name, text, "here") == Setting(value, "here")
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        ("slots = 4", "slots", 4),
+        ('slots = "none"', "slots", None),
+        ("batch_timeout_s = 90", "batch_timeout_s", 90.0),
+        ("allow_change = true", "allow_change", True),
+        ('[zookeeper_tls]\nca = "ca.pem"', "zookeeper_tls", {"ca": "ca.pem"}),
+        ('zookeeper_tls.ca = "ca.pem"', "zookeeper_tls", {"ca": "ca.pem"}),
+    ],
+)
+def test_a_file_has_toml(folder: Path, line: str, name: str, value: object) -> None:
+    (folder / "txtopo.toml").write_text(line)
+
+    found = getattr(Config.load(environment={}), name)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "words"),
+    [
+        ("TXTOPO_SLOT", "4", "unknown variable 'TXTOPO_SLOT'; did you mean 'TXTOPO_SLOTS'?"),
+        ("TXTOPO_slots", "4", "did you mean 'TXTOPO_SLOTS'?"),
+        ("TXTOPO_SLOTS", "four", "got 'four'; expected a whole number or 'none'; it came from"),
+        ("TXTOPO_SLOTS", "0", "at least 1; got 0; it came from TXTOPO_SLOTS"),
+        ("TXTOPO_ALLOW_CHANGE", "maybe", "expected true or false; it came from"),
+        ("TXTOPO_CARRIER", "air", "it came from TXTOPO_CARRIER"),
+        ("TXTOPO_BATCH_TIMEOUT_S", "inf", "it came from TXTOPO_BATCH_TIMEOUT_S"),
+        ("TXTOPO_ZOOKEEPER_TLS", "a\nslots = 3", "it came from TXTOPO_ZOOKEEPER_TLS"),
+        ("TXTOPO_CONFIG", "nothing.toml", "which TXTOPO_CONFIG names, cannot be read"),
+    ],
+)
+def test_a_wrong_variable_is_named(variable: str, text: str, words: str) -> None:
+    assert words in said(environment={variable: text})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("\nslot = 4", "unknown setting 'slot' in txtopo.toml, line 2; did you mean 'slots'?"),
+        ('slots = "4"', "got '4'; expected a whole number or 'none'; it came from txtopo.toml"),
+        ("slots = true", "got True; expected a whole number"),
+        ("# mine\n\nslots = 0", "at least 1; got 0; it came from txtopo.toml, line 3"),
+        ("jobs_max = 1.5", "it came from txtopo.toml, line 1"),
+        ("slots = [4]", "got 'list'; expected a whole number"),
+        ("slots == 4", "txtopo.toml is not TOML; got"),
+        ("[txtopo]\nslots = 4", "settings stand at the top level"),
+        ("slots = 4\nslots = 5", "is not TOML"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_line(folder: Path, text: str, words: str) -> None:
+    (folder / "txtopo.toml").write_text(text)
+
+    assert words in said(environment={})
+
+
+def test_a_file_that_cannot_be_read_is_named(folder: Path) -> None:
+    (folder / "latin.toml").write_bytes(b"# \xff")
+
+    assert "No such file" in said(folder / "nothing.toml", environment={})
+    assert "Is a directory" in said(folder, environment={})
+    assert "can't decode" in said(folder / "latin.toml", environment={})
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("zookeeper_tls", f'zookeeper_tls = "{PASSWORD}"'),
+        ("zookeeper_digest", f'zookeeper_digest = ["{PASSWORD}"]'),
+        ("zookeeper_sasl", f'zookeeper_sasl = "{PASSWORD}"'),
+    ],
+)
+def test_a_secret_is_never_shown(folder: Path, name: str, line: str) -> None:
+    (folder / "txtopo.toml").write_text(line)
+
+    assert PASSWORD not in said(environment={})
+    if name != "zookeeper_digest":
+        assert PASSWORD not in said(environment={f"TXTOPO_{name.upper()}": PASSWORD})
+    assert PASSWORD not in repr(Setting(PASSWORD, "code"))
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    assert Config.load(environment={"TXTOPO_SLOTS": "", "TXTOPO_CONFIG": ""}) == Config()
+
+
+def test_variables_of_kubernetes_and_our_tools_are_no_settings() -> None:
+    variables = {
+        "TXTOPO_SERVICE_HOST": "10.0.0.1",
+        "TXTOPO_SERVICE_PORT_HTTP": "80",
+        "TXTOPO_PORT": "tcp://10.0.0.1:80",
+        "TXTOPO_UI_PORT_80_TCP_ADDR": "10.0.0.1",
+        "TXTOPO_JARS": "/jars",
+        "TXTOPO_LONG": "1",
+    }
+    assert Config.load(environment=variables) == Config()
+
+
+def test_an_unknown_setting_of_code_has_a_hint() -> None:
+    assert said(environment={}, slot=4) == "unknown setting 'slot'; did you mean 'slots'?"
+
+
+def test_a_topology_takes_a_shared_file_with_settings_that_it_does_not_use(folder: Path) -> None:
+    (folder / "txtopo.toml").write_text('zookeeper = "zk1:2181"\ncarrier = "local"')
+    builder = TopologyBuilder("shouting")
+    builder.set_spout("words", MemorySpout([["a"]], Fields("word string")))
+
+    class Nothing(BasicBolt):
+        def execute(self, tuple: Any, collector: Any) -> None:
+            pass
+
+    builder.set_bolt("nothing", Nothing()).shuffle_grouping("words")
+    topology = builder.build_topology()
+
+    config = Config.load(environment={})
+    assert config.given == frozenset()
+    with topology.start(config=config) as run:
+        run.process_all_available()
+    with pytest.raises(ConfigError, match="does not use all settings"):
+        topology.start(config=Config.load(environment={}, jobs_max=1))

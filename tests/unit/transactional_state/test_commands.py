@@ -1,0 +1,369 @@
+"""The rules of commands, on the ensemble in memory and on ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.unit.transactional_state.conftest import Connect
+from txtopo.errors import (
+    CommandUnanswered,
+    CoordinatorUnavailable,
+    CorruptNodeError,
+    FencedError,
+    StateUsageError,
+    TopologyKilled,
+)
+from txtopo.metadata import Json
+from txtopo.transactional_state import (
+    Journal,
+    MemoryEnsemble,
+    MemoryTransactionalState,
+    Put,
+    TransactionalState,
+)
+from txtopo.transactional_state.commands import (
+    ANSWER_KEPT_S,
+    Answer,
+    CommandDesk,
+    Desired,
+    ask,
+    command_path,
+    desired_of,
+    killed_error,
+)
+from txtopo.transactional_state.nodes import COMMANDS, DESIRED, EPOCH
+
+ANNE: dict[str, Json] = {"host": "hall", "pid": 7, "user": "anne"}
+
+
+@dataclass
+class Time:
+    """Time that stands still until it is set, and what happens at a durable step."""
+
+    now_s: float = 0.0
+    at: dict[str, Callable[[], None]] = field(default_factory=dict)
+
+    def now(self) -> float:
+        return self.now_s
+
+    def wall_clock(self) -> float:
+        return 1_000.0 + self.now_s
+
+    def point(self, name: str) -> None:
+        self.at.pop(name, lambda: None)()
+
+
+def claimed(state: TransactionalState) -> Journal:
+    journal = Journal(state)
+    journal.claim_epoch({"host": "here"}, token="t")
+    return journal
+
+
+def desk_of(state: TransactionalState, time: Time | None = None) -> CommandDesk:
+    return CommandDesk(state, claimed(state), None, time or Time())
+
+
+def write(state: TransactionalState, number: int, verb: str = "deactivate", **more: Json) -> None:
+    command: dict[str, Json] = {"verb": verb, "arguments": {}, "by": ANNE, "at_s": 1.0}
+    state.apply([Put(command_path(number), {**command, **more})])
+
+
+def answer_in(state: TransactionalState, number: int) -> dict[str, Json]:
+    node = state.get(command_path(number))
+    assert node is not None
+    assert isinstance(node.value, dict)
+    answer = node.value["answer"]
+    assert isinstance(answer, dict)
+    return answer
+
+
+def desired_in(state: TransactionalState) -> Desired:
+    return desired_of(state.get(DESIRED))
+
+
+@pytest.mark.parametrize(
+    ("verb", "status"),
+    [("deactivate", "deactivated"), ("kill", "killed"), ("activate", "running")],
+)
+def test_an_answer_and_the_desired_status_name_each_other(
+    state: TransactionalState, verb: str, status: str
+) -> None:
+    desk = desk_of(state)
+    write(state, 1, verb, arguments={"wait_s": 3.5})
+
+    desk.serve()
+
+    assert answer_in(state, 1)["status"] == status
+    assert answer_in(state, 1)["epoch"] == 1
+    assert desk.desired == Desired(status, 1, ANNE, 1_000.0, 3.5 if verb == "kill" else 0.0)
+    assert desired_in(state) == desk.desired
+
+
+def test_a_topology_of_which_nobody_asked_anything_is_to_run(state: TransactionalState) -> None:
+    desk = desk_of(state)
+
+    desk.serve()
+
+    assert desk.desired == Desired("running", 0)
+    assert state.get(DESIRED) is None
+
+
+def test_a_deposed_leader_answers_nothing(connect: Connect) -> None:
+    """It has read the command, and is deposed before it answers."""
+    mine, others = connect(), connect()
+    time = Time()
+    desk = desk_of(mine, time)
+    write(others, 1, "kill")
+    time.at["command.before"] = lambda: vars(desk).update(successor=claimed(others))
+
+    with pytest.raises(FencedError):
+        desk.serve()
+
+    node = others.get(command_path(1))
+    assert node is not None
+    assert "answer" not in dict(node.value)  # type: ignore[arg-type]
+    assert others.get(DESIRED) is None
+
+
+def test_a_command_with_an_answer_is_never_done_again(connect: Connect) -> None:
+    first, second = connect(), connect()
+    desk_of(first).serve()
+    write(first, 1, "deactivate")
+    desk_of(first).serve()
+    write(first, 2, "activate")
+    desk_of(first).serve()
+    second.synchronize()
+
+    desk_of(second).serve()
+
+    assert desired_in(second).status == "running"
+    assert answer_in(second, 1)["epoch"] == 2
+
+
+def test_commands_are_answered_in_the_order_of_their_numbers(state: TransactionalState) -> None:
+    for number, verb in ((2, "activate"), (10, "deactivate"), (1, "kill")):
+        write(state, number, verb)
+
+    desk_of(state).serve()
+
+    assert desired_in(state).status == "deactivated"
+    assert desired_in(state).command == 10
+
+
+def test_a_number_that_was_answered_is_refused_though_its_node_was_deleted(
+    state: TransactionalState,
+) -> None:
+    """A client that chose the number long ago and was stopped writes it now."""
+    time = Time()
+    desk = desk_of(state, time)
+    write(state, 1, "kill")
+    write(state, 2, "activate")
+    desk.serve()
+    time.now_s = ANSWER_KEPT_S
+    desk.serve()
+    assert state.children(COMMANDS) == []
+    write(state, 1, "kill")
+
+    desk.serve()
+
+    assert "ask again" in str(answer_in(state, 1)["refused"])
+    assert desired_in(state).status == "running"
+    assert desired_in(state).command == 2
+
+
+def test_an_answer_stays_for_a_while_counted_by_whoever_leads(connect: Connect) -> None:
+    first, second = connect(), connect()
+    write(first, 1)
+    desk_of(first, Time(1e9)).serve()
+    second.synchronize()
+    time = Time(5.0)
+    desk = desk_of(second, time)
+    desk.serve()
+    time.now_s += ANSWER_KEPT_S - 1
+    desk.serve()
+    assert len(second.children(COMMANDS)) == 1
+    time.now_s += 1
+
+    desk.serve()
+
+    assert second.children(COMMANDS) == []
+    assert desired_in(second).command == 1
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_after_a_lost_answer_of_the_ensemble_the_leader_obeys_what_is_stored(landed: bool) -> None:
+    ensemble = MemoryEnsemble()
+    state = MemoryTransactionalState("t", ensemble)
+    desk = desk_of(state)
+    write(state, 1, "kill")
+    ensemble.lose_next_answer(landed=landed)
+    with pytest.raises(CoordinatorUnavailable):
+        desk.serve()
+    assert desk.desired.status == "running"
+
+    desk.serve()
+
+    assert desk.desired.status == "killed"
+    assert answer_in(state, 1)["status"] == "killed"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"verb": "explode"},
+        {"verb": None},
+        {"verb": ["kill"]},
+        {"verb": "kill", "arguments": {"wait_s": "long"}},
+        {"verb": "kill", "arguments": {"wait_s": -1}},
+        [],
+        None,
+        7,
+    ],
+)
+def test_what_cannot_be_read_is_refused_and_changes_nothing(
+    state: TransactionalState, command: Json
+) -> None:
+    state.apply([Put(command_path(1), command)])
+    write(state, 2, "deactivate")
+
+    desk_of(state).serve()
+
+    assert "refused" in answer_in(state, 1)
+    assert desired_in(state).status == "deactivated"
+
+
+def test_bytes_that_are_no_node_are_refused() -> None:
+    ensemble = MemoryEnsemble()
+    state = MemoryTransactionalState("t", ensemble)
+    ensemble.nodes = {f"/t{command_path(1)}": (b"\xff<script>", 0), "/t/commands/first": (b"", 0)}
+
+    desk_of(state).serve()
+
+    assert "refused" in answer_in(state, 1)
+
+
+def test_a_killed_topology_is_not_deactivated_but_activated(state: TransactionalState) -> None:
+    write(state, 1, "kill")
+    write(state, 2, "deactivate")
+    desk_of(state).serve()
+    assert "activate it first" in str(answer_in(state, 2)["refused"])
+    assert desired_in(state) == Desired("killed", 2, ANNE, 1_000.0, 0.0)
+    write(state, 3, "activate")
+
+    desk_of(state).serve()
+
+    assert desired_in(state).status == "running"
+
+
+@pytest.mark.parametrize(
+    "value", [None, [], {"status": "paused", "command": 1}, {"status": "killed"}, {"command": -1}]
+)
+def test_a_desired_status_that_cannot_be_read_is_not_taken_for_none(value: Json) -> None:
+    state = MemoryTransactionalState("t")
+    state.apply([Put(DESIRED, value)])
+
+    with pytest.raises(CorruptNodeError):
+        desk_of(state).serve()
+
+
+def test_without_a_leader_the_client_answers_what_was_asked_before_and_its_own(
+    connect: Connect,
+) -> None:
+    state = connect()
+    claimed(state)
+    write(state, 1, "kill")
+
+    answer = ask(connect(), "t", "activate")
+
+    assert (answer.number, answer.status, answer.epoch) == (2, "running", 2)
+    state.synchronize()
+    assert answer_in(state, 1)["status"] == "killed"
+    node = state.get(EPOCH)
+    assert node is not None
+    assert dict(node.value)["leader"]["operator"] is True  # type: ignore[arg-type,index,call-overload]
+
+
+def test_a_leader_answers_clients_that_ask_at_the_same_time_each_under_its_own_number(
+    connect: Connect,
+) -> None:
+    leader = connect()
+    leadership = leader.lead({"host": "leader"}, timeout_s=60.0, on_lost=lambda: None)
+    assert leadership is not None
+    desk = desk_of(leader)
+    clients = [connect() for _ in range(4)]
+
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(ask, client, "t", "deactivate") for client in clients]
+        while not all(each.done() for each in asked):
+            desk.serve()
+        answers = [each.result() for each in asked]
+
+    assert sorted(answer.number for answer in answers) == [1, 2, 3, 4]
+    assert {(answer.status, answer.epoch) for answer in answers} == {("deactivated", 1)}
+
+
+def test_a_command_that_nobody_answers_stands(connect: Connect) -> None:
+    """A leader of an older txtopo, or one that hangs."""
+    leader = connect()
+    claimed(leader)
+    assert leader.lead({"host": "old", "pid": 3}, timeout_s=60.0, on_lost=lambda: None)
+
+    with pytest.raises(CommandUnanswered, match=r"old \(process 3\) leads") as raised:
+        ask(connect(), "t", "kill", timeout_s=0.1)
+
+    assert raised.value.command == 1
+    leader.synchronize()
+    desk_of(leader).serve()
+    assert answer_in(leader, 1)["status"] == "killed"
+
+
+def test_an_answer_that_was_deleted_is_found_in_the_desired_status(connect: Connect) -> None:
+    """The client was stopped for minutes."""
+    leader, client = connect(), connect()
+    assert leader.lead({"host": "leader"}, timeout_s=60.0, on_lost=lambda: None)
+    leading = Time()
+    desk = desk_of(leader, leading)
+
+    def minutes_pass() -> None:
+        desk.serve()
+        leading.now_s = ANSWER_KEPT_S
+        desk.serve()
+
+    answer = ask(client, "t", "kill", time=Time(at={"ask.written": minutes_pass}))
+
+    assert answer == Answer(1, "killed", None, None, None, 1_000.0)
+
+
+@pytest.mark.parametrize(
+    ("verb", "wait_s"), [("Kill", 1.0), ("", 1.0), ("kill", -1.0), ("kill", float("nan"))]
+)
+def test_what_is_no_command_is_refused_before_it_is_written(verb: str, wait_s: float) -> None:
+    state = MemoryTransactionalState("t")
+    claimed(state)
+
+    with pytest.raises(StateUsageError):
+        ask(state, "t", verb, wait_s=wait_s)
+
+    assert state.children(COMMANDS) == []
+
+
+def test_a_topology_that_never_ran_takes_no_commands() -> None:
+    state = MemoryTransactionalState("t")
+
+    with pytest.raises(StateUsageError, match="no topology 't'"):
+        ask(state, "t", "kill")
+
+    assert state.children(COMMANDS) == []
+
+
+@pytest.mark.parametrize("at_s", [0.0, 1e300, None])
+def test_the_error_of_a_killed_topology_says_who_when_and_what_to_do(at_s: float | None) -> None:
+    error = killed_error("t", Desired("killed", 3, ANNE, at_s))
+
+    assert isinstance(error, TopologyKilled)
+    assert "anne@hall (process 7)" in str(error)
+    assert "txtopo activate t" in str(error)

@@ -1,0 +1,179 @@
+"""``txtopo doctor``: whether what a run needs is there, a line each, with the remedy."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+import click
+
+from txtopo.clock import wall_clock
+from txtopo.command.choices import Choices, choices
+from txtopo.command.output import print_json, print_table
+from txtopo.config import Config
+from txtopo.errors import TxtopoError
+from txtopo.extras import EXTRAS
+from txtopo.log_records import one_line
+from txtopo.operations.ensemble import Ensemble
+from txtopo.runtime.java import check_java
+from txtopo.runtime.spark_home import check_spark_home
+from txtopo.state import open_state
+from txtopo.state.registry import redacted_url
+from txtopo.ui.pages.server import listen
+
+PYTHON_MIN = (3, 11)
+
+SKEW_S_MAX = 1.0
+"""A summary that comes from the future by more than this was written by another clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What was looked at.
+
+    Attributes:
+        name: What it is.
+        status: ``ok``, ``failed``, or ``none`` for what is not there and need not be.
+        found: What was found; of a failure also what to do.
+    """
+
+    name: str
+    status: str
+    found: str
+
+
+@click.command()
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@choices
+def doctor(chosen: Choices, urls: tuple[str, ...]) -> int:
+    """Look whether all that a run needs is there.
+
+    Python, Java, Spark, extras, settings, ensemble, clocks and stores. Each URL is that of a
+    state's store. The exit code is 1 if something failed.
+
+    \b
+    Example:
+      txtopo --zookeeper zk1:2181 doctor postgresql://user@host/database
+    """
+    checks = [*_machine(), *_ensemble(chosen), *(_store(url) for url in urls)]
+    if chosen.json:
+        print_json({"checks": [asdict(each) for each in checks]})
+    else:
+        print_table(["check", "status", "found"], [(c.name, c.status, c.found) for c in checks])
+    return 1 if any(each.status == "failed" for each in checks) else 0
+
+
+def _tried(name: str, look: Callable[[], str]) -> Examined:
+    """Return what a look found, or the error that it raised."""
+    try:
+        return Examined(name, "ok", look())
+    except TxtopoError as error:
+        return Examined(name, "failed", str(error))
+    except Exception as error:  # noqa: BLE001 - of a driver or a plug-in
+        return Examined(name, "failed", one_line(error))
+
+
+def _machine() -> Iterator[Examined]:
+    yield _python()
+    yield _tried("python of workers", _python_of_workers)
+    yield _tried("java", _java)
+    yield _tried("spark", _spark)
+    for module, extra in sorted(EXTRAS.items(), key=lambda each: each[1]):
+        name, package = f"extra {extra.name}", extra.package
+        if find_spec(module) is None:
+            yield Examined(name, "none", f"{package} is not installed: {extra.command}")
+        else:
+            yield Examined(name, "ok", f"{package} {_version(package)}")
+
+
+def _python() -> Examined:
+    found = f"{platform.python_version()} ({sys.executable})"
+    if sys.version_info < PYTHON_MIN:
+        return Examined("python", "failed", f"{found}; expected 3.11 or later")
+    return Examined("python", "ok", found)
+
+
+def _python_of_workers() -> str:
+    named = os.environ.get("PYSPARK_PYTHON")
+    if named is None:
+        return f"{sys.executable} under a local master; name another by PYSPARK_PYTHON"
+    if shutil.which(named) is None:
+        raise TxtopoError(
+            f"PYSPARK_PYTHON={named} is no program on this machine; unset it, or name a Python"
+        )
+    return f"{named} (PYSPARK_PYTHON)"
+
+
+def _java() -> str:
+    check_java()
+    home = os.environ.get("JAVA_HOME")
+    return f"{home} (JAVA_HOME)" if home else str(shutil.which("java"))
+
+
+def _spark() -> str:
+    check_spark_home()
+    return f"pyspark {_version('pyspark')}"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "there"
+
+
+def _ensemble(chosen: Choices) -> Iterator[Examined]:
+    try:
+        config = chosen.load_config()
+    except TxtopoError as error:
+        yield Examined("settings", "failed", str(error))
+        return
+    given = len(config.given)
+    yield Examined("settings", "ok", f"{given} given on the command line; txtopo config shows all")
+    if config.ui_port:
+        yield _tried("page", lambda: _port(config))
+    if config.zookeeper == "memory":
+        yield Examined("ensemble", "none", "zookeeper='memory' ends with each run")
+        return
+    skews: list[tuple[float, str]] = []
+    yield _tried("ensemble", lambda: _topologies(config, skews))
+    ahead = [f"that of {id!r} by {skew_s:.1f} s" for skew_s, id in skews if skew_s > SKEW_S_MAX]
+    if ahead:
+        yield Examined("clocks", "failed", f"ahead of this machine: {', '.join(ahead)}; use NTP")
+    elif skews:
+        yield Examined(
+            "clocks", "ok", f"no leader's clock is {SKEW_S_MAX:g} s ahead of this machine's"
+        )
+
+
+def _topologies(config: Config, skews: list[tuple[float, str]]) -> str:
+    with Ensemble.open(config) as ensemble:
+        found = ensemble.topologies()
+    for each in found:
+        at_s = (each.summary or {}).get("updated_at_s")
+        if isinstance(at_s, int | float):
+            skews.append((at_s - wall_clock(), each.id))
+    shown = config.shown()
+    where = shown["zookeeper_dir"] if config.zookeeper == "embedded" else shown["zookeeper"]
+    return f"{where}; topologies: {len(found)}"
+
+
+def _port(config: Config) -> str:
+    listen(config.ui_host, config.ui_port or 0).close()
+    return f"port {config.ui_port} of {config.ui_host} is free"
+
+
+def _store(url: str) -> Examined:
+    def look() -> str:
+        with closing(open_state(url, table="state").open("state")) as backend:
+            stored = backend.stored()
+        return "it answers" if stored is None else f"it answers; states: {len(stored)}"
+
+    return _tried(redacted_url(url), look)

@@ -1,0 +1,296 @@
+"""The operator's verbs: they compare ZooKeeper and the stores of a topology, and mend them.
+
+They call :mod:`txtopo.operations`, so they need the topology's module, and no coordinator may run.
+A verb that changes something prints its plan and asks.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from txtopo.builders import Topology
+from txtopo.command.choices import Choices, choices
+from txtopo.command.loading import load_transactional
+from txtopo.command.output import print_json, say, tell
+from txtopo.errors import StateUsageError
+from txtopo.metadata import Json
+from txtopo.operations import Access, Plan, forget, quarantine, rebuild, repair_node, rewind, verify
+
+topology_argument = click.argument("place", metavar="MODULE:TOPOLOGY")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print the plan and do nothing.")
+yes_option = click.option("--yes", is_flag=True, help="Do the steps without asking.")
+
+FOUND = 1
+"""The exit code of a verify that has findings."""
+
+
+@click.command("verify", short_help="Compare ZooKeeper, ledgers and tables.")
+@topology_argument
+@click.option("--no-rows", is_flag=True, help="Leave out the tables, which are read completely.")
+@choices
+def verify_topology(chosen: Choices, place: str, *, no_rows: bool) -> int:
+    """Compare ZooKeeper, ledgers and tables of a topology that does not run.
+
+    Each finding says what is wrong and what to do. The exit code is 1 if there is one.
+
+    \b
+    Example:
+      txtopo --zookeeper zk1:2181 verify shop.py:topology
+    """
+    topology, config = load_transactional(place), chosen.load_config()
+    findings = verify(topology, config, rows=not no_rows)
+    if chosen.json:
+        print_json(
+            {
+                "topology": topology.id,
+                "findings": [
+                    {"where": each.where, "problem": each.problem, "remedy": each.remedy}
+                    for each in findings
+                ],
+            }
+        )
+    else:
+        for each in findings:
+            say(str(each))
+        if not findings:
+            say(f"topology {topology.id!r} can go on: nothing is wrong")
+    return FOUND if findings else 0
+
+
+@click.command("repair", short_help="Restore a lost node of ZooKeeper.")
+@topology_argument
+@click.argument("path", metavar="NODE")
+@click.option("--value", metavar="JSON", help="What it held; JSON, or @FILE. Only if asked for.")
+@dry_run_option
+@yes_option
+@choices
+def repair_topology(
+    chosen: Choices, place: str, path: str, value: str | None, *, dry_run: bool, yes: bool
+) -> int:
+    """Restore a node of ZooKeeper that is missing or cannot be read.
+
+    NODE is the path that the error or verify names: /epoch, /current or /batches/NUMBER.
+
+    \b
+    Example:
+      txtopo repair shop.py:topology /current
+    """
+    given = _json(value, "--value")
+    return _carry_out(
+        chosen,
+        place,
+        lambda topology, access: repair_node(
+            topology, path, chosen.load_config(), value=given, access=access
+        ),
+        dry_run=dry_run,
+        yes=yes,
+    )
+
+
+@click.command("rewind", short_help="Go back to an earlier txid.")
+@topology_argument
+@click.argument("txid", type=click.IntRange(0))
+@click.option("--metadata", metavar="JSON", help="Where the source was after TXID; JSON, or @FILE.")
+@dry_run_option
+@yes_option
+@choices
+def rewind_topology(
+    chosen: Choices, place: str, txid: int, metadata: str | None, *, dry_run: bool, yes: bool
+) -> int:
+    """Take all states back to what they held after TXID, and the source to where it was then.
+
+    \b
+    Example:
+      txtopo rewind shop.py:topology 41 --dry-run
+    """
+    given = _json(metadata, "--metadata")
+    return _carry_out(
+        chosen,
+        place,
+        lambda topology, access: rewind(
+            topology, txid, chosen.load_config(), metadata=given, access=access
+        ),
+        dry_run=dry_run,
+        yes=yes,
+    )
+
+
+@click.command("rebuild", short_help="Make ZooKeeper agree with the states.")
+@topology_argument
+@click.option(
+    "--metadata",
+    metavar="JSON",
+    help='Where the source was, by txid: {"41": {"planned": …, "cut": …}}; JSON, or @FILE.',
+)
+@dry_run_option
+@yes_option
+@choices
+def rebuild_topology(
+    chosen: Choices, place: str, metadata: str | None, *, dry_run: bool, yes: bool
+) -> int:
+    """Make ZooKeeper agree with what the ledgers of the states say.
+
+    \b
+    Example:
+      txtopo rebuild shop.py:topology --metadata @before.json
+    """
+    given = _by_txid(_json(metadata, "--metadata"))
+    return _carry_out(
+        chosen,
+        place,
+        lambda topology, access: rebuild(
+            topology, chosen.load_config(), metadata=given, access=access
+        ),
+        dry_run=dry_run,
+        yes=yes,
+    )
+
+
+@click.command("quarantine", short_help="Take out a batch that always fails.")
+@topology_argument
+@click.argument("txid", type=click.IntRange(1))
+@click.option("--reason", metavar="TEXT", default="", help="A text that is kept with the batch.")
+@click.option("--end", metavar="JSON", help="Where the batch ends; JSON, or @FILE.")
+@dry_run_option
+@yes_option
+@choices
+def quarantine_batch(
+    chosen: Choices,
+    place: str,
+    txid: int,
+    reason: str,
+    end: str | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Commit the batch that blocks a topology as an empty one, and keep its metadata.
+
+    TXID is that of PoisonBatchError, the lowest that is not committed.
+
+    \b
+    Example:
+      txtopo quarantine shop.py:topology 42 --reason "a page that no parser takes"
+    """
+    given = _json(end, "--end")
+    return _carry_out(
+        chosen,
+        place,
+        lambda topology, access: quarantine(
+            topology, txid, chosen.load_config(), end=given, reason=reason, access=access
+        ),
+        dry_run=dry_run,
+        yes=yes,
+    )
+
+
+@click.command("forget", short_help="Give up a topology or a state.")
+@topology_argument
+@click.option("--state", metavar="COMPONENT.STATE", help="Release only this state.")
+@dry_run_option
+@yes_option
+@choices
+def forget_topology(
+    chosen: Choices, place: str, state: str | None, *, dry_run: bool, yes: bool
+) -> int:
+    """Delete the nodes of a topology in ZooKeeper and release its states. No row is touched.
+
+    \b
+    Example:
+      txtopo forget shop.py:topology
+    """
+    return _carry_out(
+        chosen,
+        place,
+        lambda topology, access: forget(topology, chosen.load_config(), state=state, access=access),
+        dry_run=dry_run,
+        yes=yes,
+    )
+
+
+def _carry_out(
+    chosen: Choices,
+    place: str,
+    make: Callable[[Topology, Access], Plan],
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Print the plan of a verb, ask, and do its steps.
+
+    Raises:
+        StateUsageError: There is nobody to ask, and no --yes.
+    """
+    steps = _Steps()
+    plan = make(load_transactional(place), Access(point=steps.reach))
+    steps.total = len(plan.steps)
+    asks = bool(plan.steps) and not dry_run and not yes
+    (tell if chosen.json else say)(str(plan))
+    if asks and not sys.stdin.isatty():
+        raise StateUsageError(
+            f"{plan.verb} changes what is stored, and there is no terminal to ask at; nothing was "
+            "changed; say --yes to do these steps, or --dry-run to look at them only"
+        )
+    wanted = not dry_run and (not asks or click.confirm("Do these steps?", err=True))
+    if wanted:
+        plan.apply()
+    if chosen.json:
+        print_json(
+            {
+                "verb": plan.verb,
+                "topology": plan.topology_id,
+                "steps": [*plan.steps],
+                "done": wanted,
+            }
+        )
+    elif plan.steps and not dry_run:
+        say("done" if wanted else "nothing was changed")
+    return 0 if wanted or dry_run else 1
+
+
+class _Steps:
+    """Says which step of a plan begins."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._begun = 0
+
+    def reach(self, point: str) -> None:
+        """Take the name of a point that a verb has reached, as ``Access.point`` does."""
+        if point == "operator.before-epoch" or point.startswith("operator.before:"):
+            self._begun += 1
+            tell(f"step {self._begun} of {self.total}")
+
+
+def _json(text: str | None, option: str) -> Json:
+    """Return the JSON that an option gives, or that is in the file that it names after @.
+
+    Raises:
+        StateUsageError: It is no JSON, or there is no such file.
+    """
+    if text is None:
+        return None
+    try:
+        found: Json = json.loads(Path(text[1:]).read_text() if text.startswith("@") else text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise StateUsageError(
+            f"{option} cannot be read: {error}; got {text!r:.200}; expected JSON, or @ and the "
+            "name of a file that has it"
+        ) from error
+    return found
+
+
+def _by_txid(given: Json) -> dict[int, Json]:
+    if given is None:
+        return {}
+    if not isinstance(given, dict) or not all(each.isdecimal() for each in given):
+        raise StateUsageError(
+            f'--metadata has to name txids; got {given!r:.200}; expected {{"41": '
+            '{"planned": …, "cut": …}}'
+        )
+    return {int(txid): each for txid, each in given.items()}

@@ -1,0 +1,112 @@
+"""PageClient: asks the page of a run over REST for what its ensemble does not know."""
+
+from __future__ import annotations
+
+import json
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+from txtopo.config import is_loopback
+from txtopo.errors import AuthError, InfrastructureError, StateUsageError
+from txtopo.operations.ensemble import TopologyStatus
+from txtopo.transactional_state.store import this_process
+
+TIMEOUT_S = 10.0
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+
+
+class PageClient:
+    """The page of one run. It needs the token of the run, if the run has one.
+
+    Args:
+        topology: What the ensemble says of the topology; its summary has the address.
+        token: The token, or None.
+
+    Raises:
+        InfrastructureError: There is no page, or none that this machine reaches.
+    """
+
+    def __init__(self, topology: TopologyStatus, token: str | None) -> None:
+        summary = topology.summary or {}
+        url = summary.get("page")
+        if not topology.summary and topology.leader is not None:
+            raise InfrastructureError(
+                f"the leader of {topology.id!r} has not said yet where its page is; ask again"
+            )
+        if not topology.summary:
+            raise InfrastructureError(f"topology {topology.id!r} does not run, so it has no page")
+        if not isinstance(url, str):
+            raise InfrastructureError(
+                f"the run of {topology.id!r} has no page; start it with --set ui_port=0 to have one"
+            )
+        address = urlsplit(url)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise InfrastructureError(
+                f"the page of {topology.id!r} has no address that can be asked: {url!r}"
+            )
+        process = summary.get("process")
+        host = process.get("host") if isinstance(process, dict) else None
+        # Another program may have that port on this machine, and must not get the token.
+        if is_loopback(address.hostname) and host != this_process()["host"]:
+            raise InfrastructureError(
+                f"the page of {topology.id!r} is served to its own machine only; got {url} on "
+                f"{host}; run this command there, or start the topology with ui_host and ui_token"
+            )
+        self.url = url
+        self._path = f"{url.rstrip('/')}/api/v1/topologies/{quote(topology.id, safe='')}"
+        self._token = token
+        # A proxy, or where a redirect leads, must not get the token either.
+        self._opener = build_opener(ProxyHandler({}), _NoRedirects())
+
+    def facts(self) -> dict[str, Any]:
+        """Return the figures of the run.
+
+        Raises:
+            AuthError: The token is missing or wrong.
+            InfrastructureError: The page cannot be reached.
+        """
+        return self._ask("")
+
+    def failures(self) -> list[dict[str, Any]]:
+        """Return the last failures, the newest last; it raises as ``facts`` does."""
+        found = self._ask("/failures").get("failures")
+        return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+    def _ask(self, what: str) -> dict[str, Any]:
+        headers = {"Accept": "application/json"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        request = Request(self._path + what, headers=headers)
+        try:
+            with self._opener.open(request, timeout=TIMEOUT_S) as answer:
+                value = json.loads(answer.read(ANSWER_BYTES_MAX))
+        except HTTPError as error:
+            raise self._refused(error) from error
+        except (URLError, HTTPException, OSError, ValueError) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            raise InfrastructureError(
+                f"the page at {self.url} does not answer; got {reason}; the run may have ended, or "
+                "a firewall is between"
+            ) from error
+        if not isinstance(value, dict):
+            raise InfrastructureError(f"the page at {self.url} answered something else than facts")
+        return value
+
+    def _refused(self, error: HTTPError) -> Exception:
+        if error.code in (401, 403):
+            given = "this one is wrong" if self._token is not None else "none was given"
+            return AuthError(
+                f"the page at {self.url} needs its token; {given}; expected the run's ui_token, by "
+                "--token or TXTOPO_UI_TOKEN"
+            )
+        if error.code == 404:
+            return StateUsageError(f"the page at {self.url} has no such topology; another run?")
+        return InfrastructureError(f"the page at {self.url} cannot answer now; got {error}")
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    def redirect_request(self, *request: Any, **more: Any) -> None:
+        """Follow none."""

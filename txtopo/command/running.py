@@ -1,0 +1,191 @@
+"""``txtopo run``: a topology in the foreground."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from contextlib import suppress
+from importlib.util import find_spec
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from txtopo.builders import ReliableTopology, Topology
+from txtopo.clock import now
+from txtopo.command.choices import Choices, choices
+from txtopo.command.loading import load_topology
+from txtopo.command.output import print_json, tell
+from txtopo.config import Config
+from txtopo.errors import ConfigError, TopologyKilled, escaped
+from txtopo.runtime.handle import ReliableRun, TopologyRun
+from txtopo.runtime.progress import (
+    BatchCommitted,
+    Leading,
+    Progressed,
+    Standby,
+    Stopped,
+    TopologyEvent,
+    TopologyListener,
+)
+from txtopo.runtime.session import active_session, open_session
+from txtopo.runtime.start import frame_session_conf
+from txtopo.transactional_state.commands import KILLED
+from txtopo.ui.progress_bar import ProgressBar, details_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INTERRUPTED = 128 + signal.SIGINT
+LINE_EVERY_S = 5.0
+
+
+class Interrupted(BaseException):
+    """A signal asks the run to end.
+
+    Attributes:
+        number: The signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@click.command("run")
+@click.argument("place", metavar="MODULE:ATTRIBUTE")
+@click.option("--master", metavar="URL", help="Spark's master; local[*] by default.")
+@click.option(
+    "--available-now",
+    is_flag=True,
+    help="End when everything that is available has been processed, as Spark's trigger does.",
+)
+@choices
+def run(chosen: Choices, place: str, master: str | None, *, available_now: bool) -> int:
+    """Run a topology in the foreground.
+
+    It runs until ^C or SIGTERM, and continues where it stopped. MODULE:ATTRIBUTE, or
+    file.py:attribute, names a topology, or a function that returns one. The attribute may be left
+    out where there is exactly one. SIGTERM and ^C finish the commit in hand; a second one drops it.
+    Needs the module, its stores and its source.
+
+    \b
+    Example:
+      txtopo --zookeeper zk1:2181 run payments.py:topology --master 'local[4]' --set jobs_max=1
+
+    \b
+    Exit codes: 0 ended, or by SIGTERM; 1 failed; 2 wrong call, setting or topology;
+    3 refused by a promise, as after a kill; 4 not reachable; 130 by ^C.
+    """
+    config = chosen.load_config()
+    topology = load_topology(place)
+    session = _session(topology, config, master)
+    _log_in_lines()
+    listener = ProgressBar() if find_spec("rich") else ProgressLines()
+    started: TopologyRun | ReliableRun = topology.start(session, config, [listener])
+    if started.board.page is not None:
+        tell(f"page: {started.board.page}")
+    code = _wait(started, available_now=available_now)
+    if chosen.json:
+        print_json(started.board.summary())
+    if started.status == KILLED:
+        raise TopologyKilled(
+            f"topology {topology.id!r} was killed by an operator; to revive it, txtopo activate "
+            f"{topology.id}, then start it again"
+        )
+    return code
+
+
+def _session(
+    topology: Topology | ReliableTopology, config: Config, master: str | None
+) -> SparkSession | None:
+    """Return the session of a master that is named; None leaves it to the topology."""
+    if master is None:
+        return None
+    if config.carrier == "local":
+        raise ConfigError(
+            f"the carrier 'local' uses no Spark; got --master {master}; leave one of them out",
+            setting="carrier",
+        )
+    if active_session() is not None:
+        raise ConfigError(
+            f"the module has opened a Spark session itself; got --master {master}; leave the "
+            "option out, or let the module open none"
+        )
+    conf = frame_session_conf(topology.graph) if isinstance(topology, Topology) else {}
+    return open_session(master=master, conf=conf, app_name=f"txtopo {topology.id}")[0]
+
+
+def _wait(started: TopologyRun | ReliableRun, *, available_now: bool) -> int:
+    """Wait for the end, and return the exit code; a signal lets the commit in hand finish."""
+    # Spark's own handler of ^C, which cancels the commit in hand, is among those of before.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
+    try:
+        if available_now:
+            started.process_all_available()
+            started.stop()
+        started.await_termination()
+    except Interrupted as interrupted:
+        started.stop()
+        started.await_termination()
+        return 0 if interrupted.number == signal.SIGTERM else INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, _drop)
+    name = "SIGTERM" if number == signal.SIGTERM else "^C"
+    _write(f"{name}: the commit in hand is finished; a second one drops it\n")
+    raise Interrupted(number)
+
+
+def _drop(number: int, frame: FrameType | None) -> None:
+    _write("the commit in hand is dropped; the next start does it again\n")
+    os._exit(INTERRUPTED)  # what hangs would hold up every other way to end
+
+
+def _write(line: str) -> None:
+    """Write past the buffer of standard error, which the signal may have interrupted."""
+    with suppress(OSError):
+        os.write(2, line.encode())
+
+
+class ProgressLines(TopologyListener):
+    """Shows the progress of a run as lines, where rich is not installed."""
+
+    def __init__(self) -> None:
+        self._last_s = -LINE_EVERY_S
+
+    def on_change(self, change: TopologyEvent) -> None:
+        """Print a change, and a progress at most every few seconds."""
+        match change:
+            case Leading():
+                tell(f"leading, epoch {change.epoch}")
+            case Standby():
+                tell("standby")
+            case BatchCommitted(progress) | Progressed(progress):
+                if now() - self._last_s >= LINE_EVERY_S:
+                    self._last_s = now()
+                    tell(details_of(progress))
+            case Stopped():
+                tell("stopped" if change.error is None else "failed")
+
+
+def _log_in_lines() -> None:
+    """Let warnings and errors be lines on standard error, unless the module has set up a log."""
+    if not logging.getLogger().handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(_Line("%(asctime)s %(message)s", "%H:%M:%S"))
+        logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+class _Line(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record in one line, in which nothing moves a terminal's cursor."""
+        return escaped(super().format(record), "\n")

@@ -1,0 +1,53 @@
+"""``txtopo ui``: the page of an ensemble."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+import click
+
+from txtopo.command.choices import Choices, choices
+from txtopo.command.output import print_json_line, say
+from txtopo.command.topologies import open_ensemble, page_token
+from txtopo.ui.pages.server import PageServer
+from txtopo.ui.pages.sources import EnsembleSource
+
+
+@click.command("ui")
+@click.option("--host", help="Where to serve it; 127.0.0.1 by default, or the setting ui_host.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="The port; a free one by default, or ui_port."
+)
+@click.option("--token", metavar="TOKEN", help="Who has it may command; better by TXTOPO_UI_TOKEN.")
+@choices
+def ui(chosen: Choices, host: str | None, port: int | None, token: str | None) -> None:
+    """Serve the page of an ensemble.
+
+    It ends by ^C or SIGTERM. Without a token it only reads. Another host than a loopback one needs
+    a token. Needs the ensemble, and the extra ui.
+
+    \b
+    Example:
+      txtopo --zookeeper zk1:2181 ui --port 8080
+    """
+    config = chosen.load_config()
+    host = config.ui_host if host is None else host
+    port = config.ui_port or 0 if port is None else port
+    title = config.shown()["zookeeper_dir" if config.zookeeper == "embedded" else "zookeeper"]
+    with open_ensemble(chosen) as ensemble:
+        ensemble.topologies()  # an ensemble that cannot be reached ends it at once
+        source = EnsembleSource(ensemble, str(title))
+        with PageServer(source, host, port, page_token(chosen, token)) as server:
+            if chosen.json:
+                print_json_line({"page": server.url})
+            else:
+                say(f"page: {server.url}")
+            sys.stdout.flush()
+            signal.signal(signal.SIGTERM, _end)
+            signal.pause()
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    sys.exit(0)

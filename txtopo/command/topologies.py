@@ -1,0 +1,343 @@
+"""``txtopo list``, ``show``, ``kill``, ``activate``, ``deactivate``: what an ensemble answers."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from txtopo.clock import wall_clock
+from txtopo.command.choices import Choices, Duration, choices
+from txtopo.command.output import (
+    ago,
+    duration,
+    print_facts,
+    print_json,
+    print_table,
+    say,
+    tell,
+)
+from txtopo.command.page_client import PageClient
+from txtopo.errors import ConfigError, PromiseError, TxtopoError, escaped
+from txtopo.operations.ensemble import ANSWER_TIMEOUT_S, WAIT_S, Ensemble, TopologyStatus
+from txtopo.transactional_state.commands import Answer, who
+from txtopo.transactional_state.embedded import HOST
+
+FAILURES_SHOWN = 10
+
+# A completion that takes longer is worse than none.
+COMPLETION_S = 1.0
+
+
+@contextmanager
+def open_ensemble(chosen: Choices) -> Iterator[Ensemble]:
+    """Open the ensemble that a command line names."""
+    config = chosen.load_config()
+    try:
+        ensemble = Ensemble.open(config)
+    except ConfigError as error:
+        if error.facts.get("setting") != "zookeeper_dir" or chosen.folder is not None:
+            raise
+        raise ConfigError(
+            f"{error}; name it by --dir, or another ensemble by --zookeeper", **error.facts
+        ) from error
+    with ensemble:
+        yield ensemble
+
+
+def token_option(verb: Any) -> Any:
+    """Add ``--token`` to a verb."""
+    return click.option(
+        "--token", metavar="TOKEN", help="The ui_token of the run; better by TXTOPO_UI_TOKEN."
+    )(verb)
+
+
+def complete_topology(
+    context: click.Context, option: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the ids of the ensemble that begin so; none if it does not answer at once."""
+    with suppress(Exception):
+        config = replace(
+            context.ensure_object(Choices).load_config(), connect_timeout_s=COMPLETION_S
+        )
+        if config.zookeeper == "embedded":  # to host it would take seconds
+            port = int((Path(config.zookeeper_dir) / "port").read_text())
+            socket.create_connection((HOST, port), COMPLETION_S).close()
+        with Ensemble.open(config) as ensemble:
+            ids = [each.id for each in ensemble.topologies()]
+        return [CompletionItem(id) for id in ids if id.startswith(incomplete) and id == escaped(id)]
+    return []
+
+
+def topology_argument(verb: Any) -> Any:
+    """Add the argument ``TOPOLOGY``, the id of one, to a verb."""
+    return click.argument("topology", metavar="TOPOLOGY", shell_complete=complete_topology)(verb)
+
+
+@click.command("list")
+@choices
+def list_topologies(chosen: Choices) -> None:
+    """List the topologies of an ensemble.
+
+    Each with its status, leader, last txid, rate, lag and last failure. Needs the ensemble alone.
+    At-least-once topologies keep nothing there, so they are not listed.
+
+    \b
+    Example:
+      txtopo --zookeeper zk1:2181 list
+    """
+    with open_ensemble(chosen) as ensemble:
+        found = ensemble.topologies()
+    if chosen.json:
+        print_json({"topologies": [status_json(each) for each in found]})
+    else:
+        print_topologies(found)
+
+
+def print_topologies(found: list[TopologyStatus]) -> None:
+    """Print a table of topologies."""
+    now_s = wall_clock()
+    print_table(
+        ["topology", "status", "leader", "standbys", "txid", "rows/s", "lag", "last failure"],
+        [_row(each, now_s) for each in found],
+        right=["standbys", "txid", "rows/s", "lag"],
+        empty="no topologies",
+    )
+
+
+def _row(topology: TopologyStatus, now_s: float) -> list[object]:
+    summary = topology.summary or {}
+    return [
+        topology.id,
+        topology.status,
+        process(topology.leader),
+        len(topology.standbys),
+        last_txid(topology),
+        summary.get("rows_per_second"),
+        summary.get("lag_records"),
+        _failure(summary.get("last_failure"), now_s),
+    ]
+
+
+def process(candidate: object) -> str | None:
+    """Return host and process of a candidate, as ``host:pid``."""
+    if isinstance(candidate, dict):
+        return f"{candidate.get('host')}:{candidate.get('pid')}"
+    return None
+
+
+def last_txid(topology: TopologyStatus) -> int | None:
+    """Return the last committed txid; None before the first one."""
+    return topology.current - 1 if topology.current and topology.current > 1 else None
+
+
+def _failure(failure: object, now_s: float) -> str | None:
+    if not isinstance(failure, dict):
+        return None
+    at_s = failure.get("at_s")
+    when = ago(at_s, now_s) if isinstance(at_s, int | float) else ""
+    return f"{when}: {str(failure.get('cause'))[:80]}"
+
+
+def status_json(topology: TopologyStatus) -> dict[str, Any]:
+    """Return what the ensemble says of a topology, as JSON."""
+    desired = topology.desired
+    return {
+        "topology": topology.id,
+        "status": topology.status,
+        "leader": topology.leader,
+        "standbys": list(topology.standbys),
+        "epoch": topology.epoch,
+        "current": topology.current,
+        "desired": None if desired is None else asdict(desired),
+        "operation": topology.operation,
+        "unreadable": topology.unreadable,
+        "summary": topology.summary,
+    }
+
+
+@click.command()
+@topology_argument
+@token_option
+@choices
+def show(chosen: Choices, topology: str, token: str | None) -> None:
+    """Show one topology and its run.
+
+    Status, leader, standbys; and of the run phases, states and failures. Needs the ensemble;
+    phases, states and failures come from the page of the run, if it has one.
+
+    \b
+    Example:
+      txtopo --zookeeper zk1:2181 show payments
+    """
+    with open_ensemble(chosen) as ensemble:
+        found = ensemble.topology(topology)
+    page = page_of(found, page_token(chosen, token))
+    if chosen.json:
+        print_json(page)
+        return
+    print_shown(page)
+    if page["missing"]:
+        tell(f"phases, states and failures are not known: {page['missing']}")
+
+
+def page_token(chosen: Choices, token: str | None) -> str | None:
+    """Return the token for the pages of runs: the option, or the setting ``ui_token``."""
+    return token if token is not None else chosen.load_config().ui_token
+
+
+def page_of(found: TopologyStatus, token: str | None) -> dict[str, Any]:
+    """Return what ensemble and page know of a topology; ``missing`` says why the page does not.
+
+    Raises:
+        AuthError: The page refuses the token.
+    """
+    known = {"topology": status_json(found), "facts": None, "failures": None, "missing": None}
+    try:
+        page = PageClient(found, token)
+        return {**known, "facts": page.facts(), "failures": page.failures()[-FAILURES_SHOWN:]}
+    except PromiseError:
+        raise
+    except TxtopoError as error:
+        return {**known, "missing": str(error)}
+
+
+def print_shown(page: dict[str, Any]) -> None:
+    """Print what :func:`page_of` returned."""
+    status, facts = page["topology"], page["facts"] or {}
+    summary = facts or status["summary"] or {}
+    now_s = wall_clock()
+    started_at_s, desired = summary.get("started_at_s"), status["desired"]
+    lines: dict[str, object] = {
+        "topology": status["topology"],
+        "status": status["status"],
+        "epoch": status["epoch"],
+        "leader": process(status["leader"]),
+        "standbys": ", ".join(str(process(each)) for each in status["standbys"]) or None,
+        "since": None if started_at_s is None else duration(now_s - started_at_s),
+        "committed": None if not status["current"] else status["current"] - 1,
+        "rows/s": summary.get("rows_per_second"),
+        "rows": summary.get("rows_total"),
+        "lag": summary.get("lag_records"),
+        "last failure": _failure(summary.get("last_failure"), now_s),
+        "page": summary.get("page"),
+    }
+    if desired is not None and desired["by"] is not None:
+        lines["asked"] = f"{desired['status']}, by {who(desired['by'])}"
+    if status["operation"]:
+        lines["under way"] = f"{status['operation'].get('verb')}; call it again to end it"
+    for path, error in status["unreadable"].items():
+        lines[path] = error
+    if phases := facts.get("phases"):
+        lines["in flight"] = ", ".join(f"{count} {name.lower()}" for name, count in phases.items())
+    for name, times in (facts.get("latency") or {}).items():
+        if times and times.get("p50_s") is not None:
+            p50, p99 = duration(times["p50_s"]), duration(times["p99_s"])
+            lines[name] = f"{p50} (half of the batches), {p99} (99 of 100)"
+    print_facts(lines)
+    _print_lists(facts, page["failures"] or [], now_s)
+
+
+def _print_lists(facts: dict[str, Any], failures: list[dict[str, Any]], now_s: float) -> None:
+    if states := facts.get("states"):
+        say("")
+        columns = ["state", "kind", "table", "url"]
+        print_table(columns, [[each.get(name) for name in columns] for each in states])
+    if trees := facts.get("trees"):
+        say("")
+        print_facts({name: each for name, each in trees.items() if not isinstance(each, list)})
+    if failures:
+        say("")
+        names = ["txid", "attempt", "component", "cause"]
+        rows = [
+            [ago(each.get("at_s"), now_s), *(each.get(name) for name in names)]
+            for each in reversed(failures)
+        ]
+        print_table(["failed", *names], rows, right=["txid", "attempt"])
+
+
+@click.command()
+@topology_argument
+@click.option(
+    "--wait",
+    "wait_s",
+    type=Duration(),
+    default=WAIT_S,
+    metavar="TIME",
+    help="How long batches in flight may take before the run stops; 30s by default.",
+)
+@choices
+def kill(chosen: Choices, topology: str, wait_s: float) -> None:
+    """End a run, and let nobody start it again.
+
+    It plans nothing new and ends, and no process runs it until it is activated. Its progress and
+    its states stay. Needs the ensemble alone; the leader answers, or this command itself if nobody
+    leads.
+
+    \b
+    Example:
+      txtopo --zookeeper zk1:2181 kill payments --wait 10s
+    """
+    _command(chosen, topology, "kill", wait_s)
+
+
+@click.command()
+@topology_argument
+@choices
+def activate(chosen: Choices, topology: str) -> None:
+    """Let a topology plan batches again.
+
+    After deactivate it goes on; after kill it must be started again. Needs the ensemble alone.
+
+    \b
+    Example:
+      txtopo --zookeeper zk1:2181 activate payments
+    """
+    _command(chosen, topology, "activate")
+
+
+@click.command()
+@topology_argument
+@choices
+def deactivate(chosen: Choices, topology: str) -> None:
+    """Let a topology plan nothing new.
+
+    Batches in flight are committed, and the run stays. It lasts: a run that is started later is
+    deactivated, too. Needs the ensemble alone.
+
+    \b
+    Example:
+      txtopo --zookeeper zk1:2181 deactivate payments
+    """
+    _command(chosen, topology, "deactivate")
+
+
+def _command(chosen: Choices, topology: str, verb: str, wait_s: float = 0.0) -> None:
+    with open_ensemble(chosen) as ensemble:
+        before = ensemble.topology(topology)
+        if not chosen.json:
+            leader = process(before.leader)
+            tell(f"{topology} is {before.status}; {leader or 'nobody'} leads")
+        answer = ensemble.ask(topology, verb, wait_s=wait_s, timeout_s=ANSWER_TIMEOUT_S)
+    if chosen.json:
+        print_json({"topology": topology, **asdict(answer)})
+    if answer.refused is not None:
+        raise PromiseError(f"{process(answer.by)} refused to {verb} {topology!r}: {answer.refused}")
+    if not chosen.json:
+        say(_answered(topology, verb, answer, wait_s))
+
+
+def _answered(topology: str, verb: str, answer: Answer, wait_s: float) -> str:
+    more = {
+        "kill": f"; batches in flight may take {duration(wait_s)}; to revive it: "
+        f"txtopo activate {topology}",
+        "activate": "; if no process runs it, start one",
+    }
+    by = f"{process(answer.by)} answered with epoch {answer.epoch}"
+    return f"{topology} is {answer.status} now; {by}{more.get(verb, '')}"

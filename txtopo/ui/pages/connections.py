@@ -1,0 +1,28 @@
+"""Connections: those of the server write no access log, and end if they never ask."""
+
+from __future__ import annotations
+
+from asyncio import Transport
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+
+class PageConnection(H11Protocol):
+    """One connection of a client.
+
+    What people look at is nobody's business, and a token that somebody puts into an address by
+    mistake would stand in the log. uvicorn's own switch would change the loggers of another uvicorn
+    in this process.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.access_log = False
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Begin; end the connection if nothing comes."""
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
