@@ -20,6 +20,7 @@ from txtopo.builders import (
     Topology,
     TopologyBuilder,
     TransactionalTopologyBuilder,
+    topology_from_yaml,
 )
 from txtopo.collector import (
     ArrowOutputCollector,
@@ -163,6 +164,7 @@ __all__ = [
     "is_tick",
     "open_session",
     "open_state",
+    "topology_from_yaml",
 ]
 
 

@@ -43,6 +43,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "rich": Extra("progress", "rich"),
         "starlette": Extra("ui", "starlette"),
         "uvicorn": Extra("ui", "uvicorn"),
+        "yaml": Extra("yaml", "PyYAML"),
         "zmq": Extra("resident", "pyzmq"),
     }
 )

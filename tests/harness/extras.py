@@ -24,6 +24,7 @@ from txtopo import (
     open_state,
 )
 from txtopo.bolts import KafkaSink
+from txtopo.builders.from_yaml import topology_from_yaml
 from txtopo.spouts import (
     DeltaDataFrameSpout,
     DeltaTransactionalSpout,
@@ -72,6 +73,7 @@ USES: list[tuple[str, Callable[[], object]]] = [
     ("postgres", lambda: query("postgresql://host/words")),
     ("progress", ProgressBar),
     ("rabbitmq", lambda: QueueSpout("amqp://host", "words")),
+    ("yaml", lambda: topology_from_yaml("words.yaml")),
     *(("redis", opened(f"{scheme}://host/0")) for scheme in ("redis", "rediss", "redis-map")),
     ("resident", lambda: start(Count(), carrier="resident")),
     (

@@ -33,6 +33,7 @@ FACES = {
     "txtopo": """
         __version__
         TransactionalTopologyBuilder TopologyBuilder Topology ReliableTopology Config
+        topology_from_yaml
         ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt DeadLetters PersistentAggregate
         Spout Fields Stream Tuple is_tick TransactionAttempt CustomStreamGrouping
         ArrowOutputCollector BatchOutputCollector OutputCollector SpoutOutputCollector

@@ -27,7 +27,7 @@ DOTTED = re.compile(r"(?<![\w./-])((?:txtopo|state_backends|tests)(?:\.[A-Za-z_]
 ROLE = re.compile(r":(?:mod|class|func|meth|attr|data|exc):`~?\.?([\w.]+)`")
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-OF_USERS = frozenset({"file.py", "pages.py", "shop.py", "txtopo.toml"})
+OF_USERS = frozenset({"file.py", "my_bolts.py", "pages.py", "shop.py", "txtopo.toml"})
 """Files that users have: programs of examples, and the settings."""
 NO_MODULES = frozenset({"txtopo.ensembles", "txtopo.state_backends", "txtopo.toml"})
 """The groups of entry points, and a file of users."""

@@ -2,6 +2,7 @@
 
 from txtopo.builders.at_least_once import ReliableTopology, TopologyBuilder
 from txtopo.builders.declarer import BoltDeclarer, InputDeclarer
+from txtopo.builders.from_yaml import topology_from_yaml
 from txtopo.builders.transactional import Topology, TransactionalTopologyBuilder
 
 __all__ = [
@@ -11,4 +12,5 @@ __all__ = [
     "Topology",
     "TopologyBuilder",
     "TransactionalTopologyBuilder",
+    "topology_from_yaml",
 ]
