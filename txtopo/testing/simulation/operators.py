@@ -49,7 +49,9 @@ class Operators:
             self.begin(PLANS[chaos.below(len(PLANS))])
 
     def heal(self) -> None:
-        """Stop all operators, and activate the topology."""
+        """Stop all operators, and activate the topology if any of them has been at work."""
+        if not self._processes:
+            return  # nobody asked for anything
         for process in self._processes:
             process.kill()
         self.begin(("activate",), until_done=True)
