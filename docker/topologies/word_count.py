@@ -1,4 +1,4 @@
-"""The topology of compose.yml: counts the words of a Kafka topic in PostgreSQL, and their lengths in S3.
+"""The topology of compose.yml: words of a Kafka topic in PostgreSQL, their lengths in S3.
 
 ``txtopo run word_count:topology`` runs it. The services are in the environment; see compose.yml.
 """

@@ -1,15 +1,16 @@
-"""Writes words into a Kafka topic, so many a second, until it is stopped; makes the topic if needed."""
+"""Writes words into a Kafka topic, so many a second, until it is stopped; makes the topic."""
 
 from __future__ import annotations
 
 import itertools
 import os
-import time
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-WORDS = "the cat and the dog and the bird see one fish".split()
+from txtopo import clock
+
+WORDS = ("the", "cat", "and", "the", "dog", "and", "the", "bird", "see", "one", "fish")
 PARTITIONS = 4
 
 
@@ -31,7 +32,7 @@ def main() -> None:
         for word in itertools.islice(words, per_second):
             producer.produce(topic, word)
         producer.flush()
-        time.sleep(1)
+        clock.sleep(1.0)
 
 
 if __name__ == "__main__":

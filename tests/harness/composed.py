@@ -1,4 +1,4 @@
-"""The services of docker/compose.yml without Docker: the same environment, on the loopback interface."""
+"""The services of docker/compose.yml without Docker: the same commands, on loopback."""
 
 from __future__ import annotations
 

@@ -153,8 +153,8 @@ class OrderedChaos(Chaos):
 class TwoCuts(SimulatedSource):
     """A source of which each coordinator takes batches of another size."""
 
-    def take(self, available: int) -> int:
-        """Return how many records the process that runs takes."""
+    def take(self, available: int, rows_max: int | None = None) -> int:
+        """Return how many records the process that runs takes; no order has a limit."""
         return min(max(available, 0), CUT_RECORDS[self.world.current.name[0]])
 
     @property
