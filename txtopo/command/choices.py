@@ -23,6 +23,7 @@ class Choices:
         folder: The folder of an embedded ensemble; None if not given.
         config: A file of settings; None if not given.
         settings: The texts of ``--set``, by setting.
+        modules: The modules whose classes a YAML file may name.
         json: Whether to print JSON.
         traceback: Whether to print the traceback of an error.
     """
@@ -31,6 +32,7 @@ class Choices:
     folder: Path | None = None
     config: Path | None = None
     settings: dict[str, str] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
     json: bool = False
     traceback: bool = False
 
@@ -94,6 +96,12 @@ def common_options(*, hidden: bool) -> list[click.Option]:
             multiple=True,
             help="A setting; may be repeated.",
         ),
+        click.Option(
+            ["--module", "modules"],
+            metavar="NAME",
+            multiple=True,
+            help="A module whose classes a YAML file may name; may be repeated.",
+        ),
         click.Option(["--json"], is_flag=True, help="Print JSON instead of text."),
         click.Option(["--traceback"], is_flag=True, help="Print the traceback of an error."),
     ]
@@ -112,6 +120,8 @@ def _note(context: click.Context, option: click.Parameter, value: Any) -> None:
                     f"got {text!r}; expected SETTING=VALUE, such as slots=4", context, option
                 )
             chosen.settings[name.strip()] = setting
+    elif option.name == "modules":
+        chosen.modules += tuple(value)
     elif value not in (None, False):
         setattr(chosen, str(option.name), value)
 

@@ -42,7 +42,7 @@ def verify_topology(chosen: Choices, place: str, *, no_rows: bool) -> int:
     Example:
       txtopo --zookeeper zk1:2181 verify shop:topology
     """
-    topology, config = load_transactional(place), chosen.load_config()
+    topology, config = load_transactional(place, chosen.modules), chosen.load_config()
     findings = verify(topology, config, rows=not no_rows)
     if chosen.json:
         print_json(
@@ -227,7 +227,7 @@ def _carry_out(
         StateUsageError: There is nobody to ask, and no --yes.
     """
     steps = _Steps()
-    plan = make(load_transactional(place), Access(point=steps.reach))
+    plan = make(load_transactional(place, chosen.modules), Access(point=steps.reach))
     steps.total = len(plan.steps)
     asks = bool(plan.steps) and not dry_run and not yes
     (tell if chosen.json else say)(str(plan))

@@ -67,8 +67,8 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
 
     It runs until ^C or SIGTERM, and continues where it stopped. MODULE:ATTRIBUTE, or
     file.py:attribute, names a topology, or a function that returns one. The attribute may be left
-    out where there is exactly one. SIGTERM and ^C finish the commit in hand; a second one drops it.
-    Needs the module, its stores and its source.
+    out where there is exactly one. A YAML file describes one. SIGTERM and ^C finish the commit in
+    hand; a second one drops it. Needs the module, its stores and its source.
 
     \b
     Example:
@@ -79,7 +79,7 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
     3 refused by a promise, as after a kill; 4 not reachable; 130 by ^C.
     """
     config = chosen.load_config()
-    topology = load_topology(place)
+    topology = load_topology(place, chosen.modules)
     session = _session(topology, config, master)
     _log_in_lines()
     listener = ProgressBar() if find_spec("rich") else ProgressLines()

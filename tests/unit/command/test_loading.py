@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from txtopo.command.loading import load_topology, load_transactional
+from txtopo.command.program import run
 from txtopo.errors import TopologyError
 from txtopo.stages.pickling import dumps
 
@@ -146,3 +147,35 @@ def test_classes_of_a_file_go_to_workers_by_value(folder: Path) -> None:
 def test_an_operation_refuses_an_at_least_once_topology(folder: Path) -> None:
     with pytest.raises(TopologyError, match="keeps no ledgers"):
         load_transactional("words_here:reliable")
+
+
+DESCRIBED = """
+topology: described
+spouts:
+  - id: words
+    class: txtopo.spouts.MemoryTransactionalSpout
+    arguments: [{0: [[a]]}, {fields: word string}, 1]
+bolts:
+  - {id: same, class: words_here.Same}
+streams:
+  - {from: words, to: same, grouping: shuffle}
+"""
+
+
+def test_a_yaml_file_is_loaded_with_the_modules_that_are_named(folder: Path) -> None:
+    (folder / "described.yaml").write_text(DESCRIBED)
+
+    assert load_topology("described.yaml", ["words_here"]).id == "described"
+    assert "line 8, column 23: class 'words_here.Same' is of a module" in said("described.yaml")
+    assert "'no.yml' cannot be read" in said("no.yml")
+
+
+def test_a_verb_takes_the_modules_of_a_yaml_file(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "described.yaml").write_text(DESCRIBED)
+
+    assert run(["explain", "described.yaml", "--module", "words_here"]) == 0
+    assert "described" in capsys.readouterr().out
+    assert run(["--module", "words_here", "explain", "described.yaml"]) == 0
+    assert run(["explain", "described.yaml"]) == 2
