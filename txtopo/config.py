@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
-import math
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -77,7 +77,7 @@ def check_positive_number(setting: str, value: object, *, of: str = "") -> None:
         ConfigError: It is something else; mend it.
     """
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else 0
-    if not 0 < number < math.inf:
+    if not 0 < number <= sys.float_info.max:  # a whole number may be larger
         raise ConfigError(
             f"{setting}{of} must be a finite number above 0; got {value!r}", setting=setting
         )

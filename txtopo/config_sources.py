@@ -154,9 +154,9 @@ def _of_environment(
     for variable, text in variables.items():
         if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES:
             continue
-        if _KUBERNETES.fullmatch(variable):
-            continue
         name = variable.removeprefix(PREFIX).lower()
+        if _KUBERNETES.fullmatch(variable) and (name not in known or "://" in text):
+            continue  # TXTOPO_UI_PORT is a setting, unless a service is named txtopo-ui
         if name not in known or variable != variable.upper():
             names = [*(PREFIX + each.upper() for each in known), *OTHER_VARIABLES]
             raise ConfigError(
@@ -177,7 +177,10 @@ def _of_file(
     text = _read(file, named=path is None and bool(variables.get(FILE_VARIABLE)))
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # a number too long for Python is no error of TOML
         raise ConfigError(
             f"{file} is not TOML; got {error}; expected lines such as slots = 4", path=str(file)
         ) from error
@@ -196,7 +199,10 @@ def _of_file(
             raise _wrong(name, setting, shown, source)
         none = isinstance(value, str) and value.lower() == "none" and type(None) in setting.kinds
         number = isinstance(value, int) and float in setting.kinds
-        yield name, Setting(None if none else float(value) if number else value, source)
+        try:
+            yield name, Setting(None if none else float(value) if number else value, source)
+        except OverflowError as error:
+            raise _wrong(name, setting, value, source) from error
 
 
 def _read(file: Path, *, named: bool) -> str:

@@ -174,6 +174,20 @@ def test_variables_of_kubernetes_and_our_tools_are_no_settings() -> None:
     assert Config.load(environment=variables) == Config()
 
 
+def test_the_port_of_the_page_is_a_setting_though_kubernetes_makes_such_variables() -> None:
+    assert Config.load(environment={"TXTOPO_UI_PORT": "8080"}).ui_port == 8080
+    assert Config.load(environment={"TXTOPO_UI_PORT": "tcp://10.0.0.1:80"}).ui_port is None
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_a_number_that_is_too_large_is_refused_with_its_line(folder: Path, digits: int) -> None:
+    (folder / "txtopo.toml").write_text(f"session_timeout_s = {'9' * digits}")
+
+    assert "txtopo.toml" in said(environment={})
+    with pytest.raises(ConfigError, match="finite number above 0"):
+        Config(max_rows_per_second=10**400)
+
+
 def test_an_unknown_setting_of_code_has_a_hint() -> None:
     assert said(environment={}, slot=4) == "unknown setting 'slot'; did you mean 'slots'?"
 

@@ -201,6 +201,7 @@ class _Definition:
         """Return the state of ``{state: URL, table: …}``, or of a URL alone."""
         if not isinstance(item.value, dict):
             return self._done(item, open_state, self._text(item))
+        self._check_names(item)
         options = {name: self._value(each) for name, each in item.value.items()}
         if "state" not in options:
             raise self._error(
@@ -217,6 +218,8 @@ class _Definition:
         arguments = self._value(keys["arguments"]) if "arguments" in keys else {}
         match arguments:
             case dict():
+                if "arguments" in keys:
+                    self._check_names(keys["arguments"])
                 return self._done(keys["class"], found, **arguments)
             case list():
                 return self._done(keys["class"], found, *arguments)
@@ -224,6 +227,13 @@ class _Definition:
         raise self._error(
             keys["arguments"], f"arguments cannot be read; got {arguments!r}; {expected}"
         )
+
+    def _check_names(self, item: Item) -> None:
+        """Check that the keys of a mapping can be names of arguments."""
+        for name, value in self._mapping(item).items():
+            if not isinstance(name, str):
+                problem = f"an argument has a name; got {name!r}; expected name: value"
+                raise self._error(value, problem)
 
     def _class(self, item: Item) -> Any:
         dotted = self._text(item)

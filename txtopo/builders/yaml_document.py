@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # A file has some hundred nodes. Anchors that repeat each other could stand for billions.
 NODES_MAX = 100_000
 
+DEPTH_MAX = 50
+"""How deep values may stand in each other; those of a topology do by about ten."""
+
 _PLAIN_TAGS = frozenset({"map", "seq", "str", "int", "float", "bool", "null", "timestamp"})
 _STANDARD = "tag:yaml.org,2002:"
 
@@ -78,6 +81,8 @@ class YamlDocument:
             raise self.error(
                 (1, 1), f"this is no YAML; got {error}; expected YAML in UTF-8"
             ) from error
+        except RecursionError as error:
+            raise self._too_deep((1, 1)) from error
         if node is None:
             raise self.error((1, 1), "the file is empty; expected a mapping with the key topology")
         return self._item(loader, node, ())
@@ -90,6 +95,11 @@ class YamlDocument:
             path=self.name,
             line=line,
             column=column,
+        )
+
+    def _too_deep(self, place: tuple[int, int]) -> TopologyError:
+        return self.error(
+            place, f"values stand in each other too deep; expected {DEPTH_MAX} levels"
         )
 
     def _item(self, loader: SafeLoader, node: Node, above: tuple[Node, ...]) -> Item:
@@ -109,6 +119,8 @@ class YamlDocument:
                 f"the file stands for too many values; got more than {NODES_MAX}; "
                 "expected fewer aliases that repeat each other",
             )
+        if len(above) >= DEPTH_MAX:
+            raise self._too_deep(place)
         tag = node.tag.removeprefix(_STANDARD)
         if tag not in _PLAIN_TAGS:
             raise self.error(
@@ -156,7 +168,8 @@ class YamlDocument:
             node = yaml.ScalarNode(tag, text, node.start_mark, node.end_mark)
         try:
             return loader.construct_object(node)
-        except (ValueError, yaml.YAMLError):
+        except (ValueError, LookupError, AttributeError, yaml.YAMLError):
+            # PyYAML trusts a tag that is written out, such as !!bool.
             # Not what a variable stands for, which may be a password.
             problem = f"a value cannot be read; got {written!r}; put text in quotes"
             raise self.error(place, problem) from None

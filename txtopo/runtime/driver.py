@@ -342,8 +342,10 @@ class TopologyDriver:
         """Stop, unless the topology was activated meanwhile, or is just being activated."""
         if self._ending or not desired.same_wish(self._desired):
             return
+        # Without a term another process may have activated it: the next takeover tells, or the
+        # check of who leads.
         self._kill_is_due = self._term is not None and self._term.beating
-        if not self._kill_is_due:
+        if self._term is not None and not self._kill_is_due:
             self.stop()
 
     def _set_planning(self) -> None:

@@ -3,7 +3,9 @@
 Rules
 -----
 1. A client asks by a new node below ``/commands``, with the number after the highest one known. If
-   two clients take the same number, the write of the second is refused, and it takes the next.
+   two clients take the same number, the write of the second is refused, and it takes the next. The
+   node has a random id of the request. A client whose write is refused because of a node with its
+   own id has asked: its answer was lost with the connection, and a leader wrote the node since.
 2. Only who has claimed an epoch answers. One write, with the check of that epoch, stores the answer
    in the command's node and the status that it leads to in ``/desired``. So a deposed leader
    answers nothing, and no crash leaves one without the other.
@@ -26,8 +28,10 @@ Rules
 from __future__ import annotations
 
 import getpass
+import json
 import math
 import secrets
+import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -46,6 +50,7 @@ from txtopo.errors import (
 from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.nodes import COMMANDS, DESIRED, EPOCH, corrupt
 from txtopo.transactional_state.store import (
+    Check,
     CompareAndSet,
     Delete,
     Json,
@@ -66,6 +71,9 @@ ANSWER_KEPT_S = 60.0
 
 DELETES_MAX = 1_000
 """How many answers are deleted in one write."""
+
+COMMAND_BYTES_MAX = 10_000
+"""A larger command is not one of ours; its answer, which repeats it twice, may not fit a write."""
 
 LEAD_S = 0.5
 """How long a client waits between two looks at its command: as long as for the leadership."""
@@ -241,6 +249,8 @@ class CommandDesk:
             FencedError: Another coordinator has taken over; nothing more was answered.
             CorruptNodeError: ``/desired`` cannot be read.
         """
+        if self._unsure:  # a server that lags behind would show what was before
+            self._state.synchronize()
         asked = self._asked()
         if asked or self._unsure:
             self.desired = desired_of(self._state.get(DESIRED))
@@ -252,7 +262,8 @@ class CommandDesk:
     def _asked(self) -> list[tuple[int, Json]]:
         """Return the commands without an answer, by number."""
         numbers = [int(name) for name in self._state.children(COMMANDS) if _is_number(name)]
-        self._answered = {n: at_s for n, at_s in self._answered.items() if n in numbers}
+        there = set(numbers)
+        self._answered = {n: at_s for n, at_s in self._answered.items() if n in there}
         asked: list[tuple[int, Json]] = []
         for number in numbers:
             if number in self._answered:
@@ -265,7 +276,7 @@ class CommandDesk:
             if node is not None and answer_of(number, node.value) is not None:
                 self._answered[number] = self._time.now()
             elif node is not None:
-                asked.append((number, node.value))
+                asked.append((number, _bounded(node.value)))
         return asked
 
     def _answer(self, number: int, value: Json) -> None:
@@ -346,15 +357,14 @@ def ask(
         CorruptNodeError: ``/desired`` cannot be read.
     """
     check_command(verb, wait_s)
-    if state.get(EPOCH) is None:
-        what = f"there is no topology {topology_id!r} to {verb}"
-        raise StateUsageError(f"{what}; expected the id of one that ran in this ensemble")
     time, candidate = time or RealTime(), {**(by or this_process()), "operator": True}
-    number = _write(state, verb, wait_s, by or this_operator(), time.wall_clock())
+    arguments: dict[str, Json] = {"wait_s": wait_s} if verb == "kill" else {}
+    by = by or this_operator()
+    number = _write(state, topology_id, verb, arguments, by, time.wall_clock())
     time.point("ask.written")
     until_s = time.now() + timeout_s
     while True:
-        answer = _look(state, topology_id, number)
+        answer = _look(state, topology_id, verb, number)
         if answer is not None:
             return answer
         if time.now() >= until_s:
@@ -368,6 +378,11 @@ def ask(
             continue  # a coordinator claimed an epoch at the same time, and will answer
         finally:
             leadership.release()
+
+
+def _no_topology(topology_id: str, verb: str) -> StateUsageError:
+    what = f"there is no topology {topology_id!r} to {verb}"
+    return StateUsageError(f"{what}; expected the id of one that ran in this ensemble")
 
 
 def check_command(verb: str, wait_s: float) -> None:
@@ -400,18 +415,29 @@ def _answer_here(
 
 
 def _write(
-    state: TransactionalState, verb: str, wait_s: float, by: dict[str, Json], at_s: float
+    state: TransactionalState,
+    topology_id: str,
+    verb: str,
+    arguments: dict[str, Json],
+    by: dict[str, Json],
+    at_s: float,
 ) -> int:
-    arguments: dict[str, Json] = {"wait_s": wait_s} if verb == "kill" else {}
-    command: Json = {"verb": verb, "arguments": arguments, "by": by, "at_s": at_s}
+    id = secrets.token_hex(8)
+    command: Json = {"verb": verb, "arguments": arguments, "by": by, "at_s": at_s, "id": id}
     state.synchronize()
     for _ in range(NUMBERS_TRIED_MAX):
+        epoch = state.get(EPOCH)
+        if epoch is None:
+            raise _no_topology(topology_id, verb)
         number = max(desired_of(state.get(DESIRED)).command, last_number(state)) + 1
+        # The check keeps a command out of the nodes of a topology that is forgotten meanwhile.
+        ask_once = CompareAndSet(command_path(number), command, None)
         try:
-            state.apply([CompareAndSet(command_path(number), command, None)])
+            state.apply([Check(EPOCH, epoch.version), ask_once])
         except VersionConflict:
             state.synchronize()
-            continue
+            if not _is_asked(state, number, id):
+                continue
         return number
     raise CommandUnanswered(
         f"{NUMBERS_TRIED_MAX} others asked for a command first, one after the other; expected a "
@@ -419,18 +445,27 @@ def _write(
     )
 
 
+def _is_asked(state: TransactionalState, number: int, id: str) -> bool:
+    """Return whether a command's node is of the request with this id."""
+    try:
+        node = state.get(command_path(number))
+    except (CorruptNodeError, SchemaVersionError):
+        return False  # another client wrote it
+    return node is not None and isinstance(node.value, dict) and node.value.get("id") == id
+
+
 def last_number(state: TransactionalState) -> int:
     """Return the highest number of a command that has a node; 0 if none has."""
     return max((int(name) for name in state.children(COMMANDS) if _is_number(name)), default=0)
 
 
-def _look(state: TransactionalState, topology_id: str, number: int) -> Answer | None:
+def _look(state: TransactionalState, topology_id: str, verb: str, number: int) -> Answer | None:
     node = state.get(command_path(number))
     if node is not None:
         return answer_of(number, node.value)
     # This client was stopped for so long that its answer is deleted, or the topology forgotten.
     desired = desired_of(state.get(DESIRED))
-    if desired.command == number:
+    if desired.command == number and desired.status == STATUS_AFTER[verb]:  # else it was refused
         return Answer(number, desired.status, None, None, None, desired.at_s)
     raise CommandUnanswered(
         f"command {number} to topology {topology_id!r} is gone; its answer was deleted after "
@@ -469,6 +504,14 @@ def answer_of(number: int, value: Json) -> Answer | None:
     return None
 
 
+def _bounded(value: Json) -> Json:
+    """Return a command, or in its place one that is refused, if it is too large to be answered."""
+    size = len(json.dumps(value))
+    if size <= COMMAND_BYTES_MAX:
+        return value
+    return {"verb": None, "unreadable": f"{size} bytes; expected at most {COMMAND_BYTES_MAX}"}
+
+
 def command_path(number: int) -> str:
     """Return the path of a command."""
     return f"{COMMANDS}/{number:020d}"
@@ -488,8 +531,9 @@ def _wait_s(command: dict[str, Json]) -> float:
 
 
 def _is_seconds(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value >= 0  # type: ignore[arg-type,operator]
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return 0 <= value <= sys.float_info.max  # a whole number of JSON may be larger
 
 
 def _utc(at_s: float) -> str:

@@ -203,6 +203,7 @@ def test_a_command_is_posted_only(closed_page: str, source: LiteralSource, metho
         b'{"verb": "kill", "wait_s": 1e999}',
         b'{"verb": "kill", "wait_s": true}',
         b'{"verb": "kill", "wait_s": 100000}',
+        b'{"verb": "kill", "wait_s": 1%s}' % (b"0" * 400),
         b'{"verb": "kill", "topology": "other"}',
     ],
 )

@@ -221,3 +221,24 @@ def test_a_file_that_is_missing_or_empty_is_refused(build: Build, tmp_path: Path
         build("# nothing")
     with pytest.raises(TopologyError, match="this is no mapping; got a list"):
         build("- a")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("arguments: {1: 2}", "an argument has a name; got 1"),
+        ("arguments: [{state: 'memory:', 1: 2}]", "an argument has a name; got 1"),
+        ("parallelism: !!bool xx", "a value cannot be read; got 'xx'"),
+        ("parallelism: !!float ''", "a value cannot be read; got ''"),
+        ("parallelism: !!timestamp x", "a value cannot be read; got 'x'"),
+        (f"arguments: {'[' * 60}{']' * 60}", "values stand in each other too deep"),
+        (f"arguments: {'[' * 9000}{']' * 9000}", "values stand in each other too deep"),
+    ],
+)
+def test_what_pyyaml_or_python_would_stumble_over_is_refused_with_its_place(
+    build: Build, text: str, problem: str
+) -> None:
+    with pytest.raises(TopologyError, match=r"words.yaml, line \d") as raised:
+        build(f"topology: a\nspouts:\n- {{id: s, class: txtopo.spouts.MemorySpout, {text}}}\n")
+
+    assert problem in str(raised.value)

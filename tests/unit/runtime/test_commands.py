@@ -34,7 +34,7 @@ from txtopo.runtime.restart import Restart
 from txtopo.runtime.start import start_topology
 from txtopo.transactional_state import MemoryEnsemble, MemoryTransactionalState, Put
 from txtopo.transactional_state.commands import Answer, Desired
-from txtopo.transactional_state.nodes import COMMANDS, DESIRED
+from txtopo.transactional_state.nodes import COMMANDS, DESIRED, encode
 from txtopo.transactional_state.store import Step
 
 MEMORY = Config(carrier="local", zookeeper="memory")
@@ -202,6 +202,26 @@ def test_a_run_that_loses_its_session_while_it_is_killed_ends_without_an_error()
 
         assert ended(run) is None
         assert run.status == "killed"
+
+
+def test_a_run_that_does_not_know_who_leads_when_its_wait_ends_may_have_been_revived() -> None:
+    """It lost its session, and another process has answered an activate since."""
+    state, ensemble = memory_state(), MemoryEnsemble()
+    with gate("revived"), running(topology_of(state, Gate("revived")), ensemble) as run:
+        assert GATES["revived reached"].wait(LIMIT_S)
+        ask(ensemble, "kill", wait_s=0.2)
+        wait_until(lambda: run.status == "killed", "it is being killed")
+        ensemble.reachable = False
+        ensemble.expire_leader("totals")
+        time.sleep(0.4)  # the wait is over
+        value = encode(DESIRED, Desired("running", 2).to_json(), "another")
+        ensemble.nodes = {**ensemble.nodes, f"/totals{DESIRED}": (value, 9)}
+        ensemble.reachable = True
+        GATES["revived"].set()
+        run.process_all_available(LIMIT_S)
+
+        assert run.status == "running"
+        assert stored(state) == (12, expected())
 
 
 def test_a_run_plans_while_its_own_handle_and_the_operators_let_it() -> None:

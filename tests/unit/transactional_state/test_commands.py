@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -36,7 +36,8 @@ from txtopo.transactional_state.commands import (
     killed_error,
     who,
 )
-from txtopo.transactional_state.nodes import COMMANDS, DESIRED, EPOCH
+from txtopo.transactional_state.nodes import COMMANDS, CURRENT, DESIRED, EPOCH
+from txtopo.transactional_state.store import Delete, Node, Step
 
 ANNE: dict[str, Json] = {"host": "hall", "pid": 7, "user": "anne"}
 
@@ -220,6 +221,8 @@ def test_after_a_lost_answer_of_the_ensemble_the_leader_obeys_what_is_stored(lan
         {"verb": ["kill"]},
         {"verb": "kill", "arguments": {"wait_s": "long"}},
         {"verb": "kill", "arguments": {"wait_s": -1}},
+        {"verb": "kill", "arguments": {"wait_s": 10**400}},
+        {"verb": "kill", "by": "x" * 600_000},
         [],
         None,
         7,
@@ -337,6 +340,118 @@ def test_an_answer_that_was_deleted_is_found_in_the_desired_status(connect: Conn
     answer = ask(client, "t", "kill", time=Time(at={"ask.written": minutes_pass}))
 
     assert answer == Answer(1, "killed", None, None, None, 1_000.0)
+
+
+def test_a_refused_command_whose_answer_was_deleted_is_not_reported_as_done(
+    connect: Connect,
+) -> None:
+    leader, client = connect(), connect()
+    assert leader.lead({"host": "leader"}, timeout_s=60.0, on_lost=lambda: None)
+    leading = Time()
+    desk = desk_of(leader, leading)
+    write(leader, 1, "kill")
+
+    def minutes_pass() -> None:
+        desk.serve()
+        leading.now_s = ANSWER_KEPT_S
+        desk.serve()
+
+    with pytest.raises(CommandUnanswered, match="is gone"):
+        ask(client, "t", "deactivate", time=Time(at={"ask.written": minutes_pass}))
+
+
+class LosesAnAnswer(MemoryTransactionalState):
+    """Asks over a connection that is lost after the write, and is back after the leader's answer.
+
+    ZooKeeper's client sends the write again then. It is refused, since the node is there, and the
+    node is not known as that of the write any more, since the leader has written it.
+    """
+
+    def __init__(self, ensemble: MemoryEnsemble, meanwhile: Callable[[], None]) -> None:
+        super().__init__("t", ensemble)
+        self.meanwhile: Callable[[], None] | None = meanwhile
+
+    def apply(self, steps: Sequence[Step]) -> None:
+        super().apply(steps)
+        if meanwhile := self.meanwhile:
+            self.meanwhile = None
+            meanwhile()
+            super().apply(steps)
+
+
+def test_a_client_that_lost_its_connection_while_it_asked_has_asked_once() -> None:
+    """Another operator revives the topology in between. A second kill would end it."""
+    ensemble = MemoryEnsemble()
+    leader = MemoryTransactionalState("t", ensemble)
+    assert leader.lead({"host": "leader"}, timeout_s=60.0, on_lost=lambda: None)
+    desk = desk_of(leader)
+
+    def meanwhile() -> None:
+        desk.serve()
+        write(leader, 2, "activate")
+        desk.serve()
+
+    answer = ask(LosesAnAnswer(ensemble, meanwhile), "t", "kill", timeout_s=0.0)
+    desk.serve()
+
+    assert (answer.number, answer.status) == (1, "killed")
+    assert desired_in(leader).status == "running"
+
+
+def test_no_command_is_left_in_a_topology_that_is_forgotten_while_it_is_asked() -> None:
+    ensemble = MemoryEnsemble()
+    state = MemoryTransactionalState("t", ensemble)
+    claimed(state)
+
+    class Forgotten(MemoryTransactionalState):
+        def children(self, path: str) -> list[str]:
+            if state.get(EPOCH) is not None:
+                state.apply([Delete(CURRENT), Delete(EPOCH)])
+            return super().children(path)
+
+    with pytest.raises(StateUsageError, match="no topology 't'"):
+        ask(Forgotten("t", ensemble), "t", "kill", timeout_s=0.0)
+
+    assert state.children(COMMANDS) == []
+
+
+class Lagging(MemoryTransactionalState):
+    """Reads from a server that lags behind, after the answer to a write was lost."""
+
+    def __init__(self, ensemble: MemoryEnsemble) -> None:
+        super().__init__("t", ensemble)
+        self.ensemble = ensemble
+        self.behind: MemoryTransactionalState | None = None
+
+    def get(self, path: str) -> Node | None:
+        return super().get(path) if self.behind is None else self.behind.get(path)
+
+    def synchronize(self) -> None:
+        self.behind = None
+
+    def apply(self, steps: Sequence[Step]) -> None:
+        before = MemoryEnsemble()
+        before.nodes = dict(self.ensemble.nodes)
+        try:
+            super().apply(steps)
+        except CoordinatorUnavailable:
+            self.behind = MemoryTransactionalState("t", before)
+            raise
+
+
+def test_a_leader_that_does_not_know_what_was_stored_reads_no_server_that_lags() -> None:
+    ensemble = MemoryEnsemble()
+    state, time = Lagging(ensemble), Time()
+    desk = desk_of(state, time)
+    write(state, 1, "kill")
+    ensemble.lose_next_answer(landed=True)
+    with pytest.raises(CoordinatorUnavailable):
+        desk.serve()
+    time.now_s = 5.0
+
+    desk.serve()
+
+    assert answer_in(state, 1)["at_s"] == desk.desired.at_s == 1_000.0
 
 
 @pytest.mark.parametrize(

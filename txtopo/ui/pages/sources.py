@@ -127,6 +127,8 @@ class RunSource:
         self._config = config
         self._ensemble = ensemble
         self._explaining = threading.Lock()
+        self._commanding = threading.Lock()
+        self._wishes = 0
         self._explained: dict[str, Json] | None = None
 
     def ready(self) -> bool:
@@ -189,12 +191,16 @@ class RunSource:
         if self._board.kind == "transactional":
             with Ensemble.open(self._config, ensemble=self._ensemble) as ensemble:
                 return _asked(ensemble, topology, verb, wait_s)
+        with self._commanding:
+            if verb != "deactivate":
+                self._wishes += 1
+            wish = self._wishes
+            if verb == "activate":
+                self._run.activate()
+            else:
+                self._run.deactivate()
         if verb == "kill":
-            Workers(f"txtopo-{topology}-kill").run(lambda: self._kill(wait_s))
-        elif verb == "activate":
-            self._run.activate()
-        else:
-            self._run.deactivate()
+            Workers(f"txtopo-{topology}-kill").run(lambda: self._kill(wait_s, wish))
         status = {"activate": "running", "deactivate": "deactivated", "kill": "killed"}[verb]
         return {"status": status, "refused": None, "at_s": clock.wall_clock()}
 
@@ -204,13 +210,15 @@ class RunSource:
 
         return metrics.text(self._board)
 
-    def _kill(self, wait_s: float | None) -> None:
-        """Emit nothing more, let what is pending end for a while, and stop."""
-        self._run.deactivate()
+    def _kill(self, wait_s: float | None, wish: int) -> None:
+        """Let what is pending end for a while, and stop, unless something else was asked since."""
         # However that ended: what was asked for is the end.
         with suppress(Exception):
             self._run.process_all_available(_WAIT_S if wait_s is None else wait_s)
-        self._run.stop()
+        with self._commanding:
+            wanted = wish == self._wishes
+        if wanted:
+            self._run.stop()
 
     def _check(self, topology: str) -> None:
         if topology != self._graph.id:

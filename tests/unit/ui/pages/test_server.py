@@ -26,9 +26,12 @@ from txtopo import (
     TransactionalTopologyBuilder,
     open_state,
 )
+from txtopo.clock import wall_clock
 from txtopo.errors import ConfigError, StoreUnavailable
+from txtopo.runtime.board import Board
 from txtopo.spouts import MemorySpout, MemoryTransactionalSpout
 from txtopo.ui.pages.server import PageServer, listen, url_of
+from txtopo.ui.pages.sources import RunSource
 
 WORD = Fields("word string")
 WORDS = [["a"], ["b"], ["a"]]
@@ -104,6 +107,42 @@ def test_an_at_least_once_run_has_a_page_too() -> None:
         wait_until(lambda: run.status == "running", "an active run")
         assert ask(page, f"{one}/commands", {"verb": "kill", "wait_s": 0.1}, token=TOKEN).json
         assert run.await_termination(LIMIT_S)
+
+
+class Slow:
+    """A run that has something pending until the test opens the gate."""
+
+    def __init__(self) -> None:
+        self.gate, self.said = threading.Event(), list[str]()
+
+    def activate(self) -> None:
+        self.said.append("activate")
+
+    def deactivate(self) -> None:
+        self.said.append("deactivate")
+
+    def process_all_available(self, timeout: float | None = None) -> None:
+        assert self.gate.wait(LIMIT_S)
+        self.said.append("waited")
+
+    def stop(self) -> None:
+        self.said.append("stop")
+
+
+def test_an_at_least_once_run_that_is_activated_while_a_kill_waits_goes_on() -> None:
+    builder = TopologyBuilder("forward")
+    builder.set_spout("words", MemorySpout(WORDS, WORD))
+    graph = builder.build_topology().graph
+    slow: Any = Slow()
+    source = RunSource(Board("forward", "at-least-once", graph, wall_clock), graph, slow)
+    source.command("forward", "kill", 60.0)
+    source.command("forward", "activate", None)
+    slow.gate.set()
+    wait_until(lambda: "waited" in slow.said, "the end of the wait")
+    source.command("forward", "kill", 60.0)
+    wait_until(lambda: "stop" in slow.said, "the end of the second kill")
+
+    assert slow.said == ["deactivate", "activate", "waited", "deactivate", "waited", "stop"]
 
 
 def test_a_page_lives_on_while_its_run_is_restarted(tmp_path: Path) -> None:
