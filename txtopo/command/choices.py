@@ -25,6 +25,7 @@ class Choices:
         settings: The texts of ``--set``, by setting.
         json: Whether to print JSON.
         traceback: Whether to print the traceback of an error.
+        modules: Modules whose classes a YAML file may name.
     """
 
     zookeeper: str | None = None
@@ -33,6 +34,7 @@ class Choices:
     settings: dict[str, str] = field(default_factory=dict)
     json: bool = False
     traceback: bool = False
+    modules: tuple[str, ...] = ()
 
     def given(self) -> dict[str, Any]:
         """Return the settings of this command line, each a ``Setting`` with its source.
@@ -114,6 +116,17 @@ def _note(context: click.Context, option: click.Parameter, value: Any) -> None:
             chosen.settings[name.strip()] = setting
     elif value not in (None, False):
         setattr(chosen, str(option.name), value)
+
+
+modules_option = click.option(
+    "--module",
+    "modules",
+    metavar="MODULE",
+    multiple=True,
+    expose_value=False,
+    callback=_note,
+    help="A module whose classes a YAML file may name; may be repeated.",
+)
 
 
 class Duration(click.ParamType[float]):

@@ -14,14 +14,19 @@ from pathlib import Path
 import click
 
 from txtopo.builders import Topology
-from txtopo.command.choices import Choices, choices
+from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_transactional
 from txtopo.command.output import print_json, say, tell
 from txtopo.errors import StateUsageError
 from txtopo.metadata import Json
 from txtopo.operations import Access, Plan, forget, quarantine, rebuild, repair_node, rewind, verify
 
-topology_argument = click.argument("place", metavar="MODULE:TOPOLOGY")
+
+def topology_argument(verb: Callable[..., int]) -> Callable[..., int]:
+    """Let a verb take the place of a topology, and the modules of a YAML file."""
+    return click.argument("place", metavar="MODULE:TOPOLOGY")(modules_option(verb))
+
+
 dry_run_option = click.option("--dry-run", is_flag=True, help="Print the plan and do nothing.")
 yes_option = click.option("--yes", is_flag=True, help="Do the steps without asking.")
 
@@ -42,7 +47,7 @@ def verify_topology(chosen: Choices, place: str, *, no_rows: bool) -> int:
     Example:
       txtopo --zookeeper zk1:2181 verify shop:topology
     """
-    topology, config = load_transactional(place), chosen.load_config()
+    topology, config = load_transactional(place, chosen.modules), chosen.load_config()
     findings = verify(topology, config, rows=not no_rows)
     if chosen.json:
         print_json(
@@ -227,7 +232,7 @@ def _carry_out(
         StateUsageError: There is nobody to ask, and no --yes.
     """
     steps = _Steps()
-    plan = make(load_transactional(place), Access(point=steps.reach))
+    plan = make(load_transactional(place, chosen.modules), Access(point=steps.reach))
     steps.total = len(plan.steps)
     asks = bool(plan.steps) and not dry_run and not yes
     (tell if chosen.json else say)(str(plan))

@@ -66,6 +66,37 @@ def said(place: str) -> str:
     return str(raised.value)
 
 
+YAML = """
+topology: same-words
+spouts:
+  - id: words
+    class: txtopo.spouts.MemoryTransactionalSpout
+    arguments: {partitions: {0: [[a]]}, fields: {fields: word string}, take: 1}
+bolts:
+  - {id: same, class: words_here.Same}
+streams:
+  - {from: words, to: same, grouping: shuffle}
+"""
+
+
+@pytest.mark.parametrize("name", ["words.yaml", "words.yml", "deep/words.yaml"])
+def test_a_yaml_file_is_a_topology_of_the_classes_of_the_modules_named(
+    folder: Path, name: str
+) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(YAML)
+
+    assert load_topology(name, ["words_here"]).id == "same-words"
+    assert load_transactional(name, ["words_here"]).id == "same-words"
+    assert "--module" in said(name)
+    assert "a YAML file is one topology" in said(f"{name}:topology")
+
+
+def test_a_module_beside_a_yaml_file_that_is_not_one_is_refused(folder: Path) -> None:
+    with pytest.raises(TopologyError, match="modules are for a YAML file; got --module words_here"):
+        load_topology("words_here.py:build", ["words_here"])
+
+
 @pytest.mark.parametrize("place", ["words_here:build", "words_here.py:build"])
 def test_a_function_of_a_module_or_a_file_is_called(folder: Path, place: str) -> None:
     assert load_topology(place).id == "words"
