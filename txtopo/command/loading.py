@@ -22,6 +22,8 @@ from txtopo.builders import (
 from txtopo.errors import TopologyError, TxtopoError, nearest, text_of
 from txtopo.stages.pickling import by_value
 
+Builders = TransactionalTopologyBuilder | TopologyBuilder
+
 EXPECTED = "module:attribute, file.py:attribute, or file.yaml"
 
 
@@ -162,6 +164,12 @@ def _only(module: ModuleType, name: str) -> object:
     if len({id(each) for each in topologies.values()}) == 1:
         return next(iter(topologies.values()))
     there = f"has {len(topologies)} topologies" if topologies else "has no topology"
+    builders = [each for each, value in vars(module).items() if isinstance(value, Builders)]
+    if builders and not topologies and not _functions(module):
+        raise TopologyError(
+            f"{name!r} has no topology, only a builder; got {builders[0]!r}; expected a line such "
+            f"as topology = {builders[0]}.build_topology()"
+        )
     names = ", ".join(topologies or _functions(module)) or "none"
     raise TopologyError(
         f"{name!r} {there}, so say which attribute; expected {name}:ATTRIBUTE, a topology or a "
@@ -196,7 +204,7 @@ def _topology(found: object, place: str) -> Topology | ReliableTopology:
     else:
         what = f"{place!r} is no topology"
     build = ""
-    if isinstance(found, TransactionalTopologyBuilder | TopologyBuilder):
+    if isinstance(found, Builders):
         build = "; call build_topology() of the builder"
     raise TopologyError(
         f"{what}; got {_kind(found)}; expected what build_topology() returns, or a function that "

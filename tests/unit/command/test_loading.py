@@ -66,6 +66,13 @@ def said(place: str) -> str:
     return str(raised.value)
 
 
+def test_a_module_with_a_builder_alone_is_told_the_line_that_is_missing(folder: Path) -> None:
+    """The first program of README.md is one."""
+    (folder / "first_here.py").write_text(WORDS.partition("def build")[0])
+
+    assert "topology = builder.build_topology()" in said("first_here.py")
+
+
 YAML = """
 topology: same-words
 spouts:
@@ -159,9 +166,9 @@ def test_an_import_that_fails_says_where(folder: Path, place: str, text: str, wo
 
 
 def test_a_file_named_as_an_imported_module_is_refused(folder: Path) -> None:
-    (folder / "click.py").write_text(WORDS)
+    (folder / "json.py").write_text(WORDS)
 
-    assert "rename the file" in said("click.py:build")
+    assert "rename the file" in said("json.py:build")
 
 
 def test_classes_of_a_file_go_to_workers_by_value(folder: Path) -> None:
