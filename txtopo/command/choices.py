@@ -23,18 +23,18 @@ class Choices:
         folder: The folder of an embedded ensemble; None if not given.
         config: A file of settings; None if not given.
         settings: The texts of ``--set``, by setting.
-        modules: The modules whose classes a YAML file may name.
         json: Whether to print JSON.
         traceback: Whether to print the traceback of an error.
+        modules: Modules whose classes a YAML file may name.
     """
 
     zookeeper: str | None = None
     folder: Path | None = None
     config: Path | None = None
     settings: dict[str, str] = field(default_factory=dict)
-    modules: tuple[str, ...] = ()
     json: bool = False
     traceback: bool = False
+    modules: tuple[str, ...] = ()
 
     def given(self) -> dict[str, Any]:
         """Return the settings of this command line, each a ``Setting`` with its source.
@@ -96,12 +96,6 @@ def common_options(*, hidden: bool) -> list[click.Option]:
             multiple=True,
             help="A setting; may be repeated.",
         ),
-        click.Option(
-            ["--module", "modules"],
-            metavar="NAME",
-            multiple=True,
-            help="A module whose classes a YAML file may name; may be repeated.",
-        ),
         click.Option(["--json"], is_flag=True, help="Print JSON instead of text."),
         click.Option(["--traceback"], is_flag=True, help="Print the traceback of an error."),
     ]
@@ -124,6 +118,17 @@ def _note(context: click.Context, option: click.Parameter, value: Any) -> None:
         chosen.modules += tuple(value)
     elif value not in (None, False):
         setattr(chosen, str(option.name), value)
+
+
+modules_option = click.option(
+    "--module",
+    "modules",
+    metavar="MODULE",
+    multiple=True,
+    expose_value=False,
+    callback=_note,
+    help="A module whose classes a YAML file may name; may be repeated.",
+)
 
 
 class Duration(click.ParamType[float]):

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 
 import click
 
@@ -140,6 +141,10 @@ def _ensemble(chosen: Choices) -> Iterator[Examined]:
         yield _tried("page", lambda: _port(config))
     if config.zookeeper == "memory":
         yield Examined("ensemble", "none", "zookeeper='memory' ends with each run")
+        return
+    folder = Path(config.zookeeper_dir)
+    if config.zookeeper == "embedded" and chosen.folder is None and not folder.exists():
+        yield Examined("ensemble", "none", f"{folder.resolve()} is made by the first run")
         return
     skews: list[tuple[float, str]] = []
     yield _tried("ensemble", lambda: _topologies(config, skews))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from txtopo.command.choices import Choices, choices
+from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, say
 
@@ -13,12 +13,13 @@ from txtopo.command.output import print_json, say
 @click.argument("place", metavar="MODULE:ATTRIBUTE")
 @click.option("--mermaid", is_flag=True, help="Print a diagram in Mermaid's language.")
 @click.option("--svg", is_flag=True, help="Print a picture, as SVG.")
+@modules_option
 @choices
 def explain(chosen: Choices, place: str, *, mermaid: bool, svg: bool) -> None:
     """Explain what a topology is and would do.
 
     Its graph, the cut, levels, what is grouped, and why; nothing is started. Needs the topology's
-    module.
+    module, or its YAML file.
 
     \b
     Example:

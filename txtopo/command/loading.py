@@ -1,4 +1,4 @@
-"""load_topology: the topology that ``module:attribute`` or a Python or YAML file names."""
+"""load_topology: what ``module:attribute``, ``file.py:attribute`` or ``file.yaml`` names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -22,12 +22,12 @@ from txtopo.builders import (
 from txtopo.errors import TopologyError, TxtopoError, nearest, text_of
 from txtopo.stages.pickling import by_value
 
+Builders = TransactionalTopologyBuilder | TopologyBuilder
+
 EXPECTED = "module:attribute, file.py:attribute, or file.yaml"
 
-YAML = (".yaml", ".yml")
 
-
-def load_topology(place: str, modules: Iterable[str] = ()) -> Topology | ReliableTopology:
+def load_topology(place: str, modules: Sequence[str] = ()) -> Topology | ReliableTopology:
     """Return the topology that a command line names.
 
     The current folder can be imported from, and the folder of a file. Classes of a file go to
@@ -37,16 +37,23 @@ def load_topology(place: str, modules: Iterable[str] = ()) -> Topology | Reliabl
     Args:
         place: ``module:attribute`` or ``file.py:attribute``. The attribute is a topology, or a
             function that returns one when it is called without arguments. It may be left out where
-            the module has exactly one topology. Or a YAML file; see ``docs/yaml.md``.
-        modules: The modules whose classes a YAML file may name.
+            the module has exactly one topology. Or a YAML file, which is one topology.
+        modules: Modules whose classes the YAML file may name.
 
     Raises:
         TopologyError: There is no such topology; the message says what there is.
     """
-    if place.endswith(YAML):
-        _add_to_path(Path.cwd())
-        return topology_from_yaml(place, modules=modules)
     name, _, attribute = place.partition(":")
+    if name.endswith((".yaml", ".yml")):
+        if attribute:
+            raise TopologyError(f"a YAML file is one topology; got {place!r}; expected {name}")
+        _add_to_path(Path(name).resolve().parent)
+        _add_to_path(Path.cwd())
+        return topology_from_yaml(name, modules=modules)
+    if modules:
+        raise TopologyError(
+            f"modules are for a YAML file; got --module {modules[0]} and {place!r}; leave it out"
+        )
     is_file = name.endswith(".py") or os.sep in name
     if not name or (name.startswith(".") and not is_file):
         raise TopologyError(f"{place!r} names no module; expected {EXPECTED}")
@@ -55,7 +62,7 @@ def load_topology(place: str, modules: Iterable[str] = ()) -> Topology | Reliabl
     return _topology(found, place)
 
 
-def load_transactional(place: str, modules: Iterable[str] = ()) -> Topology:
+def load_transactional(place: str, modules: Sequence[str] = ()) -> Topology:
     """Return the transactional topology that a command line names.
 
     Raises:
@@ -157,6 +164,12 @@ def _only(module: ModuleType, name: str) -> object:
     if len({id(each) for each in topologies.values()}) == 1:
         return next(iter(topologies.values()))
     there = f"has {len(topologies)} topologies" if topologies else "has no topology"
+    builders = [each for each, value in vars(module).items() if isinstance(value, Builders)]
+    if builders and not topologies and not _functions(module):
+        raise TopologyError(
+            f"{name!r} has no topology, only a builder; got {builders[0]!r}; expected a line such "
+            f"as topology = {builders[0]}.build_topology()"
+        )
     names = ", ".join(topologies or _functions(module)) or "none"
     raise TopologyError(
         f"{name!r} {there}, so say which attribute; expected {name}:ATTRIBUTE, a topology or a "
@@ -191,7 +204,7 @@ def _topology(found: object, place: str) -> Topology | ReliableTopology:
     else:
         what = f"{place!r} is no topology"
     build = ""
-    if isinstance(found, TransactionalTopologyBuilder | TopologyBuilder):
+    if isinstance(found, Builders):
         build = "; call build_topology() of the builder"
     raise TopologyError(
         f"{what}; got {_kind(found)}; expected what build_topology() returns, or a function that "

@@ -14,14 +14,19 @@ from pathlib import Path
 import click
 
 from txtopo.builders import Topology
-from txtopo.command.choices import Choices, choices
+from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_transactional
 from txtopo.command.output import print_json, say, tell
 from txtopo.errors import StateUsageError
 from txtopo.metadata import Json
 from txtopo.operations import Access, Plan, forget, quarantine, rebuild, repair_node, rewind, verify
 
-topology_argument = click.argument("place", metavar="MODULE:TOPOLOGY")
+
+def topology_argument(verb: Callable[..., int]) -> Callable[..., int]:
+    """Let a verb take the place of a topology, and the modules of a YAML file."""
+    return click.argument("place", metavar="MODULE:TOPOLOGY")(modules_option(verb))
+
+
 dry_run_option = click.option("--dry-run", is_flag=True, help="Print the plan and do nothing.")
 yes_option = click.option("--yes", is_flag=True, help="Do the steps without asking.")
 

@@ -14,7 +14,7 @@ import click
 
 from txtopo.builders import ReliableTopology, Topology
 from txtopo.clock import now
-from txtopo.command.choices import Choices, choices
+from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, tell
 from txtopo.config import Config
@@ -32,7 +32,7 @@ from txtopo.runtime.progress import (
 from txtopo.runtime.session import active_session, open_session
 from txtopo.runtime.start import frame_session_conf
 from txtopo.transactional_state.commands import KILLED
-from txtopo.ui.progress_bar import ProgressBar, details_of
+from txtopo.ui.progress_bar import LateLine, ProgressBar, details_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,14 +61,15 @@ class Interrupted(BaseException):
     is_flag=True,
     help="End when everything that is available has been processed, as Spark's trigger does.",
 )
+@modules_option
 @choices
 def run(chosen: Choices, place: str, master: str | None, *, available_now: bool) -> int:
     """Run a topology in the foreground.
 
     It runs until ^C or SIGTERM, and continues where it stopped. MODULE:ATTRIBUTE, or
     file.py:attribute, names a topology, or a function that returns one. The attribute may be left
-    out where there is exactly one. A YAML file describes one. SIGTERM and ^C finish the commit in
-    hand; a second one drops it. Needs the module, its stores and its source.
+    out where there is exactly one. A YAML file is named without one. SIGTERM and ^C finish the
+    commit in hand; a second one drops it. Needs the module, its stores and its source.
 
     \b
     Example:
@@ -167,9 +168,12 @@ class ProgressLines(TopologyListener):
 
     def __init__(self) -> None:
         self._last_s = -LINE_EVERY_S
+        self._details = ""
+        self._late = LateLine(LINE_EVERY_S, lambda: tell(self._details))
 
     def close(self) -> None:
-        """Do nothing; a bar would give the terminal back."""
+        """Print nothing more; a bar would give the terminal back."""
+        self._late.drop()
 
     def on_change(self, change: TopologyEvent) -> None:
         """Print a change, and a progress at most every few seconds."""
@@ -179,10 +183,15 @@ class ProgressLines(TopologyListener):
             case Standby():
                 tell("standby")
             case BatchCommitted(progress) | Progressed(progress):
+                self._details = details_of(progress)
                 if now() - self._last_s >= LINE_EVERY_S:
                     self._last_s = now()
-                    tell(details_of(progress))
+                    self._late.drop()
+                    tell(self._details)
+                else:
+                    self._late.expect()
             case Stopped():
+                self._late.drop()
                 tell("stopped" if change.error is None else "failed")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from logging import StreamHandler, getLogger
+from threading import Lock, Timer  # noqa: TID251 - for a line; nothing that is simulated
 from typing import TYPE_CHECKING, TextIO
 
 from txtopo.errors import text_of
@@ -62,6 +64,7 @@ class ProgressBar(TopologyListener):
         self._console = console or Console(stderr=True)
         self._line_every_s = line_every_s
         self._last_line_s = 0.0
+        self._late = LateLine(line_every_s, self._line)
         self._last: BatchProgress | ReliableProgress | None = None
         self._status = "starting"
         self._bar: Progress | None = None
@@ -117,10 +120,14 @@ class ProgressBar(TopologyListener):
             self._line()
         elif self._last and self._last.timestamp_s - self._last_line_s >= self._line_every_s:
             self._last_line_s = self._last.timestamp_s
+            self._late.drop()
             self._line()
+        else:
+            self._late.expect()
 
     def close(self) -> None:
         """Give the terminal back: at the end, and where a start has failed; may be called twice."""
+        self._late.drop()
         if self._bar is not None:
             self._bar.stop()
             for handler, stream in self._handlers:
@@ -137,6 +144,43 @@ class ProgressBar(TopologyListener):
         self._console.print(
             f"{self._status}  {details_of(self._last)}".rstrip(), markup=False, soft_wrap=True
         )
+
+
+class LateLine:
+    """Prints a line that was held back, so that the last one is true while nothing happens.
+
+    Args:
+        after_s: How long the line is held back.
+        write: Prints it; called in a thread of its own.
+    """
+
+    def __init__(self, after_s: float, write: Callable[[], None]) -> None:
+        self._after_s = after_s
+        self._write = write
+        self._lock = Lock()
+        self._timer: Timer | None = None
+
+    def expect(self) -> None:
+        """Print the line later, unless it is dropped before."""
+        with self._lock:
+            if self._timer is None:
+                self._timer = Timer(self._after_s, self._due)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def drop(self) -> None:
+        """Print nothing: a newer line stands there."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _due(self) -> None:
+        with self._lock:
+            if self._timer is None:
+                return
+            self._timer = None
+        self._write()
 
 
 def details_of(last: BatchProgress | ReliableProgress | None) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from txtopo.command.loading import load_topology, load_transactional
-from txtopo.command.program import run
 from txtopo.errors import TopologyError
 from txtopo.stages.pickling import dumps
 
@@ -65,6 +64,44 @@ def said(place: str) -> str:
     with pytest.raises(TopologyError) as raised:
         load_topology(place)
     return str(raised.value)
+
+
+def test_a_module_with_a_builder_alone_is_told_the_line_that_is_missing(folder: Path) -> None:
+    """The first program of README.md is one."""
+    (folder / "first_here.py").write_text(WORDS.partition("def build")[0])
+
+    assert "topology = builder.build_topology()" in said("first_here.py")
+
+
+YAML = """
+topology: same-words
+spouts:
+  - id: words
+    class: txtopo.spouts.MemoryTransactionalSpout
+    arguments: {partitions: {0: [[a]]}, fields: {fields: word string}, take: 1}
+bolts:
+  - {id: same, class: words_here.Same}
+streams:
+  - {from: words, to: same, grouping: shuffle}
+"""
+
+
+@pytest.mark.parametrize("name", ["words.yaml", "words.yml", "deep/words.yaml"])
+def test_a_yaml_file_is_a_topology_of_the_classes_of_the_modules_named(
+    folder: Path, name: str
+) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(YAML)
+
+    assert load_topology(name, ["words_here"]).id == "same-words"
+    assert load_transactional(name, ["words_here"]).id == "same-words"
+    assert "--module" in said(name)
+    assert "a YAML file is one topology" in said(f"{name}:topology")
+
+
+def test_a_module_beside_a_yaml_file_that_is_not_one_is_refused(folder: Path) -> None:
+    with pytest.raises(TopologyError, match="modules are for a YAML file; got --module words_here"):
+        load_topology("words_here.py:build", ["words_here"])
 
 
 @pytest.mark.parametrize("place", ["words_here:build", "words_here.py:build"])
@@ -129,9 +166,9 @@ def test_an_import_that_fails_says_where(folder: Path, place: str, text: str, wo
 
 
 def test_a_file_named_as_an_imported_module_is_refused(folder: Path) -> None:
-    (folder / "click.py").write_text(WORDS)
+    (folder / "json.py").write_text(WORDS)
 
-    assert "rename the file" in said("click.py:build")
+    assert "rename the file" in said("json.py:build")
 
 
 def test_classes_of_a_file_go_to_workers_by_value(folder: Path) -> None:
@@ -147,35 +184,3 @@ def test_classes_of_a_file_go_to_workers_by_value(folder: Path) -> None:
 def test_an_operation_refuses_an_at_least_once_topology(folder: Path) -> None:
     with pytest.raises(TopologyError, match="keeps no ledgers"):
         load_transactional("words_here:reliable")
-
-
-DESCRIBED = """
-topology: described
-spouts:
-  - id: words
-    class: txtopo.spouts.MemoryTransactionalSpout
-    arguments: [{0: [[a]]}, {fields: word string}, 1]
-bolts:
-  - {id: same, class: words_here.Same}
-streams:
-  - {from: words, to: same, grouping: shuffle}
-"""
-
-
-def test_a_yaml_file_is_loaded_with_the_modules_that_are_named(folder: Path) -> None:
-    (folder / "described.yaml").write_text(DESCRIBED)
-
-    assert load_topology("described.yaml", ["words_here"]).id == "described"
-    assert "line 8, column 23: class 'words_here.Same' is of a module" in said("described.yaml")
-    assert "'no.yml' cannot be read" in said("no.yml")
-
-
-def test_a_verb_takes_the_modules_of_a_yaml_file(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "described.yaml").write_text(DESCRIBED)
-
-    assert run(["explain", "described.yaml", "--module", "words_here"]) == 0
-    assert "described" in capsys.readouterr().out
-    assert run(["--module", "words_here", "explain", "described.yaml"]) == 0
-    assert run(["explain", "described.yaml"]) == 2

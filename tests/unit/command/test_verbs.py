@@ -237,6 +237,40 @@ def test_a_topology_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the cut" in capsys.readouterr().out
 
 
+def test_the_doctor_finds_nothing_wrong_before_the_first_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(["doctor", "--json"])
+    before = {each["name"]: each for each in json.loads(capsys.readouterr().out)["checks"]}
+    run(["doctor", "--json", "--dir", "elsewhere"])
+    named = {each["name"]: each for each in json.loads(capsys.readouterr().out)["checks"]}
+
+    assert before["ensemble"]["status"] == "none"
+    assert before["ensemble"]["found"].endswith("is made by the first run")
+    assert named["ensemble"]["status"] == "failed"
+
+
+@pytest.mark.parametrize("verb", ["run", "explain", "verify", "rewind", "forget"])
+def test_a_verb_that_needs_a_topology_takes_the_modules_of_a_yaml_file(verb: str) -> None:
+    options = [option for each in commands.commands[verb].params for option in each.opts]
+
+    assert "--module" in options
+
+
+def test_a_yaml_file_is_explained(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "counting.yaml").write_text(
+        "topology: fails\n"
+        "spouts: [{id: words, class: txtopo.spouts.MemoryTransactionalSpout, arguments: "
+        "{partitions: {0: [[a]]}, fields: {fields: word string}, take: 1}}]\n"
+        "bolts: [{id: fails, class: counting_here.Fails}]\n"
+        "streams: [{from: words, to: fails, grouping: shuffle}]\n"
+    )
+
+    assert run(["explain", "counting.yaml", "--module", "counting_here"]) == 0
+    assert "topology 'fails'" in capsys.readouterr().out
+    assert run(["explain", "counting.yaml"]) == WRONG_CALL
+
+
 def test_the_doctor_says_what_is_there_and_what_to_do(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

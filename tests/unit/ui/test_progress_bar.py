@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import logging
 import re
+from time import sleep
 
 import pytest
 from rich.console import Console
 
+from tests.harness.polling import wait_until
 from txtopo.attempt import TransactionAttempt
 from txtopo.runtime.listeners import EventLog
 from txtopo.runtime.progress import (
@@ -36,6 +38,22 @@ def test_without_a_terminal_there_is_one_plain_line_in_so_many_seconds() -> None
     assert "50 rows/s" in lines[2]
     assert "2 processing" in lines[2]
     assert "lag 0:7" in lines[2]
+
+
+def test_without_a_terminal_the_last_line_is_that_of_the_last_commit() -> None:
+    """Otherwise the line of a run that has caught up says for hours that it lags."""
+    shown = io.StringIO()
+    bar = ProgressBar(line_every_s=0.05, console=Console(file=shown, width=200))
+
+    for txid in range(1, 4):
+        bar.on_change(BatchCommitted(progress(txid, timestamp_s=100.0)))
+
+    wait_until(lambda: len(shown.getvalue().splitlines()) == 2, "there is a second line")
+    assert shown.getvalue().splitlines()[1].startswith("txid 3")
+    bar.on_change(BatchCommitted(progress(4, timestamp_s=100.0)))
+    bar.close()
+    sleep(0.1)
+    assert len(shown.getvalue().splitlines()) == 2
 
 
 def test_without_a_terminal_the_end_is_shown_at_once_and_failures_are_left_to_the_log() -> None:
