@@ -22,7 +22,7 @@
     operator wants of the topology, and the number of the last command that was answered. It is
     written together with that answer. Without the node nobody ever asked: it is to run.
 ``/commands/<number as 20 digits>``
-    ``{"verb": …, "arguments": …, "by": …, "at_s": …}``: what an operator asked for, and, once it
+    ``{"verb": …, "arguments": …, "by": …, "at_s": …, "id": …}``: what was asked for, and, once it
     was answered, ``"answer": …``. The rules are in
     :mod:`~txtopo.transactional_state.commands`. Clients write these nodes without an epoch; all
     else below them is written by whoever has claimed one.
