@@ -40,7 +40,7 @@ from txtopo.stages.program import compile_program, frame_plan
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
 from txtopo.transactional_state.memory import MemoryEnsemble
-from txtopo.transactional_state.opening import open_transactional_state
+from txtopo.transactional_state.opening import open_transactional_state, own_ensemble
 from txtopo.transactional_state.store import this_process
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def start_topology(
     board = Board(topology.id, "transactional", topology.graph, clock)
     recent = RecentProgress(BatchCommitted)
     if config.zookeeper == "memory":
-        ensemble = ensemble or MemoryEnsemble()
+        ensemble = ensemble or own_ensemble(topology.id)
     with RunPage(config) as page:
         session = None if config.carrier == "local" else _checked_session(spark, topology, config)
         told = [board, recent, *listeners, page]

@@ -40,14 +40,7 @@ def open_transactional_state(
     """
     check_topology_id(topology_id)
     if config.zookeeper == "memory":
-        if ensemble is None:
-            _logger.warning(
-                "zookeeper='memory': the transactional state of %r ends with this process; "
-                "a state that outlives the process will not fit the next start",
-                topology_id,
-                extra={"topology": topology_id},
-            )
-        return MemoryTransactionalState(topology_id, ensemble)
+        return MemoryTransactionalState(topology_id, ensemble or own_ensemble(topology_id))
     if config.zookeeper == "embedded":
         return _open_embedded(config, topology_id, jvm, locate)
     scheme = scheme_of(config.zookeeper)
@@ -64,6 +57,17 @@ def open_transactional_state(
         session_timeout_s=config.session_timeout_s,
         connect_timeout_s=config.connect_timeout_s,
     )
+
+
+def own_ensemble(topology_id: str) -> MemoryEnsemble:
+    """Return a new ensemble in memory for one topology, and warn that it will not last."""
+    _logger.warning(
+        "zookeeper='memory': the transactional state of %r ends with this process; "
+        "a state that outlives the process will not fit the next start",
+        topology_id,
+        extra={"topology": topology_id},
+    )
+    return MemoryEnsemble()
 
 
 def open_directory(

@@ -1,6 +1,6 @@
 """The checkers: each judges from a history whether one promise was kept."""
 
-from txtopo.testing.checkers.commands import Asked
+from txtopo.testing.checkers.commands import Commanded
 from txtopo.testing.checkers.evidence import Evidence, Violation
 from txtopo.testing.checkers.promises import (
     ExactCount,
@@ -16,7 +16,7 @@ from txtopo.testing.checkers.promises import (
 )
 
 __all__ = [
-    "Asked",
+    "Commanded",
     "Evidence",
     "ExactCount",
     "Liveness",

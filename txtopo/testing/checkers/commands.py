@@ -28,7 +28,7 @@ class _Commands:
     planned: int = 0
 
 
-class Asked:
+class Commanded:
     """C11: follows commands, their answers and the desired status from write to write.
 
     * An answer and the status that it leads to are one write. No answer ever changes, and no number

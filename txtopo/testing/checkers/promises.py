@@ -15,8 +15,8 @@
 * C8 :class:`Liveness`: after the faults stop everything is processed in bounded time, and nothing
   is left open.
 * C10 :class:`TraceReplay`: a seed that runs again does the same at the same virtual times.
-* C11 :class:`~txtopo.testing.checkers.commands.Asked`: what operators asked for was done once, in
-  order, by who may, and lasts.
+* C11 :class:`~txtopo.testing.checkers.commands.Commanded`: what operators asked for was done once,
+  in order, by who may, and lasts.
 * C12 :class:`Paced`: no committed batch is above the limit in its metadata, all attempts of a txid
   have the same limit, and in no time span more rows were planned than the rate allows.
 """

@@ -24,7 +24,7 @@ from multiprocessing.queues import SimpleQueue
 from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError, TopologyKilled
 from txtopo.state import open_state
 from txtopo.testing.checkers import (
-    Asked,
+    Commanded,
     Evidence,
     ExactCount,
     Liveness,
@@ -57,7 +57,7 @@ CHECKERS = (
     Skew(),
     Undo(),
     Liveness(),
-    Asked(),
+    Commanded(),
 )
 
 
