@@ -199,6 +199,11 @@ class TopologyStatus:
     unreadable: dict[str, str]
 
     @property
+    def txid(self) -> int | None:
+        """The last committed txid; None before the first one, or if it is not known."""
+        return self.current - 1 if self.current is not None and self.current > 1 else None
+
+    @property
     def status(self) -> str:
         """The status in one word: that of the leader's run, or ``stopped`` or ``killed``."""
         if self.summary is not None and isinstance(status := self.summary.get("status"), str):
