@@ -23,6 +23,7 @@ class Choices:
         folder: The folder of an embedded ensemble; None if not given.
         config: A file of settings; None if not given.
         settings: The texts of ``--set``, by setting.
+        modules: Modules whose classes a YAML file may name; of verbs with :func:`topology_place`.
         json: Whether to print JSON.
         traceback: Whether to print the traceback of an error.
     """
@@ -31,6 +32,7 @@ class Choices:
     folder: Path | None = None
     config: Path | None = None
     settings: dict[str, str] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
     json: bool = False
     traceback: bool = False
 
@@ -67,6 +69,20 @@ class Choices:
 
 
 choices = click.make_pass_decorator(Choices)
+
+
+def topology_place(verb: Any) -> Any:
+    """Add the argument that says where a topology is, and ``--module``, to a verb."""
+    module = click.option(
+        "--module",
+        "modules",
+        metavar="MODULE",
+        multiple=True,
+        expose_value=False,
+        callback=_note,
+        help="A module whose classes a YAML file may name; may be repeated.",
+    )
+    return click.argument("place", metavar="MODULE:ATTRIBUTE")(module(verb))
 
 
 def common_options(*, hidden: bool) -> list[click.Option]:
@@ -112,7 +128,7 @@ def _note(context: click.Context, option: click.Parameter, value: Any) -> None:
                     f"got {text!r}; expected SETTING=VALUE, such as slots=4", context, option
                 )
             chosen.settings[name.strip()] = setting
-    elif value not in (None, False):
+    elif value not in (None, False, ()):
         setattr(chosen, str(option.name), value)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from txtopo.command.choices import Choices, choices
+from txtopo.command.choices import Choices, choices, topology_place
 from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, say
 
 
 @click.command()
-@click.argument("place", metavar="MODULE:ATTRIBUTE")
+@topology_place
 @click.option("--mermaid", is_flag=True, help="Print a diagram in Mermaid's language.")
 @click.option("--svg", is_flag=True, help="Print a picture, as SVG.")
 @choices
@@ -18,7 +18,7 @@ def explain(chosen: Choices, place: str, *, mermaid: bool, svg: bool) -> None:
     """Explain what a topology is and would do.
 
     Its graph, the cut, levels, what is grouped, and why; nothing is started. Needs the topology's
-    module.
+    module, or its YAML file.
 
     \b
     Example:
@@ -26,7 +26,7 @@ def explain(chosen: Choices, place: str, *, mermaid: bool, svg: bool) -> None:
     """
     if mermaid + svg + chosen.json > 1:
         raise click.UsageError("got two of --mermaid, --svg, --json; expected one")
-    explanation = load_topology(place).explain(chosen.load_config())
+    explanation = load_topology(place, chosen.modules).explain(chosen.load_config())
     if chosen.json:
         print_json(explanation.to_json())
     elif mermaid:

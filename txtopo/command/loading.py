@@ -1,4 +1,4 @@
-"""load_topology: the topology that ``module:attribute`` or ``file.py:attribute`` names."""
+"""load_topology: the topology that a command line names, in a module, a file or YAML."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -16,14 +17,15 @@ from txtopo.builders import (
     Topology,
     TopologyBuilder,
     TransactionalTopologyBuilder,
+    topology_from_yaml,
 )
 from txtopo.errors import TopologyError, TxtopoError, nearest, text_of
 from txtopo.stages.pickling import by_value
 
-EXPECTED = "module:attribute, or file.py:attribute"
+EXPECTED = "module:attribute, file.py:attribute, or file.yaml"
 
 
-def load_topology(place: str) -> Topology | ReliableTopology:
+def load_topology(place: str, modules: Sequence[str] = ()) -> Topology | ReliableTopology:
     """Return the topology that a command line names.
 
     The current folder can be imported from, and the folder of a file. Classes of a file go to
@@ -33,11 +35,19 @@ def load_topology(place: str) -> Topology | ReliableTopology:
     Args:
         place: ``module:attribute`` or ``file.py:attribute``. The attribute is a topology, or a
             function that returns one when it is called without arguments. It may be left out where
-            the module has exactly one topology.
+            the module has exactly one topology. Or a YAML file.
+        modules: Modules whose classes a YAML file may name.
 
     Raises:
         TopologyError: There is no such topology; the message says what there is.
     """
+    if place.endswith((".yaml", ".yml")):
+        _add_to_path(Path.cwd())
+        return topology_from_yaml(place, modules=modules)
+    if modules:
+        raise TopologyError(
+            f"--module is for YAML files, which cannot import; got {place!r}; leave it out"
+        )
     name, _, attribute = place.partition(":")
     is_file = name.endswith(".py") or os.sep in name
     if not name or (name.startswith(".") and not is_file):
@@ -47,13 +57,13 @@ def load_topology(place: str) -> Topology | ReliableTopology:
     return _topology(found, place)
 
 
-def load_transactional(place: str) -> Topology:
+def load_transactional(place: str, modules: Sequence[str] = ()) -> Topology:
     """Return the transactional topology that a command line names.
 
     Raises:
         TopologyError: There is no such topology, or it is an at-least-once one.
     """
-    topology = load_topology(place)
+    topology = load_topology(place, modules)
     if isinstance(topology, Topology):
         return topology
     raise TopologyError(

@@ -146,3 +146,26 @@ def test_classes_of_a_file_go_to_workers_by_value(folder: Path) -> None:
 def test_an_operation_refuses_an_at_least_once_topology(folder: Path) -> None:
     with pytest.raises(TopologyError, match="keeps no ledgers"):
         load_transactional("words_here:reliable")
+
+
+def test_a_yaml_file_may_name_classes_of_modules_of_the_command_line(folder: Path) -> None:
+    (folder / "words.yaml").write_text(
+        """
+topology: words
+spouts:
+  - id: words
+    class: txtopo.spouts.MemoryTransactionalSpout
+    arguments: [{0: [[a]]}, {fields: word string}, 1]
+bolts:
+  - {id: same, class: words_here.Same}
+streams:
+  - {from: words, to: same, grouping: shuffle}
+"""
+    )
+
+    assert load_topology("words.yaml", ["words_here"]).id == "words"
+    assert load_transactional("words.yaml", ["words_here"]).id == "words"
+    assert "words_here" in said("words.yaml")
+    assert "cannot be read" in said("other.yaml")
+    with pytest.raises(TopologyError, match="--module is for YAML files"):
+        load_topology("words_here:build", ["words_here"])

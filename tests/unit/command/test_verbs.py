@@ -237,6 +237,32 @@ def test_a_topology_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the cut" in capsys.readouterr().out
 
 
+def test_a_topology_in_yaml_runs_with_classes_of_a_module(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "words.yaml").write_text(
+        """
+topology: failing
+spouts:
+  - id: words
+    class: txtopo.spouts.MemoryTransactionalSpout
+    arguments: [{0: [[a]]}, {fields: word string}, 1]
+bolts:
+  - {id: fails, class: counting_here.Fails}
+streams:
+  - {from: words, to: fails, grouping: shuffle}
+"""
+    )
+    mine = ("words.yaml", "--module", "counting_here")
+
+    assert run(["explain", *mine]) == 0
+    assert "fails" in capsys.readouterr().out
+    assert run(["explain", "words.yaml"]) == WRONG_CALL
+    assert "words.yaml, line 8" in capsys.readouterr().err
+    assert run(["run", *mine, *LOCAL, "--set", "attempts_max=1"]) == FAILED
+    assert "not a word" in capsys.readouterr().err
+
+
 def test_the_doctor_says_what_is_there_and_what_to_do(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
