@@ -95,7 +95,7 @@ class Ensemble:
             return cls(directory, stack.pop_all().close)
 
     def topologies(self) -> list[TopologyStatus]:
-        """Return the status of every topology, by id. It takes about a second for a thousand.
+        """Return the status of every topology, by id.
 
         Raises:
             ConfigError: A plug-in cannot list its topologies.

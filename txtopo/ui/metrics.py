@@ -28,8 +28,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 STATUSES = (
     *("starting", "standby", "running", "deactivated", "leadership lost"),
-    *("restarting", "stopping", "stopped", "failed"),
+    *("restarting", "stopping", "stopped", "killed", "failed"),
 )
+"""What ``status`` of a ``TopologyRun`` can be."""
 
 # A leader that is deactivated still leads.
 _LEADING = ("running", "deactivated")
