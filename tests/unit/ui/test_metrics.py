@@ -28,6 +28,7 @@ from txtopo.runtime.progress import (
     Progressed,
     ReliableProgress,
     SlotLost,
+    Stopped,
 )
 from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.ui import metrics
@@ -122,6 +123,16 @@ def test_each_status_of_a_run_is_exported() -> None:
     assert statuses == set(metrics.STATUSES)
     assert values(read(board)["txtopo_status"])["killed",] == 1
     assert sum(values(read(board)["txtopo_status"]).values()) == 1
+
+
+def test_a_run_that_is_killed_leads_until_it_has_finished() -> None:
+    board = board_of()
+    board.attach(lambda: "killed")
+    before = values(read(board)["txtopo_leading"])
+    board.on_change(Stopped("totals", None))
+
+    assert before == {(): 1}
+    assert values(read(board)["txtopo_leading"]) == {(): 0}
 
 
 def test_all_metrics_are_exported_with_their_labels_and_nothing_else_is() -> None:
