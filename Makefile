@@ -11,7 +11,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-pacing bench-page bench-reliable bench-stores stores delta-jar kafka jars-try object-store services simulate simulate-slots mutants fuzz faults rows screenshots soak test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-pacing bench-page bench-reliable bench-stores stores delta-jar compose secrets kafka jars-try object-store services simulate simulate-slots mutants fuzz faults rows screenshots soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -67,6 +67,13 @@ object-store: $(READY)  ## install the object store (S3) that the tests of Delta
 jars-try: java $(READY)
 	@.ci/kafka --try
 	@.ci/delta-jar --try
+	@.ci/compose --try
+
+compose:  ## build what checks docker/compose.yml without Docker; needs Go
+	@.ci/compose
+
+secrets:  ## make the passwords of docker/compose.yml
+	@.ci/secrets
 
 services:  ## install the servers that tests use (as root on Debian; else says what is missing)
 	@.ci/services

@@ -149,8 +149,7 @@ def missing(need: str) -> str | None:
 
         if find_spec("pika") is None:
             return "no pika (try pip install txtopo[rabbitmq])"
-        found_rabbitmq = find_rabbitmq()
-        return None if found_rabbitmq else "no RabbitMQ (not found; try make services)"
+        return None if find_rabbitmq() else "no RabbitMQ (not found; try make services)"
     if need == "kafka":
         from tests.harness.servers.kafka import jars
 
@@ -167,8 +166,8 @@ def missing(need: str) -> str | None:
         from tests.harness.servers.object_store import find_python
 
         return None if find_python() else "no object store (try make object-store)"
-    if need == "promtool":
-        return None if shutil.which("promtool") else "no promtool (not found; try make services)"
+    if need in ("compose", "promtool"):
+        return _no_checker(need)
     if need == "chromium":
         return missing_browser()
     if need in ("spark", "zookeeper"):
@@ -176,6 +175,16 @@ def missing(need: str) -> str | None:
             return "no Java"
         return None if find_spec("pyspark") else "no PySpark"
     return f"unknown service {need!r}; expected {', '.join(SERVICES)}, delta-spark or object-store"
+
+
+def _no_checker(need: str) -> str | None:
+    from tests.harness.servers.private import installed
+
+    if need == "promtool":
+        return None if shutil.which("promtool") else "no promtool (not found; try make services)"
+
+    built = glob(f"{installed('compose-check-*')}/compose-check")
+    return None if built else "no program that reads compose.yml (try make compose)"
 
 
 def _java() -> bool:

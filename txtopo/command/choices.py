@@ -23,7 +23,7 @@ class Choices:
         folder: The folder of an embedded ensemble; None if not given.
         config: A file of settings; None if not given.
         settings: The texts of ``--set``, by setting.
-        modules: Modules whose classes a YAML file may name; of verbs with :func:`topology_place`.
+        modules: The modules whose classes a YAML file may name.
         json: Whether to print JSON.
         traceback: Whether to print the traceback of an error.
     """
@@ -71,20 +71,6 @@ class Choices:
 choices = click.make_pass_decorator(Choices)
 
 
-def topology_place(verb: Any) -> Any:
-    """Add the argument that says where a topology is, and ``--module``, to a verb."""
-    module = click.option(
-        "--module",
-        "modules",
-        metavar="MODULE",
-        multiple=True,
-        expose_value=False,
-        callback=_note,
-        help="A module whose classes a YAML file may name; may be repeated.",
-    )
-    return click.argument("place", metavar="MODULE:ATTRIBUTE")(module(verb))
-
-
 def common_options(*, hidden: bool) -> list[click.Option]:
     """Return the options that all verbs have; they write into the ``Choices`` of the call."""
     file = click.Path(path_type=Path, dir_okay=False)
@@ -110,6 +96,12 @@ def common_options(*, hidden: bool) -> list[click.Option]:
             multiple=True,
             help="A setting; may be repeated.",
         ),
+        click.Option(
+            ["--module", "modules"],
+            metavar="NAME",
+            multiple=True,
+            help="A module whose classes a YAML file may name; may be repeated.",
+        ),
         click.Option(["--json"], is_flag=True, help="Print JSON instead of text."),
         click.Option(["--traceback"], is_flag=True, help="Print the traceback of an error."),
     ]
@@ -128,7 +120,9 @@ def _note(context: click.Context, option: click.Parameter, value: Any) -> None:
                     f"got {text!r}; expected SETTING=VALUE, such as slots=4", context, option
                 )
             chosen.settings[name.strip()] = setting
-    elif value not in (None, False, ()):
+    elif option.name == "modules":
+        chosen.modules += tuple(value)
+    elif value not in (None, False):
         setattr(chosen, str(option.name), value)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from txtopo.command.choices import Choices, choices, topology_place
+from txtopo.command.choices import Choices, choices
 from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, say
 
 
 @click.command()
-@topology_place
+@click.argument("place", metavar="MODULE:ATTRIBUTE")
 @click.option("--mermaid", is_flag=True, help="Print a diagram in Mermaid's language.")
 @click.option("--svg", is_flag=True, help="Print a picture, as SVG.")
 @choices
@@ -18,7 +18,7 @@ def explain(chosen: Choices, place: str, *, mermaid: bool, svg: bool) -> None:
     """Explain what a topology is and would do.
 
     Its graph, the cut, levels, what is grouped, and why; nothing is started. Needs the topology's
-    module, or its YAML file.
+    module.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""load_topology: the topology that a command line names, in a module, a file or YAML."""
+"""load_topology: the topology that ``module:attribute`` or a Python or YAML file names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -24,8 +24,10 @@ from txtopo.stages.pickling import by_value
 
 EXPECTED = "module:attribute, file.py:attribute, or file.yaml"
 
+YAML = (".yaml", ".yml")
 
-def load_topology(place: str, modules: Sequence[str] = ()) -> Topology | ReliableTopology:
+
+def load_topology(place: str, modules: Iterable[str] = ()) -> Topology | ReliableTopology:
     """Return the topology that a command line names.
 
     The current folder can be imported from, and the folder of a file. Classes of a file go to
@@ -35,19 +37,15 @@ def load_topology(place: str, modules: Sequence[str] = ()) -> Topology | Reliabl
     Args:
         place: ``module:attribute`` or ``file.py:attribute``. The attribute is a topology, or a
             function that returns one when it is called without arguments. It may be left out where
-            the module has exactly one topology. Or a YAML file.
-        modules: Modules whose classes a YAML file may name.
+            the module has exactly one topology. Or a YAML file; see ``docs/yaml.md``.
+        modules: The modules whose classes a YAML file may name.
 
     Raises:
         TopologyError: There is no such topology; the message says what there is.
     """
-    if place.endswith((".yaml", ".yml")):
+    if place.endswith(YAML):
         _add_to_path(Path.cwd())
         return topology_from_yaml(place, modules=modules)
-    if modules:
-        raise TopologyError(
-            f"--module is for YAML files, which cannot import; got {place!r}; leave it out"
-        )
     name, _, attribute = place.partition(":")
     is_file = name.endswith(".py") or os.sep in name
     if not name or (name.startswith(".") and not is_file):
@@ -57,7 +55,7 @@ def load_topology(place: str, modules: Sequence[str] = ()) -> Topology | Reliabl
     return _topology(found, place)
 
 
-def load_transactional(place: str, modules: Sequence[str] = ()) -> Topology:
+def load_transactional(place: str, modules: Iterable[str] = ()) -> Topology:
     """Return the transactional topology that a command line names.
 
     Raises:

@@ -14,13 +14,14 @@ from pathlib import Path
 import click
 
 from txtopo.builders import Topology
-from txtopo.command.choices import Choices, choices, topology_place
+from txtopo.command.choices import Choices, choices
 from txtopo.command.loading import load_transactional
 from txtopo.command.output import print_json, say, tell
 from txtopo.errors import StateUsageError
 from txtopo.metadata import Json
 from txtopo.operations import Access, Plan, forget, quarantine, rebuild, repair_node, rewind, verify
 
+topology_argument = click.argument("place", metavar="MODULE:TOPOLOGY")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Print the plan and do nothing.")
 yes_option = click.option("--yes", is_flag=True, help="Do the steps without asking.")
 
@@ -29,7 +30,7 @@ FOUND = 1
 
 
 @click.command("verify", short_help="Compare ZooKeeper, ledgers and tables.")
-@topology_place
+@topology_argument
 @click.option("--no-rows", is_flag=True, help="Leave out the tables, which are read completely.")
 @choices
 def verify_topology(chosen: Choices, place: str, *, no_rows: bool) -> int:
@@ -62,7 +63,7 @@ def verify_topology(chosen: Choices, place: str, *, no_rows: bool) -> int:
 
 
 @click.command("repair", short_help="Restore a lost node of ZooKeeper.")
-@topology_place
+@topology_argument
 @click.argument("path", metavar="NODE")
 @click.option("--value", metavar="JSON", help="What it held; JSON, or @FILE. Only if asked for.")
 @dry_run_option
@@ -92,7 +93,7 @@ def repair_topology(
 
 
 @click.command("rewind", short_help="Go back to an earlier txid.")
-@topology_place
+@topology_argument
 @click.argument("txid", type=click.IntRange(0))
 @click.option("--metadata", metavar="JSON", help="Where the source was after TXID; JSON, or @FILE.")
 @dry_run_option
@@ -120,7 +121,7 @@ def rewind_topology(
 
 
 @click.command("rebuild", short_help="Make ZooKeeper agree with the states.")
-@topology_place
+@topology_argument
 @click.option(
     "--metadata",
     metavar="JSON",
@@ -151,7 +152,7 @@ def rebuild_topology(
 
 
 @click.command("quarantine", short_help="Take out a batch that always fails.")
-@topology_place
+@topology_argument
 @click.argument("txid", type=click.IntRange(1))
 @click.option("--reason", metavar="TEXT", default="", help="A text that is kept with the batch.")
 @click.option("--end", metavar="JSON", help="Where the batch ends; JSON, or @FILE.")
@@ -189,7 +190,7 @@ def quarantine_batch(
 
 
 @click.command("forget", short_help="Give up a topology or a state.")
-@topology_place
+@topology_argument
 @click.option("--state", metavar="COMPONENT.STATE", help="Release only this state.")
 @dry_run_option
 @yes_option

@@ -14,7 +14,7 @@ import click
 
 from txtopo.builders import ReliableTopology, Topology
 from txtopo.clock import now
-from txtopo.command.choices import Choices, choices, topology_place
+from txtopo.command.choices import Choices, choices
 from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, tell
 from txtopo.config import Config
@@ -54,7 +54,7 @@ class Interrupted(BaseException):
 
 
 @click.command("run")
-@topology_place
+@click.argument("place", metavar="MODULE:ATTRIBUTE")
 @click.option("--master", metavar="URL", help="Spark's master; local[*] by default.")
 @click.option(
     "--available-now",
@@ -67,8 +67,8 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
 
     It runs until ^C or SIGTERM, and continues where it stopped. MODULE:ATTRIBUTE, or
     file.py:attribute, names a topology, or a function that returns one. The attribute may be left
-    out where there is exactly one. A file.yaml describes a topology by itself. SIGTERM and ^C
-    finish the commit in hand; a second one drops it. Needs the module, its stores and its source.
+    out where there is exactly one. A YAML file describes one. SIGTERM and ^C finish the commit in
+    hand; a second one drops it. Needs the module, its stores and its source.
 
     \b
     Example:

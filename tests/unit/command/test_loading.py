@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from txtopo.command.loading import load_topology, load_transactional
+from txtopo.command.program import run
 from txtopo.errors import TopologyError
 from txtopo.stages.pickling import dumps
 
@@ -150,10 +151,8 @@ def test_an_operation_refuses_an_at_least_once_topology(folder: Path) -> None:
         load_transactional("words_here:reliable")
 
 
-def test_a_yaml_file_may_name_classes_of_modules_of_the_command_line(folder: Path) -> None:
-    (folder / "words.yaml").write_text(
-        """
-topology: words
+DESCRIBED = """
+topology: described
 spouts:
   - id: words
     class: txtopo.spouts.MemoryTransactionalSpout
@@ -163,11 +162,22 @@ bolts:
 streams:
   - {from: words, to: same, grouping: shuffle}
 """
-    )
 
-    assert load_topology("words.yaml", ["words_here"]).id == "words"
-    assert load_transactional("words.yaml", ["words_here"]).id == "words"
-    assert "words_here" in said("words.yaml")
-    assert "cannot be read" in said("other.yaml")
-    with pytest.raises(TopologyError, match="--module is for YAML files"):
-        load_topology("words_here:build", ["words_here"])
+
+def test_a_yaml_file_is_loaded_with_the_modules_that_are_named(folder: Path) -> None:
+    (folder / "described.yaml").write_text(DESCRIBED)
+
+    assert load_topology("described.yaml", ["words_here"]).id == "described"
+    assert "line 8, column 23: class 'words_here.Same' is of a module" in said("described.yaml")
+    assert "'no.yml' cannot be read" in said("no.yml")
+
+
+def test_a_verb_takes_the_modules_of_a_yaml_file(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "described.yaml").write_text(DESCRIBED)
+
+    assert run(["explain", "described.yaml", "--module", "words_here"]) == 0
+    assert "described" in capsys.readouterr().out
+    assert run(["--module", "words_here", "explain", "described.yaml"]) == 0
+    assert run(["explain", "described.yaml"]) == 2
