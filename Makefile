@@ -11,7 +11,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-pacing bench-reliable bench-stores stores delta-jar compose secrets kafka jars-try object-store services simulate simulate-slots mutants fuzz faults rows screenshots soak test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-pacing bench-page bench-reliable bench-stores stores delta-jar compose secrets kafka jars-try object-store services simulate simulate-slots mutants fuzz faults rows screenshots soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -44,6 +44,9 @@ bench-kafka: java services kafka $(READY)  ## Kafka into PostgreSQL, against a p
 
 bench-pacing: $(READY)  ## how settings of pacing change the size of batches, latency and lag
 	$(PYTHON) -m benchmarks.pacing $(ARGS)
+
+bench-page: $(READY)  ## the processor time that a page takes from a run
+	$(PYTHON) -m benchmarks.page $(ARGS)
 
 bench-stores: java services jars-try $(READY)  ## what a commit costs in each store, and in Delta by Spark's JVM
 	$(PYTHON) -m benchmarks.stores $(ARGS)

@@ -25,7 +25,8 @@ Rate
 worth. A batch takes its limit out when it is planned. When it is committed, the bucket is what it
 would be if the batch had taken only its rows, so rows that were not there are not lost, and old
 ones are never handed out on top of a full bucket. The level after each batch, and the time, are in
-its metadata: the next leader goes on from there. What nothing tells, an empty bucket is assumed.
+its metadata: the next leader goes on from there. Where nothing tells the level, the
+bucket begins empty.
 
 Target
 ------

@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from txtopo.command.values import json_of
 from txtopo.errors import StateUsageError
 from txtopo.state.columns import json_value
+from txtopo.state.plain_values import json_of
 from txtopo.state.reader import StateReader
 
 Write = Callable[[IO[bytes], StateReader], int]

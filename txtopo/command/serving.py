@@ -11,7 +11,6 @@ import click
 from txtopo.command.choices import Choices, choices
 from txtopo.command.output import print_json_line, say
 from txtopo.command.topologies import open_ensemble, page_token
-from txtopo.extras import EXTRAS, require
 
 
 @click.command("ui")
@@ -31,12 +30,10 @@ def ui(chosen: Choices, host: str | None, port: int | None, token: str | None) -
     Example:
       txtopo --zookeeper zk1:2181 ui --port 8080
     """
-    for module, extra in EXTRAS.items():
-        if extra.name == "ui":
-            require(module, "txtopo ui")
-    from txtopo.ui.pages.server import PageServer
+    from txtopo.ui.pages.server import PageServer, check_installed
     from txtopo.ui.pages.sources import EnsembleSource
 
+    check_installed("txtopo ui")
     config = chosen.load_config()
     host = config.ui_host if host is None else host
     port = config.ui_port or 0 if port is None else port

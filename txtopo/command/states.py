@@ -17,7 +17,6 @@ import click
 from txtopo.command.choices import Choices, choices
 from txtopo.command.exports import FORMATS, export, export_format
 from txtopo.command.output import print_facts, print_json, print_table, say, tell
-from txtopo.command.values import json_of, key_of, text_of_value
 from txtopo.errors import (
     InfrastructureError,
     StateUsageError,
@@ -29,6 +28,7 @@ from txtopo.metadata import Json
 from txtopo.state import State, open_state
 from txtopo.state.backend import StateTable
 from txtopo.state.ledger import RELEASED, Ledger
+from txtopo.state.plain_values import json_of, key_of, text_of_value
 from txtopo.state.queries import QueryBackend
 from txtopo.state.reader import ReaderView, StateReader
 from txtopo.state.registry import redacted_url
@@ -137,7 +137,7 @@ def show_state(chosen: Choices, url: str, table: str | None) -> None:
 def get_value(chosen: Choices, url: str, key: tuple[str, ...], table: str | None) -> int:
     """Print the value of a key.
 
-    KEY is one argument for each key column, or one list of JSON for all of them. The exit code is 1
+    KEY is one argument for each key column, or one JSON array for all of them. The exit code is 1
     if there is no such key. A key that begins with - comes after --.
 
     \b

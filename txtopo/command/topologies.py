@@ -25,7 +25,7 @@ from txtopo.command.output import (
 )
 from txtopo.command.page_client import PageClient
 from txtopo.errors import ConfigError, PromiseError, TxtopoError, escaped
-from txtopo.operations.ensemble import ANSWER_TIMEOUT_S, WAIT_S, Ensemble, TopologyStatus
+from txtopo.operations.ensemble import WAIT_S, Ensemble, TopologyStatus
 from txtopo.transactional_state.commands import Answer, who
 from txtopo.transactional_state.embedded import HOST
 
@@ -118,7 +118,7 @@ def _row(topology: TopologyStatus, now_s: float) -> list[object]:
         topology.status,
         process(topology.leader),
         len(topology.standbys),
-        last_txid(topology),
+        topology.txid,
         summary.get("rows_per_second"),
         summary.get("lag_records"),
         _failure(summary.get("last_failure"), now_s),
@@ -130,11 +130,6 @@ def process(candidate: object) -> str | None:
     if isinstance(candidate, dict):
         return f"{candidate.get('host')}:{candidate.get('pid')}"
     return None
-
-
-def last_txid(topology: TopologyStatus) -> int | None:
-    """Return the last committed txid; None before the first one."""
-    return topology.current - 1 if topology.current and topology.current > 1 else None
 
 
 def _failure(failure: object, now_s: float) -> str | None:
@@ -324,7 +319,7 @@ def _command(chosen: Choices, topology: str, verb: str, wait_s: float = 0.0) -> 
         if not chosen.json:
             leader = process(before.leader)
             tell(f"{topology} is {before.status}; {leader or 'nobody'} leads")
-        answer = ensemble.ask(topology, verb, wait_s=wait_s, timeout_s=ANSWER_TIMEOUT_S)
+        answer = ensemble.ask(topology, verb, wait_s=wait_s)
     if chosen.json:
         print_json({"topology": topology, **asdict(answer)})
     if answer.refused is not None:

@@ -95,7 +95,7 @@ class Ensemble:
             return cls(directory, stack.pop_all().close)
 
     def topologies(self) -> list[TopologyStatus]:
-        """Return the status of every topology, by id. It takes about a second for a thousand.
+        """Return the status of every topology, by id.
 
         Raises:
             ConfigError: A plug-in cannot list its topologies.
@@ -197,6 +197,11 @@ class TopologyStatus:
     desired: Desired | None
     operation: dict[str, Json] | None
     unreadable: dict[str, str]
+
+    @property
+    def txid(self) -> int | None:
+        """The last committed txid; None before the first one, or if it is not known."""
+        return self.current - 1 if self.current is not None and self.current > 1 else None
 
     @property
     def status(self) -> str:

@@ -28,10 +28,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 STATUSES = (
     *("starting", "standby", "running", "deactivated", "leadership lost"),
-    *("restarting", "stopping", "stopped", "failed"),
+    *("restarting", "stopping", "stopped", "killed", "failed"),
 )
+"""What ``status`` of a ``TopologyRun`` can be."""
 
-# A leader that is deactivated still leads.
+# A leader that is deactivated still leads, and so does one that is killed until it has finished.
 _LEADING = ("running", "deactivated")
 
 _PHASES = ("planned", "processing", "processed", "committing")
@@ -173,7 +174,8 @@ def samples(board: Board) -> Iterator[Sample]:
 def _of_batches(
     facts: dict[str, Any], counters: dict[str, Any], histograms: dict[str, Histogram]
 ) -> Iterator[Sample]:
-    yield "leading", (), facts["status"] in _LEADING
+    finishes = facts["status"] == "killed" and bool(facts["phases"])
+    yield "leading", (), facts["status"] in _LEADING or finishes
     yield "epoch", (), facts["epoch"] or 0
     yield "terms_total", (), counters["terms"]
     yield "committed_txid", (), facts["txid"] or 0

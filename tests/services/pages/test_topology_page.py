@@ -171,6 +171,17 @@ def test_the_page_says_when_the_run_is_gone_and_follows_the_next_one(chromium: B
         assert chromium.text("#notice") == ""
 
 
+def test_a_run_that_is_killed_has_not_ended_while_batches_are_in_flight(chromium: Browser) -> None:
+    with paid(Pace(convert_s=0.02)) as run:
+        opened(chromium, run)
+        script = """
+        const ended = (facts) => { page.heard({ status: "killed", ...facts }); return page.ended; };
+        const led = { phases: undefined, leader: { host: "host-3", pid: 1 } };
+        return [ended({ phases: { PROCESSING: 2 } }), ended(led), ended({ leader: null })];
+        """
+        assert chromium.run(script) == [False, False, True]
+
+
 def test_a_paused_timeline_stands_still_and_follows_again(chromium: Browser) -> None:
     with paid(Pace(convert_s=0.02)) as run:
         opened(chromium, run)

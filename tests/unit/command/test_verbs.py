@@ -55,8 +55,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "counting_here.py").write_text(COUNTING)
     yield tmp_path
+    # Only those of the folder: a library that is imported twice is two libraries.
     for name in set(sys.modules) - before:
-        del sys.modules[name]
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", None)):
+            del sys.modules[name]
 
 
 def txtopo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -269,6 +271,32 @@ def test_a_yaml_file_is_explained(folder: Path, capsys: pytest.CaptureFixture[st
     assert run(["explain", "counting.yaml", "--module", "counting_here"]) == 0
     assert "topology 'fails'" in capsys.readouterr().out
     assert run(["explain", "counting.yaml"]) == WRONG_CALL
+
+
+def test_a_topology_in_yaml_runs_with_classes_of_a_module(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "words.yaml").write_text(
+        """
+topology: failing
+spouts:
+  - id: words
+    class: txtopo.spouts.MemoryTransactionalSpout
+    arguments: [{0: [[a]]}, {fields: word string}, 1]
+bolts:
+  - {id: fails, class: counting_here.Fails}
+streams:
+  - {from: words, to: fails, grouping: shuffle}
+"""
+    )
+    mine = ("words.yaml", "--module", "counting_here")
+
+    assert run(["explain", *mine]) == 0
+    assert "fails" in capsys.readouterr().out
+    assert run(["explain", "words.yaml"]) == WRONG_CALL
+    assert "words.yaml, line 8" in capsys.readouterr().err
+    assert run(["run", *mine, *LOCAL, "--set", "attempts_max=1"]) == FAILED
+    assert "not a word" in capsys.readouterr().err
 
 
 def test_the_doctor_says_what_is_there_and_what_to_do(

@@ -17,6 +17,7 @@ from tests.unit.test_layout import ROOT
 from txtopo.attempt import TransactionAttempt
 from txtopo.runtime.board import Board
 from txtopo.runtime.figures import Histogram
+from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.progress import (
     BatchCommitted,
     BatchFailed,
@@ -27,6 +28,7 @@ from txtopo.runtime.progress import (
     Progressed,
     ReliableProgress,
     SlotLost,
+    Stopped,
 )
 from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.ui import metrics
@@ -110,6 +112,27 @@ def exported() -> dict[str, set[str]]:
             for sample in family.samples:
                 found.setdefault(sample.name, set()).update(sample.labels)
     return found
+
+
+def test_each_status_of_a_run_is_exported() -> None:
+    told = (TopologyRun.__doc__ or "").partition("``status`` is one of")[2].partition(".")[0]
+    statuses = {each.strip() for each in " ".join(told.split()).split(",")}
+    board = board_of()
+    board.attach(lambda: "killed")
+
+    assert statuses == set(metrics.STATUSES)
+    assert values(read(board)["txtopo_status"])["killed",] == 1
+    assert sum(values(read(board)["txtopo_status"]).values()) == 1
+
+
+def test_a_run_that_is_killed_leads_until_it_has_finished() -> None:
+    board = board_of()
+    board.attach(lambda: "killed")
+    before = values(read(board)["txtopo_leading"])
+    board.on_change(Stopped("totals", None))
+
+    assert before == {(): 1}
+    assert values(read(board)["txtopo_leading"]) == {(): 0}
 
 
 def test_all_metrics_are_exported_with_their_labels_and_nothing_else_is() -> None:

@@ -14,11 +14,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from txtopo.transactional_state.commands import STATUS_AFTER
 from txtopo.ui.pages.access import PageAccess
 from txtopo.ui.pages.calls import Calls
 from txtopo.ui.pages.events import CLIENTS_MAX, EventStream, Feed
 from txtopo.ui.pages.lookup import LOOKUP_S, ROWS_MAX, look_up
-from txtopo.ui.pages.sources import VERBS, PageSource
+from txtopo.ui.pages.sources import PageSource
 
 BODY_BYTES_MAX = 16 * 1024
 BODY_S = 10.0
@@ -178,7 +179,8 @@ def _command_of(body: bytes) -> tuple[str, float | None]:
         given = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"the body is no JSON; {expected}") from error
-    if not isinstance(given, dict) or given.get("verb") not in VERBS:
+    # A list, since what is given may have no hash.
+    if not isinstance(given, dict) or given.get("verb") not in [*STATUS_AFTER]:
         raise HTTPException(400, f"the command is unknown; got {given!r:.200}; {expected}")
     if unknown := sorted(set(given) - {"verb", "wait_s"}):
         raise HTTPException(400, f"unknown members; got {unknown!r:.200}; {expected}")

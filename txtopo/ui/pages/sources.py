@@ -12,9 +12,10 @@ from txtopo import clock
 from txtopo.config import Config
 from txtopo.errors import ConfigError, StateUsageError, TxtopoError, nearest
 from txtopo.metadata import Json
-from txtopo.operations.ensemble import Ensemble, TopologyStatus
+from txtopo.operations.ensemble import WAIT_S, Ensemble, TopologyStatus
 from txtopo.runtime.explaining import explain_topology
 from txtopo.runtime.scheduler import Workers
+from txtopo.transactional_state.commands import STATUS_AFTER
 from txtopo.transactional_state.nodes import check_topology_id
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-VERBS = ("activate", "deactivate", "kill")
-_WAIT_S = 30.0
-_ANSWER_TIMEOUT_S = 30.0
 # The leader writes its summary once a second.
 _KEPT_S = 1.0
 _KEPT_MAX = 1_000
@@ -88,7 +86,7 @@ class PageSource(Protocol):
         ...
 
     def command(self, topology: str, verb: str, wait_s: float | None) -> dict[str, Json]:
-        """Do one of :data:`VERBS`, and return the answer."""
+        """Do ``activate``, ``deactivate`` or ``kill``, and return the answer."""
         ...
 
     def metrics(self) -> bytes:
@@ -201,8 +199,7 @@ class RunSource:
                 self._run.deactivate()
         if verb == "kill":
             Workers(f"txtopo-{topology}-kill").run(lambda: self._kill(wait_s, wish))
-        status = {"activate": "running", "deactivate": "deactivated", "kill": "killed"}[verb]
-        return {"status": status, "refused": None, "at_s": clock.wall_clock()}
+        return {"status": STATUS_AFTER[verb], "refused": None, "at_s": clock.wall_clock()}
 
     def metrics(self) -> bytes:
         """Return the metrics of the run."""
@@ -214,7 +211,7 @@ class RunSource:
         """Let what is pending end for a while, and stop, unless something else was asked since."""
         # However that ended: what was asked for is the end.
         with suppress(Exception):
-            self._run.process_all_available(_WAIT_S if wait_s is None else wait_s)
+            self._run.process_all_available(WAIT_S if wait_s is None else wait_s)
         with self._commanding:
             wanted = wish == self._wishes
         if wanted:
@@ -327,12 +324,11 @@ class EnsembleSource:
 
 def row_of(status: TopologyStatus) -> dict[str, Json]:
     """Return what an ensemble knows of a topology, in the shape of a board's summary and more."""
-    current = status.current
     return {
         "topology": status.id,
         "kind": "transactional",
         "epoch": status.epoch,
-        "txid": current - 1 if current is not None and current > 1 else None,
+        "txid": status.txid,
         "rows_per_second": None,
         "lag_records": None,
         "rows_total": None,
@@ -352,6 +348,4 @@ def row_of(status: TopologyStatus) -> dict[str, Json]:
 
 
 def _asked(ensemble: Ensemble, topology: str, verb: str, wait_s: float | None) -> dict[str, Json]:
-    wait_s = _WAIT_S if wait_s is None else wait_s
-    answer = ensemble.ask(topology, verb, wait_s=wait_s, timeout_s=_ANSWER_TIMEOUT_S)
-    return asdict(answer)
+    return asdict(ensemble.ask(topology, verb, wait_s=WAIT_S if wait_s is None else wait_s))

@@ -1115,7 +1115,9 @@
       }
       this.lost_s = null;
       this.delay_s = 1;
-      const ended = ENDED.has(this.facts.status);
+      // A run that is killed finishes first what is in flight.
+      const finishes = this.facts.leader || Object.keys(this.facts.phases || {}).length > 0;
+      const ended = ENDED.has(this.facts.status) && !(this.facts.status === "killed" && finishes);
       this.timeline.ended_s = ended ? this.facts.updated_at_s ?? clock.now() : null;
       if (ended) notice(`The run has ended: ${this.facts.status}${this.facts.last_failure && this.facts.status !== "stopped" ? `; ${this.facts.last_failure.cause}` : ""}. These are its last figures.`, this.facts.status === "stopped");
       else if (this.ended || this.told) notice("");

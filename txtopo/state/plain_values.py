@@ -1,4 +1,8 @@
-"""Values of states on a command line: keys that are given as text, and values as JSON and text."""
+"""Plain values: keys and values of states as people write and read them, as text and as JSON.
+
+The command line and the pages use them. What a store keeps is the text of
+:mod:`txtopo.state.row_text`, which is exact but not made for people.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +15,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from txtopo.errors import StateUsageError
+from txtopo.errors import StateUsageError, shortened
 from txtopo.metadata import Json
 from txtopo.tuples import Field, Fields
 
 
 def key_of(arguments: Sequence[str], fields: Fields) -> Any:
-    """Return the key that a command line gives, as a reader takes it.
+    """Return the key that a person gives, as a reader takes it.
 
     Args:
         arguments: One text for each key column; or, for a key of several columns, one text that is
-            a list of JSON.
+            a JSON array.
         fields: The key columns.
 
     Raises:
@@ -32,37 +36,44 @@ def key_of(arguments: Sequence[str], fields: Fields) -> Any:
         given = _listed(arguments[0])
     if len(given) != len(fields):
         columns = ", ".join(f"{field.name} {field.type}" for field in fields)
-        several = f"; or one argument, a list of JSON of {len(fields)} values" * (len(fields) > 1)
+        several = ", or all of them as one JSON array" * (len(fields) > 1)
         raise StateUsageError(
-            f"the key has {len(given)} values; expected {len(fields)}: {columns}{several}"
+            f"a key of this state has {len(fields)} values; got {len(given)}: "
+            f"{', '.join(map(str, given))!r:.200}; expected {columns}{several}"
         )
     parts = tuple(_part(field, text) for field, text in zip(fields, given, strict=True))
     return parts[0] if len(parts) == 1 else parts
 
 
-def json_of(value: object) -> Json:
-    """Return a value of a state as JSON, without loss.
+def json_of(value: object, characters_max: int | None = None) -> Json:
+    """Return a value of a state as JSON, without loss unless texts are cut.
 
     Decimals are text, since JSON's numbers lose digits in most readers; so are times (ISO 8601) and
     the floats that JSON lacks (``NaN``, ``Infinity``). Bytes are base64.
+
+    Args:
+        value: A key, a value, or several of them.
+        characters_max: Cut longer texts to this many characters; None to cut none.
     """
     match value:
-        case None | bool() | int() | str():
+        case str():
+            return value if characters_max is None else shortened(value, characters_max)
+        case None | bool() | int():
             return value
         case float():
             return value if math.isfinite(value) else _not_finite(value)
         case decimal.Decimal():
             return format(value, "f")
         case bytes() | bytearray() | memoryview():
-            return base64.b64encode(value).decode("ascii")
+            return json_of(base64.b64encode(value).decode("ascii"), characters_max)
         case datetime.date() | datetime.time():
             return value.isoformat()
         case Mapping():
-            return {str(name): json_of(part) for name, part in value.items()}
+            return {str(name): json_of(part, characters_max) for name, part in value.items()}
         case list() | tuple():
-            return [json_of(part) for part in value]
+            return [json_of(part, characters_max) for part in value]
         case _:
-            return str(value)
+            return json_of(str(value), characters_max)
 
 
 def text_of_value(value: object) -> str:
@@ -88,7 +99,7 @@ def _listed(text: str) -> list[object]:
 
 
 def _part(field: Field, given: object) -> object:
-    """Return the value of one key column; a list of JSON may have numbers and booleans."""
+    """Return the value of one key column; a JSON array may have numbers and booleans."""
     kind = field.type.partition("(")[0]
     text = str(given).lower() if isinstance(given, bool) else str(given)
     try:
@@ -97,7 +108,7 @@ def _part(field: Field, given: object) -> object:
         return _PARSED[kind](text)
     except (ValueError, ArithmeticError) as error:
         raise StateUsageError(
-            f"key column {field.name!r} is of type {field.type}; got {text!r}; expected "
+            f"key column {field.name!r} is of type {field.type}; got {text!r:.200}; expected "
             f"{_EXPECTED[kind]}"
         ) from error
 

@@ -10,8 +10,8 @@ import math
 import pytest
 
 from txtopo import Fields
-from txtopo.command.values import json_of, key_of, text_of_value
 from txtopo.errors import StateUsageError
+from txtopo.state.plain_values import json_of, key_of, text_of_value
 
 UTC = datetime.UTC
 
@@ -59,14 +59,16 @@ def test_a_text_of_another_type_is_refused_with_an_example(kind: str, text: str)
         key_of([text], Fields(f"k {kind}"))
 
 
-def test_a_key_of_several_columns_may_be_a_list_of_json() -> None:
+def test_a_key_of_several_columns_may_be_a_json_array() -> None:
     fields = Fields("city string, n long, price decimal(4,1), ratio double, ok boolean")
     key = ("Paris", 3, decimal.Decimal("1.5"), 0.1, True)
 
     assert key_of(['["Paris", 3, 1.5, 0.1, true]'], fields) == key
     assert key_of(["Paris", "3", "1.5", "0.1", "true"], fields) == key
     for wrong in ('["Paris", 3]', "[]", "{}", "Paris", "[1", "null"):
-        with pytest.raises(StateUsageError, match="expected 5"):
+        with pytest.raises(
+            StateUsageError, match=r"has 5 values; got .*, or all of them as one JSON array"
+        ):
             key_of([wrong], fields)
     for wrong in ('["Paris", null, 1.5, 0.1, true]', '["Paris", [3], 1.5, 0.1, true]'):
         with pytest.raises(StateUsageError, match="key column 'n'"):
@@ -106,3 +108,10 @@ def test_text_has_no_quotation_marks_and_null_is_seen() -> None:
         '{"é": null}',
         "0.5",
     ]
+
+
+def test_long_texts_are_cut_where_that_is_asked_for() -> None:
+    shown = json_of({"a": ["x" * 1_000_000, b"x" * 1_000_000]}, 2_000)
+
+    assert len(json.dumps(shown)) < 6_000
+    assert json_of("x" * 1_000_000) == "x" * 1_000_000
