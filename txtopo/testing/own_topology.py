@@ -8,7 +8,13 @@ from typing import Any
 
 from txtopo.builders.transactional import Topology
 from txtopo.config import Config
-from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError, TopologyError
+from txtopo.errors import (
+    FencedError,
+    InfrastructureError,
+    PoisonBatchError,
+    TopologyError,
+    TopologyKilled,
+)
 from txtopo.testing.checkers import Evidence
 from txtopo.testing.simulation.campaign import CampaignReport, Verdict, quiet, verdict
 from txtopo.testing.simulation.clock import ThreadHandoff
@@ -47,7 +53,8 @@ def simulate(
         oracle: For each state, by table, a plain function that returns what it should hold.
         seeds: How many seeds.
         first: The first seed.
-        config: How it runs, except carrier and ZooKeeper; by default drawn from the seed.
+        config: How it runs, except carrier and ZooKeeper; by default drawn from the seed, without
+            pacing, so that each seed has the batches that the spout cuts.
         records: All tuples of the spout's stream ``default``, in any order; none may be missing.
         outside: Functions that read what your bolts write outside the states, by name. Each needs
             an oracle too.
@@ -94,7 +101,9 @@ def _run(
     outside: Mapping[str, Callable[[], Mapping[Any, Any]]],
     handoff: ThreadHandoff,
 ) -> Verdict:
-    scenario = Scenario.drawn(seed)
+    scenario = replace(
+        Scenario.drawn(seed), min_batch_rows=None, max_rows_per_second=None, target_commit_s=None
+    )
     given = scenario.config()
     if config is not None:
         given = replace(config, carrier="local", zookeeper="memory")
@@ -108,7 +117,7 @@ def _run(
         oracles={name: _stepwise(fold) for name, fold in oracle.items()},
         source=None,
         leftovers=world.leftovers.found,
-        expected=(FencedError, PoisonBatchError, InfrastructureError),
+        expected=(FencedError, PoisonBatchError, InfrastructureError, TopologyKilled),
         records=None if records is None else [tuple(each) for each in records],
         outside={name: _as_rows(read()) for name, read in outside.items()},
     )
