@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -55,7 +56,11 @@ SERVERS: dict[str, tuple[str, str, Callable[[Any], str]] | None] = {
     ),
     "rabbitmq": ("amqp://user:password@host/", "rabbitmq", lambda server: str(server.url())),
     "redis": ("redis://:password@host/0", "redis_server", lambda server: str(server.empty())),
-    "zookeeper": ("zk1:2181,zk2:2181,zk3:2181", "zookeeper", lambda server: str(server.hosts)),
+    "zookeeper": (
+        "zk1:2181,zk2:2181,zk3:2181",
+        "zookeeper",
+        lambda server: f"{server.hosts}/{uuid4()}",
+    ),
     "spark": None,
     "delta-spark": None,
 }
