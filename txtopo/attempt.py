@@ -1,7 +1,8 @@
-"""TransactionAttempt: how one try at one batch is named."""
+"""TransactionAttempt: how one try at one batch, or at a group of batches, is named."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -24,6 +25,16 @@ class TransactionAttempt:
     epoch: int = 0
 
     @property
+    def first_txid(self) -> int:
+        """The first txid that a state takes with this attempt: its own, without a group."""
+        return self.txid
+
+    @property
+    def attempts(self) -> tuple[int, ...]:
+        """The attempt numbers of the txids from *first_txid* on."""
+        return (self.attempt,)
+
+    @property
     def order(self) -> tuple[int, int, int]:
         """Where this attempt stands: (epoch, txid, attempt)."""
         return (self.epoch, self.txid, self.attempt)
@@ -36,3 +47,38 @@ class TransactionAttempt:
 
     def __str__(self) -> str:
         return f"{self.txid}:{self.attempt}@{self.epoch}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAttempt(TransactionAttempt):
+    """One try at consecutive batches of one epoch, which a state takes in one write.
+
+    A state treats it as an attempt at its last txid: rows are tagged with that one. It equals only
+    an attempt at the same batches, with the same attempt numbers. A group of one batch is a plain
+    :class:`TransactionAttempt`.
+
+    Attributes:
+        earlier: Attempt numbers of the txids before *txid*, in their order; at least one.
+    """
+
+    earlier: tuple[int, ...] = ()
+
+    @property
+    def first_txid(self) -> int:
+        """The first txid of the group."""
+        return self.txid - len(self.earlier)
+
+    @property
+    def attempts(self) -> tuple[int, ...]:
+        """The attempt numbers of the txids from *first_txid* on."""
+        return (*self.earlier, self.attempt)
+
+    def __str__(self) -> str:
+        return f"{self.first_txid}-{self.txid}:{self.attempt}@{self.epoch}"
+
+
+def group_of(attempts: Sequence[TransactionAttempt]) -> TransactionAttempt:
+    """Return attempts at consecutive batches of one epoch as one attempt at all of them."""
+    last = attempts[-1]
+    earlier = tuple(each.attempt for each in attempts[:-1])
+    return GroupAttempt(last.txid, last.attempt, last.epoch, earlier) if earlier else last

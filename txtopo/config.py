@@ -165,6 +165,7 @@ USED_BY: Mapping[str, tuple[Kind, ...]] = {
     "lost_slot": (Kind.RESIDENT,),
     "run_txids_max": _BATCHES,
     "jobs_max": _BATCHES,
+    "group_txids_max": _BATCHES,
     "attempts_max": _BATCHES,
     "batch_timeout_s": _SLOTS,
     "poll_interval_s": _STARTED,
@@ -223,6 +224,9 @@ class Config:
             which go on waiting.
         run_txids_max: Maximum batches that one Spark job processes together.
         jobs_max: Maximum Spark jobs that process at the same time.
+        group_txids_max: Maximum batches that are committed together, if they wait for their turn:
+            each state takes them in one write. Nothing waits for a group to fill. With 1 each
+            batch is committed alone. ``docs/group-commit.md`` says which topologies take groups.
         attempts_max: The topology stops after this many counted failures of one batch; None for no
             limit, as in Storm: it pauses and tries again until the batch succeeds.
         batch_timeout_s: Time limit of a batch; a job of n batches has n times as much.
@@ -276,6 +280,7 @@ class Config:
     lost_slot: LostSlot = "end"
     run_txids_max: int = 10
     jobs_max: int = 2
+    group_txids_max: int = 10
     attempts_max: int | None = 5
     batch_timeout_s: float = 120.0
     poll_interval_s: float = 0.05
@@ -437,7 +442,7 @@ class Config:
         return growing_pause_s(failures, self.backoff_s, self.backoff_max_s)
 
     def _check_numbers(self) -> None:
-        for name in ("run_txids_max", "jobs_max", "driver_bytes_max"):
+        for name in ("run_txids_max", "jobs_max", "group_txids_max", "driver_bytes_max"):
             check_whole_number(name, getattr(self, name))
         for name in ("max_spout_pending", "slots"):
             if getattr(self, name) is not None:

@@ -330,6 +330,18 @@ class LedgerGapError(PromiseError):
     stored_txid: int | None = None
 
 
+class GroupBoundsError(PromiseError):
+    """A group of txids meets a state that holds a part of it, or its last txid in another group.
+
+    Attributes:
+        attempt: The attempt at the group.
+        holder: The attempt that the state holds.
+    """
+
+    attempt: object = None
+    holder: object = None
+
+
 class StoreBehindCoordinator(PromiseError):
     """A store holds less than ZooKeeper says was committed (restored from a backup?).
 

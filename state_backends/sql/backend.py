@@ -57,6 +57,7 @@ class SqlBackend(StateBackend):
     """One state in an SQL database; see :mod:`state_backends.sql`."""
 
     existing_tables = True
+    groups = True
 
     def __init__(self, dialect: SqlDialect, url: str) -> None:
         self._dialect = dialect

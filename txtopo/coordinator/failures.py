@@ -32,9 +32,7 @@ class Ending:
 
 def asked_to_stop(table: TransactionTable, before: Ending | None) -> Ending:
     """Return the ending that finishes the commit that is under way and nothing else."""
-    first = table.first
-    committing = first is not None and first.phase is Phase.COMMITTING
-    txid = table.current + 1 if committing else table.current
+    txid = table.current + len(table.committing)
     # If the topology was about to end at this txid anyway, the error says why.
     error = before.error if before is not None and before.txid == txid else None
     return Ending(txid, error, asked=True)

@@ -15,7 +15,12 @@ from txtopo.coordinator.transactions import (
 
 
 def check_invariants(
-    table: TransactionTable, settings: CoordinatorSettings, *, epoch: int, end: int
+    table: TransactionTable,
+    settings: CoordinatorSettings,
+    *,
+    epoch: int,
+    end: int,
+    pinned: int | None = None,
 ) -> None:
     """Check all invariants.
 
@@ -24,22 +29,35 @@ def check_invariants(
         settings: The limits.
         epoch: The epoch of all attempts.
         end: First txid after the window, or the txid of the ending.
+        pinned: Last txid of the group that some state may hold; None for none.
     """
     check_order(table.rows, current=table.current, epoch=epoch, end=end)
+    check_group(table, settings, pinned=pinned)
     check_runs(table.rows, settings)
     check_cuts(table.rows, settings)
 
 
 def check_order(transactions: Sequence[Transaction], *, current: int, epoch: int, end: int) -> None:
-    """Check that txids are in the window without a gap, and that only the current one commits."""
+    """Check that txids are in the window without a gap."""
     txids = [each.txid for each in transactions]
     assert txids == list(range(current, current + len(txids))), "contiguous from current"
     assert not txids or txids[-1] < end, "in the window, and before the ending"
     assert all(each.attempt.epoch == epoch for each in transactions), "of this epoch"
-    committing = [each for each in transactions if each.phase is Phase.COMMITTING]
-    assert len(committing) <= 1, "one commit at a time"
-    assert all(each.txid == current for each in committing), "only the current txid commits"
-    assert all(each.durable for each in committing), "metadata is durable before commit work"
+
+
+def check_group(
+    table: TransactionTable, settings: CoordinatorSettings, *, pinned: int | None
+) -> None:
+    """Check that one group commits, from the current txid on, and that a pinned one is whole."""
+    group = table.committing
+    committing = sum(each.phase is Phase.COMMITTING for each in table.rows)
+    assert committing == len(group), "only a group that begins with the current txid commits"
+    assert all(each.durable for each in group), "metadata is durable before commit work"
+    if pinned is None:
+        assert len(group) <= settings.group_txids_max, "group size"
+    else:
+        assert pinned >= table.current, "a group is pinned until it is committed"
+        assert not group or group[-1].txid == pinned, "a pinned group is never cut"
 
 
 def check_runs(transactions: Sequence[Transaction], settings: CoordinatorSettings) -> None:

@@ -13,10 +13,11 @@ Rules
 
 Theory of operation
 -------------------
-Batches overlap, commits do not. Up to ``window_txids`` transactions are in flight. Only
-``current``, the txid after the last committed one, may commit. A failure of transaction *t*
-abandons *t* and every later one, because a later batch may begin where *t* ended. The plan of an
-abandoned batch stays. A repeatable spout keeps its cut too; an opaque spout cuts the batch anew.
+Batches overlap, commits do not. Up to ``window_txids`` transactions are in flight. Only a *group*
+may commit: ``current``, the txid after the last committed one, with those after it that wait
+processed, up to ``group_txids_max``. Nothing waits for a group to fill. A failure of transaction
+*t* abandons *t* and every later one, because a later batch may begin where *t* ended. The plan of
+an abandoned batch stays. A repeatable spout keeps its cut too; an opaque spout cuts the batch anew.
 
 The table, as a diagram. A test compares the two. ::
 
@@ -29,6 +30,7 @@ The table, as a diagram. A test compares the two. ::
     PROCESSED  --StartCommit--> COMMITTING
     PROCESSED  --Failed, RunFailed--> PLANNED
     COMMITTING --Committed--> GONE
+    COMMITTING --CommitShortened--> PROCESSED
     COMMITTING --Failed, RunFailed--> PLANNED
 
 The spout is asked for new txids in order, one at a time, while the window has room. When it is not
@@ -45,6 +47,19 @@ since the last commit. A run whose failure is not counted, because any of its ba
 cause, is divided at once. A pause ends with ``Resumed``; and with ``Deactivated``, because then
 what is in flight is to be committed soon.
 
+Groups
+------
+A state takes a group [t..L] in one write, as if it were one txid L, and keeps what was before t. So
+a group that a state may hold is *pinned*: until it is committed it is written again with the same
+bounds, or not at all. With others, a state would not have what it needs to undo it.
+
+1. A group is pinned when its commit fails or takes too long, unless the commit has ended and no
+   state was asked to write (``Failed.unsent``). A new coordinator pins what the states hold.
+2. A failure of a pinned group abandons it whole, and it is done again whole: nothing of it is
+   committed alone, not even before the topology ends with an error.
+3. A group that is not pinned may be shortened while it is committed: what is before a batch that
+   fails is committed, and so is the first batch alone if a state refuses the sum of all.
+
 Order of durability
 -------------------
 Actions are done in the order given, and one that writes is durable before the next one starts. So
@@ -54,8 +69,8 @@ a crash leaves a prefix, never a gap.
 2. The cut and the content of a batch, with its attempt, after processing and in txid order, before
    any commit work. A replay is compared with the stored content; see
    :mod:`txtopo.stages.replays`.
-3. ``current = t + 1`` after every committer of *t* has written, in one write with the deletion of
-   all metadata before *t*. The metadata of *t* stays, because *t + 1* starts from it.
+3. ``current = L + 1`` after every state has written the group that ends with *L*, in one write
+   with the deletion of all metadata before *L*. That of *L* stays, because *L + 1* starts from it.
 
 So the stored txids have no gap, and reach back to ``current - 1``.
 """
@@ -64,6 +79,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice, takewhile
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator.failures import Ending, asked_to_stop, is_final, lost_with, poison
@@ -74,6 +90,7 @@ from txtopo.coordinator.protocol import (
     Advance,
     Backoff,
     Cancel,
+    CommitShortened,
     Committed,
     Deactivated,
     Event,
@@ -116,6 +133,7 @@ class Coordinator:
         epoch: Number of this coordinator, above those of all earlier ones.
         current: The lowest txid that is not known to be committed.
         stored: The durable metadata of txids from *current* - 1 on.
+        pinned: The last txid of the group that some state holds already; None for none.
 
     Raises:
         CorruptNodeError: Metadata is missing; restore it.
@@ -128,6 +146,7 @@ class Coordinator:
         epoch: int,
         current: int,
         stored: Mapping[int, BatchMetadata],
+        pinned: int | None = None,
     ) -> None:
         committed, recovered = recover(stored, current=current, settings=settings)
         self._settings = settings
@@ -137,6 +156,7 @@ class Coordinator:
         self._slow, self._faults = False, 0
         self._pauses: set[int] = set()
         self._ending: Ending | None = None
+        self._pinned = pinned
 
     @property
     def current(self) -> int:
@@ -197,10 +217,17 @@ class Coordinator:
                         self._table.put([transaction.moved(Processed).with_result(metadata)])
             case Committed():
                 return self._committed(event)
+            case CommitShortened():
+                for attempt in event.attempts:
+                    if transaction := self._table.expecting(attempt, CommitShortened):
+                        assert self._pinned is None, "a pinned group is never cut"
+                        self._table.put([transaction.moved(CommitShortened)])
             case Failed():
                 if transaction := self._table.expecting(event.attempt, Failed):
                     counts = event.failure.kind is FailureKind.COUNTED
-                    return self._fail(transaction, event.failure, counts=counts)
+                    return self._fail(
+                        transaction, event.failure, counts=counts, unsent=event.unsent
+                    )
             case RunFailed():
                 return self._run_failed(event)
             case Tick():
@@ -217,11 +244,14 @@ class Coordinator:
         return []
 
     def _committed(self, event: Committed) -> list[Action]:
-        if not self._table.expecting(event.attempt, Committed):
+        if not self._table.expecting(event.attempts[0], Committed):
             return []
-        self._table.remove_committed()
-        self._faults = 0
-        return [Advance(current=self.current, drop_before=event.attempt.txid)]
+        group = tuple(each.attempt for each in self._table.committing)
+        assert event.attempts == group, "what was taken out of the group was told before"
+        last = event.attempts[-1].txid
+        self._table.remove_committed(last)
+        self._pinned, self._faults = None, 0
+        return [Advance(current=self.current, drop_before=last)]
 
     def _run_failed(self, event: RunFailed) -> list[Action]:
         found = [self._table.expecting(attempt, RunFailed) for attempt in event.attempts]
@@ -238,20 +268,35 @@ class Coordinator:
             counts = False
         return self._fail(run[0], event.failure, counts=counts)
 
-    def _fail(self, failed: Transaction, failure: Failure, *, counts: bool) -> list[Action]:
+    def _fail(
+        self, failed: Transaction, failure: Failure, *, counts: bool, unsent: bool = False
+    ) -> list[Action]:
+        if failed.phase is Phase.COMMITTING and not unsent:
+            self._pinned = self._table.committing[-1].txid
+        # Of a pinned group nothing is committed alone.
+        end = self.current if self._is_pinned(failed.txid) else failed.txid
         if is_final(failure):
-            return self._end(Ending(failed.txid, failure.error))
+            return self._end(Ending(end, failure.error))
         if self._ending and self._ending.asked:
-            return self._end(Ending(failed.txid, None, asked=True))
+            return self._end(Ending(end, None, asked=True))
         failed = replace(failed, failures=failed.failures + counts)
         attempts_max = self._settings.attempts_max
         if counts and attempts_max is not None and failed.failures >= attempts_max:
-            return self._end(Ending(failed.txid, poison(failed, failure)))
+            return self._end(Ending(end, poison(failed, failure)))
         return [*self._abandon(failed), *self._back_off(failed, failure, counts=counts)]
 
+    def _is_pinned(self, txid: int) -> bool:
+        return self._pinned is not None and txid <= self._pinned
+
     def _abandon(self, failed: Transaction) -> list[Action]:
-        """Give *failed* and every later transaction a new attempt, except kept results."""
-        abandoned = (failed, *lost_with(failed, self._table.rows, self._settings))
+        """Give *failed* and every later transaction a new attempt, except kept results.
+
+        A group that was being committed is abandoned from its first transaction on.
+        """
+        self._table.put([failed])
+        group = self._table.committing
+        first = group[0] if failed.phase is Phase.COMMITTING else failed
+        abandoned = (first, *lost_with(first, self._table.rows, self._settings))
         self._table.put(each.again(repeatable=self._settings.repeatable) for each in abandoned)
         return cancel(abandoned)
 
@@ -276,7 +321,13 @@ class Coordinator:
             self._restore()
             actions = [*actions, *self._store(self._table.to_store())]
             actions += [*self._start_commit(), *self._start_runs(), *self._plan()]
-        check_invariants(self._table, self._settings, epoch=self._epoch, end=self._end_txid)
+        check_invariants(
+            self._table,
+            self._settings,
+            epoch=self._epoch,
+            end=self._end_txid,
+            pinned=self._pinned,
+        )
         return actions
 
     @property
@@ -300,6 +351,8 @@ class Coordinator:
     @property
     def _end_txid(self) -> int:
         window_end = self.current + self._settings.window_txids
+        if self._pinned is not None:  # perhaps of a coordinator with a larger window
+            window_end = max(window_end, self._pinned + 1)
         return min(window_end, self._ending.txid) if self._ending else window_end
 
     @property
@@ -315,12 +368,20 @@ class Coordinator:
         self._table.put(replace(each, durable=True) for each in batches)
         return store_batches(batches)
 
+    @property
+    def _group_size(self) -> int:
+        if self._pinned is not None:
+            return self._pinned - self.current + 1
+        return self._settings.group_txids_max
+
     def _start_commit(self) -> list[Action]:
-        first = self._table.first
-        if first is None or first.phase is not Phase.PROCESSED or self._pausing(first.txid):
+        waiting = takewhile(lambda each: each.phase is Phase.PROCESSED, self._going_on)
+        group = tuple(islice(waiting, self._group_size))
+        whole = self._pinned is None or (group and group[-1].txid == self._pinned)
+        if not (group and whole):
             return []
-        self._table.put([first.moved(StartCommit)])
-        return [StartCommit(first.attempt, first.metadata)]
+        self._table.put(each.moved(StartCommit) for each in group)
+        return [StartCommit(tuple(each.attempt for each in group), self._pinned is not None)]
 
     def _start_runs(self) -> list[Action]:
         # Planning may take long if it is slow or has failed before. Then planned batches start.

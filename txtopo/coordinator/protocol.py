@@ -71,17 +71,32 @@ class Processed:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Every committer of this attempt has written."""
+    """Every state has written these attempts, in one write each; from the current txid on."""
 
-    attempt: TransactionAttempt
+    attempts: tuple[TransactionAttempt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitShortened:
+    """The commit goes on without these attempts, the last ones of its group; they wait again."""
+
+    attempts: tuple[TransactionAttempt, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """This attempt failed, in planning, processing or commit."""
+    """This attempt failed, in planning, processing or commit.
+
+    Attributes:
+        attempt: The attempt.
+        failure: Why.
+        unsent: Whether its commit has ended, and no state was asked to write anything. Without
+            that a state may hold the group, now or later, and it is pinned.
+    """
 
     attempt: TransactionAttempt
     failure: Failure
+    unsent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +139,7 @@ Event = (
     | NotReady
     | Processed
     | Committed
+    | CommitShortened
     | Failed
     | RunFailed
     | Tick
@@ -180,10 +196,18 @@ class StartProcessing:
 
 @dataclass(frozen=True, slots=True)
 class StartCommit:
-    """Run the commit phase of this attempt. Answered by ``Committed`` or ``Failed``."""
+    """Run the commit phase of a group: these consecutive attempts, from the current txid on.
 
-    attempt: TransactionAttempt
-    metadata: BatchMetadata
+    Answered by ``Committed`` for all of them, or by ``Failed`` for one of them. If it is not
+    pinned, ``CommitShortened`` may come first, for the last ones.
+
+    Attributes:
+        attempts: The attempts of the group.
+        pinned: Whether a state may hold the group, so that it must be written with these bounds.
+    """
+
+    attempts: tuple[TransactionAttempt, ...]
+    pinned: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import takewhile
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.coordinator.protocol import (
+    CommitShortened,
     Committed,
     Event,
     Failed,
@@ -57,6 +59,7 @@ AFTER: dict[tuple[Phase, type], Phase] = {
     (Phase.PROCESSED, Failed): Phase.PLANNED,
     (Phase.PROCESSED, RunFailed): Phase.PLANNED,
     (Phase.COMMITTING, Committed): Phase.GONE,
+    (Phase.COMMITTING, CommitShortened): Phase.PROCESSED,
     (Phase.COMMITTING, Failed): Phase.PLANNED,
     (Phase.COMMITTING, RunFailed): Phase.PLANNED,
 }
@@ -84,6 +87,7 @@ class CoordinatorSettings:
         repeatable: Whether a replay brings the same batch (transactional spout).
         chained: Whether a batch starts where its predecessor ended, which only the emitters know
             (partitioned and opaque partitioned spouts).
+        group_txids_max: Maximum number of batches that are committed together.
     """
 
     window_txids: int
@@ -93,6 +97,7 @@ class CoordinatorSettings:
     keep_processed: bool = True
     repeatable: bool = True
     chained: bool = False
+    group_txids_max: int = 1
 
     @property
     def run_size(self) -> int:
@@ -190,6 +195,11 @@ class TransactionTable:
         """The transaction of the current txid, if it is planned."""
         return self._rows.get(self.current)
 
+    @property
+    def committing(self) -> tuple[Transaction, ...]:
+        """The transactions of the group that is being committed."""
+        return tuple(takewhile(lambda each: each.phase is Phase.COMMITTING, self.rows))
+
     def expecting(self, attempt: TransactionAttempt, cause: type[Event]) -> Transaction | None:
         """Return the transaction of *attempt* if the attempt is current and expects the event."""
         transaction = self._rows.get(attempt.txid, self.unplanned)
@@ -239,11 +249,12 @@ class TransactionTable:
         self._in_order = None
         self.unplanned = Transaction(replace(entered.attempt, txid=entered.txid + 1, attempt=0))
 
-    def remove_committed(self) -> None:
-        """Remove the current transaction; the next one becomes current."""
-        self.committed = self._rows.pop(self.current).metadata
+    def remove_committed(self, through: int) -> None:
+        """Remove the transactions up to a txid; the next one becomes current."""
+        for txid in range(self.current, through + 1):
+            self.committed = self._rows.pop(txid).metadata
         self._in_order = None
-        self.current += 1
+        self.current = through + 1
 
     def drop_from(self, txid: int) -> list[Transaction]:
         """Remove *txid* and all later ones for good."""

@@ -48,7 +48,7 @@ from txtopo.operations.plan import (
 )
 from txtopo.operations.session import Access, OperatorSession, VerbClaim, holder
 from txtopo.state.backend import Key, Puts, StateBackend, Values
-from txtopo.state.ledger import RELEASED, Ledger, adopts
+from txtopo.state.ledger import RELEASED, Ledger, compared
 from txtopo.transactional_state.journal import JournalContents
 from txtopo.transactional_state.nodes import CURRENT, metadata_to_json
 from txtopo.transactional_state.store import Put
@@ -324,9 +324,9 @@ def _fits(
     if not all(session.may_claim(name, ledger) for name, ledger in mine.items()):
         return False
     begins = contents.current == 1 or contents.current - 1 in contents.batches
-    batch = contents.batches.get(contents.current)
+    stored = {txid: batch.attempt for txid, batch in contents.batches.items()}
     try:
-        adopts(mine, contents.current, batch.attempt if batch else None)
+        compared(mine, contents.current, stored)
     except PromiseError:
         return False
     return begins

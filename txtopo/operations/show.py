@@ -18,7 +18,7 @@ from txtopo.errors import InfrastructureError, PromiseError, TxtopoError
 from txtopo.metadata import Json
 from txtopo.operations.session import Access, OperatorSession, Reading, open_operator_session, read
 from txtopo.runtime.batch_planner import BatchPlanner
-from txtopo.state.ledger import RELEASED, Ledger, adopts, same_owner
+from txtopo.state.ledger import RELEASED, Ledger, compared, same_owner
 from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.nodes import (
     BATCHES,
@@ -290,11 +290,12 @@ def _ledger(
     if isinstance(reading.nodes[CURRENT], TxtopoError):
         return
     current = reading.current or 1
-    stored = _stored(reading, current)
-    unreadable = isinstance(reading.nodes.get(batch_path(current)), TxtopoError)
+    held = range(current, ledger.txid + 1)
+    unreadable = any(isinstance(reading.nodes.get(batch_path(each)), TxtopoError) for each in held)
+    stored = {each: batch.attempt for each in held if (batch := _stored(reading, each)) is not None}
     try:
-        if not (unreadable and ledger.txid == current):
-            adopts({name: ledger}, current, stored.attempt if stored else None)
+        if not unreadable:
+            compared({name: ledger}, current, stored)
     except PromiseError as error:
         yield Finding(name, str(error), "restore the newer side, or call rebuild")
 

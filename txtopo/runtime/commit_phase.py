@@ -1,29 +1,35 @@
-"""CommitPhase: commits a processed batch to the states when the turn of its txid has come.
+"""CommitPhase: commits a group of processed batches to the states when its turn has come.
 
 Order
 -----
-1. The emitter's ``commit`` is called, if it has one (Storm's committer spouts).
-2. The committers and all bolts below them run, in the driver or in tasks; DataFrame committers run
-   in the driver. They read the states as of the txid before. Their writes are collected.
-3. Each state gets all its writes in one store transaction: ledger, undo of an earlier attempt,
-   data. A state without writes gets the txid too, so that an empty batch also undoes the writes of
-   an earlier attempt.
+1. For each batch, in txid order: the emitter's ``commit`` is called, if it has one (Storm's
+   committer spouts). Then the committers and all bolts below them run, in the driver or in tasks;
+   DataFrame committers run in the driver. They read the states as of the txid before, with what
+   the batches before in the group have written. Their writes are collected.
+2. Each state gets all writes of the group in one store transaction: ledger, undo of an earlier
+   attempt, data. A state without writes gets the txids too, so that an empty batch also undoes the
+   writes of an earlier attempt.
 
-A crash in step 3 leaves some states one txid ahead of others. The next leader finds that in their
+A crash in step 2 leaves some states one group ahead of others. The next leader finds that in their
 ledgers.
+
+A group that is not pinned (see :mod:`txtopo.coordinator.machine`) may be shortened before step 2:
+it ends before a batch whose user code fails, and before it would exceed :data:`GROUP_BYTES_MAX`.
+If the first state refuses the values of several batches, nothing is written yet, and the first
+batch is committed alone. So the batch that is to blame is found and named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from txtopo.attempt import TransactionAttempt
+from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.context import FrameContext
 from txtopo.dead_letters import STREAM
-from txtopo.errors import RunLostError
+from txtopo.errors import RunLostError, ValueRefusedError
 from txtopo.log_records import logger_of, printable
 from txtopo.retries import LOGGER
 from txtopo.runtime.frames import Frames, failure_of_plan
@@ -33,39 +39,70 @@ from txtopo.stages.outcome import CommitOutcome, FailedBatch, commit_in_driver, 
 from txtopo.stages.partials import merge_partials
 from txtopo.stages.pickling import loads
 from txtopo.stages.tasks import no_such_state, opener_of
-from txtopo.state.backend import Merges, Puts, StateBackend, Writes
+from txtopo.state.backend import Key, Merges, Puts, StateBackend, Values, Writes
 from txtopo.state.commit import commit_resolved
 from txtopo.state.frames import FrameStateHandle, FrameWrites
 
 if TYPE_CHECKING:
     from txtopo.runtime.carrier import FrameCarrier
     from txtopo.runtime.run_context import CommitContext, StateName
+    from txtopo.stages.tasks import StateOpener
     from txtopo.state.registry import State
 
 _logger = logger_of(LOGGER)
 
+GROUP_BYTES_MAX = 1 << 26
+"""The most bytes of envelopes in the driver that are merged into one write."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommitReport:
-    """The result of a commit phase.
+    """What is told of a batch that was committed.
 
     Attributes:
-        failure: The failure of user code; then nothing was written.
         tuples: Number of tuples that each component emitted.
         lag: Number of records behind the batch, by partition, where the spout knows it.
         lost: What the source lost before the batch could read it, by partition.
-        state_s: How long the write to each state took, by ``component.name``.
+        state_s: How long the write of its group to each state took, by ``component.name``; only
+            for the last batch of the group.
     """
 
-    failure: FailedBatch | None
     tuples: Mapping[str, int] = field(default_factory=dict)
     lag: Mapping[str, int] = field(default_factory=dict)
     lost: Mapping[str, str] = field(default_factory=dict)
     state_s: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """The result of a commit phase.
+
+    Attributes:
+        committed: The reports of the batches that were committed, from the first on.
+        failure: The failure of user code in the batch after them; nothing of that was written.
+    """
+
+    committed: tuple[CommitReport, ...]
+    failure: FailedBatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A batch whose committers have run.
+
+    Attributes:
+        result: The batch.
+        outcome: What its committers wrote.
+        frames: What its DataFrame committers wrote.
+    """
+
+    result: BatchResult
+    outcome: CommitOutcome
+    frames: FrameOutcome
+
+
 class CommitPhase:
-    """Commits batches of one term, one at a time.
+    """Commits groups of one term, one at a time.
 
     :meth:`run` blocks and is called on a worker thread. After a timeout two calls may overlap; the
     ledgers then refuse the older attempt.
@@ -74,50 +111,99 @@ class CommitPhase:
     def __init__(self, context: CommitContext, backends: Mapping[StateName, StateBackend]) -> None:
         self._context = context
         self._backends = backends
-        self._opener = opener_of(
-            {id: component.states for id, component in context.graph.components.items()}, backends
-        )
+        self._states = {id: each.states for id, each in context.graph.components.items()}
         components = context.graph.components.values()
         self._letters_from = {each.id for each in components if each.dead_letters is not None}
 
-    def run(self, result: BatchResult, wanted: Callable[[], bool]) -> CommitReport:
-        """Commit a processed batch.
+    def run(
+        self, results: Sequence[BatchResult], wanted: Callable[[], bool], *, pinned: bool
+    ) -> GroupReport:
+        """Commit a group.
 
         Args:
-            result: The batch.
-            wanted: Returns whether the attempt is still the current one; called before each write.
+            results: The batches.
+            wanted: Returns whether their attempts are still current; called before each write.
+            pinned: Whether the group must be written with these bounds or not at all.
 
         Raises:
             InfrastructureError: Try again.
             PromiseError: The topology must stop.
         """
         self._context.scheduler.point("turn.after")
-        attempt = result.attempt
+        prepared, failure = self._prepared(results, pinned=pinned)
+        if not prepared or (pinned and failure is not None):
+            return GroupReport((), failure)
         try:
-            self._context.planner.commit(attempt, result.outcome.metadata)
-        except Exception as error:  # noqa: BLE001 - the spout's code; told with its txid
-            return CommitReport(FailedBatch(attempt, error, self._context.program.spout_id))
-        outcome = self._run_committers(result)
-        if outcome.failure is not None:
-            return CommitReport(outcome.failure)
-        frames = self._run_frame_committers(result)
-        if frames.failure is not None:
-            return CommitReport(frames.failure)
-        now, state_s = self._context.scheduler.now, {}
+            state_s = self._write(prepared, wanted)
+        except _GroupRefused as refused:
+            if pinned or len(prepared) == 1:
+                raise refused.error from None
+            prepared, failure = prepared[:1], None
+            state_s = self._write(prepared, wanted)
+        return GroupReport(tuple(self._reports(prepared, state_s)), failure)
+
+    def _prepared(
+        self, results: Sequence[BatchResult], *, pinned: bool
+    ) -> tuple[list[_Prepared], FailedBatch | None]:
+        """Run the committers of each batch, until one fails or the group would be too large."""
+        prepared: list[_Prepared] = []
+        written: dict[StateName, dict[Key, Values | None]] = {}
+        group, nbytes = group_of([each.attempt for each in results]), 0
+        for result in results:
+            nbytes += sum(result.outcome.bytes_by_stream.values())
+            if prepared and nbytes > GROUP_BYTES_MAX and not pinned:
+                break
+            attempt = result.attempt
+            try:
+                self._context.planner.commit(attempt, result.outcome.metadata)
+            except Exception as error:  # noqa: BLE001 - the spout's code; told with its txid
+                return prepared, FailedBatch(attempt, error, self._context.program.spout_id)
+            opener = opener_of(self._states, self._backends, group, written)
+            outcome = self._run_committers(result, opener)
+            if outcome.failure is not None:
+                return prepared, outcome.failure
+            frames = self._run_frame_committers(result)
+            if frames.failure is not None:
+                return prepared, frames.failure
+            for name, puts in outcome.writes.items():
+                written.setdefault(name, {}).update(puts.rows)
+            prepared.append(_Prepared(result, outcome, frames))
+        return prepared, None
+
+    def _write(
+        self, prepared: Sequence[_Prepared], wanted: Callable[[], bool]
+    ) -> Mapping[str, float]:
+        """Write a group to each state; return how long that took."""
+        attempt = group_of([each.result.attempt for each in prepared])
+        now, state_s = self._context.scheduler.now, dict[str, float]()
         for name, backend in self._backends.items():
             started_s = now()
-            writes = frames.writes.get(name) or self._writes_of(name, result, outcome)
+            writes = self._writes_of(name, prepared)
             if not wanted():
                 raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
-            with self._labelled(result, writes):
-                commit_resolved(backend, attempt, writes)
+            with self._labelled(prepared[-1].result, writes):
+                try:
+                    commit_resolved(backend, attempt, writes)
+                except ValueRefusedError as error:
+                    if state_s:
+                        raise
+                    raise _GroupRefused(error) from error
             state_s[".".join(name)] = now() - started_s
-        tuples = self._tuples(result, outcome)
-        if self._letters_from and tuples.get(STREAM):
-            topology, facts = self._context.graph.id, self._facts(attempt, STREAM)
-            text = "topology %r: txid %d: %d dead letters"
-            _logger.warning(text, topology, attempt.txid, tuples[STREAM], extra=facts)
-        return CommitReport(None, tuples, *self._behind_and_lost(result), state_s)
+        return state_s
+
+    def _reports(
+        self, prepared: Sequence[_Prepared], state_s: Mapping[str, float]
+    ) -> Iterator[CommitReport]:
+        for each in prepared:
+            result = each.result
+            tuples = self._tuples(result, each.outcome)
+            if self._letters_from and tuples.get(STREAM):
+                topology, facts = self._context.graph.id, self._facts(result.attempt, STREAM)
+                text = "topology %r: txid %d: %d dead letters"
+                numbers = (topology, result.attempt.txid, tuples[STREAM])
+                _logger.warning(text, *numbers, extra=facts)
+            last = each is prepared[-1]
+            yield CommitReport(tuples, *self._behind_and_lost(result), state_s if last else {})
 
     def close(self) -> None:
         """Close the states of the term."""
@@ -150,11 +236,11 @@ class CommitPhase:
             "component": component,
         }
 
-    def _run_committers(self, result: BatchResult) -> CommitOutcome:
+    def _run_committers(self, result: BatchResult, opener: StateOpener) -> CommitOutcome:
         program, carrier = self._context.program, self._context.carrier
         run = result.output.run.only(result.attempt)
         if program.commit_in_driver:
-            return commit_in_driver(program, result.outcome, run, self._opener)
+            return commit_in_driver(program, result.outcome, run, opener)
         records = carrier.commit(result.output, result.attempt)
         return judge_commit(program, result.outcome, run, records)
 
@@ -185,15 +271,34 @@ class CommitPhase:
                 totals[component] = totals.get(component, 0) + emitted
         return totals
 
-    def _writes_of(self, name: StateName, result: BatchResult, outcome: CommitOutcome) -> Writes:
+    def _writes_of(self, name: StateName, group: Sequence[_Prepared]) -> Writes | FrameWrites:
+        if (writes := group[-1].frames.writes.get(name)) is not None:
+            return writes
         component, _ = name
         if component in self._context.program.aggregations:
             records = [
-                *result.outcome.partials.get(component, ()),
-                *outcome.partials.get(component, ()),
+                record
+                for each in group
+                for part in (each.result.outcome.partials, each.outcome.partials)
+                for record in part.get(component, ())
             ]
             return Merges(merge_partials(self._context.program, component, records))
-        return outcome.writes.get(name, Puts({}))
+        rows: dict[Key, Values | None] = {}
+        for each in group:
+            rows.update(each.outcome.writes.get(name, Puts({})).rows)
+        return Puts(rows)
+
+
+class _GroupRefused(Exception):
+    """The first state refuses the values of a group; no state has written anything.
+
+    Attributes:
+        error: The error of the state.
+    """
+
+    def __init__(self, error: ValueRefusedError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True)

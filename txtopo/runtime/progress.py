@@ -62,6 +62,8 @@ class Progress:
             the commit phase.
         zookeeper_s: How long each write to ZooKeeper took since the commit before.
         driver_bytes: How many bytes of the batch waited in the driver for the commit.
+        group: First and last txid of the batches that were committed together. Their times
+            ``state_s`` and ``zookeeper_s`` are told with the last one.
     """
 
     attempt: TransactionAttempt
@@ -81,6 +83,7 @@ class Progress:
     state_s: Mapping[str, float] = field(default_factory=dict)
     zookeeper_s: Sequence[float] = ()
     driver_bytes: int = 0
+    group: tuple[int, int] = (0, 0)
 
     @property
     def txid(self) -> int:
@@ -378,6 +381,7 @@ class ProgressMeter:
         pending: Mapping[int, str],
         pace: Mapping[str, Json] = MappingProxyType({}),
         zookeeper_s: Sequence[float] = (),
+        group: tuple[int, int] | None = None,
     ) -> Progress:
         """Count a commit and return the progress after it."""
         rows = result.outcome.rows_of(spout_id)
@@ -403,6 +407,7 @@ class ProgressMeter:
             state_s=report.state_s,
             zookeeper_s=zookeeper_s,
             driver_bytes=sum(result.outcome.bytes_by_stream.values()),
+            group=group or (result.attempt.txid, result.attempt.txid),
         )
 
 
@@ -476,6 +481,7 @@ class ProgressReporter:
         result: BatchResult,
         report: CommitReport,
         *,
+        group: tuple[int, int],
         spout_id: str,
         scheduler: Scheduler,
         commit_s: float,
@@ -486,6 +492,7 @@ class ProgressReporter:
         progress = self._meter.committed(
             result,
             report,
+            group=group,
             spout_id=spout_id,
             scheduler=scheduler,
             commit_s=commit_s,

@@ -294,12 +294,13 @@ class StreamRun:
         processed_s = context.scheduler.now()
         self._tell(BatchesProcessed((attempt,)))
         result = BatchResult(attempt, outcome.processed[0], output, processed_s - started_s)
-        report = CommitPhase(context, self._backends).run(result, lambda: True)
+        phase = CommitPhase(context, self._backends)
+        report = phase.run([result], lambda: True, pinned=False)
         context.carrier.release(output)
         self._check_failure(report.failure)
         progress = self._meter.committed(
             result,
-            report,
+            report.committed[0],
             spout_id=self._graph.spout.id,
             scheduler=context.scheduler,
             commit_s=context.scheduler.now() - processed_s,

@@ -8,8 +8,8 @@ Order
 3. Write the epoch into the ledger of every state; the txid stays. From now on no earlier
    coordinator can write to a store, so the txids in the ledgers are final.
 4. Read ZooKeeper, and compare. After a crash between the write to the stores and the write to
-   ZooKeeper the stores are one txid ahead. That txid is *adopted* if every ledger has it from the
-   attempt whose metadata is stored. Otherwise it is undone and done again.
+   ZooKeeper the stores are one group of txids ahead. It is *adopted* if every ledger has it from
+   the attempts whose metadata is stored. Otherwise the same group is undone and done again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 
 from txtopo.coordinator import Coordinator, CoordinatorSettings
 from txtopo.errors import FencedError, PromiseError, StoreAheadOfCoordinator
+from txtopo.runtime.groups import why_one_by_one
 from txtopo.runtime.run_context import StateName, close_backends, open_states
 from txtopo.state.backend import StateBackend
 from txtopo.state.commit import claim_state
-from txtopo.state.ledger import Claim, Ledger, Owner, adopts
+from txtopo.state.ledger import Claim, Ledger, Owner, compared
 from txtopo.state.registry import redacted_url
 from txtopo.topology.component import Role
 from txtopo.topology.graph import fingerprint
@@ -44,7 +45,7 @@ class Takeover:
         coordinator: The coordinator of the term.
         journal: Writes to ZooKeeper under the epoch that was claimed.
         backends: The claimed states, in the order in which they are committed.
-        adopted: The txid that was adopted, if any.
+        adopted: The last txid of the group that was adopted, if any.
         desired: What an operator wants of the topology: that it runs, or is deactivated.
     """
 
@@ -87,7 +88,7 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
     try:
         try:
             ledgers = _claim(context, epoch, journal.ensemble, backends)
-            coordinator, adopted = _coordinator(context, journal, epoch, ledgers)
+            coordinator, adopted = _coordinator(context, journal, epoch, ledgers, backends)
         except PromiseError:
             # Perhaps they do not fit because a successor has written meanwhile.
             journal.confirm()
@@ -139,21 +140,28 @@ def _renamed(
 
 
 def _coordinator(
-    context: RunContext, journal: Journal, epoch: int, ledgers: Mapping[str, Ledger]
+    context: RunContext,
+    journal: Journal,
+    epoch: int,
+    ledgers: Mapping[str, Ledger],
+    backends: Mapping[StateName, StateBackend],
 ) -> tuple[Coordinator, int | None]:
     contents = journal.load()
-    current, adopted = contents.current, None
-    stored = contents.batches.get(current)
+    current = contents.current
+    stored = {txid: batch.attempt for txid, batch in contents.batches.items()}
     urls = {
         f"{component.id}.{name}": redacted_url(state.url)
         for component in context.graph.components.values()
         for name, state in component.states.items()
     }
-    if adopts(ledgers, current, stored.attempt if stored else None, urls):
-        adopted = current
-        journal.advance(current + 1, drop_before=current)
-        current += 1
+    found = compared(ledgers, current, stored, urls)
+    if found.adopted is not None:
+        journal.advance(found.adopted + 1, drop_before=found.adopted)
+        current = found.adopted + 1
         context.scheduler.point("claim.adopted")
+    one_by_one = why_one_by_one(context.graph, context.program, backends)
+    if one_by_one is not None and found.pinned is not None and found.pinned > current:
+        raise _no_groups(current, found.pinned, one_by_one)
     # With allow_change a replay may bring another batch.
     compares = context.config.check_replays and not context.config.allow_change
     metadata = {
@@ -164,11 +172,27 @@ def _coordinator(
         if txid >= current - 1
     }
     context.planner.begin(metadata, current)
-    settings = settings_of(context)
-    return Coordinator(settings, epoch=epoch, current=current, stored=metadata), adopted
+    coordinator = Coordinator(
+        settings_of(context, groups=one_by_one is None),
+        epoch=epoch,
+        current=current,
+        stored=metadata,
+        pinned=found.pinned,
+    )
+    return coordinator, found.adopted
 
 
-def settings_of(context: RunContext) -> CoordinatorSettings:
+def _no_groups(first: int, last: int, why: str) -> StoreAheadOfCoordinator:
+    return StoreAheadOfCoordinator(
+        f"a state holds txids {first} to {last} in one write, which must be done again in one "
+        f"write, but the topology commits its batches one by one: {why}; start the topology that "
+        "wrote them, until it has committed something",
+        committed_txid=first - 1,
+        ledger_txid=last,
+    )
+
+
+def settings_of(context: RunContext, *, groups: bool = True) -> CoordinatorSettings:
     """Return the settings of the coordinator that follow from the topology and its config."""
     config, role = context.config, context.graph.spout.role
     return CoordinatorSettings(
@@ -180,4 +204,5 @@ def settings_of(context: RunContext) -> CoordinatorSettings:
         keep_processed=config.keep_processed,
         repeatable=role is not Role.OPAQUE_SPOUT,
         chained=not role.plans_batches,
+        group_txids_max=config.group_txids_max if groups else 1,
     )

@@ -27,6 +27,7 @@ from txtopo.coordinator.protocol import (
     Advance,
     Backoff,
     Cancel,
+    CommitShortened,
     Committed,
     Event,
     Failed,
@@ -46,7 +47,7 @@ from txtopo.coordinator.protocol import (
 from txtopo.coordinator.transactions import Phase
 from txtopo.errors import DriverMemoryError, FencedError, InfrastructureError
 from txtopo.retries import warn_of_retry
-from txtopo.runtime.commit_phase import CommitPhase, CommitReport
+from txtopo.runtime.commit_phase import CommitPhase, GroupReport
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.jobs import Jobs, failure_of
 from txtopo.runtime.leader_beat import BEAT_S, LeaderBeat
@@ -192,7 +193,7 @@ class LeaderTerm:
             each for action in actions if isinstance(action, Cancel) for each in action.attempts
         ]
         if isinstance(event, Committed):
-            gone.append(event.attempt)
+            gone += event.attempts
         elif isinstance(event, Processed):  # perhaps of attempts that were abandoned meanwhile
             gone += [each for each in event.attempts if not self.coordinator.is_current(each)]
         return gone
@@ -389,30 +390,31 @@ class LeaderTerm:
         self._scheduler.submit(plan, done)
 
     def _commit(self, action: StartCommit) -> None:
-        attempt, result = action.attempt, self._jobs.result(action.attempt)
+        results = [self._jobs.result(each) for each in action.attempts]
         started_s = self._scheduler.now()
         limit_s = self._context.config.batch_timeout_s
         timer = self._scheduler.call_later(limit_s, lambda: self._commit_timed_out(action, limit_s))
 
-        def done(future: Future[CommitReport]) -> None:
+        def done(future: Future[GroupReport]) -> None:
             timer.cancel()
             if not wanted():
-                return  # the attempt was abandoned, for example after a timeout
+                return  # the attempts were abandoned, for example after a timeout
             error = future.exception()
             if error is None:
                 self._commit_ended(action, future.result(), started_s)
             elif isinstance(error, FencedError):
                 self._end(error)
             else:
-                self.handle(Failed(attempt, failure_of(error)))
+                self.handle(Failed(action.attempts[0], failure_of(error)))
 
         def wanted() -> bool:
-            return not self.over and self._committing == (attempt, tag)
+            return not self.over and self._committing == committing
 
-        tag = result.commit_tag
-        self._committing = (attempt, tag)
-        self._reporter.tell(CommitStarted(attempt))
-        self._scheduler.submit(lambda: self._commit_phase.run(result, wanted), done)
+        committing = self._committing = (action.attempts[0], results[0].commit_tag)
+        for attempt in action.attempts:
+            self._reporter.tell(CommitStarted(attempt))
+        commit = partial(self._commit_phase.run, results, wanted, pinned=action.pinned)
+        self._scheduler.submit(commit, done)
 
     def _cancel_commit(self) -> None:
         if self._committing is not None:
@@ -420,34 +422,50 @@ class LeaderTerm:
             self._committing = None
             self._scheduler.submit(cancel, lambda _: None)
 
-    def _commit_ended(self, action: StartCommit, report: CommitReport, started_s: float) -> None:
-        attempt = action.attempt
+    def _commit_ended(self, action: StartCommit, report: GroupReport, started_s: float) -> None:
+        committed = action.attempts[: len(report.committed)]
+        left = action.attempts[len(committed) :]
+        # A commit is never empty: one that failed at once is that of its first batch.
+        if (shortened := left if committed else left[1:]) and not action.pinned:
+            self.handle(CommitShortened(shortened))
         if (failed := report.failure) is not None:
-            self.handle(Failed(attempt, failure_of(failed.error, failed.component)))
-            return
+            failure = failure_of(failed.error, failed.component)
+            self.handle(Failed(failed.attempt, failure, unsent=True))
+        if committed:
+            self._committed(committed, report, started_s)
+
+    def _committed(
+        self, attempts: Sequence[TransactionAttempt], report: GroupReport, started_s: float
+    ) -> None:
         self._committing = None
-        result = self._jobs.result(attempt)  # the next event makes the jobs forget it
+        results = [self._jobs.result(each) for each in attempts]  # the next event forgets them
         planner, spout_id = self._context.planner, self._context.program.spout_id
-        planner.committed(attempt.txid, result.outcome.rows_of(spout_id))
+        for result in results:
+            planner.committed(result.attempt.txid, result.outcome.rows_of(spout_id))
         writes_s = tuple(self._writes_s)
         self._writes_s.clear()
-        self.handle(Committed(attempt))
+        self.handle(Committed(tuple(attempts)))
         if self._gathers:  # the spout may have waited for this commit
             self.handle(Tick())
-        self._reporter.committed(
-            result,
-            report,
-            spout_id=spout_id,
-            scheduler=self._scheduler,
-            commit_s=self._scheduler.now() - started_s,
-            pace=planner.pace,
-            zookeeper_s=writes_s,
-        )
+        for result, each in zip(results, report.committed, strict=True):
+            last = result is results[-1]
+            self._reporter.committed(
+                result,
+                each,
+                group=(attempts[0].txid, attempts[-1].txid),
+                spout_id=spout_id,
+                scheduler=self._scheduler,
+                commit_s=self._scheduler.now() - started_s,
+                pace=planner.pace,
+                zookeeper_s=writes_s if last else (),
+            )
 
     def _commit_timed_out(self, action: StartCommit, limit_s: float) -> None:
-        late = f"the commit of txid {action.attempt.txid} did not end in {limit_s:g} s; look for a "
+        first, last = action.attempts[0].txid, action.attempts[-1].txid
+        of = f"txid {first}" if first == last else f"txids {first} to {last}"
+        late = f"the commit of {of} did not end in {limit_s:g} s; look for a "
         error = TimeoutError(late + "committer that hangs, or raise batch_timeout_s")
-        self.handle(Failed(action.attempt, Failure(FailureKind.COUNTED, error)))
+        self.handle(Failed(action.attempts[0], Failure(FailureKind.COUNTED, error)))
 
     def _check_memory(self) -> None:
         try:

@@ -100,7 +100,7 @@ class Partials:
 
 
 def merge_partials(program: Program, component: str, records: Sequence[bytes]) -> pa.Table:
-    """Merge the partial aggregates of a txid into one row for each key.
+    """Merge the partial aggregates of a group of txids into one row for each key.
 
     Args:
         program: The topology.
@@ -112,11 +112,11 @@ def merge_partials(program: Program, component: str, records: Sequence[bytes]) -
     """
     aggregation: Aggregation = program.aggregations[component]
     envelopes = [open_envelope(record) for record in records]
-    envelopes.sort(key=lambda each: (each.edge, each.producer.slot, each.number))
-    parts = [part for each in envelopes for part in _parts(each, aggregation)]
+    envelopes.sort(key=lambda each: (each.txid, each.edge, each.producer.slot, each.number))
+    parts = [(each.txid, *part) for each in envelopes for part in _parts(each, aggregation)]
     # The order must not depend on slots, so the parts are sorted by sending task.
-    parts.sort(key=lambda part: part[:2])
-    batches = [batch for _, _, batch in parts]
+    parts.sort(key=lambda part: part[:3])
+    batches = [batch for *_, batch in parts]
     with _blaming(component):
         combined = [aggregation.combine(batches)] if batches else []
     return pa.Table.from_batches(combined, aggregation.schema).select(aggregation.stored)

@@ -40,7 +40,7 @@ from txtopo.stages.envelopes import WriteSet
 from txtopo.stages.mailboxes import Arrival
 from txtopo.stages.pickling import loads
 from txtopo.stages.program import PlannedComponent, Program
-from txtopo.state.backend import StateBackend
+from txtopo.state.backend import Key, StateBackend, Values
 from txtopo.state.registry import State
 from txtopo.state.transaction import StateHandle
 from txtopo.topology.component import Role
@@ -384,18 +384,25 @@ def open_in_task(program: Program, closing: ExitStack) -> StateOpener:
 
 
 def opener_of(
-    states: Mapping[str, Mapping[str, State]], backends: Mapping[tuple[str, str], StateBackend]
+    states: Mapping[str, Mapping[str, State]],
+    backends: Mapping[tuple[str, str], StateBackend],
+    group: TransactionAttempt | None = None,
+    written: Mapping[tuple[str, str], Mapping[Key, Values | None]] | None = None,
 ) -> StateOpener:
     """Return a function that opens states in the driver, where their backends are open already.
 
     Args:
         states: The states of each component, by name.
         backends: The backend of each, by component and name.
+        group: The group that is committed; by default the attempt of each transaction.
+        written: What earlier txids of the group have written to each state.
     """
 
     def opener(component: str, name: str) -> StateHandle:
         state = _declared(component, name, states[component])
-        return StateHandle(name, state.layout(), backends[component, name].snapshot)
+        earlier = dict((written or {}).get((component, name), {}))
+        snapshot = backends[component, name].snapshot
+        return StateHandle(name, state.layout(), snapshot, group, earlier)
 
     return opener
 

@@ -14,6 +14,10 @@ Rules
 5. A delete leaves a tombstone, which readers do not see, so that it can be undone. The next commit
    removes the tombstones of earlier txids.
 6. :meth:`StateBackend.commit` makes and changes no table.
+7. A group of txids, a :class:`~txtopo.attempt.GroupAttempt`, is written like one txid, its last:
+   that tags the rows, and ``previous`` is what they were before the group. A backend that never
+   uses ``txid - 1``, and hands the attempt to ``standing`` and ``written_by`` as it got it, need do
+   no more, and sets :attr:`StateBackend.groups`.
 """
 
 from __future__ import annotations
@@ -225,6 +229,10 @@ class StateBackend(ABC):
     """Whether a state may live in a table that a user made, with rows from before the first txid.
     :meth:`create` then checks the table. If False, such a state is refused when it is opened."""
 
+    groups: bool = False
+    """Whether :meth:`commit` takes a :class:`~txtopo.attempt.GroupAttempt`. If one state of a
+    topology does not, the topology commits its batches one by one."""
+
     shared_by_processes: bool = True
     """Whether other processes that open the same URL see the same state."""
 
@@ -268,6 +276,10 @@ class StateBackend(ABC):
     @abstractmethod
     def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
         """Apply the writes of an attempt and set the ledger, in one store transaction.
+
+        Args:
+            attempt: The attempt at a txid; with :attr:`groups` also a ``GroupAttempt``.
+            writes: Its writes; those of a group are merged.
 
         Returns:
             The ledger after the commit.

@@ -26,14 +26,20 @@ another owner or ensemble by then, the claim is refused.
 Ledgers of schema 1 have no owner, ensemble or members of a group. Their next claim adds them. Until
 then an empty text stands for an unknown owner or ensemble, and matches any.
 
+Groups
+------
+A group of txids [t..L] is written like one txid L: its rows are tagged L, and what they were before
+is what they were before t. The ledger keeps t and the attempt numbers of all members. A redo has
+the same bounds. With others, what it undoes would not be what it does again, so it is refused.
+
 Adoption
 --------
-A crash between the write of the stores and the advance in ZooKeeper leaves a txid that the stores
-hold but ZooKeeper does not know as committed. A new coordinator adopts it, see :func:`adopts`, only
-if every ledger holds it from one attempt and the stored metadata is of that attempt: the batch of
-another attempt may end elsewhere, and continuing from there would count twice. Otherwise the txid
-is undone and redone. Every ledger is read after its claim, so that the predecessor cannot write any
-more.
+A crash between the write of the stores and the advance in ZooKeeper leaves a group that the stores
+hold but ZooKeeper does not know as committed. A new coordinator adopts it, see :func:`compared`,
+only if every ledger holds it from the same attempts, and the stored metadata of each member is of
+its attempt: the batch of another attempt may end elsewhere, and continuing from there would count
+twice. Otherwise the same group is undone and redone. Every ledger is read after its claim, so that
+the predecessor cannot write any more.
 """
 
 from __future__ import annotations
@@ -43,11 +49,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from txtopo.attempt import TransactionAttempt
+from txtopo.attempt import GroupAttempt, TransactionAttempt, group_of
 from txtopo.errors import (
     FencedError,
     ForeignEnsembleError,
     ForeignStateError,
+    GroupBoundsError,
     LedgerGapError,
     SchemaVersionError,
     StaleBatchError,
@@ -112,8 +119,7 @@ class Ledger:
         component: Id of the component that owns the state; empty if it is not known.
         state: Name of the state there; empty if it is not known.
         ensemble: Token of the ensemble that the epochs come from; empty if it is not known.
-        first_txid: First txid of the group that was written last; 0 for none. For now a group has
-            one txid.
+        first_txid: First txid of the group that was written last; 0 for none.
         attempts: Attempt numbers of the txids of the group, from *first_txid* to *txid*.
         schema: Which of these fields are set, see :data:`LEDGER_SCHEMA`.
     """
@@ -153,7 +159,9 @@ class Ledger:
 
     @property
     def writer(self) -> TransactionAttempt:
-        """The attempt whose writes the state holds."""
+        """The attempt whose writes the state holds; a ``GroupAttempt`` for several txids."""
+        if len(self.attempts) > 1:
+            return GroupAttempt(self.txid, self.attempt, self.writer_epoch, self.attempts[:-1])
         return TransactionAttempt(self.txid, self.attempt, self.writer_epoch)
 
     @property
@@ -162,14 +170,14 @@ class Ledger:
         return Owner(self.topology, self.component, self.state)
 
     def written_by(self, attempt: TransactionAttempt) -> Ledger:
-        """Return the ledger after the write of *attempt*, a group of one txid."""
+        """Return the ledger after the write of *attempt*."""
         return replace(
             self,
             txid=attempt.txid,
             writer_epoch=attempt.epoch,
             attempt=attempt.attempt,
-            first_txid=attempt.txid,
-            attempts=(attempt.attempt,),
+            first_txid=attempt.first_txid,
+            attempts=attempt.attempts,
         )
 
 
@@ -251,7 +259,7 @@ def standing(
 
     Args:
         ledger: The ledger, or None if there is none.
-        attempt: The attempt.
+        attempt: The attempt, at one txid or at a group.
         claim: The claim under which it writes. A reader may omit it, since the write that follows
             is checked again.
 
@@ -260,12 +268,13 @@ def standing(
         ForeignEnsembleError: A coordinator of another ensemble has taken the state over.
         ForeignStateError: Another owner has taken the state over.
         StaleBatchError: The state holds a later txid.
+        GroupBoundsError: The state holds a part of the group, or its txid within another one.
         LedgerGapError: The state lacks txids before this one.
     """
     if ledger is None:
         raise _unclaimed(ledger, attempt)
     _check_holder(ledger, attempt, claim)
-    if ledger.txid == attempt.txid - 1:
+    if ledger.txid == attempt.first_txid - 1:
         return Standing.APPLY
     if ledger.txid > attempt.txid:
         raise StaleBatchError(
@@ -274,12 +283,20 @@ def standing(
             txid=attempt.txid,
             stored_txid=ledger.txid,
         )
-    if ledger.txid < attempt.txid:
+    if ledger.txid < attempt.first_txid:
         raise LedgerGapError(
-            f"batch of txid {attempt.txid} does not follow the stored txid {ledger.txid}; "
+            f"batch of txid {attempt.first_txid} does not follow the stored txid {ledger.txid}; "
             f"expected txid {ledger.txid + 1}; was the store restored from a backup?",
-            txid=attempt.txid,
+            txid=attempt.first_txid,
             stored_txid=ledger.txid,
+        )
+    if (ledger.txid, ledger.writer.first_txid) != (attempt.txid, attempt.first_txid):
+        raise GroupBoundsError(
+            f"a write of {_txids(attempt)} meets a state that holds {_txids(ledger.writer)} in one "
+            "write; expected the same txids, which are then written again together; this is a "
+            "mistake in txtopo: please report it, with the log",
+            attempt=attempt,
+            holder=ledger.writer,
         )
     if ledger.writer == attempt:
         return Standing.HELD
@@ -384,33 +401,57 @@ def _unclaimed(ledger: Ledger | None, attempt: TransactionAttempt) -> LedgerGapE
     )
 
 
-def adopts(
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What the ledgers say of the txids from ``current`` on.
+
+    Attributes:
+        adopted: The last txid of the group that is committed already; None for none.
+        pinned: The last txid of the group that some state holds, and that is redone as it is; None
+            for none.
+    """
+
+    adopted: int | None = None
+    pinned: int | None = None
+
+
+def compared(
     ledgers: Mapping[str, Ledger],
     current: int,
-    stored: TransactionAttempt | None,
+    stored: Mapping[int, TransactionAttempt],
     urls: Mapping[str, str] | None = None,
-) -> bool:
-    """Decide whether *current* is committed already, so that it need not be done again.
+) -> Compared:
+    """Decide whether a group that begins with *current* is committed already, or must be redone.
 
     Args:
         ledgers: The ledgers by name of their state, read after their claim; may be empty.
         current: The lowest txid that ZooKeeper does not know as committed.
-        stored: The attempt of the metadata that ZooKeeper holds for *current*, if any.
+        stored: The attempt of the metadata that ZooKeeper holds for each txid from *current* on.
         urls: The URLs of the stores by name of their state, without passwords, for messages.
 
     Raises:
         StoreBehindCoordinator: A store lacks txids that were committed.
         StoreAheadOfCoordinator: A store holds txids that ZooKeeper cannot explain.
     """
+    last = max((each.txid for each in ledgers.values()), default=0)
     for name, ledger in ledgers.items():
-        _check(name, ledger, current, stored, (urls or {}).get(name, "its URL"))
-    return bool(ledgers) and all(
-        ledger.txid == current and ledger.writer == stored for ledger in ledgers.values()
-    )
+        _check(name, ledger, current, last, stored, (urls or {}).get(name, "its URL"))
+    if last < current:
+        return Compared()
+    members = [stored[txid] for txid in range(current, last + 1)]
+    of_one_epoch = len({each.epoch for each in members}) == 1
+    if of_one_epoch and all(each.writer == group_of(members) for each in ledgers.values()):
+        return Compared(adopted=last)
+    return Compared(pinned=last)
 
 
 def _check(
-    name: str, ledger: Ledger, current: int, stored: TransactionAttempt | None, url: str
+    name: str,
+    ledger: Ledger,
+    current: int,
+    last: int,
+    stored: Mapping[int, TransactionAttempt],
+    url: str,
 ) -> None:
     if ledger.txid < current - 1:
         raise StoreBehindCoordinator(
@@ -420,18 +461,31 @@ def _check(
             ledger_txid=ledger.txid,
             committed_txid=current - 1,
         )
+    if ledger.txid < current:
+        return
     # Metadata is durable before the commit of its txid starts. So if a store holds a txid for which
-    # ZooKeeper has no metadata, it was written under another history.
-    if ledger.txid > current or (ledger.txid == current and stored is None):
+    # ZooKeeper has no metadata, it was written under another history. So it was if it holds a group
+    # that begins or ends elsewhere: a group is written again as it is until it is committed.
+    missing = [txid for txid in range(current, ledger.txid + 1) if txid not in stored]
+    if missing or ledger.txid != last or ledger.writer.first_txid != current:
+        of = f"txid {ledger.txid}" if len(ledger.attempts) < 2 else _txids(ledger.writer)
+        nothing = f"nothing of txid {missing[0]}" if missing else f"the metadata of txid {current}"
         raise StoreAheadOfCoordinator(
-            f"state {name!r} holds txid {ledger.txid}, but ZooKeeper knows txid {current - 1} as "
-            f"committed and {'nothing' if stored is None else 'the metadata'} of txid {current}; "
+            f"state {name!r} holds {of}, but ZooKeeper knows txid {current - 1} as "
+            f"committed and {nothing}; "
             "was ZooKeeper's data wiped, or is this another ensemble? point to the right one, or "
             "call txtopo.operations.rebuild, which fits ZooKeeper to the states",
             state=name,
             ledger_txid=ledger.txid,
             committed_txid=current - 1,
         )
+
+
+def _txids(attempt: TransactionAttempt) -> str:
+    """Return the txids of an attempt, for a message."""
+    if attempt.first_txid == attempt.txid:
+        return f"txid {attempt.txid}"
+    return f"txids {attempt.first_txid} to {attempt.txid}"
 
 
 def _cause(txid: int, url: str) -> str:

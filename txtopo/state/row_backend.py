@@ -79,6 +79,8 @@ class RowBackend(StateBackend):
     How to prove it: subclass ``txtopo.testing.conformance.StateBackendSuite``.
     """
 
+    groups = True
+
     def __init__(self, table: StateTable) -> None:
         self.table = table
 

@@ -3,12 +3,13 @@
 A transaction never writes to the store. It reads the state as of txid - 1 through a snapshot, keeps
 the bolt's writes in an overlay, so that reads see them, and ends with a write set. The runtime
 applies the write sets of all tasks together with undo and ledger, in one store transaction. So it
-works in the driver as in Spark tasks.
+works in the driver as in Spark tasks. In a group of txids the snapshot shows what was before the
+first one, and what the txids before have written lies over it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any
@@ -28,6 +29,8 @@ class StateHandle:
         name: The name that ``with_state`` gave it, for messages.
         table: The schema of the state.
         open_snapshot: Opens a snapshot; called once, when the transaction begins.
+        group: The group with which the state is written; by default the transaction's attempt.
+        earlier: What the txids of the group before this one have written.
     """
 
     def __init__(
@@ -35,10 +38,13 @@ class StateHandle:
         name: str,
         table: StateTable,
         open_snapshot: Callable[[], AbstractContextManager[Snapshot]],
+        group: TransactionAttempt | None = None,
+        earlier: Mapping[Key, Values | None] | None = None,
     ) -> None:
         self.name = name
         self.table = table
         self._open_snapshot = open_snapshot
+        self._group, self._earlier = group, earlier or {}
         self._rule = OneTransaction(name, "do all of it in one with block")
         self._writes: Puts | None = None
 
@@ -65,7 +71,7 @@ class StateHandle:
             )
         self._rule.begin(attempt)
         self._writes = None
-        return StateTransaction(self, attempt, self._open_snapshot)
+        return StateTransaction(self, self._group or attempt, self._open_snapshot, self._earlier)
 
     def _finish(self, writes: Puts) -> None:
         self._writes = writes
@@ -115,6 +121,7 @@ class StateTransaction:
         handle: StateHandle,
         attempt: TransactionAttempt,
         open_snapshot: Callable[[], AbstractContextManager[Snapshot]],
+        earlier: Mapping[Key, Values | None],
     ) -> None:
         self._handle = handle
         self._attempt = attempt
@@ -125,6 +132,7 @@ class StateTransaction:
         self._snapshot: Snapshot | None = None
         self._held = False
         self._stored: dict[Key, Values | None] = {}
+        self._earlier = earlier
         self._overlay: dict[Key, Values | None] = {}
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -164,7 +172,7 @@ class StateTransaction:
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Yield every key and value, with the transaction's own writes, in no particular order."""
-        overlay = dict(self._overlay)
+        overlay = {**self._earlier, **self._overlay}
         for key, row in self._opened().items():
             values = None if key in overlay else self._base(row)
             if values is not None:
@@ -198,6 +206,8 @@ class StateTransaction:
         self._opened()
         if key in self._overlay:
             return self._overlay[key]
+        if key in self._earlier:
+            return self._earlier[key]
         if key not in self._stored:
             self._load([key])
         return self._stored[key]

@@ -48,8 +48,15 @@ STORM = CoordinatorSettings(
 OPAQUE = replace(STORM, repeatable=False, chained=True, jobs_max=1, run_txids_max=1)
 
 
+def ends_of(attempts: tuple[TransactionAttempt, ...]) -> tuple[int, int]:
+    return attempts[0].txid, attempts[-1].txid
+
+
 class Script:
-    """Does what a coordinator asks, and notes it: ``B1 10`` is a batch, ``C1`` a commit."""
+    """Does what a coordinator asks, and notes it.
+
+    ``B1 10`` is a batch, ``C1`` a commit, ``C1-3`` that of a group.
+    """
 
     def __init__(self, settings: CoordinatorSettings, s: Json = None) -> None:
         self.settings = settings
@@ -62,11 +69,15 @@ class Script:
         self.epoch = 0
         self.restart()
 
-    def restart(self) -> list[str]:
-        """Start the next coordinator on what is durable."""
+    def restart(self, pinned: int | None = None) -> list[str]:
+        """Start the next coordinator on what is durable, and on what the states hold."""
         self.epoch += 1
         self.coordinator = Coordinator(
-            self.settings, epoch=self.epoch, current=self.durable_current, stored=self.stored
+            self.settings,
+            epoch=self.epoch,
+            current=self.durable_current,
+            stored=self.stored,
+            pinned=pinned,
         )
         self.starts: list[StartProcessing] = []
         return self._perform(self.coordinator.start())
@@ -82,7 +93,8 @@ class Script:
         """Acknowledge the phase that a txid is in."""
         transaction = self.transaction(txid)
         if transaction.phase is Phase.COMMITTING:
-            return self.tell(Committed(transaction.attempt))
+            group = [t for t in self.coordinator.transactions if t.phase is Phase.COMMITTING]
+            return self.tell(Committed(tuple(each.attempt for each in group)))
         metadata = replace(transaction.metadata, cut=cut)
         return self.tell(Processed((transaction.attempt,), (metadata,)))
 
@@ -141,8 +153,8 @@ class Script:
                 self.starts.append(action)
                 pairs = zip(action.attempts, action.metadata, strict=True)
                 return [" ".join(f"B{a.txid} {m.planned}" for a, m in pairs)]
-            case StartCommit(attempt):
-                return [f"C{attempt.txid}"]
+            case StartCommit(attempts):
+                return [f"C{'-'.join(str(txid) for txid in sorted({*ends_of(attempts)}))}"]
             case other:
                 return [type(other).__name__]
 

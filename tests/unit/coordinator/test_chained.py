@@ -86,7 +86,7 @@ def test_r5_a_kill_between_commit_and_the_durable_current_keeps_the_position() -
     for txid in (1, 2, 3, 4):
         script.commit(txid, end(2 * txid))
     script.ack(5, end(10))
-    script.coordinator.handle(Committed(script.attempt(5)))
+    script.coordinator.handle(Committed((script.attempt(5),)))
 
     assert script.restart() == ["B5 1"]
     assert script.starts[0].previous == BatchMetadata(1, end(8))

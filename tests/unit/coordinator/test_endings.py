@@ -71,7 +71,7 @@ def test_what_is_before_a_bug_is_committed_first() -> None:
     assert script.tick() == []
     assert script.fail(2) == ["Cancel", "B2 10"]
     script.ack(2)
-    last = script.coordinator.handle(Committed(script.attempt(2)))
+    last = script.coordinator.handle(Committed((script.attempt(2),)))
     assert last[-1] == Stop(FATAL.error)
 
 
@@ -82,7 +82,7 @@ def test_the_lowest_of_several_endings_wins() -> None:
     script.fail(2, earlier)
 
     script.ack(1)
-    assert script.coordinator.handle(Committed(script.attempt(1)))[-1] == Stop(earlier.error)
+    assert script.coordinator.handle(Committed((script.attempt(1),)))[-1] == Stop(earlier.error)
 
 
 def test_a_broken_promise_is_never_tried_again() -> None:
@@ -97,7 +97,7 @@ def test_a_bug_in_planning_ends_the_run_behind_the_last_planned_batch() -> None:
     script.ack(1)
     script.answers = []
     coordinator = script.coordinator
-    coordinator.handle(Committed(script.attempt(1)))
+    coordinator.handle(Committed((script.attempt(1),)))
     asked = replace(script.attempt(4), txid=5)
 
     assert coordinator.handle(Failed(asked, FATAL)) == []
@@ -105,7 +105,7 @@ def test_a_bug_in_planning_ends_the_run_behind_the_last_planned_batch() -> None:
     for txid in (2, 3):
         script.commit(txid)
     script.ack(4)
-    assert coordinator.handle(Committed(script.attempt(4)))[-1] == Stop(FATAL.error)
+    assert coordinator.handle(Committed((script.attempt(4),)))[-1] == Stop(FATAL.error)
 
 
 def test_a_stop_drops_what_is_not_committing() -> None:
@@ -148,7 +148,7 @@ def test_nothing_happens_after_the_stop() -> None:
     attempt = script.attempt(1)
     script.tell(StopRequested())
 
-    assert script.tell(Tick(), StopRequested(), Failed(attempt, FATAL), Committed(attempt)) == []
+    assert script.tell(Tick(), StopRequested(), Failed(attempt, FATAL), Committed((attempt,))) == []
 
 
 def test_a_stop_before_anything_was_planned() -> None:
@@ -179,4 +179,4 @@ def test_a_stop_does_not_hide_why_the_run_would_have_ended_here() -> None:
     script.fail(2, FATAL)
 
     assert script.tell(StopRequested()) == []
-    assert script.coordinator.handle(Committed(script.attempt(1)))[-1] == Stop(FATAL.error)
+    assert script.coordinator.handle(Committed((script.attempt(1),)))[-1] == Stop(FATAL.error)

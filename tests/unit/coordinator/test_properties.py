@@ -21,8 +21,10 @@ SETTINGS = [
         keep_processed=keep,
         repeatable=repeatable,
         chained=chained,
+        group_txids_max=group,
     )
-    for (window, run, jobs), repeatable, chained, keep in product(
+    for group, (window, run, jobs), repeatable, chained, keep in product(
+        [1, 4],
         [(1, 1, 1), (4, 10, 4), (6, 3, 1), (9, 3, 2), (2, 5, 1)],
         [True, False],
         [True, False],
@@ -35,7 +37,8 @@ SETTINGS = [
 def name_of(chosen: CoordinatorSettings) -> str:
     kind = "repeatable" if chosen.repeatable else "opaque"
     words = [kind, "chained" * chosen.chained, "keeping" * chosen.keep_processed]
-    return "-".join([*filter(None, words), f"{chosen.window_txids}", f"{chosen.run_size}"])
+    sizes = [chosen.window_txids, chosen.run_size, chosen.group_txids_max]
+    return "-".join([*filter(None, words), *map(str, sizes)])
 
 
 @pytest.mark.parametrize("chosen", SETTINGS, ids=name_of)

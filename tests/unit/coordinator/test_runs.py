@@ -130,6 +130,6 @@ def test_a_batch_that_fails_by_name_in_a_run_counts() -> None:
     assert type(actions[0]).__name__ == "Cancel"
     assert sorted(script.phases()) == [1]
     script.ack(1)
-    stop = script.coordinator.handle(Committed(script.attempt(1)))[-1]
+    stop = script.coordinator.handle(Committed((script.attempt(1),)))[-1]
     assert isinstance(stop, Stop)
     assert isinstance(stop.error, PoisonBatchError)

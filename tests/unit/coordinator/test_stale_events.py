@@ -26,7 +26,7 @@ def events_of(attempt: TransactionAttempt) -> list[Event]:
         Planned(attempt, 7),
         NotReady(attempt),
         Processed((attempt,), (BatchMetadata(7, {"0": 7}),)),
-        Committed(attempt),
+        Committed((attempt,)),
         Failed(attempt, COUNTED),
         Failed(attempt, FATAL),
         Failed(attempt, INFRASTRUCTURE),
@@ -85,15 +85,15 @@ def test_a_doubled_answer_changes_nothing() -> None:
     script.ack(1)
     assert_no_effect(script.coordinator, Processed((attempt,), (BatchMetadata(10),)))
     script.ack(1)
-    assert_no_effect(script.coordinator, Committed(attempt))
+    assert_no_effect(script.coordinator, Committed((attempt,)))
 
 
 def test_a_commit_that_was_not_asked_for_changes_nothing() -> None:
     script = Script(STORM, s=10)
     script.ack(2)
 
-    assert_no_effect(script.coordinator, Committed(script.attempt(1)))
-    assert_no_effect(script.coordinator, Committed(script.attempt(2)))
+    assert_no_effect(script.coordinator, Committed((script.attempt(1),)))
+    assert_no_effect(script.coordinator, Committed((script.attempt(2),)))
 
 
 def test_a_batch_that_waits_for_a_job_cannot_fail_or_be_processed() -> None:

@@ -6,10 +6,11 @@ must hold each record once, in txid order. All chance comes from one seed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from txtopo.attempt import TransactionAttempt
+from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.coordinator import Coordinator, CoordinatorSettings
 from txtopo.coordinator.protocol import (
     Action,
@@ -17,6 +18,7 @@ from txtopo.coordinator.protocol import (
     Advance,
     Backoff,
     Cancel,
+    CommitShortened,
     Committed,
     Deactivated,
     Event,
@@ -55,19 +57,27 @@ class Store:
 
     ledger: tuple[int, int, int] = (0, 0, 0)
     ranges: list[Range] = field(default_factory=list)
+    group: int = 0
+    """The number of batches that were written last, in one write."""
 
-    def write(self, attempt: TransactionAttempt, batch: Range, *, repeatable: bool) -> None:
+    def write(
+        self, attempt: TransactionAttempt, batches: Sequence[Range], *, repeatable: bool
+    ) -> None:
         held = len(self.ranges)
         if attempt.order < self.ledger or attempt.txid < held:
             return
-        assert attempt.txid <= held + 1, "commits leave no gap"
-        if attempt.txid == held:
-            assert not repeatable or self.ranges[-1] == batch, "a replay brings the same batch"
-            self.ranges.pop()
-        begin = self.ranges[-1][1] if self.ranges else 0
-        assert batch[0] == begin, f"batch {attempt} starts at {batch[0]}, not where {begin} ended"
-        self.ranges.append(batch)
-        self.ledger = attempt.order
+        assert attempt.first_txid <= held + 1, "commits leave no gap"
+        if attempt.first_txid <= held:
+            bounds = (held - self.group + 1, held)
+            assert bounds == (attempt.first_txid, attempt.txid), "a redo has the same bounds"
+            before = self.ranges[-self.group :]
+            assert not repeatable or before == batches, "a replay brings the same batches"
+            del self.ranges[-self.group :]
+        for batch in batches:
+            begin = self.ranges[-1][1] if self.ranges else 0
+            assert batch[0] == begin, f"a batch of {attempt} starts at {batch[0]}, not at {begin}"
+            self.ranges.append(batch)
+        self.ledger, self.group = attempt.order, len(batches)
 
 
 class World:
@@ -91,8 +101,13 @@ class World:
         self.late: list[Event] = []
         self.batches: dict[TransactionAttempt, Range] = {}
         self.pauses: list[int] = []
+        held = len(self.store.ranges)
         self.coordinator = Coordinator(
-            self.settings, epoch=self.epoch, current=self.current, stored=self.stored
+            self.settings,
+            epoch=self.epoch,
+            current=self.current,
+            stored=self.stored,
+            pinned=held if held >= self.current else None,
         )
         self.perform(self.coordinator.start())
 
@@ -116,7 +131,7 @@ class World:
                 for attempt, batch in zip(attempts, metadata, strict=True):
                     self.stored[attempt.txid], self.owners[attempt.txid] = batch, attempt
             case Advance(current, drop_before):
-                assert current == self.current + 1
+                assert self.current < current <= self.current + self.settings.group_txids_max
                 assert len(self.store.ranges) >= self.current, "advanced before the store wrote"
                 self.current = current
                 self.stored = {t: m for t, m in self.stored.items() if t >= drop_before}
@@ -134,11 +149,10 @@ class World:
         """A cancelled commit may still write, and late answers may still come."""
         if isinstance(work, PlanBatch):
             return False
-        of = work.attempts if isinstance(work, StartProcessing) else (work.attempt,)
-        if not attempts & set(of):
+        if not attempts & set(work.attempts):
             return False
         if isinstance(work, StartCommit) and self.random.random() < 0.5:
-            self.write(work)
+            self.write(work.attempts)
         return True
 
     def step(self) -> None:
@@ -184,10 +198,8 @@ class World:
         match work:
             case PlanBatch(attempt):
                 self.tell(Failed(attempt, failure) if bad else self.plan(work))
-            case StartCommit(attempt):
-                if not bad or self.random.random() < 0.5:
-                    self.write(work)
-                self.tell(Failed(attempt, failure) if bad else Committed(attempt))
+            case StartCommit():
+                self.commit(work, failure if bad else None)
             case StartProcessing():
                 self.process(work, failure if bad else None)
 
@@ -213,6 +225,37 @@ class World:
         if failure:
             self.tell(Failed(work.attempts[good], failure))
 
+    def commit(self, work: StartCommit, failure: Failure | None) -> None:
+        """Commit a group, or a leading part, or fail before or after the write."""
+        attempts = work.attempts
+        if failure and not work.pinned and self.random.random() < 0.3:
+            self.fail_a_batch(attempts, failure)
+        elif failure:
+            if self.random.random() < 0.5:
+                self.write(attempts)
+            failed = self.random.choice(attempts) if work.pinned else attempts[0]
+            self.tell(Failed(failed, failure, unsent=work.pinned and self.random.random() < 0.5))
+        else:
+            if not (work.pinned or self.healthy) and self.random.random() < 0.3:
+                attempts = attempts[: 1 + self.random.randrange(len(attempts))]
+            self.write(attempts)
+            self.shorten(work.attempts[len(attempts) :])
+            self.tell(Committed(attempts))
+
+    def fail_a_batch(self, attempts: tuple[TransactionAttempt, ...], failure: Failure) -> None:
+        """The user's code fails in one batch of a group; those before it are committed."""
+        good = self.random.randrange(len(attempts))
+        if good:
+            self.write(attempts[:good])
+        self.shorten(attempts[max(good, 1) :])
+        self.tell(Failed(attempts[good], failure, unsent=True))
+        if good:
+            self.tell(Committed(attempts[:good]))
+
+    def shorten(self, attempts: tuple[TransactionAttempt, ...]) -> None:
+        if attempts:
+            self.perform(self.coordinator.handle(CommitShortened(attempts)))
+
     def cut(self, work: StartProcessing) -> list[BatchMetadata]:
         position = 0 if work.previous is None else self.end_of(work.previous)
         done = []
@@ -225,11 +268,11 @@ class World:
             done.append(metadata)
         return done
 
-    def write(self, work: StartCommit) -> None:
-        assert self.owners[work.attempt.txid] == work.attempt, "stored before commit work"
-        assert self.stored[work.attempt.txid] == work.metadata
-        batch = self.batches[work.attempt]
-        self.store.write(work.attempt, batch, repeatable=self.settings.repeatable)
+    def write(self, attempts: tuple[TransactionAttempt, ...]) -> None:
+        for attempt in attempts:
+            assert self.owners[attempt.txid] == attempt, "stored before commit work"
+        batches = [self.batches[attempt] for attempt in attempts]
+        self.store.write(group_of(attempts), batches, repeatable=self.settings.repeatable)
 
     def end_of(self, metadata: BatchMetadata) -> int:
         if self.settings.chained:

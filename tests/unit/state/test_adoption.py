@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StoreAheadOfCoordinator, StoreBehindCoordinator
 from txtopo.state import Ledger
-from txtopo.state.ledger import adopts
+from txtopo.state.ledger import Compared, compared
 
-STORED = TransactionAttempt(5, 1, 2)
+STORED = {5: TransactionAttempt(5, 1, 2)}
+GROUP = {txid: TransactionAttempt(txid, txid - 4, 2) for txid in (5, 6, 7)}
 
 
 def holding(txid: int, attempt: int = 1, writer_epoch: int = 2) -> Ledger:
@@ -18,35 +21,77 @@ def holding(txid: int, attempt: int = 1, writer_epoch: int = 2) -> Ledger:
 
 @pytest.mark.row(7)
 def test_a_txid_that_all_stores_hold_from_the_stored_attempt_is_adopted() -> None:
-    assert adopts({"a": holding(5), "b": holding(5)}, current=5, stored=STORED)
+    assert compared({"a": holding(5), "b": holding(5)}, 5, STORED) == Compared(adopted=5)
 
 
 @pytest.mark.parametrize("other", [holding(4), holding(5, attempt=0), holding(5, writer_epoch=1)])
 @pytest.mark.row(7)
 def test_otherwise_it_is_done_again(other: Ledger) -> None:
     """The cut of another attempt may end elsewhere; going on from there counts twice."""
-    assert not adopts({"a": holding(5), "b": other}, current=5, stored=STORED)
-    assert not adopts({"b": other}, current=5, stored=STORED)
+    assert compared({"a": holding(5), "b": other}, 5, STORED) == Compared(pinned=5)
+    assert compared({"b": other}, 5, STORED).adopted is None
 
 
 def test_without_a_state_nothing_is_adopted() -> None:
-    assert not adopts({}, current=5, stored=STORED)
-    assert not adopts({"a": holding(4)}, current=5, stored=None)
-    assert not adopts({"a": Ledger("topology", 1)}, current=1, stored=None)
+    assert compared({}, 5, STORED) == Compared()
+    assert compared({"a": holding(4)}, 5, {}) == Compared()
+    assert compared({"a": Ledger("topology", 1)}, 1, {}) == Compared()
 
 
 @pytest.mark.row(8)
 def test_a_store_behind_is_an_error_that_names_both() -> None:
     with pytest.raises(StoreBehindCoordinator, match=r"'counts' holds txid 3.* txid 4") as caught:
-        adopts({"good": holding(5), "counts": holding(3)}, current=5, stored=STORED)
+        compared({"good": holding(5), "counts": holding(3)}, 5, STORED)
     assert (caught.value.ledger_txid, caught.value.committed_txid) == (3, 4)
 
 
-@pytest.mark.parametrize(("txid", "stored"), [(6, STORED), (5, None)])
+@pytest.mark.parametrize(("txid", "stored"), [(6, STORED), (5, {})])
 @pytest.mark.row(51)
 def test_a_store_ahead_is_an_error_that_names_both(
-    txid: int, stored: TransactionAttempt | None
+    txid: int, stored: dict[int, TransactionAttempt]
 ) -> None:
     with pytest.raises(StoreAheadOfCoordinator, match="ZooKeeper") as caught:
-        adopts({"counts": holding(txid)}, current=5, stored=stored)
+        compared({"counts": holding(txid)}, 5, stored)
     assert caught.value.ledger_txid == txid
+
+
+def grouped(first: int, last: int, **changes: object) -> Ledger:
+    attempts = tuple(txid - 4 for txid in range(first, last + 1))
+    ledger = Ledger("topology", 3, last, 2, attempts[-1], first_txid=first, attempts=attempts)
+    return replace(ledger, **changes)  # type: ignore[arg-type]
+
+
+def test_a_group_that_all_stores_hold_from_the_stored_attempts_is_adopted() -> None:
+    assert compared({"a": grouped(5, 7), "b": grouped(5, 7)}, 5, GROUP) == Compared(adopted=7)
+    assert compared({"a": grouped(5, 6)}, 5, GROUP) == Compared(adopted=6)
+
+
+@pytest.mark.parametrize(
+    "other", [holding(4), grouped(5, 7, writer_epoch=1), grouped(5, 7, attempts=(1, 1, 3))]
+)
+def test_otherwise_the_group_is_pinned(other: Ledger) -> None:
+    """Its bounds stay, wherever its members end now."""
+    assert compared({"a": grouped(5, 7), "b": other}, 5, GROUP) == Compared(pinned=7)
+
+
+def test_a_member_of_another_epoch_was_not_written_with_the_group() -> None:
+    stored = {**GROUP, 6: replace(GROUP[6], epoch=1)}
+    assert compared({"a": grouped(5, 7)}, 5, stored) == Compared(pinned=7)
+
+
+@pytest.mark.parametrize(
+    ("ledgers", "stored"),
+    [
+        ([grouped(5, 7), grouped(5, 6)], GROUP),  # groups that end at different txids
+        ([grouped(4, 7)], GROUP),  # one that begins before what is committed
+        ([grouped(6, 7)], GROUP),  # one that begins later
+        ([grouped(5, 7), holding(5)], GROUP),
+        ([grouped(5, 7)], {txid: GROUP[txid] for txid in (5, 7)}),  # a member was never stored
+        ([grouped(5, 7)], {txid: GROUP[txid] for txid in (5, 6)}),
+    ],
+)
+def test_a_group_that_zookeeper_cannot_explain_is_an_error(
+    ledgers: list[Ledger], stored: dict[int, TransactionAttempt]
+) -> None:
+    with pytest.raises(StoreAheadOfCoordinator, match="ZooKeeper knows txid 4"):
+        compared({str(at): each for at, each in enumerate(ledgers)}, 5, stored)

@@ -1,0 +1,52 @@
+"""why_one_by_one: whether a topology may commit several txids together, and what stands against it.
+
+A group is written again as it is after a crash, and each of its txids has to come out as if it had
+been committed alone. So it needs states that take groups, and committers that run in the driver,
+where a txid reads what those before it have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from txtopo.runtime.run_context import StateName
+    from txtopo.stages.program import Program
+    from txtopo.state.backend import StateBackend
+    from txtopo.topology.graph import Graph
+
+
+def why_one_by_one(
+    graph: Graph, program: Program, backends: Mapping[StateName, StateBackend]
+) -> str | None:
+    """Return why a topology commits its batches one by one; None if it commits groups.
+
+    Args:
+        graph: The topology.
+        program: Its program.
+        backends: Its states.
+    """
+    return next(_reasons(graph, program, backends), None)
+
+
+def _reasons(
+    graph: Graph, program: Program, backends: Mapping[StateName, StateBackend]
+) -> Iterator[str]:
+    if program.frames is not None:
+        yield "its spout emits DataFrames"
+    if not program.commit_in_driver:
+        several = [id for id in graph.committing if graph.components[id].parallelism > 1]
+        yield f"{several[0]!r} has several tasks, which run on Spark in the commit phase"
+    for id, aggregation in program.aggregations.items():
+        if aggregation.ordered:
+            yield f"the result of aggregate {id!r} depends on the order of its additions"
+    for id, component in graph.components.items():
+        for name, state in component.states.items():
+            if id not in program.aggregations and state.kind == "transactional":
+                # In a redo it would be read as it is after the last txid of the group.
+                yield f"committer {id!r} may read its state {name!r}, which is transactional"
+    for (component_id, name), backend in backends.items():
+        if not backend.groups:
+            where = f"state {name!r} of {component_id!r}"
+            yield f"{where} is in a store that takes no groups ({type(backend).__name__})"
