@@ -2,7 +2,7 @@
 
 Each one runs the command and has the environment that compose.yml gives it, and is started in the
 order of ``depends_on`` once its health check says so. Names of containers, their ports and folders
-are replaced by addresses and folders of this machine; :meth:`Loopback.places` has the list.
+are replaced by addresses and folders of this machine.
 
 What an image does with its environment is done by its own program where there is one (Kafka's is in
 its jars), and else as its entry point does it: ZooKeeper's writes ``zoo.cfg``, PostgreSQL's makes
@@ -66,7 +66,7 @@ class Container(ServerProcess):
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"txtopo-{name}-"))
         here = partial(put, {**places, "/work": str(self.folder)})
-        entry = list(map(here, service["entrypoint"] or ())) or list(program)
+        entry = map(here, service["entrypoint"]) if service["entrypoint"] else program
         self._command = [*entry, *map(here, service["command"] or ())]
         own = {name: here(value) for name, value in (service.get("environment") or {}).items()}
         kept = {name: os.environ[name] for name in ("HOME", "JAVA_HOME") if name in os.environ}
@@ -211,7 +211,7 @@ class KafkaContainer(KafkaBroker):
 Server = Container | ZooKeeperContainer | PostgresContainer | KafkaContainer
 
 LEFT_OUT = ("prometheus", "grafana")
-"""They only watch, and no program of theirs is on the machines of the tests."""
+"""They only watch."""
 
 
 class Loopback:

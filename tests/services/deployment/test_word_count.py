@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness import compose
 from tests.harness.polling import wait_until
 from tests.services.deployment.loopback import START_LIMIT_S, Container, Loopback
 from txtopo import Config, open_state
@@ -40,6 +41,7 @@ class Watch:
     def __init__(self, services: Loopback, ensemble: Ensemble) -> None:
         self.services = services
         self._ensemble = ensemble
+        self._driver_cores = int(compose.variables()["DRIVER_CORES"])
         self.environment = services.environment_of("driver-1")
 
     def status(self) -> TopologyStatus | None:
@@ -65,7 +67,7 @@ class Watch:
         return name
 
     def is_whole(self) -> bool:
-        """Whether one driver leads and one stands by, both on a cluster of two workers."""
+        """Whether one driver leads and one stands by, each with its cores of two workers."""
         status = self.status()
         if status is None or status.leader is None or len(status.standbys) != 1:
             return False
@@ -74,8 +76,8 @@ class Watch:
                 cluster: dict[str, Any] = json.load(answer)
         except OSError:
             return False
-        states = [app["state"] for app in cluster["activeapps"]]
-        return cluster["aliveworkers"] == 2 and states == ["RUNNING", "RUNNING"]
+        cores = [app["cores"] for app in cluster["activeapps"] if app["state"] == "RUNNING"]
+        return cluster["aliveworkers"] == 2 and cores == 2 * [self._driver_cores]
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait, while what ends is started again."""
@@ -110,12 +112,14 @@ class Watch:
         ended: set[int] = set()
         while len(ended) < len(partitions):
             for message in consumer.consume(10_000, timeout=1.0):
-                error = message.error()
+                error, partition, value = message.error(), message.partition(), message.value()
+                assert partition is not None
                 if error is None:
-                    found[message.value().decode()] += 1
+                    assert value is not None
+                    found[value.decode()] += 1
                 else:
                     assert error.code() == KafkaError._PARTITION_EOF, error
-                    ended.add(message.partition())
+                    ended.add(partition)
         consumer.close()
         return found
 
@@ -135,6 +139,13 @@ def contents(url: str) -> dict[Any, Any]:
         return dict(reader.items())
 
 
+def kill(watch: Watch, name: str) -> None:
+    """Kill a service, start it again as its ``restart`` says, and see the count go on."""
+    watch.services.servers[name].kill()
+    watch.services.servers[name].start()
+    watch.until_it_counts(f"{name} was killed")
+
+
 @pytest.fixture
 def watch() -> Iterator[Watch]:
     with Loopback() as services:
@@ -145,21 +156,14 @@ def watch() -> Iterator[Watch]:
 
 
 def test_words_are_counted_exactly_while_one_of_each_service_is_killed(watch: Watch) -> None:
-    servers = watch.services.servers
-    words = servers["words"]
+    words = watch.services.servers["words"]
     words.start()
     watch.until_it_counts("the start")
 
-    for find in (
-        lambda: leading_zookeeper(watch.services),
-        *(lambda name=name: name for name in ("postgres", "kafka", "s3")),
-        *(lambda name=name: name for name in ("spark-master", "spark-worker-1")),
-        watch.leading_driver,
-    ):
-        name = find()
-        servers[name].kill()
-        servers[name].start()
-        watch.until_it_counts(f"{name} was killed")
+    kill(watch, leading_zookeeper(watch.services))
+    for name in ("postgres", "kafka", "s3", "spark-master", "spark-worker-1"):
+        kill(watch, name)
+    kill(watch, watch.leading_driver())
 
     words.kill()
     expected = watch.words()
