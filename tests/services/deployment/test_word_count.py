@@ -125,17 +125,17 @@ class Watch:
 
     def counts(self) -> dict[Any, Any]:
         """The state in PostgreSQL."""
-        return contents(self.environment["COUNTS_URL"])
+        return contents(self.environment["COUNTS_URL"], "counts")
 
     def lengths(self) -> dict[Any, Any]:
         """The state in S3."""
         options = {n: value for n, value in self.environment.items() if n.startswith("AWS_")}
         query = "&".join(f"{name}={value}" for name, value in options.items())
-        return contents(f"{self.environment['LENGTHS_URL']}?{query}")
+        return contents(f"{self.environment['LENGTHS_URL']}?{query}", "lengths")
 
 
-def contents(url: str) -> dict[Any, Any]:
-    with open_state(url).reader() as reader:
+def contents(url: str, table: str) -> dict[Any, Any]:
+    with open_state(url, table=table).reader() as reader:
         return dict(reader.items())
 
 
