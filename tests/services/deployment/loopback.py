@@ -109,9 +109,7 @@ class Container(ServerProcess):
 
     def _is_healthy(self) -> bool:
         assert self.runs, f"{self._command} has ended; {self.log}"
-        done = subprocess.run(
-            self._check, env=self._environment, capture_output=True, check=False, timeout=60.0
-        )
+        done = subprocess.run(self._check, env=self._environment, capture_output=True, check=False)
         return done.returncode == 0
 
 
