@@ -5,8 +5,8 @@ order of ``depends_on`` once its health check says so. Names of containers, thei
 are replaced by addresses and folders of this machine.
 
 What an image does with its environment is done by its own program where there is one (Kafka's is in
-its jars), and else as its entry point does it: ZooKeeper's writes ``zoo.cfg``, PostgreSQL's makes
-the user and the database.
+its jars), and else as its entry point does it: ZooKeeper's writes the file of settings, PostgreSQL's
+makes the user and the database.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class ZooKeeperContainer(ZooKeeperProcess):
         self.ports = f"127.0.0.1:{free_port()}:{free_port()};127.0.0.1:{self.port}"
 
     def configure(self, environment: Mapping[str, str], places: Places) -> None:
-        """Write ``zoo.cfg`` and ``myid``, as the image's entry point does at its first start."""
+        """Write settings and number, as the image's entry point does at its first start."""
         of = {"TICK_TIME": "2000", "INIT_LIMIT": "5", "SYNC_LIMIT": "2", "MAX_CLIENT_CNXNS": "60"}
         of |= {name.removeprefix("ZOO_"): value for name, value in environment.items()}
         servers = [put(places, server) for server in of["SERVERS"].split()]
