@@ -5,8 +5,8 @@ order of ``depends_on`` once its health check says so. Names of containers, thei
 are replaced by addresses and folders of this machine.
 
 What an image does with its environment is done by its own program where there is one (Kafka's is in
-its jars), and else as its entry point does it: ZooKeeper's writes the file of settings, PostgreSQL's
-makes the user and the database.
+its jars), and else as its entry point does it: ZooKeeper's writes the file of settings, that of
+PostgreSQL makes the user and the database.
 """
 
 from __future__ import annotations
