@@ -41,6 +41,7 @@ class Watch:
     def __init__(self, services: Loopback, ensemble: Ensemble) -> None:
         self.services = services
         self._ensemble = ensemble
+        self._txid = 0
         self._driver_cores = int(compose.variables()["DRIVER_CORES"])
         self.environment = services.environment_of("driver-1")
 
@@ -52,13 +53,14 @@ class Watch:
             return None
 
     def txid(self) -> int:
-        """The last txid that both states hold."""
+        """The last txid that both states are known to hold."""
         status = self.status()
-        return (status and status.txid) or 0
+        self._txid = max(self._txid, (status and status.txid) or 0)
+        return self._txid
 
     def leading_driver(self) -> str:
         """The driver that leads."""
-        status = self.status()
+        status = wait_until(self.status, "the ensemble answers")
         assert status is not None
         assert isinstance(status.leader, dict), status
         pid = status.leader["pid"]
