@@ -16,6 +16,7 @@ from txtopo.clock import wall_clock
 from txtopo.command.choices import Choices, Duration, choices
 from txtopo.command.output import (
     ago,
+    cell,
     duration,
     print_facts,
     print_json,
@@ -231,12 +232,29 @@ def print_shown(page: dict[str, Any]) -> None:
         lines[path] = error
     if phases := facts.get("phases"):
         lines["in flight"] = ", ".join(f"{count} {name.lower()}" for name, count in phases.items())
+    if (pace := facts.get("pace")) and facts.get("status") == "running":
+        lines |= _limits(pace, now_s)
     for name, times in (facts.get("latency") or {}).items():
         if times and times.get("p50_s") is not None:
             p50, p99 = duration(times["p50_s"]), duration(times["p99_s"])
             lines[name] = f"{p50} (half of the batches), {p99} (99 of 100)"
     print_facts(lines)
     _print_lists(facts, page["failures"] or [], now_s)
+
+
+def _limits(pace: dict[str, Any], now_s: float) -> dict[str, object]:
+    """Return what limits batches now, in words."""
+    settings, by, rows_max = pace["settings"], pace["limited_by"], pace["rows_max"]
+    lines: dict[str, object] = {}
+    if by is not None:
+        most = "" if rows_max is None else f"; rows of the last batch: {cell(rows_max)} at most"
+        effect = "; the next batch waits for it" if rows_max == 0 else most
+        lines["limited by"] = f"{by} {cell(settings.get(by))}{effect}"
+    full_at_s = pace["window_full_at_s"]
+    if full_at_s is not None and now_s - full_at_s >= 1:
+        window = f"max_spout_pending {cell(pace['window_txids'])}"
+        lines["window"] = f"{window}, full for {duration(now_s - full_at_s)}"
+    return lines
 
 
 def _print_lists(facts: dict[str, Any], failures: list[dict[str, Any]], now_s: float) -> None:

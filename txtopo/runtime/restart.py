@@ -28,6 +28,7 @@ from txtopo.runtime.progress import Restarting, Stopped, TopologyListener
 from txtopo.transactional_state.commands import KILLED
 
 if TYPE_CHECKING:
+    from txtopo.metadata import Json
     from txtopo.runtime.scheduler import Scheduler, Timer
 
 _logger = logger_of(LOGGER)
@@ -187,6 +188,11 @@ class RestartingDriver:
             return "stopping" if self._stopping else "restarting"
         # A driver that has ended may be followed by another.
         return "stopping" if driver.status in ("stopped", "failed") else driver.status
+
+    @property
+    def pace(self) -> dict[str, Json] | None:
+        """That of the driver that runs; None while none does."""
+        return None if (driver := self._driver) is None else driver.pace
 
     def start(self) -> None:
         """Open the first driver, and start the loop.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -253,6 +254,25 @@ def test_the_ensemble_and_the_page_tell_of_a_run(
         }
         printed = "".join("".join(call(verb, words.id)[1:]) for verb in ("show", "errors"))
         assert all(character.isprintable() or character == "\n" for character in printed)
+
+
+def test_what_limits_batches_is_shown(
+    words: Words, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TXTOPO_UI_TOKEN", TOKEN)
+    paced = ("--set", "ui_port=0", "--set", "max_rows_per_second=5", "--set", "max_spout_pending=1")
+    with words.running(*paced, TXTOPO_UI_TOKEN=TOKEN):
+        wait_until(words.begun, "a commit")  # it goes on until it may end
+
+        def shown() -> str:
+            out = call("show", words.id)[1]
+            return out if "full for" in out else ""
+
+        out = wait_until(shown, "the window is shown", pause_s=0.2)
+    assert re.search(
+        "limited by +max_rows_per_second 5; rows of the last batch: [1-5] at most", out
+    )
+    assert re.search(r"window +max_spout_pending 1, full for [1-9]", out)
 
 
 @pytest.mark.parametrize("given", [(), ("--token", "another-token-of-a-test")])
