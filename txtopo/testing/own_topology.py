@@ -53,8 +53,7 @@ def simulate(
         oracle: For each state, by table, a plain function that returns what it should hold.
         seeds: How many seeds.
         first: The first seed.
-        config: How it runs, except carrier and ZooKeeper; by default drawn from the seed, without
-            pacing, so that each seed has the batches that the spout cuts.
+        config: How it runs, except carrier and ZooKeeper; by default drawn, without pacing.
         records: All tuples of the spout's stream ``default``, in any order; none may be missing.
         outside: Functions that read what your bolts write outside the states, by name. Each needs
             an oracle too.
