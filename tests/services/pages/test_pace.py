@@ -41,9 +41,9 @@ class Waits(BatchBolt, Committer):
 
 
 @contextmanager
-def paced(go: Path, **settings: Any) -> Iterator[TopologyRun]:
-    """Run 10,000 rows in batches of 100, whose commits wait for a file; with a page."""
-    spout = MemoryTransactionalSpout({0: [[n] for n in range(10_000)]}, Fields("n long"), 100)
+def paced(go: Path, take: int = 100, **settings: Any) -> Iterator[TopologyRun]:
+    """Run 10,000 rows, whose commits wait for a file; with a page."""
+    spout = MemoryTransactionalSpout({0: [[n] for n in range(10_000)]}, Fields("n long"), take)
     builder = TransactionalTopologyBuilder("paced", "numbers", spout)
     builder.set_bolt("waits", Waits(go)).global_grouping("numbers")
     config = replace(LOCAL, ui_port=0, **settings)
@@ -74,7 +74,7 @@ def test_the_page_names_the_setting_that_limits_batches(chromium: Browser, tmp_p
 
 def test_the_page_says_that_a_batch_waits(chromium: Browser, tmp_path: Path) -> None:
     """Nothing is committed meanwhile, so no commit tells the page."""
-    with paced(tmp_path / "go", min_batch_rows=20_000, max_batch_delay_s=600.0) as run:
+    with paced(tmp_path / "go", 20_000, min_batch_rows=20_000, max_batch_delay_s=600.0) as run:
         opened(chromium, run)
         said = "waits for min_batch_rows 20\u202f000, or for max_batch_delay_s 600"
         chromium.wait(f"{SAID}.includes('{said}')", "the page says it")

@@ -405,6 +405,17 @@ def test_a_minimum_above_the_limit_of_the_spout_is_refused(table: str) -> None:
         topology(query(table, batch_rows_max=30)).start(config=config)
 
 
+@pytest.mark.parametrize("kind", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
+def test_a_minimum_above_what_all_partitions_give_is_refused(kind: Any) -> None:
+    spout = kind({0: ROWS, 1: ROWS}, NUMBER, 10)
+    config = replace(LOCAL, min_batch_rows=21, max_batch_delay_s=1)
+
+    said = r"got 21; expected at most 20, which is take=10 times 2 partitions"
+    with pytest.raises(ConfigError, match=said):
+        topology(spout).start(config=config)
+    assert sum(run_all(spout, replace(config, min_batch_rows=20)).rows) == 80
+
+
 def test_files_are_limited_by_rows(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n\n" + "".join(f"{n}\n" for n in range(40)))
     spout = FilesTransactionalSpout(tmp_path, NUMBER)
