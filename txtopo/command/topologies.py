@@ -20,9 +20,9 @@ from txtopo.command.output import (
     duration,
     print_facts,
     print_json,
+    print_line,
+    print_note,
     print_table,
-    say,
-    tell,
 )
 from txtopo.command.page_client import PageClient
 from txtopo.errors import ConfigError, PromiseError, TxtopoError, escaped
@@ -180,7 +180,7 @@ def show(chosen: Choices, topology: str, token: str | None) -> None:
         return
     print_shown(page)
     if page["missing"]:
-        tell(f"phases, states and failures are not known: {page['missing']}")
+        print_note(f"phases, states and failures are not known: {page['missing']}")
 
 
 def page_token(chosen: Choices, token: str | None) -> str | None:
@@ -259,14 +259,14 @@ def _limits(pace: dict[str, Any], now_s: float) -> dict[str, object]:
 
 def _print_lists(facts: dict[str, Any], failures: list[dict[str, Any]], now_s: float) -> None:
     if states := facts.get("states"):
-        say("")
+        print_line("")
         columns = ["state", "kind", "table", "url"]
         print_table(columns, [[each.get(name) for name in columns] for each in states])
     if trees := facts.get("trees"):
-        say("")
+        print_line("")
         print_facts({name: each for name, each in trees.items() if not isinstance(each, list)})
     if failures:
-        say("")
+        print_line("")
         names = ["txid", "attempt", "component", "cause"]
         rows = [
             [ago(each.get("at_s"), now_s), *(each.get(name) for name in names)]
@@ -336,14 +336,14 @@ def _command(chosen: Choices, topology: str, verb: str, wait_s: float = 0.0) -> 
         before = ensemble.topology(topology)
         if not chosen.json:
             leader = process(before.leader)
-            tell(f"{topology} is {before.status}; {leader or 'nobody'} leads")
+            print_note(f"{topology} is {before.status}; {leader or 'nobody'} leads")
         answer = ensemble.ask(topology, verb, wait_s=wait_s)
     if chosen.json:
         print_json({"topology": topology, **asdict(answer)})
     if answer.refused is not None:
         raise PromiseError(f"{process(answer.by)} refused to {verb} {topology!r}: {answer.refused}")
     if not chosen.json:
-        say(_answered(topology, verb, answer, wait_s))
+        print_line(_answered(topology, verb, answer, wait_s))
 
 
 def _answered(topology: str, verb: str, answer: Answer, wait_s: float) -> str:
