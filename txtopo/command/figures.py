@@ -75,9 +75,8 @@ def lag(chosen: Choices, topology: str, token: str | None) -> None:
         rows = [[each.get(name) for name in names] for each in partitions]
         print_table(["partition", "lag", "lost"], rows, right=["lag"])
     if listed > len(partitions):
-        print_note(
-            f"{len(partitions)} of {listed} partitions are shown, those that are furthest behind"
-        )
+        shown = f"{len(partitions)} of {listed} partitions are shown"
+        print_note(f"{shown}, those that are furthest behind")
     print_line("lag: not known" if total is None else f"lag: {total:,} records")
 
 

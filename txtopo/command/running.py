@@ -200,6 +200,10 @@ def _log_in_lines() -> None:
     if not logging.getLogger().handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(_Line("%(asctime)s %(message)s", "%H:%M:%S"))
+        # The error that ends the run is the last line of the command.
+        handler.addFilter(
+            lambda record: not (record.levelno == logging.ERROR and hasattr(record, "cause"))
+        )
         logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 

@@ -198,8 +198,10 @@ def test_a_killed_topology_ends_with_3_until_it_is_activated(words: Words, call:
     assert "to revive it, txtopo activate" in errors
 
     with words.running("--available-now") as process:
-        process.communicate(timeout=LIMIT_S)
+        _, errors = process.communicate(timeout=LIMIT_S)
     assert process.returncode == REFUSED
+    assert errors.count("was killed by") == 1
+    assert errors.splitlines()[-1].startswith(f"txtopo: topology {words.id!r} was killed by")
 
     code, out, _ = call("activate", words.id, "--json")
     assert document("command", out)["status"] == "running"
