@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +28,7 @@ from txtopo.command.output import (
 from txtopo.command.page_client import PageClient
 from txtopo.errors import ConfigError, PromiseError, TxtopoError, escaped
 from txtopo.operations.ensemble import WAIT_S, Ensemble, TopologyStatus
-from txtopo.transactional_state.commands import Answer, who
+from txtopo.transactional_state.commands import Answer, Desired
 from txtopo.transactional_state.embedded import HOST
 
 FAILURES_SHOWN = 10
@@ -150,7 +151,7 @@ def status_json(topology: TopologyStatus) -> dict[str, Any]:
         "leader": topology.leader,
         "standbys": list(topology.standbys),
         "epoch": topology.epoch,
-        "current": topology.current,
+        "txid": topology.txid,
         "desired": None if desired is None else asdict(desired),
         "operation": topology.operation,
         "unreadable": topology.unreadable,
@@ -160,13 +161,15 @@ def status_json(topology: TopologyStatus) -> dict[str, Any]:
 
 @click.command()
 @topology_argument
+@click.option("--full", is_flag=True, help="Show all that the ensemble stores, too.")
 @token_option
 @choices
-def show(chosen: Choices, topology: str, token: str | None) -> None:
+def show(chosen: Choices, topology: str, token: str | None, *, full: bool) -> None:
     """Show one topology and its run.
 
     Status, leader, standbys; and of the run phases, states and failures. Needs the ensemble;
-    phases, states and failures come from the page of the run, if it has one.
+    phases, states and failures come from the page of the run, if it has one. --full adds the nodes
+    of the ensemble: epoch, desired status, commands, and the metadata of each batch.
 
     \b
     Example:
@@ -174,11 +177,14 @@ def show(chosen: Choices, topology: str, token: str | None) -> None:
     """
     with open_ensemble(chosen) as ensemble:
         found = ensemble.topology(topology)
+        stored = ensemble.stored(topology) if full else None
     page = page_of(found, page_token(chosen, token))
     if chosen.json:
-        print_json(page)
+        print_json({**page, "stored": stored})
         return
     print_shown(page)
+    for path, value in (stored or {}).items():
+        print_line(f"\n{path}\n{json.dumps(value, indent=2)}")
     if page["missing"]:
         print_note(f"phases, states and failures are not known: {page['missing']}")
 
@@ -217,15 +223,14 @@ def print_shown(page: dict[str, Any]) -> None:
         "leader": process(status["leader"]),
         "standbys": ", ".join(str(process(each)) for each in status["standbys"]) or None,
         "since": None if started_at_s is None else duration(now_s - started_at_s),
-        "committed": status["current"] - 1 if (status["current"] or 0) > 1 else None,
+        "desired": None if desired is None else str(Desired(**desired)),
+        "committed": status["txid"],
         "rows/s": summary.get("rows_per_second"),
         "rows": summary.get("rows_total"),
         "lag": summary.get("lag_records"),
         "last failure": _failure(summary.get("last_failure"), now_s),
         "page": summary.get("page"),
     }
-    if desired is not None and desired["by"] is not None:
-        lines["asked"] = f"{desired['status']}, by {who(desired['by'])}"
     if status["operation"]:
         lines["under way"] = f"{status['operation'].get('verb')}; call it again to end it"
     for path, error in status["unreadable"].items():

@@ -445,7 +445,6 @@ class Board(TopologyListener):
         return {
             **self._summary(now_s, status),
             "phases": self._timeline.phases(),
-            "current": self._current,
             "adopted": self._adopted,
             "restarts": self._restarts,
             "failures_total": sum(by_kind.values())

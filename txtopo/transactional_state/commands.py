@@ -131,6 +131,9 @@ class Desired:
     at_s: float | None = None
     wait_s: float = 0.0
 
+    def __str__(self) -> str:
+        return self.status if self.by is None else f"{self.status}, as {who(self.by)} asked"
+
     def to_json(self) -> Json:
         """Return the value of the node."""
         value: dict[str, Json] = {

@@ -311,7 +311,18 @@ def test_a_stopped_topology_is_listed_and_shown(words: Words, call: Call) -> Non
     code, out, errors = call("show", words.id)
     assert code == 0
     assert "status        stopped" in out
+    assert "desired       running" in out
     assert "does not run, so it has no page" in errors
+    assert f"{3:020}" not in out
+
+    assert call("deactivate", words.id)[0] == 0
+    out = call("show", words.id, "--full")[1]
+    assert re.search(r"desired +deactivated, as .+ \(process \d+\) asked", out)
+    for path in ("/epoch", "/current", "/desired", f"/batches/{3:020}", f"/commands/{1:020}"):
+        assert f"\n{path}\n{{\n  " in out
+    shown = document("show", call("show", words.id, "--full", "--json")[1])
+    assert shown["stored"]["/current"] == {"current": 4}
+    assert shown["topology"]["txid"] == 3
 
 
 def test_an_unknown_topology_names_the_similar_one(words: Words, call: Call) -> None:
