@@ -24,13 +24,14 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.errors import TopologyKilled
+from txtopo.errors import StateUsageError, TopologyKilled
 from txtopo.operations.ensemble import Ensemble
 from txtopo.plugins.ensembles import register_ensemble
 from txtopo.runtime import term
 from txtopo.runtime.handle import TopologyRun
 from txtopo.runtime.progress import Leading, Restarting, Stopped
 from txtopo.runtime.restart import Restart
+from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import Outage
 from txtopo.transactional_state import MemoryEnsemble, MemoryTransactionalState, Put
@@ -163,6 +164,32 @@ def test_a_start_of_a_killed_topology_writes_nothing_even_if_it_may_change_it() 
         assert isinstance(ended(again), TopologyKilled)
 
     assert ensemble.nodes == before
+
+
+class KilledBeforeTheClaim(ThreadScheduler):
+    """Real time, in which the leader before answers a kill just before this one claims."""
+
+    def __init__(self, ensemble: MemoryEnsemble) -> None:
+        super().__init__("killed-before-the-claim")
+        self._ensemble = ensemble
+
+    def point(self, name: str) -> None:
+        if name == "claim.before-epoch":
+            value = encode(DESIRED, Desired("killed", 1).to_json(), "another")
+            self._ensemble.nodes = {**self._ensemble.nodes, f"/totals{DESIRED}": (value, 9)}
+
+
+def test_a_kill_that_is_answered_just_before_the_claim_of_another_is_obeyed() -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    scheduler = KilledBeforeTheClaim(ensemble)
+
+    topology = topology_of(state)
+    with start_topology(topology, None, MEMORY, scheduler=scheduler, ensemble=ensemble) as run:
+        wait_until(lambda: run.last_progress or not run.is_active, "it has ended, or committed")
+
+        assert isinstance(run.exception(), TopologyKilled)
+    with pytest.raises(StateUsageError, match="it holds none"):
+        stored(state)
 
 
 def test_a_run_that_fails_and_is_restarted_while_it_is_killed_ends_as_killed() -> None:
