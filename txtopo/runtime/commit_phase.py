@@ -116,13 +116,14 @@ class CommitPhase:
         self._letters_from = {each.id for each in components if each.dead_letters is not None}
 
     def run(
-        self, results: Sequence[BatchResult], wanted: Callable[[], bool], *, pinned: bool
+        self, results: Sequence[BatchResult], wanted: Callable[[int], bool], *, pinned: bool
     ) -> GroupReport:
         """Commit a group.
 
         Args:
             results: The batches.
-            wanted: Returns whether their attempts are still current; called before each write.
+            wanted: Returns whether their attempts are still current; called before each write
+                with the number of batches that it has.
             pinned: Whether the group must be written with these bounds or not at all.
 
         Raises:
@@ -171,7 +172,7 @@ class CommitPhase:
         return prepared, None
 
     def _write(
-        self, prepared: Sequence[_Prepared], wanted: Callable[[], bool]
+        self, prepared: Sequence[_Prepared], wanted: Callable[[int], bool]
     ) -> Mapping[str, float]:
         """Write a group to each state; return how long that took."""
         attempt = group_of([each.result.attempt for each in prepared])
@@ -179,7 +180,7 @@ class CommitPhase:
         for name, backend in self._backends.items():
             started_s = now()
             writes = self._writes_of(name, prepared)
-            if not wanted():
+            if not wanted(len(prepared)):
                 raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
             with self._labelled(prepared[-1].result, writes):
                 try:
