@@ -167,10 +167,10 @@ class TxidDiscipline:
             yield f"the ledger of {write.table} went from epoch {before.epoch} to {after.epoch}"
         if before is not None and after.txid == before.txid and after.writer < before.writer:
             yield f"table {write.table} went from attempt {before.writer} back to {after.writer}"
-        ends = (*range(bounds[0]), after.txid)
-        odd = [key for key, row in write.after.rows.items() if row.txid not in ends]
+        rows, within = write.after.rows.items(), range(*bounds)
+        odd = [key for key, row in rows if row.txid > after.txid or row.txid in within]
         if odd:
-            yield f"rows {odd} of {write.table} have txids that are not before {bounds} or its end"
+            yield f"rows {odd} of {write.table} are ahead of, or within, its txids {bounds}"
         yield from self._previous(write, after.txid)
 
     def _previous(self, write: StoreWrite, txid: int) -> Iterator[str]:
@@ -189,8 +189,9 @@ class TxidDiscipline:
     def _nodes(self, evidence: Evidence, write: NodesWrite) -> Iterator[str]:
         id = evidence.topology_id
         before, after = current_of(id, write.before), current_of(id, write.after)
-        if after < before:
-            yield f"current went from {before} to {after}"
+        skipped = [t for t in range(before, after) if stored_attempt(id, write.before, t) is None]
+        if after < before or skipped:
+            yield f"current went from {before} to {after}; no metadata was stored of {skipped}"
         for table, contents in write.stores.items():
             bounds = _bounds(contents.ledger) if contents.ledger is not None else (0, 0)
             if after - 1 > bounds[1]:
