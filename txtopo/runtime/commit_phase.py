@@ -118,13 +118,14 @@ class CommitPhase:
         self._letters_from = {each.id for each in components if each.dead_letters is not None}
 
     def run(
-        self, results: Sequence[BatchResult], wanted: Callable[[], bool], *, pinned: bool
+        self, results: Sequence[BatchResult], wanted: Callable[[int], bool], *, pinned: bool
     ) -> GroupReport:
         """Commit a group.
 
         Args:
             results: The batches.
-            wanted: Returns whether their attempts are still current; called before each write.
+            wanted: Returns whether their attempts are still current; called before each write
+                with the number of batches that it has.
             pinned: Whether the group must be written with these bounds or not at all.
 
         Raises:
@@ -180,7 +181,7 @@ class CommitPhase:
     def _write(
         self,
         prepared: Sequence[_Prepared],
-        wanted: Callable[[], bool],
+        wanted: Callable[[int], bool],
         state_s: dict[str, float],
     ) -> None:
         """Write a group to each state, and note how long that took."""
@@ -190,7 +191,7 @@ class CommitPhase:
         writes = {name: self._writes_of(name, prepared) for name in self._backends}
         for name, backend in self._backends.items():
             started_s = now()
-            if not wanted():
+            if not wanted(len(prepared)):
                 raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
             with self._labelled(prepared[-1].result, writes[name]):
                 commit_resolved(backend, attempt, writes[name])

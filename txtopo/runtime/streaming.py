@@ -295,7 +295,7 @@ class StreamRun:
         self._tell(BatchesProcessed((attempt,)))
         result = BatchResult(attempt, outcome.processed[0], output, processed_s - started_s)
         phase = CommitPhase(context, self._backends)
-        report = phase.run([result], lambda: True, pinned=False)
+        report = phase.run([result], lambda size: True, pinned=False)
         context.carrier.release(output)
         self._check_failure(report.failure)
         progress = self._meter.committed(

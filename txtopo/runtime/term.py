@@ -89,6 +89,22 @@ class Hooks:
     obey: Callable[[Desired], None]
 
 
+@dataclass(slots=True)
+class _Commit:
+    """A commit that is under way.
+
+    Attributes:
+        attempts: The attempts of its group.
+        tag: Tag of its job.
+        sent: How many of the attempts are in the write that a state was asked for last; 0 if none
+            was asked yet.
+    """
+
+    attempts: tuple[TransactionAttempt, ...]
+    tag: str
+    sent: int = 0
+
+
 class LeaderTerm:
     """Feeds the coordinator with events and does what it asks for. Used on the loop only.
 
@@ -137,7 +153,7 @@ class LeaderTerm:
         )
         self._actions: deque[Action] = deque()
         self._writing = self._stopping = self._gathers = False
-        self._committing: tuple[TransactionAttempt, str] | None = None
+        self._committing: _Commit | None = None
         self._asked_s = 0.0
         self._writes_s: deque[float] = deque(maxlen=WRITES_MAX)
         self._poll: Timer | None = None
@@ -166,7 +182,7 @@ class LeaderTerm:
         self._reporter.of(event, before, pause_s=self._pause_after(actions), plan_s=plan_s)
         # Now, because the queue of actions may wait for a write.
         self._jobs.forget(self._gone(event, actions))
-        if self._committing is not None and not self.coordinator.is_current(self._committing[0]):
+        if (commit := self._committing) and not self.coordinator.is_current(commit.attempts[0]):
             self._cancel_commit()
         self._look_at_window()
         self._perform(actions)
@@ -403,7 +419,7 @@ class LeaderTerm:
         results = [self._jobs.result(each) for each in action.attempts]
         started_s = self._scheduler.now()
         limit_s = self._context.config.batch_timeout_s
-        timer = self._scheduler.call_later(limit_s, lambda: self._commit_timed_out(action, limit_s))
+        timer = self._scheduler.call_later(limit_s, lambda: self._commit_timed_out(commit, limit_s))
 
         def done(future: Future[GroupReport]) -> None:
             timer.cancel()
@@ -415,20 +431,24 @@ class LeaderTerm:
             elif isinstance(error, FencedError):
                 self._end(error)
             else:
-                self.handle(Failed(action.attempts[0], failure_of(error)))
+                self._commit_failed(commit, failure_of(error))
 
         def wanted() -> bool:
-            return not self.over and self._committing == committing
+            return not self.over and self._committing is commit
 
-        committing = self._committing = (action.attempts[0], results[0].commit_tag)
+        def wants(size: int) -> bool:
+            commit.sent = size  # before the look: so what is sent is known to who gives it up
+            return wanted()
+
+        commit = self._committing = _Commit(action.attempts, results[0].commit_tag)
         for attempt in action.attempts:
             self._reporter.tell(CommitStarted(attempt))
-        commit = partial(self._commit_phase.run, results, wanted, pinned=action.pinned)
-        self._scheduler.submit(commit, done)
+        run = partial(self._commit_phase.run, results, wants, pinned=action.pinned)
+        self._scheduler.submit(run, done)
 
     def _cancel_commit(self) -> None:
         if self._committing is not None:
-            cancel = partial(self._context.carrier.cancel, self._committing[1])
+            cancel = partial(self._context.carrier.cancel, self._committing.tag)
             self._committing = None
             self._scheduler.submit(cancel, lambda _: None)
 
@@ -470,12 +490,19 @@ class LeaderTerm:
                 zookeeper_s=writes_s if last else (),
             )
 
-    def _commit_timed_out(self, action: StartCommit, limit_s: float) -> None:
-        first, last = action.attempts[0].txid, action.attempts[-1].txid
+    def _commit_failed(self, commit: _Commit, failure: Failure) -> None:
+        """Give a commit up. A state may hold what was sent, and nothing more is sent."""
+        self._cancel_commit()
+        if commit.sent and (left := commit.attempts[commit.sent :]):
+            self.handle(CommitShortened(left))
+        self.handle(Failed(commit.attempts[0], failure, unsent=not commit.sent))
+
+    def _commit_timed_out(self, commit: _Commit, limit_s: float) -> None:
+        first, last = commit.attempts[0].txid, commit.attempts[-1].txid
         of = f"txid {first}" if first == last else f"txids {first} to {last}"
         late = f"the commit of {of} did not end in {limit_s:g} s; look for a "
         error = TimeoutError(late + "committer that hangs, or raise batch_timeout_s")
-        self.handle(Failed(action.attempts[0], Failure(FailureKind.COUNTED, error)))
+        self._commit_failed(commit, Failure(FailureKind.COUNTED, error))
 
     def _check_memory(self) -> None:
         try:

@@ -291,13 +291,7 @@ def standing(
             stored_txid=ledger.txid,
         )
     if (ledger.txid, ledger.writer.first_txid) != (attempt.txid, attempt.first_txid):
-        raise GroupBoundsError(
-            f"a write of {_txids(attempt)} meets a state that holds {_txids(ledger.writer)} in one "
-            "write; expected the same txids, which are then written again together; this is a "
-            "mistake in txtopo: please report it, with the log",
-            attempt=attempt,
-            holder=ledger.writer,
-        )
+        raise _other_bounds(ledger.writer, attempt)
     if ledger.writer == attempt:
         return Standing.HELD
     if attempt < ledger.writer:
@@ -398,6 +392,16 @@ def _unclaimed(ledger: Ledger | None, attempt: TransactionAttempt) -> LedgerGapE
         f"its ledger is {ledger}; was the state's table dropped during the run?",
         attempt=attempt,
         ledger=ledger,
+    )
+
+
+def _other_bounds(holder: TransactionAttempt, attempt: TransactionAttempt) -> GroupBoundsError:
+    return GroupBoundsError(
+        f"a write of {_txids(attempt)} meets a state that holds {_txids(holder)} in one write; "
+        "expected the same txids, which are then written again together; this is a mistake in "
+        "txtopo: please report it, with the log",
+        attempt=attempt,
+        holder=holder,
     )
 
 

@@ -68,7 +68,7 @@ def test_an_attempt_that_is_abandoned_between_two_stores_leaves_the_second_alone
     phase = CommitPhase(context, backends)
 
     with pytest.raises(RunLostError, match="abandoned"):
-        phase.run([processed(context)], lambda: next(wanted), pinned=False)
+        phase.run([processed(context)], lambda size: next(wanted), pinned=False)
 
     assert {name: holds(backend) for (_, name), backend in backends.items()} == {
         "totals": 1,
