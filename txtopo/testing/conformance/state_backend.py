@@ -9,6 +9,7 @@ from txtopo.testing.conformance.combining_suites import (
     PythonCombiningSuite,
     PythonHistorySuite,
 )
+from txtopo.testing.conformance.group_suites import GroupSuite, PutGroupSuite
 from txtopo.testing.conformance.ledger_suites import (
     FenceSuite,
     LedgerSuite,
@@ -34,6 +35,7 @@ class AggregateStateSuite(
     UndoSuite,
     RestartSuite,
     OutcomeSuite,
+    GroupSuite,
     ReadingSuite,
     KeysSuite,
     CombiningSuite,
@@ -51,6 +53,7 @@ class StateBackendSuite(
     AggregateStateSuite,
     PutsSuite,
     TransactionalSuite,
+    PutGroupSuite,
     ValuesSuite,
     JsonSuite,
     PutKeysSuite,
