@@ -65,6 +65,7 @@ class DeltaBackend(StateBackend):
     """One state in a Delta table; see :mod:`state_backends.delta`."""
 
     modes: frozenset[StateMode] = frozenset({"table", "log"})
+    groups = True
 
     def __init__(self, location: Location, state: StateTable) -> None:
         self._location = location
