@@ -112,6 +112,8 @@ class CommitPhase:
         self._context = context
         self._backends = backends
         self._states = {id: each.states for id, each in context.graph.components.items()}
+        # Attempts that the emitters were told of, and that are not committed.
+        self._told: set[TransactionAttempt] = set()
         components = context.graph.components.values()
         self._letters_from = {each.id for each in components if each.dead_letters is not None}
 
@@ -133,13 +135,16 @@ class CommitPhase:
         prepared, failure = self._prepared(results, pinned=pinned)
         if not prepared or (pinned and failure is not None):
             return GroupReport((), failure)
+        state_s: dict[str, float] = {}
         try:
-            state_s = self._write(prepared, wanted)
-        except _GroupRefused as refused:
-            if pinned or len(prepared) == 1:
-                raise refused.error from None
+            self._write(prepared, wanted, state_s)
+        except ValueRefusedError:
+            if pinned or state_s or len(prepared) == 1:
+                raise
             prepared, failure = prepared[:1], None
-            state_s = self._write(prepared, wanted)
+            self._write(prepared, wanted, state_s)
+        last = prepared[-1].result.attempt
+        self._told = {each for each in self._told if each.txid > last.txid}
         return GroupReport(tuple(self._reports(prepared, state_s)), failure)
 
     def _prepared(
@@ -155,9 +160,11 @@ class CommitPhase:
                 break
             attempt = result.attempt
             try:
-                self._context.planner.commit(attempt, result.outcome.metadata)
+                if attempt not in self._told:
+                    self._context.planner.commit(attempt, result.outcome.metadata)
             except Exception as error:  # noqa: BLE001 - the spout's code; told with its txid
                 return prepared, FailedBatch(attempt, error, self._context.program.spout_id)
+            self._told.add(attempt)
             opener = opener_of(self._states, self._backends, group, written)
             outcome = self._run_committers(result, opener)
             if outcome.failure is not None:
@@ -171,25 +178,23 @@ class CommitPhase:
         return prepared, None
 
     def _write(
-        self, prepared: Sequence[_Prepared], wanted: Callable[[], bool]
-    ) -> Mapping[str, float]:
-        """Write a group to each state; return how long that took."""
+        self,
+        prepared: Sequence[_Prepared],
+        wanted: Callable[[], bool],
+        state_s: dict[str, float],
+    ) -> None:
+        """Write a group to each state, and note how long that took."""
         attempt = group_of([each.result.attempt for each in prepared])
-        now, state_s = self._context.scheduler.now, dict[str, float]()
+        now = self._context.scheduler.now
+        # All are made before the first is written: merging may fail, too.
+        writes = {name: self._writes_of(name, prepared) for name in self._backends}
         for name, backend in self._backends.items():
             started_s = now()
-            writes = self._writes_of(name, prepared)
             if not wanted():
                 raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
-            with self._labelled(prepared[-1].result, writes):
-                try:
-                    commit_resolved(backend, attempt, writes)
-                except ValueRefusedError as error:
-                    if state_s:
-                        raise
-                    raise _GroupRefused(error) from error
+            with self._labelled(prepared[-1].result, writes[name]):
+                commit_resolved(backend, attempt, writes[name])
             state_s[".".join(name)] = now() - started_s
-        return state_s
 
     def _reports(
         self, prepared: Sequence[_Prepared], state_s: Mapping[str, float]
@@ -287,18 +292,6 @@ class CommitPhase:
         for each in group:
             rows.update(each.outcome.writes.get(name, Puts({})).rows)
         return Puts(rows)
-
-
-class _GroupRefused(Exception):
-    """The first state refuses the values of a group; no state has written anything.
-
-    Attributes:
-        error: The error of the state.
-    """
-
-    def __init__(self, error: ValueRefusedError) -> None:
-        super().__init__(error)
-        self.error = error
 
 
 @dataclass(frozen=True, slots=True)

@@ -577,7 +577,7 @@ class Odd(Total):
 
 
 def test_the_board_of_a_run_has_all_phases_of_each_txid() -> None:
-    with running(topology_of(memory_state()), MemoryEnsemble()) as run:
+    with running(topology_of(memory_state()), MemoryEnsemble(), group_txids_max=1) as run:
         run.process_all_available(LIMIT_S)
         wait_until(lambda: run.board.facts()["txid"] == 12, "the last commit is told")
         facts, rows = run.board.facts(), run.board.txids()
@@ -638,7 +638,8 @@ def test_a_stop_abandons_what_is_in_flight() -> None:
         return {}
 
     topology = ranges(memory_state(), lag=lag)
-    with running(topology, MemoryEnsemble(), changes, max_spout_pending=4) as run:
+    alone = {"max_spout_pending": 4, "group_txids_max": 1}
+    with running(topology, MemoryEnsemble(), changes, **alone) as run:
         changes.wait_for(CommitStarted)
         wait_until(lambda: len(changes.of(BatchPlanned)) == 4, "the window is full")
         run._driver.post(run._driver.stop)

@@ -65,9 +65,10 @@ def test_an_attempt_that_is_abandoned_between_two_stores_leaves_the_second_alone
     """The ledger would refuse it only once a later attempt has written there."""
     context = context_with_two_states(memory_state())
     backends, wanted = claimed(context), iter([True, False])
+    phase = CommitPhase(context, backends)
 
     with pytest.raises(RunLostError, match="abandoned"):
-        CommitPhase(context, backends).run(processed(context), lambda: next(wanted))
+        phase.run([processed(context)], lambda: next(wanted), pinned=False)
 
     assert {name: holds(backend) for (_, name), backend in backends.items()} == {
         "totals": 1,

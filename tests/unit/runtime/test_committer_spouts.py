@@ -6,6 +6,7 @@ The rows of a batch are its txid, three times.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from time import sleep
 from typing import ClassVar
 
@@ -21,7 +22,7 @@ from txtopo import Config, FailedException, Fields, TaskContext, TransactionalTo
 from txtopo.attempt import TransactionAttempt
 from txtopo.builders.transactional import Topology
 from txtopo.collector import BatchOutputCollector
-from txtopo.errors import TxtopoError
+from txtopo.errors import TxtopoError, ValueRefusedError
 from txtopo.metadata import Json
 from txtopo.plugins.spouts import (
     LastBatch,
@@ -207,9 +208,8 @@ def die_and_go_on(seen: Seen, step: str, txid: int) -> list[Leading]:
     """Run until a durable step of a txid; go on with another driver, and return what leads."""
     ensemble, state = MemoryEnsemble(), memory_state()
     topology = topology_of(Telling(seen), state)
-    run = start_topology(
-        topology, None, LOCAL, scheduler=RaisingScheduler(step, txid), ensemble=ensemble
-    )
+    alone, dying = replace(LOCAL, group_txids_max=1), RaisingScheduler(step, txid)
+    run = start_topology(topology, None, alone, scheduler=dying, ensemble=ensemble)
     with pytest.raises(TxtopoError, match="Died"):
         run.await_termination(LIMIT_S)
     changes = Changes()
@@ -246,6 +246,31 @@ def test_a_driver_that_dies_after_the_states_are_written_has_told_it_for_the_las
     ]
 
 
+def test_an_emitter_is_told_once_of_a_batch_that_leaves_its_group_and_waits_again() -> None:
+    """The state refuses the first group, so each of its batches is tried alone."""
+    seen, store = Seen(), MemoryStore()
+    register_backend("refuses-groups", lambda url, table: RefusesGroups(store, table))
+    state = open_state("refuses-groups:")
+
+    with running(topology_of(Telling(seen), state), MemoryEnsemble()) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert [note[1:3] for note in told(seen)] == [(txid, 0) for txid in range(1, BATCHES + 1)]
+    assert stored(state) == (BATCHES, 3 * sum(range(1, BATCHES + 1)))
+    assert RefusesGroups.refused
+
+
+class RefusesGroups(MemoryBackend):
+    refused: ClassVar[list[TransactionAttempt]] = []
+
+    def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
+        sleep(0.05)  # meanwhile others wait for their turn
+        if attempt.first_txid < attempt.txid:
+            self.refused.append(attempt)
+            raise ValueRefusedError("too much")
+        return super().commit(attempt, writes)
+
+
 class AnswersLate(MemoryBackend):
     """Writes txid 3 at once, and answers after the batch has timed out."""
 
@@ -265,7 +290,8 @@ def test_an_emitter_is_told_again_if_the_states_answer_too_late() -> None:
     register_backend("answers-late", lambda url, table: AnswersLate(store, table))
     state = open_state("answers-late:")
 
-    with running(topology_of(Telling(seen), state), MemoryEnsemble(), batch_timeout_s=0.2) as run:
+    alone = {"batch_timeout_s": 0.2, "group_txids_max": 1}
+    with running(topology_of(Telling(seen), state), MemoryEnsemble(), **alone) as run:
         run.process_all_available(LIMIT_S)
 
     assert [note[1:3] for note in told(seen)] == [(1, 0), (2, 0), (3, 0), (3, 1), *later(3)]

@@ -200,7 +200,8 @@ def test_a_batch_behind_one_that_failed_has_a_later_attempt_but_no_failure(kept:
     """Its attempt was abandoned, and has not failed."""
     changes = Changes()
     topology = topology_of(memory_state(), Unlucky())
-    with running(topology, MemoryEnsemble(), changes, keep_processed=False) as run:
+    alone = {"keep_processed": False, "group_txids_max": 1}
+    with running(topology, MemoryEnsemble(), changes, **alone) as run:
         run.process_all_available(LIMIT_S)
 
     told = {each.progress.txid: each.progress for each in changes.of(BatchCommitted)}

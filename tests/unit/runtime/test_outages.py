@@ -73,7 +73,7 @@ def test_a_store_that_fails_is_tried_again_and_nothing_counts_twice(
     FlakyBackend.script = {2: [fault], 5: [fault, fault], 12: [fault]}
     changes = Changes()
 
-    with running(topology_of(flaky), MemoryEnsemble(), changes) as run:
+    with running(topology_of(flaky), MemoryEnsemble(), changes, group_txids_max=1) as run:
         run.process_all_available(LIMIT_S)
 
     assert stored(flaky) == (12, expected())

@@ -45,7 +45,7 @@ def test_each_try_at_a_store_that_is_away_is_told_with_a_growing_pause(
 ) -> None:
     FlakyBackend.script = {3: ["before"] * 4, 5: ["before"]}
 
-    with running(topology_of(flaky), MemoryEnsemble()) as run:
+    with running(topology_of(flaky), MemoryEnsemble(), group_txids_max=1) as run:
         run.process_all_available(LIMIT_S)
 
     warned = said(caplog)

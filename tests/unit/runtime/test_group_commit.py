@@ -1,0 +1,269 @@
+"""Groups: txids that wait processed are committed in one write, and come out as if alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+from state_backends.memory import MemoryBackend, MemoryStore
+from tests.harness.polling import LIMIT_S, wait_until
+from tests.harness.runs import Changes
+from tests.unit.runtime.loop_world import (
+    BATCHES,
+    ROWS,
+    Total,
+    expected,
+    running,
+    stored,
+    topology_of,
+)
+from txtopo import (
+    Count,
+    FailedException,
+    Fields,
+    PersistentAggregate,
+    Sum,
+    TransactionalTopologyBuilder,
+)
+from txtopo.attempt import TransactionAttempt
+from txtopo.builders.transactional import Topology
+from txtopo.errors import (
+    PoisonBatchError,
+    StoreAheadOfCoordinator,
+    StoreUnavailable,
+    UnknownOutcomeError,
+    ValueRefusedError,
+)
+from txtopo.plugins.stores import StateTable, Writes
+from txtopo.runtime.progress import BatchCommitted, BatchesProcessed, BatchFailed, Leading
+from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.state import Ledger, State, open_state, register_backend
+from txtopo.transactional_state.memory import MemoryEnsemble
+
+Bounds = tuple[int, int]
+
+
+class Watched(MemoryBackend):
+    """Notes the bounds of each commit; the first one waits until it may go on."""
+
+    tried: ClassVar[list[tuple[str, Bounds]]] = []
+    faults: ClassVar[dict[tuple[str, int], Callable[[], None]]] = {}
+    """What happens in the n-th commit to a table, from 0, before the write."""
+    after: ClassVar[dict[tuple[str, int], Callable[[], None]]] = {}
+    """What happens in it after the write."""
+    go_on: ClassVar[threading.Event]
+
+    def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
+        name = self.table.name
+        number = sum(name == table for table, _ in Watched.tried)
+        Watched.tried.append((name, (attempt.first_txid, attempt.txid)))
+        assert Watched.go_on.wait(LIMIT_S)
+        Watched.faults.get((name, number), lambda: None)()
+        ledger = super().commit(attempt, writes)
+        Watched.after.get((name, number), lambda: None)()
+        return ledger
+
+
+@pytest.fixture(autouse=True)
+def watched() -> Iterator[State]:
+    store = MemoryStore()
+
+    def opened(url: str, table: StateTable) -> Watched:
+        return Watched(store, table)
+
+    Watched.tried, Watched.faults, Watched.after = [], {}, {}
+    Watched.go_on = threading.Event()
+    register_backend("watched", opened)
+    yield open_state("watched:")
+    Watched.go_on.set()
+
+
+def raising(error: Exception) -> Callable[[], None]:
+    def fault() -> None:
+        raise error
+
+    return fault
+
+
+def run_all(topology: Topology, ensemble: MemoryEnsemble | None = None, **settings: Any) -> Changes:
+    """Run to the end; the first commit goes on when every batch is processed."""
+    changes = Changes()
+    settings = {"max_spout_pending": BATCHES + 1, **settings}
+    with running(topology, ensemble or MemoryEnsemble(), changes, **settings) as run:
+
+        def all_processed() -> bool:
+            told = changes.of(BatchesProcessed)
+            return sum(len(each.attempts) for each in told) >= BATCHES
+
+        wait_until(all_processed, "every batch is processed")
+        Watched.go_on.set()
+        run.process_all_available(LIMIT_S)
+    return changes
+
+
+def bounds(table: str = "totals") -> list[Bounds]:
+    return [each for name, each in Watched.tried if name == table]
+
+
+def test_txids_that_wait_are_committed_in_one_write(watched: State) -> None:
+    changes = run_all(topology_of(watched))
+
+    first = bounds()[0][1]
+    assert bounds() == [(1, first), *[(t, min(t + 9, 12)) for t in range(first + 1, 13, 10)]]
+    assert max(last - begin for begin, last in bounds()) >= 4
+    assert stored(watched) == (12, expected())
+    told = [each.progress for each in changes.of(BatchCommitted)]
+    assert [each.txid for each in told] == [*range(1, 13)]
+    assert all(each.group in bounds() for each in told)
+    assert all(bool(each.state_s) == (each.txid == each.group[1]) for each in told)
+
+
+def test_with_a_maximum_of_one_each_txid_is_committed_alone(watched: State) -> None:
+    run_all(topology_of(watched), group_txids_max=1)
+
+    assert bounds() == [(txid, txid) for txid in range(1, 13)]
+
+
+class Sorry(Total):
+    """Fails in txid 5, as often as told."""
+
+    times: ClassVar[int] = 0
+
+    def finish_batch(self) -> None:
+        if self.attempt.txid == 5 and Sorry.times > 0:
+            Sorry.times -= 1
+            raise FailedException("not yet")
+        super().finish_batch()
+
+
+def test_what_comes_before_a_batch_that_fails_is_committed_without_it(watched: State) -> None:
+    Sorry.times = 2
+    changes = run_all(topology_of(watched, Sorry()))
+
+    assert [each.attempt.txid for each in changes.of(BatchFailed)] == [5, 5]
+    assert 4 in {last for _, last in bounds()}
+    assert stored(watched) == (12, expected())
+
+
+def test_the_batch_that_fails_too_often_is_named_and_all_before_it_are_kept(
+    watched: State,
+) -> None:
+    Sorry.times = 99
+    with pytest.raises(PoisonBatchError, match="txid 5"):
+        run_all(topology_of(watched, Sorry()), attempts_max=2)
+
+    assert stored(watched) == (4, expected(4))
+
+
+def test_a_group_whose_answer_is_lost_is_written_again_with_the_same_bounds(
+    watched: State,
+) -> None:
+    """Others wait processed by then, and are not added."""
+    Watched.faults = {("totals", 1): raising(UnknownOutcomeError("lost"))}
+    changes = run_all(topology_of(watched), group_txids_max=3)
+
+    first = bounds()[0][1]
+    assert bounds()[1] == bounds()[2] == (first + 1, first + 3)
+    assert len(changes.of(BatchFailed)) == 1
+    assert stored(watched) == (12, expected())
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_group_that_one_of_two_states_holds_is_finished_by_the_next_leader(
+    watched: State, away: bool
+) -> None:
+    """Also with a smaller window, and smaller groups, than that of the leader before."""
+    ensemble, topology = MemoryEnsemble(), two_states(watched)
+    Watched.faults = {("sums", 1): raising(ValueRefusedError("no such value"))}
+    with pytest.raises(ValueRefusedError):
+        run_all(topology, ensemble, group_txids_max=4)
+    held = bounds("counts")[1]
+    assert held[1] - held[0] == 3
+
+    Watched.tried.clear()
+    Watched.faults = {("sums", 0): raising(StoreUnavailable("away"))} if away else {}
+    changes = Changes()
+    small = {"max_spout_pending": 2, "run_txids_max": 1, "group_txids_max": 2}
+    with running(topology, ensemble, changes, **small) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert changes.of(Leading)[0].current == held[0]
+    assert bounds("sums")[: 1 + away] == [held] * (1 + away)
+    assert all(last - first < 2 for first, last in bounds("sums")[1 + away :])
+    assert totals(watched) == (expected(), BATCHES * ROWS)
+
+
+def test_a_group_that_all_states_hold_is_adopted_whole(watched: State) -> None:
+    ensemble, topology = MemoryEnsemble(), topology_of(watched)
+    Watched.after = {("totals", 1): raising(KeyError("the driver dies here"))}
+    with pytest.raises(KeyError):
+        run_all(topology, ensemble)
+    first, last = bounds()[1]
+
+    Watched.after = {}
+    changes = Changes()
+    with running(topology, ensemble, changes) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert last > first
+    assert changes.of(Leading)[0].adopted == last
+    assert stored(watched) == (12, expected())
+
+
+def test_a_value_that_a_state_refuses_is_found_and_all_before_it_are_kept(
+    watched: State,
+) -> None:
+    sums = PersistentAggregate(watched, aggregates={"sum": Sum("amount")})
+    rows = [[1]] * 5 + [[2**63 - 1]] + [[1]] * 6
+    spout = MemoryTransactionalSpout({0: rows}, Fields("amount long"), 1)
+    builder = TransactionalTopologyBuilder("sums", "spout", spout)
+    builder.set_bolt("sums", sums).global_grouping("spout")
+
+    with pytest.raises(ValueRefusedError):
+        run_all(builder.build_topology())
+
+    with watched.named("sums").reader() as reader:
+        assert reader.ledger is not None
+        assert reader.ledger.txid == 5
+
+
+def test_a_topology_that_must_commit_one_by_one_says_so_if_a_group_is_pinned(
+    watched: State,
+) -> None:
+    ensemble, topology = MemoryEnsemble(), two_states(watched)
+    Watched.faults = {("sums", 1): raising(ValueRefusedError("no such value"))}
+    with pytest.raises(ValueRefusedError):
+        run_all(topology, ensemble)
+
+    Watched.faults, Watched.groups = {}, False
+    try:
+        with (
+            pytest.raises(StoreAheadOfCoordinator, match=r"in one write.*takes no groups"),
+            running(topology, ensemble) as run,
+        ):
+            run.await_termination(LIMIT_S)
+    finally:
+        Watched.groups = True
+
+
+def two_states(state: State) -> Topology:
+    rows = [[amount] for amount in range(BATCHES * ROWS)]
+    spout = MemoryTransactionalSpout({0: rows}, Fields("amount long"), ROWS)
+    builder = TransactionalTopologyBuilder("twice", "spout", spout)
+    counts = PersistentAggregate(state, aggregates={"count": Count()})
+    sums = PersistentAggregate(state, aggregates={"sum": Sum("amount")})
+    builder.set_bolt("counts", counts).global_grouping("spout")
+    builder.set_bolt("sums", sums).global_grouping("spout")
+    return builder.build_topology()
+
+
+def totals(state: State) -> tuple[Any, Any]:
+    found = []
+    for name in ("sums", "counts"):
+        with state.named(name).reader() as reader:
+            ((_, value),) = reader.items()
+            found.append(value)
+    return found[0], found[1]
