@@ -5,8 +5,8 @@
 * :class:`PythonCombiningSuite`: aggregates that no store combines: First, Last, TopN,
   CountDistinct, and a user's own.
 * :class:`HistorySuite`, :class:`PutHistorySuite`, :class:`PythonHistorySuite`: a
-  :class:`RandomHistory` of changed replays, removals, restarts and zombies, checked after each
-  step.
+  :class:`RandomHistory` of changed replays, removals, groups, restarts and zombies, checked after
+  each step.
 """
 
 from __future__ import annotations

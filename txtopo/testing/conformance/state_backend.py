@@ -74,6 +74,8 @@ class StateBackendSuite(
     :data:`~txtopo.testing.conformance.REFUSABLE`. Both directions are tested: a declared value must
     be refused before any write, and every other one must come back exactly.
 
+    A backend that declares ``groups`` is given groups of txids, too; another one never.
+
     A failing test names the rule of :mod:`txtopo.state.backend` that is broken.
 
     The suite prints at its start how long it takes: below a minute with 5 ms a commit. These
