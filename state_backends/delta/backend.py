@@ -313,14 +313,16 @@ class DeltaBackend(StateBackend):
     def _at(self, newest: DeltaTable, txid: int) -> DeltaTable:
         ledger, kept = self._ledger(newest), self._location.history_txids
         held = 0 if ledger is None else ledger.txid
-        if ledger is not None and max(0, held - kept) <= txid <= held:
+        oldest = max(0, held - kept)
+        if ledger is not None and oldest <= txid <= held:
             owned = (ledger.topology, self._state.name)
             found = version_of(txid, newest, self._open_at, *owned)
             if found is not None and (before := txid_of(found, *owned)) < txid:
                 last = txid_of(self._open_at(found.version() + 1), *owned)
+                ends = [str(end) for end in (before, last) if end >= oldest]
                 raise StateUsageError(
                     f"{self._label} cannot be read as of txid {txid}; txids {before + 1} to {last} "
-                    f"were written together, as a group; expected txid {before} or {last}",
+                    f"were written together, as a group; expected txid {' or '.join(ends)}",
                     group=(before + 1, last),
                 )
             if found is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -120,8 +121,17 @@ def test_a_store_that_does_not_declare_groups_is_given_none(opened: Callable[[],
     assert stored(state) == (BATCHES, expected())
 
 
-def test_a_store_that_declares_them_is_given_some() -> None:
-    state = memory_state()
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "memory",
+        pytest.param("sqlite", marks=pytest.mark.integration),
+        pytest.param("delta", marks=pytest.mark.integration),
+    ],
+)
+def test_a_store_that_declares_them_is_given_some(scheme: str, tmp_path: Path) -> None:
+    place = "" if scheme == "memory" else f"//{tmp_path}/states"
+    state = open_state(f"{scheme}:{place}".replace("sqlite://", "sqlite:///"))
 
     assert max(last - first for first, last in groups_of(state)) >= 4
     assert stored(state) == (BATCHES, expected())

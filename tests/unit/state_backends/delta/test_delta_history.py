@@ -60,6 +60,19 @@ def test_a_state_is_not_read_as_of_a_txid_within_a_group(url: str, mode: str) ->
         assert caught.value.facts["group"] == (before + 1, last)
 
 
+def test_only_ends_of_a_group_that_can_be_read_are_named(url: str) -> None:
+    state = open_state(f"{url}?history_txids=4", table="t").with_columns(*COUNTED)
+    store = StateDriver(state)
+    store.merge(2, [("a", 2)], first=1)
+    store.merge(6, [("a", 4)], first=3)
+    store.merge(8, [("a", 2)], first=7)
+
+    with pytest.raises(StateUsageError, match=r"txids 3 to 6 were .* expected txid 6$"):
+        state.reader(txid=5).__enter__()
+    with pytest.raises(StateUsageError, match="holds txid 8 and keeps 4 before it"):
+        state.reader(txid=2).__enter__()
+
+
 def test_other_stores_keep_no_history() -> None:
     state = open_state("memory:", table="counts")
     StateDriver(state)
