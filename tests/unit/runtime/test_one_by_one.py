@@ -23,13 +23,13 @@ from tests.unit.runtime.loop_world import (
     stored,
 )
 from tests.unit.state.backing_maps import open_comparing_map, open_map
-from txtopo import Count, Fields, PersistentAggregate, TransactionalTopologyBuilder
+from txtopo import Count, Fields, PersistentAggregate, Sum, TransactionalTopologyBuilder
 from txtopo.attempt import GroupAttempt, TransactionAttempt
 from txtopo.builders.transactional import Topology
 from txtopo.plugins.stores import StateTable, Writes, backing_map_factory
 from txtopo.runtime.progress import BatchCommitted, BatchesProcessed
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.state import Ledger, State, open_state, register_backend
+from txtopo.state import Aggregate, Ledger, State, open_state, register_backend
 from txtopo.transactional_state.memory import MemoryEnsemble
 
 _numbers = itertools.count()
@@ -83,14 +83,19 @@ def patient() -> Iterator[None]:
     Patient.go_on.set()
 
 
-def groups_of(state: State, counts: State | None = None) -> set[tuple[int, int]]:
+COUNT: dict[str, Aggregate] = {"count": Count()}
+
+
+def groups_of(
+    state: State, counts: State | None = None, aggregates: dict[str, Aggregate] = COUNT
+) -> set[tuple[int, int]]:
     """Run to the end, and return the groups that were committed."""
-    rows = [[amount] for amount in range(BATCHES * ROWS)]
-    spout = MemoryTransactionalSpout({0: rows}, Fields("amount long"), ROWS)
+    rows = [[amount, amount / 10] for amount in range(BATCHES * ROWS)]
+    spout = MemoryTransactionalSpout({0: rows}, Fields("amount long, part double"), ROWS)
     builder = TransactionalTopologyBuilder("totals", "spout", spout)
     if counts is not None:
-        count = PersistentAggregate(counts, aggregates={"count": Count()})
-        builder.set_bolt("counts", count).global_grouping("spout")
+        aggregate = PersistentAggregate(counts, aggregates=aggregates)
+        builder.set_bolt("counts", aggregate).global_grouping("spout")
     declarer = builder.set_bolt("total", Patient())
     declarer.global_grouping("spout").with_state("totals", state)
     return _groups(builder.build_topology())
@@ -144,6 +149,14 @@ def test_one_such_store_makes_the_whole_topology_commit_one_by_one() -> None:
     assert stored(state) == (BATCHES, expected())
     with counts.named("counts").reader() as reader:
         assert [count for _, count in reader.items()] == [BATCHES * ROWS]
+
+
+def test_a_sum_of_floats_makes_the_topology_commit_one_by_one() -> None:
+    """Added up in groups it would be another sum, and other groups come with each run."""
+    state, sums = memory_state(), memory_state()
+
+    assert groups_of(state, sums, {"sum": Sum("part")}) == ONE_BY_ONE
+    assert groups_of(memory_state(), memory_state(), {"sum": Sum("amount")}) != ONE_BY_ONE
 
 
 def test_a_committer_with_a_transactional_state_commits_one_by_one() -> None:
