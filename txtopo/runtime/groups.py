@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from txtopo.bolts.kafka import KafkaSink
+
 if TYPE_CHECKING:
     from txtopo.runtime.run_context import StateName
     from txtopo.stages.program import Program
@@ -42,8 +44,10 @@ def _reasons(
         if aggregation.ordered:
             yield f"the result of aggregate {id!r} depends on the order of its additions"
     for id, component in graph.components.items():
+        if id in program.aggregations or isinstance(component.prototype, KafkaSink):
+            continue  # nobody's code reads its state
         for name, state in component.states.items():
-            if id not in program.aggregations and state.kind == "transactional":
+            if state.kind == "transactional":
                 # In a redo it would be read as it is after the last txid of the group.
                 yield f"committer {id!r} may read its state {name!r}, which is transactional"
     for (component_id, name), backend in backends.items():
