@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from txtopo.attempt import txids_text
 from txtopo.coordinator import Coordinator, CoordinatorSettings
 from txtopo.errors import FencedError, PromiseError, StoreAheadOfCoordinator
-from txtopo.runtime.groups import why_one_by_one
 from txtopo.runtime.run_context import StateName, close_backends, open_states
+from txtopo.stages.groups import why_one_by_one
 from txtopo.state.backend import StateBackend
 from txtopo.state.commit import claim_state
 from txtopo.state.ledger import Claim, Ledger, Owner, compared
@@ -184,9 +185,10 @@ def _coordinator(
 
 def _no_groups(first: int, last: int, why: str) -> StoreAheadOfCoordinator:
     return StoreAheadOfCoordinator(
-        f"a state holds txids {first} to {last} in one write, which must be done again in one "
+        f"a state holds {txids_text(first, last)} in one write, which must be done again in one "
         f"write, but the topology commits its batches one by one: {why}; start the topology that "
-        "wrote them, until it has committed something",
+        "wrote them until it has committed them, or take them back with "
+        f"txtopo.operations.rewind to txid {first - 1}",
         committed_txid=first - 1,
         ledger_txid=last,
     )

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from txtopo.attempt import TransactionAttempt
+from txtopo.attempt import TransactionAttempt, txids_text
 from txtopo.coordinator import Coordinator
 from txtopo.coordinator.protocol import (
     Action,
@@ -462,8 +462,7 @@ class LeaderTerm:
 
     def _commit_timed_out(self, action: StartCommit, limit_s: float) -> None:
         first, last = action.attempts[0].txid, action.attempts[-1].txid
-        of = f"txid {first}" if first == last else f"txids {first} to {last}"
-        late = f"the commit of {of} did not end in {limit_s:g} s; look for a "
+        late = f"the commit of {txids_text(first, last)} did not end in {limit_s:g} s; look for a "
         error = TimeoutError(late + "committer that hangs, or raise batch_timeout_s")
         self.handle(Failed(action.attempts[0], Failure(FailureKind.COUNTED, error)))
 
