@@ -327,9 +327,7 @@ def _together(
     return [Finding(CURRENT, problem, remedy)]
 
 
-def _compared(
-    reading: Reading, ledgers: Mapping[str, Ledger]
-) -> tuple[list[Finding], int | None]:
+def _compared(reading: Reading, ledgers: Mapping[str, Ledger]) -> tuple[list[Finding], int | None]:
     """Return what a takeover would refuse, and the last txid of the group that it would redo.
 
     Nothing if what has to be compared cannot be read.

@@ -103,6 +103,7 @@ class Board(TopologyListener):
         self._last: Progress | None = None
         self._trees: ReliableProgress | None = None
         self._batches = self._restarts = self._slots_lost = self._terms = self._driver_bytes = 0
+        self._group_txids = 0
         self._failed: Counter[tuple[str, str | None]] = Counter()
         self._trees_failed: Counter[tuple[str, str]] = Counter()
         self._errors: Counter[str] = Counter()
@@ -173,16 +174,16 @@ class Board(TopologyListener):
                 self._adopted = change.adopted
                 self._terms += 1
                 self._in_a_row.clear()
-                self._timeline.end_term(change.adopted, now_s)
+                self._timeline.end_term(change.adopted_txids, now_s)
                 self._rates.begin(now_s, self._rows, self._tuples)
             case Standby():
-                self._timeline.end_term(None, now_s)
+                self._timeline.end_term(range(0), now_s)
             case Restarting():
                 self._restarts += 1
-                self._timeline.end_term(None, now_s)
+                self._timeline.end_term(range(0), now_s)
                 self._failure(now_s, "restarting", one_line(change.error), pause_s=change.pause_s)
             case Stopped():
-                self._timeline.end_term(None, now_s)
+                self._timeline.end_term(range(0), now_s)
                 if change.error is not None:
                     self._failure(now_s, "ended", one_line(change.error))
             case Started():
@@ -197,7 +198,9 @@ class Board(TopologyListener):
         for partition, what in progress.lost.items():
             self._lost[partition] = what
             self._lost_total[partition] += 1
-        plan_s, wait_s = self._timeline.committed(progress.attempt, progress.rows, now_s)
+        plan_s, wait_s = self._timeline.committed(
+            progress.attempt, progress.rows, progress.group, now_s
+        )
         processing_s, commit_s = progress.processing_s, progress.commit_s
         histograms = self._histograms
         if plan_s is not None:
@@ -211,6 +214,8 @@ class Board(TopologyListener):
         for seconds in progress.zookeeper_s:
             histograms["zookeeper"].observe(seconds)
         self._driver_bytes += progress.driver_bytes
+        first, last = progress.group
+        self._group_txids = last - first + 1
         self._in_a_row.pop(progress.txid, None)
         self._history.latencies.append((now_s, plan_s, processing_s, wait_s, commit_s))
         self._rates.add(now_s, progress.rows_total, self._tuples)
@@ -392,7 +397,8 @@ class Board(TopologyListener):
                 "losses": dict(self._lost_total),
                 "restarts": self._restarts,
                 "slots_lost": self._slots_lost,
-                "group_txids": self._timeline.group_txids,
+                "run_txids": self._timeline.run_txids,
+                "group_txids": self._group_txids,
                 "terms": self._terms,
                 "committed_at_s": None if self._last is None else self._last.timestamp_s,
                 "driver_bytes": self._driver_bytes,

@@ -46,14 +46,14 @@ class Takeover:
         coordinator: The coordinator of the term.
         journal: Writes to ZooKeeper under the epoch that was claimed.
         backends: The claimed states, in the order in which they are committed.
-        adopted: The last txid of the group that was adopted, if any.
+        adopted: First and last txid of the group that was adopted, if any.
         desired: What an operator wants of the topology: that it runs, or is deactivated.
     """
 
     coordinator: Coordinator
     journal: Journal
     backends: Mapping[StateName, StateBackend]
-    adopted: int | None
+    adopted: tuple[int, int] | None
     desired: Desired
 
 
@@ -146,7 +146,7 @@ def _coordinator(
     epoch: int,
     ledgers: Mapping[str, Ledger],
     backends: Mapping[StateName, StateBackend],
-) -> tuple[Coordinator, int | None]:
+) -> tuple[Coordinator, tuple[int, int] | None]:
     contents = journal.load()
     current = contents.current
     stored = {txid: batch.attempt for txid, batch in contents.batches.items()}
@@ -156,7 +156,9 @@ def _coordinator(
         for name, state in component.states.items()
     }
     found = compared(ledgers, current, stored, urls)
+    adopted = None
     if found.adopted is not None:
+        adopted = (current, found.adopted)
         journal.advance(found.adopted + 1, drop_before=found.adopted)
         current = found.adopted + 1
         context.scheduler.point("claim.adopted")
@@ -180,7 +182,7 @@ def _coordinator(
         stored=metadata,
         pinned=found.pinned,
     )
-    return coordinator, found.adopted
+    return coordinator, adopted
 
 
 def _no_groups(first: int, last: int, why: str) -> StoreAheadOfCoordinator:

@@ -28,13 +28,13 @@ def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
 
 
 def maker(request: pytest.FixtureRequest, folder: Path, where: str) -> Make:
-    def make(opaque: bool = False, kind: StateKind = "opaque") -> Deployment:
+    def make(opaque: bool = False, kind: StateKind = "opaque", group: int = 1) -> Deployment:
         id = uuid.uuid4().hex
         urls = [f"sqlite:///{folder}/{id}-{at}.db" for at in range(2)]
         if where == "memory":
             urls = ["memory:", "memory:"]
         first, second = (open_state(url, kind) for url in urls)
-        deployment = Deployment((first, second), opaque=opaque, id=id)
+        deployment = Deployment((first, second), opaque=opaque, id=id, group=group)
         if where == "zookeeper":
             deployment.hosts = request.getfixturevalue("zookeeper").hosts
         return deployment
