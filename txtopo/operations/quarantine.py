@@ -36,7 +36,7 @@ from txtopo.operations.plan import (
     put_metadata,
     with_unnamed_partitions,
 )
-from txtopo.operations.session import Access, Held, OperatorSession, VerbClaim
+from txtopo.operations.session import Access, HeldTxids, OperatorSession, VerbClaim
 from txtopo.state.backend import Puts
 from txtopo.state.ledger import Ledger
 from txtopo.transactional_state.journal import JournalContents
@@ -97,7 +97,7 @@ class _Quarantine:
         if kept is not None and not begun and self.txid < contents.current:
             return VerbSteps()
         ledgers = session.ledgers()
-        self._check_turn(contents, Held.of(ledgers.values()))
+        self._check_turn(contents, HeldTxids.of(ledgers.values()))
         for name, ledger in ledgers.items():
             self._check(session, contents, name, ledger)
         end = self._end(session, contents)
@@ -124,7 +124,7 @@ class _Quarantine:
             ledgers,
         )
 
-    def _check_turn(self, contents: JournalContents, held: Held) -> None:
+    def _check_turn(self, contents: JournalContents, held: HeldTxids) -> None:
         current = contents.current
         if held.high > current and held.fits and held.first == current:
             raise StateUsageError(

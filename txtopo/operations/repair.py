@@ -34,7 +34,7 @@ from txtopo.operations.plan import (
     make_plan,
     put_metadata,
 )
-from txtopo.operations.session import Access, Held, OperatorSession, Reading, VerbClaim, read
+from txtopo.operations.session import Access, HeldTxids, OperatorSession, Reading, VerbClaim, read
 from txtopo.state.ledger import Ledger
 from txtopo.transactional_state.commands import desired_of, last_number
 from txtopo.transactional_state.nodes import (
@@ -168,7 +168,7 @@ class _RepairNode:
 
     def _current(self, reading: Reading, epoch: Node) -> VerbSteps:
         ledgers = [each for each in reading.ledgers.values() if isinstance(each, Ledger)]
-        held = Held.of(ledgers)
+        held = HeldTxids.of(ledgers)
         if self.value is not None:
             current = current_of(Node(self.value, 0))
             again = held.first if held.low == held.high else None
@@ -189,7 +189,7 @@ class _RepairNode:
         text = f"set {CURRENT} to {current}, and {EPOCH} to {epoch_of(epoch) + 1}"
         return VerbSteps([VerbStep(text, lambda claim: claim.session.state.apply(writes))])
 
-    def _current_of(self, reading: Reading, ledgers: Sequence[Ledger], held: Held) -> int:
+    def _current_of(self, reading: Reading, ledgers: Sequence[Ledger], held: HeldTxids) -> int:
         low, high = held.low, held.high
         if not reading.ledgers:
             raise self._unknown("the topology has no state, so no ledger says what is committed")

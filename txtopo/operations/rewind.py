@@ -50,7 +50,7 @@ from txtopo.operations.plan import (
     note_begun,
     put_metadata,
 )
-from txtopo.operations.session import Access, Held, OperatorSession, VerbClaim, holder
+from txtopo.operations.session import Access, HeldTxids, OperatorSession, VerbClaim, holder
 from txtopo.state.backend import Key, Puts, StateBackend, Values
 from txtopo.state.ledger import RELEASED, Ledger, compared
 from txtopo.transactional_state.journal import JournalContents
@@ -262,7 +262,7 @@ def _last_groups(
     contents: JournalContents, ledgers: Mapping[str, Ledger | None]
 ) -> dict[str, tuple[int, int]]:
     """Return first and last txid of what each state takes back; see the head of this file."""
-    current, held = contents.current, Held.of(ledgers.values())
+    current, held = contents.current, HeldTxids.of(ledgers.values())
     if held.high >= current and held.fits and held.first == current:
         return dict.fromkeys(ledgers, (current, held.high))
     last = current - 1
@@ -304,7 +304,7 @@ class _Rebuild:
         )
 
     def _batches(
-        self, session: OperatorSession, contents: JournalContents, held: Held
+        self, session: OperatorSession, contents: JournalContents, held: HeldTxids
     ) -> dict[int, BatchMetadata]:
         batches: dict[int, BatchMetadata] = {}
         if held.low:
@@ -334,7 +334,7 @@ class _Rebuild:
         )
 
 
-def _held(session: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> Held:
+def _held(session: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> HeldTxids:
     """Return what the ledgers hold, if a coordinator could go on from there."""
     for name, ledger in ledgers.items():
         if ledger is None or ledger.topology == RELEASED:
@@ -352,7 +352,7 @@ def _held(session: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> Hel
             f"topology {session.graph.id!r} has no state, so no ledger says what is committed; "
             "expected one; put back single nodes with repair_node"
         )
-    held = Held.of(ledgers.values())
+    held = HeldTxids.of(ledgers.values())
     if not held.fits:
         txids = {name: 0 if ledger is None else ledger.txid for name, ledger in ledgers.items()}
         raise StateUsageError(

@@ -322,7 +322,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldTxids:
     """What the ledgers of a topology hold together.
 
     Attributes:
@@ -337,7 +337,7 @@ class Held:
     first: int | None
 
     @classmethod
-    def of(cls, ledgers: Iterable[Ledger | None]) -> Held:
+    def of(cls, ledgers: Iterable[Ledger | None]) -> HeldTxids:
         """Return what ledgers hold; a state that nobody has claimed holds nothing."""
         held = [each or Ledger(RELEASED, 0) for each in ledgers]
         txids = [each.txid for each in held]

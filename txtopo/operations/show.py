@@ -20,7 +20,6 @@ from txtopo.metadata import Json
 from txtopo.operations.session import Access, OperatorSession, Reading, open_operator_session, read
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.stages.groups import why_one_by_one
-from txtopo.stages.program import compile_program
 from txtopo.state.ledger import RELEASED, Ledger, compared, same_owner
 from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.nodes import (
@@ -308,6 +307,9 @@ def _together(
     current = reading.current or 1
     if pinned is None or pinned == current:
         return findings
+    # It needs pyarrow, which whoever only imports the verbs may not have.
+    from txtopo.stages.program import compile_program
+
     graph, config = session.graph, session.config
     backends = {
         (owner.component, owner.state): session.backends[name]

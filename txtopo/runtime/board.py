@@ -103,7 +103,6 @@ class Board(TopologyListener):
         self._last: Progress | None = None
         self._trees: ReliableProgress | None = None
         self._batches = self._restarts = self._slots_lost = self._terms = self._driver_bytes = 0
-        self._group_txids = 0
         self._failed: Counter[tuple[str, str | None]] = Counter()
         self._trees_failed: Counter[tuple[str, str]] = Counter()
         self._errors: Counter[str] = Counter()
@@ -214,8 +213,6 @@ class Board(TopologyListener):
         for seconds in progress.zookeeper_s:
             histograms["zookeeper"].observe(seconds)
         self._driver_bytes += progress.driver_bytes
-        first, last = progress.group
-        self._group_txids = last - first + 1
         self._in_a_row.pop(progress.txid, None)
         self._history.latencies.append((now_s, plan_s, processing_s, wait_s, commit_s))
         self._rates.add(now_s, progress.rows_total, self._tuples)
@@ -411,6 +408,11 @@ class Board(TopologyListener):
         with self._lock:
             self._catch_up()
             yield
+
+    @property
+    def _group_txids(self) -> int:
+        first, last = (0, -1) if self._last is None else self._last.group
+        return last - first + 1
 
     @property
     def _rows(self) -> int:

@@ -291,14 +291,7 @@ def standing(
             stored_txid=ledger.txid,
         )
     if (ledger.txid, ledger.writer.first_txid) != (attempt.txid, attempt.first_txid):
-        raise GroupBoundsError(
-            f"a write of {txids_text(attempt.first_txid, attempt.txid)} meets a state that holds "
-            f"{txids_text(ledger.writer.first_txid, ledger.txid)} in one write; expected "
-            "the same txids, which are then written again together; this is a mistake in txtopo: "
-            "please report it, with the log",
-            attempt=attempt,
-            holder=ledger.writer,
-        )
+        raise _other_bounds(ledger, attempt)
     if ledger.writer == attempt:
         return Standing.HELD
     if attempt < ledger.writer:
@@ -390,6 +383,18 @@ def _foreign(ledger: Ledger, owner: Owner) -> ForeignStateError:
         owner=ledger.topology,
         claimant=owner,
         holder=ledger.owner,
+    )
+
+
+def _other_bounds(ledger: Ledger, attempt: TransactionAttempt) -> GroupBoundsError:
+    holder = ledger.writer
+    return GroupBoundsError(
+        f"a write of {txids_text(attempt.first_txid, attempt.txid)} meets a state that holds "
+        f"{txids_text(holder.first_txid, holder.txid)} in one write; expected the same txids, "
+        "which are then written again together; this is a mistake in txtopo: please report it, "
+        "with the log",
+        attempt=attempt,
+        holder=holder,
     )
 
 

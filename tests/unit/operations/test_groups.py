@@ -17,7 +17,7 @@ from txtopo.errors import PoisonBatchError, StateUsageError, StoreAheadOfCoordin
 from txtopo.operations import Finding, Overview, quarantine, rebuild, repair_node, rewind
 from txtopo.operations import show as show_of
 from txtopo.operations import verify as verify_of
-from txtopo.operations.session import Held
+from txtopo.operations.session import HeldTxids
 from txtopo.plugins.stores import Puts
 from txtopo.state import Ledger
 from txtopo.transactional_state.memory import MemoryEnsemble
@@ -109,26 +109,28 @@ def test_states_that_are_further_apart_than_one_group_are_refused(memory: Make) 
 @pytest.mark.parametrize(
     ("ledgers", "held"),
     [
-        ([], Held(0, 0, None)),
-        ([None, Ledger("t", 1)], Held(0, 0, 0)),
-        ([Ledger("t", 1, 3, 1, 0, attempts=(0, 0)), None], Held(0, 3, 2)),
-        ([Ledger("t", 1, 3, 1, 0, attempts=(0, 0)), Ledger("t", 1, 1)], Held(1, 3, 2)),
+        ([], HeldTxids(0, 0, None)),
+        ([None, Ledger("t", 1)], HeldTxids(0, 0, 0)),
+        ([Ledger("t", 1, 3, 1, 0, attempts=(0, 0)), None], HeldTxids(0, 3, 2)),
+        ([Ledger("t", 1, 3, 1, 0, attempts=(0, 0)), Ledger("t", 1, 1)], HeldTxids(1, 3, 2)),
         (
             [
                 Ledger("t", 1, 3, 1, 0, attempts=(0, 0)),
                 Ledger("t", 1, 2),
                 Ledger("t", 1, 1),
             ],
-            Held(1, 3, None),
+            HeldTxids(1, 3, None),
         ),
         (
             [Ledger("t", 1, 3, 1, 0, attempts=(0, 0)), Ledger("t", 1, 3)],
-            Held(3, 3, None),
+            HeldTxids(3, 3, None),
         ),
     ],
 )
-def test_states_fit_if_some_hold_one_group_more(ledgers: list[Ledger | None], held: Held) -> None:
-    assert Held.of(ledgers) == held
+def test_states_fit_if_some_hold_one_group_more(
+    ledgers: list[Ledger | None], held: HeldTxids
+) -> None:
+    assert HeldTxids.of(ledgers) == held
     assert held.fits == (held.low == held.high or held.first == held.low + 1)
 
 
