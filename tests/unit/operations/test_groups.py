@@ -215,9 +215,9 @@ def test_metadata_within_a_group_that_is_cut_again_is_put_back(memory: Make, txi
 # ------------------------------------------------------------ rewind
 
 
-def test_the_last_group_is_undone_whole_and_its_records_come_again(make: Make) -> None:
+def test_the_last_group_is_undone_whole_and_its_records_come_again(anywhere: Make) -> None:
     """ZooKeeper still knows where the source stood before the group."""
-    deployment = make(opaque=True, group=GROUP)
+    deployment = anywhere(opaque=True, group=GROUP)
     deployment.run()
     with pytest.raises(
         StateUsageError, match=r"txids 4 to 5 are written together.* expected one from 0 to 3"
@@ -237,8 +237,8 @@ def test_the_last_group_is_undone_whole_and_its_records_come_again(make: Make) -
 
 
 @pytest.mark.parametrize("opaque", [False, True])
-def test_a_group_that_one_state_lacks_is_taken_back(make: Make, opaque: bool) -> None:
-    deployment = apart(make(opaque, group=GROUP))
+def test_a_group_that_one_state_lacks_is_taken_back(anywhere: Make, opaque: bool) -> None:
+    deployment = apart(anywhere(opaque, group=GROUP))
 
     plan = rewind(deployment.topology(), 3, deployment.config, access=deployment.access())
     assert "undo txids 4 to 5 in state 'a.totals'" in str(plan)
