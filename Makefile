@@ -2,7 +2,7 @@
 
 PYTHON := .venv/bin/python
 READY := .venv/.ready
-SOURCES := txtopo state_backends tests examples benchmarks
+SOURCES := txtopo state_backends tests examples benchmarks docker/topologies
 FAST := not integration and not spark and not service and not kills and not slow
 
 SEEDS := 10000
@@ -11,7 +11,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-pacing bench-page bench-reliable bench-stores stores delta-jar compose secrets kafka jars-try object-store services simulate simulate-slots mutants fuzz faults rows screenshots soak test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-pacing bench-page bench-reliable bench-stores stores delta-jar compose versitygw secrets kafka jars-try object-store services simulate simulate-slots mutants fuzz faults rows screenshots soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ jars-try: java $(READY)
 compose:  ## build what checks docker/compose.yml without Docker; needs Go
 	@.ci/compose
 
+versitygw:  ## build the S3 store of docker/compose.yml, which make test-all starts; needs Go
+	@.ci/versitygw
+
 secrets:  ## make the passwords of docker/compose.yml
 	@.ci/secrets
 
@@ -106,6 +109,7 @@ soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults o
 	$(PYTHON) -m tests.faults.soak --minutes $(MINUTES) $(ARGS)
 
 test-all: java services jars-try object-store $(READY)  ## every test, also those that take minutes
+	@.ci/versitygw --try
 	$(PYTHON) -m pytest $(ARGS)
 
 format: $(READY)  ## format the code and mend what can be mended

@@ -166,8 +166,8 @@ def missing(need: str) -> str | None:
         from tests.harness.servers.object_store import find_python
 
         return None if find_python() else "no object store (try make object-store)"
-    if need in ("compose", "promtool"):
-        return _no_checker(need)
+    if need in ("compose", "promtool", "versitygw"):
+        return _no_program(need)
     if need == "chromium":
         return missing_browser()
     if need in ("spark", "zookeeper"):
@@ -177,14 +177,14 @@ def missing(need: str) -> str | None:
     return f"unknown service {need!r}; expected {', '.join(SERVICES)}, delta-spark or object-store"
 
 
-def _no_checker(need: str) -> str | None:
-    from tests.harness.servers.private import installed
+def _no_program(need: str) -> str | None:
+    from tests.harness.compose import find_checker, find_s3
 
     if need == "promtool":
         return None if shutil.which("promtool") else "no promtool (not found; try make services)"
-
-    built = glob(f"{installed('compose-check-*')}/compose-check")
-    return None if built else "no program that reads compose.yml (try make compose)"
+    if need == "versitygw":
+        return None if find_s3() else "no S3 store of compose.yml (try make versitygw)"
+    return None if find_checker() else "no program that reads compose.yml (try make compose)"
 
 
 def _java() -> bool:

@@ -9,7 +9,7 @@ import os
 
 from txtopo import (
     BasicBolt,
-    BasicOutputCollector,
+    BatchOutputCollector,
     Count,
     Fields,
     PersistentAggregate,
@@ -26,7 +26,7 @@ class Measure(BasicBolt):
 
     output_fields = Fields("length long")
 
-    def execute(self, tuple: Tuple, collector: BasicOutputCollector) -> None:
+    def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
         """Emit the length of a word."""
         collector.emit([len(tuple["value"])])
 

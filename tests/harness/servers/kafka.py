@@ -79,7 +79,10 @@ class KafkaBroker(ServerProcess):
         self.port = free_port()
         self.servers = f"127.0.0.1:{self.port}"
         self.sasl_servers = f"127.0.0.1:{free_port()}"
-        controller = f"127.0.0.1:{free_port()}"
+        self._settings = self._configure(f"127.0.0.1:{free_port()}")
+
+    def _configure(self, controller: str) -> Path:
+        """Write the settings, with the address of the controller, and format the storage."""
         advertised = f"PLAINTEXT://{self.servers},SASL://{self.sasl_servers}"
         settings = _SETTINGS | {
             "log.dirs": str(self.folder / "data"),
@@ -91,15 +94,26 @@ class KafkaBroker(ServerProcess):
                 f'user_reader="{self.password}";'
             ),
         }
-        (self.folder / "settings").write_text("".join(f"{n}={v}\n" for n, v in settings.items()))
+        file = self.folder / "settings"
+        file.write_text("".join(f"{n}={v}\n" for n, v in settings.items()))
         format = [*self._java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
-        cluster = ["-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(self.folder / "settings")]
+        cluster = ["-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(file)]
         run_program([*format, *cluster], self.folder)
+        return file
 
     def start(self) -> None:
         """Start the broker and wait until it answers."""
-        command = [*self._java, "kafka.Kafka", str(self.folder / "settings")]
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start the broker, and do not wait."""
+        command = [*self._java, "kafka.Kafka", str(self._settings)]
         self._process = self._open(command, cwd=self.folder)
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        assert self._process is not None
         self._wait_until_it_answers(self._process, self._answers)
 
     def end(self) -> None:

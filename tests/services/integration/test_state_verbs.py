@@ -233,12 +233,15 @@ def test_a_value_of_null_is_no_missing_key(url: str, call: Call) -> None:
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        (["Paris"], "the key has 1 values; expected 2: city string, day date"),
-        (["a", "b", "c"], "the key has 3 values"),
+        (
+            ["Paris"],
+            "a key of this state has 2 values; got 1: 'Paris'; expected city string, day date",
+        ),
+        (["a", "b", "c"], "has 2 values; got 3"),
         (["Paris", "31.1.2026"], "expected a date, such as 2026-01-31"),
         (['["Paris", null]'], "key column 'day' is of type date"),
-        (['["Paris"]'], "the key has 1 values"),
-        (["[" * 100_000], "the key has 1 values"),
+        (['["Paris"]'], "has 2 values; got 1"),
+        (["[" * 100_000], "has 2 values; got 1"),
     ],
 )
 def test_a_key_of_another_type_is_a_wrong_call(

@@ -2,51 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 import txtopo
-from tests.harness.servers.private import installed
+from tests.harness.compose import DOCKER, SECRETS, read_compose, services, variables
 
 ROOT = Path(__file__).parents[3]
-DOCKER = ROOT / "docker"
 COMPOSE = (DOCKER / "compose.yml").read_text()
-SECRETS = ("GRAFANA_PASSWORD", "POSTGRES_PASSWORD", "S3_SECRET_KEY", "UI_TOKEN")
-
-
-def variables() -> dict[str, str]:
-    lines = (DOCKER / ".env").read_text().splitlines()
-    pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
-    return {name: value for name, _, value in pairs}
-
-
-def read_compose(**environment: str) -> subprocess.CompletedProcess[str]:
-    """Read the compose file as ``docker compose config`` does."""
-    version = (DOCKER / "check" / "go.mod").read_text().partition("compose-go/v2 v")[2].split()[0]
-    program = installed(f"compose-check-{version}") / "compose-check"
-    return subprocess.run(
-        [program, DOCKER / "compose.yml"],
-        env={"HOME": os.environ["HOME"], **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def services() -> dict[str, Any]:
-    done = read_compose(**dict.fromkeys(SECRETS, "secret"))
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)["services"]
-    return found
 
 
 def test_each_variable_is_used_and_versions_stand_nowhere_else() -> None:
@@ -89,16 +58,16 @@ def test_the_compose_file_is_read_and_each_service_can_be_watched() -> None:
     for name, service in found.items():
         for port in service.get("ports", ()):
             assert port["host_ip"] == "127.0.0.1", name
-        if "worker" not in name and name not in ("bucket", "words"):
+        if "worker" not in name and name not in ("bucket", "topic", "words"):
             assert "healthcheck" in service, name
-    assert found["driver-1"]["environment"]["TXTOPO_UI_TOKEN"] == "secret"
+    assert found["driver-1"]["environment"]["TXTOPO_UI_TOKEN"] == SECRETS["UI_TOKEN"]
     assert found["driver-1"]["command"] == found["driver-2"]["command"]
 
 
 @pytest.mark.service("compose")
-@pytest.mark.parametrize("missing", SECRETS)
+@pytest.mark.parametrize("missing", sorted(SECRETS))
 def test_without_a_secret_nothing_starts(missing: str) -> None:
-    given = {name: "secret" for name in SECRETS if name != missing}
+    given = {name: value for name, value in SECRETS.items() if name != missing}
     done = read_compose(**given)
 
     assert done.returncode == 1
