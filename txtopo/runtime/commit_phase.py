@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from txtopo.attempt import TransactionAttempt, group_of
+from txtopo.attempt import TransactionAttempt, group_of, txids_text
 from txtopo.context import FrameContext
 from txtopo.dead_letters import STREAM
 from txtopo.errors import RunLostError, ValueRefusedError
@@ -138,9 +138,12 @@ class CommitPhase:
         state_s: dict[str, float] = {}
         try:
             self._write(prepared, wanted, state_s)
-        except ValueRefusedError:
-            if pinned or state_s or len(prepared) == 1:
+        except ValueRefusedError as error:
+            if len(prepared) == 1:
                 raise
+            if pinned or state_s:
+                attempts = [each.result.attempt for each in prepared]
+                raise _refused_together(error, group_of(attempts)) from error
             prepared, failure = prepared[:1], None
             self._write(prepared, wanted, state_s)
         last = prepared[-1].result.attempt
@@ -292,6 +295,17 @@ class CommitPhase:
         for each in group:
             rows.update(each.outcome.writes.get(name, Puts({})).rows)
         return Puts(rows)
+
+
+def _refused_together(error: ValueRefusedError, group: TransactionAttempt) -> ValueRefusedError:
+    first, last = group.first_txid, group.txid
+    return ValueRefusedError(
+        f"{error}; it is of one of {txids_text(first, last)}, which are written together, and "
+        "which another state may hold already; mend the cause and start again; or take them back with "
+        f"txtopo.operations.rewind to txid {first - 1} and start with Config(group_txids_max=1), "
+        "which stops at the batch to blame",
+        **error.facts,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,6 +230,21 @@ def test_a_value_that_a_state_refuses_is_found_and_all_before_it_are_kept(
         assert reader.ledger.txid == 5
 
 
+def test_a_value_that_the_second_state_refuses_names_the_txids_that_are_written_together(
+    watched: State,
+) -> None:
+    """The first state has them, so they cannot be committed one by one any more."""
+    Watched.faults = {("sums", 1): raising(ValueRefusedError("no such value", column="sum"))}
+
+    with pytest.raises(ValueRefusedError, match=r"no such value; it is of one of txids") as told:
+        run_all(two_states(watched))
+
+    first, last = bounds("counts")[1]
+    assert f"one of txids {first} to {last}, which are written together" in str(told.value)
+    assert f"rewind to txid {first - 1} " in str(told.value)
+    assert told.value.facts == {"column": "sum"}
+
+
 def test_a_topology_that_must_commit_one_by_one_says_so_if_a_group_is_pinned(
     watched: State,
 ) -> None:
