@@ -126,7 +126,8 @@ class _Quarantine:
 
     def _check_turn(self, contents: JournalContents, held: HeldTxids) -> None:
         current = contents.current
-        if held.high > current and held.fits and held.first == current:
+        pinned = held.high > current and held.fits and held.first == current
+        if pinned and self.txid >= current:
             raise StateUsageError(
                 f"txid {self.txid} cannot be taken out: a state holds "
                 f"{txids_text(current, held.high)}, which are written together or not at all; "

@@ -204,9 +204,16 @@ class _RepairNode:
             if unreadable or (txid == high and txid not in there):
                 what = "cannot be read" if unreadable else "is missing"
                 raise self._unknown(f"the metadata of txid {txid}, which the states hold, {what}")
-        if any(txid not in there for txid in group):
-            return high + 1  # what is before the last txid goes when the group is committed
-        members = [batch_of("", txid, Node(there[txid], 0)).attempt for txid in group]
+        members = [
+            batch_of("", txid, Node(there[txid], 0)).attempt for txid in group if txid in there
+        ]
+        if len(members) < len(group):
+            # What is before the last txid goes when the group is committed, and rebuild, which
+            # writes attempts of epoch 0, stores the last one alone.
+            last = members[-1]
+            if last.epoch and {each.writer.order for each in ledgers} != {last.order}:
+                raise self._unknown(f"the metadata of txids {first} to {high} is not complete")
+            return high + 1
         of_one_epoch = len({each.epoch for each in members}) == 1
         # Ledgers with other attempts mean that a replay had begun; the group is done again.
         same = of_one_epoch and {each.writer for each in ledgers} == {group_of(members)}

@@ -462,8 +462,13 @@ class LeaderTerm:
 
     def _commit_timed_out(self, action: StartCommit, limit_s: float) -> None:
         first, last = action.attempts[0].txid, action.attempts[-1].txid
-        late = f"the commit of {txids_text(first, last)} did not end in {limit_s:g} s; look for a "
-        error = TimeoutError(late + "committer that hangs, or raise batch_timeout_s")
+        late = (
+            f"the commit of {txids_text(first, last)} did not end in {limit_s:g} s; look for a "
+            "committer that hangs, or raise batch_timeout_s"
+        )
+        if first < last:
+            late += "; to see which batch it is, start with Config(group_txids_max=1)"
+        error = TimeoutError(late)
         self.handle(Failed(action.attempts[0], Failure(FailureKind.COUNTED, error)))
 
     def _check_memory(self) -> None:

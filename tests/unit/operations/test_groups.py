@@ -177,6 +177,36 @@ def test_current_is_put_back_before_a_group_whose_attempts_are_not_the_stored_on
     assert repaired_current(deployment) == 4
 
 
+def test_current_is_not_guessed_if_a_replay_of_a_group_had_begun_and_its_metadata_is_lost(
+    memory: Make,
+) -> None:
+    """Where the group ended that the states hold is not known, and it cannot be done again."""
+    deployment = written(memory(opaque=True, group=GROUP))
+    epoch = show(deployment).epoch or 0
+    for name in "ab":
+        write(deployment, name, GroupAttempt(5, 7, epoch, (0,)))
+    for path in (batch_path(4), CURRENT):
+        del deployment.ensemble.nodes[f"/{deployment.id}{path}"]
+
+    with pytest.raises(StateUsageError, match="metadata of txids 4 to 5 is not complete"):
+        repair_node(deployment.topology(), CURRENT, deployment.config, access=deployment.access())
+
+
+def test_current_is_put_back_after_a_rebuild(memory: Make) -> None:
+    deployment = memory(group=GROUP)
+    deployment.run()
+    kept = show(deployment).batches[5]
+    deployment.ensemble = MemoryEnsemble()
+    rebuild(
+        deployment.topology(),
+        deployment.config,
+        metadata={5: kept},
+        access=deployment.access(),
+    ).apply()
+
+    assert repaired_current(deployment) == 6
+
+
 def test_current_is_never_put_back_within_a_group(memory: Make) -> None:
     deployment = written(memory(group=GROUP))
     del deployment.ensemble.nodes[f"/{deployment.id}{CURRENT}"]
