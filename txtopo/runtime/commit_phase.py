@@ -55,6 +55,31 @@ GROUP_BYTES_MAX = 1 << 26
 """The most bytes of envelopes in the driver that are merged into one write."""
 
 
+@dataclass(eq=False, slots=True)
+class CommitTurn:
+    """How far a commit phase is. Its thread writes it; others read it when they cancel it.
+
+    Attributes:
+        attempts: The group.
+        tag: What its jobs are cancelled by.
+        at: The attempt whose committers run; None once a state may have been asked to write.
+        writing: What the states are asked to write: the group, or a leading part of it.
+    """
+
+    attempts: tuple[TransactionAttempt, ...]
+    tag: str
+    at: TransactionAttempt | None = field(init=False)
+    writing: tuple[TransactionAttempt, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.at, self.writing = self.attempts[0], self.attempts
+
+    @classmethod
+    def of(cls, results: Sequence[BatchResult]) -> CommitTurn:
+        """Return the turn of these batches, which begins."""
+        return cls(tuple(each.attempt for each in results), results[0].commit_tag)
+
+
 @dataclass(frozen=True, slots=True)
 class CommitReport:
     """What is told of a batch that was committed.
@@ -118,13 +143,19 @@ class CommitPhase:
         self._letters_from = {each.id for each in components if each.dead_letters is not None}
 
     def run(
-        self, results: Sequence[BatchResult], wanted: Callable[[], bool], *, pinned: bool
+        self,
+        results: Sequence[BatchResult],
+        wanted: Callable[[], bool],
+        turn: CommitTurn,
+        *,
+        pinned: bool,
     ) -> GroupReport:
         """Commit a group.
 
         Args:
             results: The batches.
             wanted: Returns whether their attempts are still current; called before each write.
+            turn: Says how far it is.
             pinned: Whether the group must be written with these bounds or not at all.
 
         Raises:
@@ -132,12 +163,12 @@ class CommitPhase:
             PromiseError: The topology must stop.
         """
         self._context.scheduler.point("turn.after")
-        prepared, failure = self._prepared(results, pinned=pinned)
+        prepared, failure = self._prepared(results, turn, pinned=pinned)
         if not prepared or (pinned and failure is not None):
             return GroupReport((), failure)
         state_s: dict[str, float] = {}
         try:
-            self._write(prepared, wanted, state_s)
+            self._write(prepared, wanted, turn, state_s)
         except ValueRefusedError as error:
             if len(prepared) == 1:
                 raise
@@ -145,13 +176,13 @@ class CommitPhase:
                 attempts = [each.result.attempt for each in prepared]
                 raise _refused_together(error, group_of(attempts)) from error
             prepared, failure = prepared[:1], None
-            self._write(prepared, wanted, state_s)
+            self._write(prepared, wanted, turn, state_s)
         last = prepared[-1].result.attempt
-        self._told = {each for each in self._told if each.txid > last.txid}
+        self._told = {each for each in tuple(self._told) if each.txid > last.txid}
         return GroupReport(tuple(self._reports(prepared, state_s)), failure)
 
     def _prepared(
-        self, results: Sequence[BatchResult], *, pinned: bool
+        self, results: Sequence[BatchResult], turn: CommitTurn, *, pinned: bool
     ) -> tuple[list[_Prepared], FailedBatch | None]:
         """Run the committers of each batch, until one fails or the group would be too large."""
         prepared: list[_Prepared] = []
@@ -161,7 +192,7 @@ class CommitPhase:
             nbytes += sum(result.outcome.bytes_by_stream.values())
             if prepared and nbytes > GROUP_BYTES_MAX and not pinned:
                 break
-            attempt = result.attempt
+            attempt = turn.at = result.attempt
             try:
                 if attempt not in self._told:
                     self._context.planner.commit(attempt, result.outcome.metadata)
@@ -184,10 +215,13 @@ class CommitPhase:
         self,
         prepared: Sequence[_Prepared],
         wanted: Callable[[], bool],
+        turn: CommitTurn,
         state_s: dict[str, float],
     ) -> None:
         """Write a group to each state, and note how long that took."""
-        attempt = group_of([each.result.attempt for each in prepared])
+        turn.writing = tuple(each.result.attempt for each in prepared)
+        turn.at = None  # before the first question whether the writes are wanted
+        attempt = group_of(turn.writing)
         now = self._context.scheduler.now
         # All are made before the first is written: merging may fail, too.
         writes = {name: self._writes_of(name, prepared) for name in self._backends}

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -47,7 +47,7 @@ from txtopo.coordinator.protocol import (
 from txtopo.coordinator.transactions import Phase
 from txtopo.errors import DriverMemoryError, FencedError, InfrastructureError
 from txtopo.retries import warn_of_retry
-from txtopo.runtime.commit_phase import CommitPhase, GroupReport
+from txtopo.runtime.commit_phase import CommitPhase, CommitTurn, GroupReport
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.jobs import Jobs, failure_of
 from txtopo.runtime.leader_beat import BEAT_S, LeaderBeat
@@ -135,7 +135,7 @@ class LeaderTerm:
         )
         self._actions: deque[Action] = deque()
         self._writing = self._stopping = self._gathers = False
-        self._committing: tuple[TransactionAttempt, str] | None = None
+        self._committing: CommitTurn | None = None
         self._asked_s = 0.0
         self._writes_s: deque[float] = deque(maxlen=WRITES_MAX)
         self._poll: Timer | None = None
@@ -163,7 +163,9 @@ class LeaderTerm:
         self._reporter.of(event, before, pause_s=self._pause_after(actions), plan_s=plan_s)
         # Now, because the queue of actions may wait for a write.
         self._jobs.forget(self._gone(event, actions))
-        if self._committing is not None and not self.coordinator.is_current(self._committing[0]):
+        if self._committing is not None and not self.coordinator.is_current(
+            self._committing.attempts[0]
+        ):
             self._cancel_commit()
         self._perform(actions)
         if isinstance(event, NotReady):
@@ -392,8 +394,14 @@ class LeaderTerm:
     def _commit(self, action: StartCommit) -> None:
         results = [self._jobs.result(each) for each in action.attempts]
         started_s = self._scheduler.now()
+        turn = self._committing = CommitTurn.of(results)
         limit_s = self._context.config.batch_timeout_s
-        timer = self._scheduler.call_later(limit_s, lambda: self._commit_timed_out(action, limit_s))
+
+        def late() -> None:
+            if wanted():
+                self._commit_timed_out(action, turn, limit_s)
+
+        timer = self._scheduler.call_later(limit_s, late)
 
         def done(future: Future[GroupReport]) -> None:
             timer.cancel()
@@ -405,20 +413,19 @@ class LeaderTerm:
             elif isinstance(error, FencedError):
                 self._end(error)
             else:
-                self.handle(Failed(action.attempts[0], failure_of(error)))
+                self._commit_failed(turn, failure_of(error))
 
         def wanted() -> bool:
-            return not self.over and self._committing == committing
+            return not self.over and self._committing is turn
 
-        committing = self._committing = (action.attempts[0], results[0].commit_tag)
         for attempt in action.attempts:
             self._reporter.tell(CommitStarted(attempt))
-        commit = partial(self._commit_phase.run, results, wanted, pinned=action.pinned)
+        commit = partial(self._commit_phase.run, results, wanted, turn, pinned=action.pinned)
         self._scheduler.submit(commit, done)
 
     def _cancel_commit(self) -> None:
         if self._committing is not None:
-            cancel = partial(self._context.carrier.cancel, self._committing[1])
+            cancel = partial(self._context.carrier.cancel, self._committing.tag)
             self._committing = None
             self._scheduler.submit(cancel, lambda _: None)
 
@@ -460,16 +467,35 @@ class LeaderTerm:
                 zookeeper_s=writes_s if last else (),
             )
 
-    def _commit_timed_out(self, action: StartCommit, limit_s: float) -> None:
-        first, last = action.attempts[0].txid, action.attempts[-1].txid
-        late = (
-            f"the commit of {txids_text(first, last)} did not end in {limit_s:g} s; look for a "
-            "committer that hangs, or raise batch_timeout_s"
+    def _commit_failed(self, turn: CommitTurn, failure: Failure) -> None:
+        """Fail what the states may hold by now: the whole group, or a leading part of it."""
+        if shortened := turn.attempts[len(turn.writing) :]:
+            self.handle(CommitShortened(shortened))
+        self.handle(Failed(turn.attempts[0], failure))
+
+    def _commit_timed_out(self, action: StartCommit, turn: CommitTurn, limit_s: float) -> None:
+        """Fail the batch whose committers hang; or the group, if it is a state that hangs."""
+        self._cancel_commit()
+        # It begins no write from here on. So if committers still run, no state is asked to write.
+        at, attempts = turn.at, action.attempts
+        who = (
+            txids_text(attempts[0].txid, turn.writing[-1].txid) if at is None else f"txid {at.txid}"
         )
-        if first < last:
-            late += "; to see which batch it is, start with Config(group_txids_max=1)"
-        error = TimeoutError(late)
-        self.handle(Failed(action.attempts[0], Failure(FailureKind.COUNTED, error)))
+        hangs = "store" if at is None else "committer"
+        error = TimeoutError(
+            f"the commit of {who} did not end in {limit_s:g} s; look for a {hangs} that hangs, or "
+            "raise batch_timeout_s"
+        )
+        failure = Failure(FailureKind.COUNTED, error)
+        if at is None:
+            self._commit_failed(turn, failure)
+            return
+        before = () if action.pinned else attempts[: at.txid - attempts[0].txid]
+        if before:
+            self.handle(CommitShortened(attempts[len(before) :]))
+        self.handle(Failed(at, failure, unsent=True))
+        if before and not self.over:
+            self._commit(replace(action, attempts=before))
 
     def _check_memory(self) -> None:
         try:
