@@ -54,8 +54,7 @@ a group that a state may hold is *pinned*: until it is committed it is written a
 bounds, or not at all. With others, a state would not have what it needs to undo it.
 
 1. A group is pinned when its commit fails or takes too long, unless no state was asked to write
-   and none will be (``Failed.unsent``). What the states were not asked to write is taken out of it
-   first (``CommitShortened``). A new coordinator pins what the states hold.
+   (``Failed.unsent``). A new coordinator pins what the states hold.
 2. A failure of a pinned group abandons it whole, and it is done again whole: nothing of it is
    committed alone, not even before the topology ends with an error.
 3. A group that is not pinned may be shortened while it is committed: what is before a batch that

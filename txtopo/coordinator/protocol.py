@@ -90,8 +90,8 @@ class Failed:
     Attributes:
         attempt: The attempt.
         failure: Why.
-        unsent: Whether no state was asked to write anything of its commit, and none will be.
-            Without that a state may hold the group, now or later, and it is pinned.
+        unsent: Whether no state was or will be asked to write anything by its commit. Otherwise a
+            state may hold the group, now or later, and it is pinned.
     """
 
     attempt: TransactionAttempt

@@ -55,31 +55,6 @@ GROUP_BYTES_MAX = 1 << 26
 """The most bytes of envelopes in the driver that are merged into one write."""
 
 
-@dataclass(eq=False, slots=True)
-class CommitTurn:
-    """How far a commit phase is. Its thread writes it; others read it when they cancel it.
-
-    Attributes:
-        attempts: The group.
-        tag: What its jobs are cancelled by.
-        at: The attempt whose committers run; None once a state may have been asked to write.
-        writing: What the states are asked to write: the group, or a leading part of it.
-    """
-
-    attempts: tuple[TransactionAttempt, ...]
-    tag: str
-    at: TransactionAttempt | None = field(init=False)
-    writing: tuple[TransactionAttempt, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.at, self.writing = self.attempts[0], self.attempts
-
-    @classmethod
-    def of(cls, results: Sequence[BatchResult]) -> CommitTurn:
-        """Return the turn of these batches, which begins."""
-        return cls(tuple(each.attempt for each in results), results[0].commit_tag)
-
-
 @dataclass(frozen=True, slots=True)
 class CommitReport:
     """What is told of a batch that was committed.
@@ -145,8 +120,8 @@ class CommitPhase:
     def run(
         self,
         results: Sequence[BatchResult],
-        wanted: Callable[[], bool],
-        turn: CommitTurn,
+        wanted: Callable[[int], bool],
+        reached: Callable[[int], None] = lambda index: None,
         *,
         pinned: bool,
     ) -> GroupReport:
@@ -154,8 +129,9 @@ class CommitPhase:
 
         Args:
             results: The batches.
-            wanted: Returns whether their attempts are still current; called before each write.
-            turn: Says how far it is.
+            wanted: Returns whether their attempts are still current; called before each write
+                with the number of batches that it has.
+            reached: Called before the committers of each batch, with its index.
             pinned: Whether the group must be written with these bounds or not at all.
 
         Raises:
@@ -163,12 +139,12 @@ class CommitPhase:
             PromiseError: The topology must stop.
         """
         self._context.scheduler.point("turn.after")
-        prepared, failure = self._prepared(results, turn, pinned=pinned)
+        prepared, failure = self._prepared(results, reached, pinned=pinned)
         if not prepared or (pinned and failure is not None):
             return GroupReport((), failure)
         state_s: dict[str, float] = {}
         try:
-            self._write(prepared, wanted, turn, state_s)
+            self._write(prepared, wanted, state_s)
         except ValueRefusedError as error:
             if len(prepared) == 1:
                 raise
@@ -176,13 +152,13 @@ class CommitPhase:
                 attempts = [each.result.attempt for each in prepared]
                 raise _refused_together(error, group_of(attempts)) from error
             prepared, failure = prepared[:1], None
-            self._write(prepared, wanted, turn, state_s)
+            self._write(prepared, wanted, state_s)
         last = prepared[-1].result.attempt
         self._told = {each for each in tuple(self._told) if each.txid > last.txid}
         return GroupReport(tuple(self._reports(prepared, state_s)), failure)
 
     def _prepared(
-        self, results: Sequence[BatchResult], turn: CommitTurn, *, pinned: bool
+        self, results: Sequence[BatchResult], reached: Callable[[int], None], *, pinned: bool
     ) -> tuple[list[_Prepared], FailedBatch | None]:
         """Run the committers of each batch, until one fails or the group would be too large."""
         prepared: list[_Prepared] = []
@@ -192,7 +168,8 @@ class CommitPhase:
             nbytes += sum(result.outcome.bytes_by_stream.values())
             if prepared and nbytes > GROUP_BYTES_MAX and not pinned:
                 break
-            attempt = turn.at = result.attempt
+            attempt = result.attempt
+            reached(len(prepared))
             try:
                 if attempt not in self._told:
                     self._context.planner.commit(attempt, result.outcome.metadata)
@@ -214,20 +191,17 @@ class CommitPhase:
     def _write(
         self,
         prepared: Sequence[_Prepared],
-        wanted: Callable[[], bool],
-        turn: CommitTurn,
+        wanted: Callable[[int], bool],
         state_s: dict[str, float],
     ) -> None:
         """Write a group to each state, and note how long that took."""
-        turn.writing = tuple(each.result.attempt for each in prepared)
-        turn.at = None  # before the first question whether the writes are wanted
-        attempt = group_of(turn.writing)
+        attempt = group_of([each.result.attempt for each in prepared])
         now = self._context.scheduler.now
         # All are made before the first is written: merging may fail, too.
         writes = {name: self._writes_of(name, prepared) for name in self._backends}
         for name, backend in self._backends.items():
             started_s = now()
-            if not wanted():
+            if not wanted(len(prepared)):
                 raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
             with self._labelled(prepared[-1].result, writes[name]):
                 commit_resolved(backend, attempt, writes[name])

@@ -40,7 +40,7 @@ from txtopo.errors import (
 )
 from txtopo.metadata import BatchMetadata
 from txtopo.runtime.carrier import LocalCarrier
-from txtopo.runtime.commit_phase import CommitPhase, CommitTurn
+from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult, failure_of
 from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.progress import (
@@ -295,7 +295,7 @@ class StreamRun:
         self._tell(BatchesProcessed((attempt,)))
         result = BatchResult(attempt, outcome.processed[0], output, processed_s - started_s)
         phase = CommitPhase(context, self._backends)
-        report = phase.run([result], lambda: True, CommitTurn.of([result]), pinned=False)
+        report = phase.run([result], lambda size: True, pinned=False)
         context.carrier.release(output)
         self._check_failure(report.failure)
         progress = self._meter.committed(

@@ -47,7 +47,7 @@ from txtopo.coordinator.protocol import (
 from txtopo.coordinator.transactions import Phase
 from txtopo.errors import DriverMemoryError, FencedError, InfrastructureError
 from txtopo.retries import warn_of_retry
-from txtopo.runtime.commit_phase import CommitPhase, CommitTurn, GroupReport
+from txtopo.runtime.commit_phase import CommitPhase, GroupReport
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.jobs import Jobs, failure_of
 from txtopo.runtime.leader_beat import BEAT_S, LeaderBeat
@@ -87,6 +87,24 @@ class Hooks:
     waiters: IdleWaiters
     end: Callable[[Exception | None], None]
     obey: Callable[[Desired], None]
+
+
+@dataclass(slots=True)
+class _Commit:
+    """A commit that is under way.
+
+    Attributes:
+        attempts: The attempts of its group.
+        tag: Tag of its job.
+        sent: How many of the attempts are in the write that a state was asked for last; 0 if none
+            was asked yet.
+        at: Index of the attempt whose committers run, until something is sent.
+    """
+
+    attempts: tuple[TransactionAttempt, ...]
+    tag: str
+    sent: int = 0
+    at: int = 0
 
 
 class LeaderTerm:
@@ -135,7 +153,7 @@ class LeaderTerm:
         )
         self._actions: deque[Action] = deque()
         self._writing = self._stopping = self._gathers = False
-        self._committing: CommitTurn | None = None
+        self._committing: _Commit | None = None
         self._asked_s = 0.0
         self._writes_s: deque[float] = deque(maxlen=WRITES_MAX)
         self._poll: Timer | None = None
@@ -163,9 +181,7 @@ class LeaderTerm:
         self._reporter.of(event, before, pause_s=self._pause_after(actions), plan_s=plan_s)
         # Now, because the queue of actions may wait for a write.
         self._jobs.forget(self._gone(event, actions))
-        if self._committing is not None and not self.coordinator.is_current(
-            self._committing.attempts[0]
-        ):
+        if (commit := self._committing) and not self.coordinator.is_current(commit.attempts[0]):
             self._cancel_commit()
         self._perform(actions)
         if isinstance(event, NotReady):
@@ -394,14 +410,10 @@ class LeaderTerm:
     def _commit(self, action: StartCommit) -> None:
         results = [self._jobs.result(each) for each in action.attempts]
         started_s = self._scheduler.now()
-        turn = self._committing = CommitTurn.of(results)
         limit_s = self._context.config.batch_timeout_s
-
-        def late() -> None:
-            if wanted():
-                self._commit_timed_out(action, turn, limit_s)
-
-        timer = self._scheduler.call_later(limit_s, late)
+        timer = self._scheduler.call_later(
+            limit_s, lambda: self._commit_timed_out(commit, action, limit_s)
+        )
 
         def done(future: Future[GroupReport]) -> None:
             timer.cancel()
@@ -413,15 +425,23 @@ class LeaderTerm:
             elif isinstance(error, FencedError):
                 self._end(error)
             else:
-                self._commit_failed(turn, failure_of(error))
+                self._commit_failed(commit, failure_of(error))
 
         def wanted() -> bool:
-            return not self.over and self._committing is turn
+            return not self.over and self._committing is commit
 
+        def wants(size: int) -> bool:
+            commit.sent = size  # before the look: so what is sent is known to who gives it up
+            return wanted()
+
+        def reached(index: int) -> None:
+            commit.at = index
+
+        commit = self._committing = _Commit(action.attempts, results[0].commit_tag)
         for attempt in action.attempts:
             self._reporter.tell(CommitStarted(attempt))
-        commit = partial(self._commit_phase.run, results, wanted, turn, pinned=action.pinned)
-        self._scheduler.submit(commit, done)
+        run = partial(self._commit_phase.run, results, wants, reached, pinned=action.pinned)
+        self._scheduler.submit(run, done)
 
     def _cancel_commit(self) -> None:
         if self._committing is not None:
@@ -467,33 +487,34 @@ class LeaderTerm:
                 zookeeper_s=writes_s if last else (),
             )
 
-    def _commit_failed(self, turn: CommitTurn, failure: Failure) -> None:
-        """Fail what the states may hold by now: the whole group, or a leading part of it."""
-        if shortened := turn.attempts[len(turn.writing) :]:
-            self.handle(CommitShortened(shortened))
-        self.handle(Failed(turn.attempts[0], failure))
-
-    def _commit_timed_out(self, action: StartCommit, turn: CommitTurn, limit_s: float) -> None:
-        """Fail the batch whose committers hang; or the group, if it is a state that hangs."""
+    def _commit_failed(self, commit: _Commit, failure: Failure) -> None:
+        """Give a commit up. A state may hold what was sent, and nothing more is sent."""
         self._cancel_commit()
-        # It begins no write from here on. So if committers still run, no state is asked to write.
-        at, attempts = turn.at, action.attempts
-        who = (
-            txids_text(attempts[0].txid, turn.writing[-1].txid) if at is None else f"txid {at.txid}"
-        )
-        hangs = "store" if at is None else "committer"
-        error = TimeoutError(
-            f"the commit of {who} did not end in {limit_s:g} s; look for a {hangs} that hangs, or "
-            "raise batch_timeout_s"
-        )
-        failure = Failure(FailureKind.COUNTED, error)
-        if at is None:
-            self._commit_failed(turn, failure)
+        if commit.sent and (left := commit.attempts[commit.sent :]):
+            self.handle(CommitShortened(left))
+        self.handle(Failed(commit.attempts[0], failure, unsent=not commit.sent))
+
+    def _commit_timed_out(self, commit: _Commit, action: StartCommit, limit_s: float) -> None:
+        """Fail the batch whose committers hang, or the group if it is a store that hangs."""
+        if self._committing is not commit:
             return
-        before = () if action.pinned else attempts[: at.txid - attempts[0].txid]
+        self._cancel_commit()
+        at, sent = commit.at, commit.sent
+        first = commit.attempts[0 if sent else at].txid
+        late = (
+            f"the commit of {txids_text(first, first + max(0, sent - 1))} did not end in "
+            f"{limit_s:g} s; look for a {'store' if sent else 'committer'} that hangs, or raise "
+            "batch_timeout_s"
+        )
+        failure = Failure(FailureKind.COUNTED, TimeoutError(late))
+        if sent:
+            self._commit_failed(commit, failure)
+            return
+        # No state was asked to write anything. What is before the batch is committed without it.
+        before = () if action.pinned else commit.attempts[:at]
         if before:
-            self.handle(CommitShortened(attempts[len(before) :]))
-        self.handle(Failed(at, failure, unsent=True))
+            self.handle(CommitShortened(commit.attempts[at:]))
+        self.handle(Failed(commit.attempts[at], failure, unsent=True))
         if before and not self.over:
             self._commit(replace(action, attempts=before))
 

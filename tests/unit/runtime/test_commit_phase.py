@@ -12,7 +12,7 @@ from txtopo.metadata import BatchMetadata
 from txtopo.plugins.stores import StateBackend
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.carrier import LocalCarrier
-from txtopo.runtime.commit_phase import CommitPhase, CommitTurn
+from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.run_context import RunContext, StateName, open_states
 from txtopo.runtime.scheduler import ThreadScheduler
@@ -67,10 +67,8 @@ def test_an_attempt_that_is_abandoned_between_two_stores_leaves_the_second_alone
     backends, wanted = claimed(context), iter([True, False])
     phase = CommitPhase(context, backends)
 
-    batches = [processed(context)]
-
     with pytest.raises(RunLostError, match="abandoned"):
-        phase.run(batches, lambda: next(wanted), CommitTurn.of(batches), pinned=False)
+        phase.run([processed(context)], lambda size: next(wanted), pinned=False)
 
     assert {name: holds(backend) for (_, name), backend in backends.items()} == {
         "totals": 1,
