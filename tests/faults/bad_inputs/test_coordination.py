@@ -95,7 +95,7 @@ def test_a_node_that_cannot_be_read_is_never_taken_as_empty(
 @bad_input(41)
 def test_a_txid_that_goes_back_in_zookeeper_is_told_from_the_ledger() -> None:
     storage = Storage.in_memory()
-    run_to_end(keeping(storage, FOUR), storage)
+    run_to_end(keeping(storage, FOUR), storage, replace(LOCAL, group_txids_max=1))
     client(storage).apply([Put("/current", {"current": 2})])
 
     error = refused(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tests.faults.bad_inputs.evidence import KEPT
 from tests.faults.bad_inputs.numbers import bad_input
 from tests.faults.bad_inputs.topologies import keeping
-from tests.harness.runs import Storage, run_to_end
+from tests.harness.runs import LOCAL, Storage, run_to_end
 from txtopo import TransactionAttempt
 from txtopo.errors import PlugInError, StoreUnavailable, TopologyError
 from txtopo.plugins.stores import (
@@ -180,8 +181,9 @@ def test_a_plug_in_that_does_not_say_what_it_wrote_ends_the_run(
         return kept[-1]
 
     storage = started_with(factory)
+    alone = replace(LOCAL, group_txids_max=1)
     with pytest.raises(PlugInError, match=f"{match}.*mend the plug-in, and look at what the store"):
-        run_to_end(keeping(storage, [["a", 1], ["b", 2]]), storage)
+        run_to_end(keeping(storage, [["a", 1], ["b", 2]]), storage, alone)
 
     current, _ = storage.ensemble.nodes["/keeping/current"]
     assert b'"current":1' in current
