@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from benchmarks.data import Source, default_folder, prepare
 from benchmarks.floor import run_floor
+from benchmarks.one_process import run_plain
 from benchmarks.report import machine, table
 from benchmarks.store import TABLE, check, fresh_database, sqlite_database
 from benchmarks.streaming import run_streaming
-from benchmarks.topology import run_log, run_resident, run_topology
+from benchmarks.topology import run_alone, run_log, run_resident, run_topology
 from benchmarks.workloads import WORKLOADS, Workload
 from tests.harness.servers.postgresql import PostgresServer
 from txtopo import open_session
@@ -25,15 +26,18 @@ if TYPE_CHECKING:
 Way = Callable[["SparkSession", Workload, Source, str], str | None]
 """May say more than how long it took."""
 WAYS: dict[str, Way] = {
+    "plain": run_plain,
     "floor": run_floor,
     "ss": run_streaming,
     "txtopo": run_topology,
     "resident": run_resident,
+    "alone": run_alone,
     "log": run_log,
     "sqlite": run_topology,
 }
-"""The last two are txtopo with a state in mode ``log``, and with one in SQLite."""
-READABLE = dict.fromkeys(("txtopo", "resident", "log", "sqlite"), f"{TABLE}_view")
+"""``alone`` commits each batch alone; the last two are txtopo with a state in mode ``log``, and
+with one in SQLite."""
+READABLE = dict.fromkeys(("txtopo", "resident", "alone", "log", "sqlite"), f"{TABLE}_view")
 STORES = {"sqlite": sqlite_database}
 USUAL = ("floor", "ss", "txtopo", "log")
 WARM_UP_BATCHES = 2

@@ -14,16 +14,22 @@ Walls = Mapping[tuple[str, str], Sequence[float]]
 
 
 def table(walls: Walls, ways: Sequence[str]) -> str:
-    """Return medians in seconds, and ratios to the floor, as a Markdown table."""
-    ratios = [way for way in ways if way != "floor"] if "floor" in ways else []
-    titles = [*(f"{way} s" for way in ways), *(f"{way} ÷ floor" for way in ratios)]
+    """Return medians in seconds, and ratios to floor and plain, as a Markdown table."""
+    ratios = [
+        (way, base)
+        for base in ("floor", "plain")
+        if base in ways
+        for way in ways
+        if way not in ("floor", "plain")
+    ]
+    titles = [*(f"{way} s" for way in ways), *(f"{way} ÷ {base}" for way, base in ratios)]
     lines = [_row(["", *titles, "goal"]), "|---" * (len(titles) + 2) + "|"]
     for workload in WORKLOADS:
         if (workload.name, ways[0]) not in walls:
             continue
         medians = {way: median(walls[workload.name, way]) for way in ways}
         cells = [f"{medians[way]:.2f}" for way in ways]
-        cells += [f"{medians[way] / medians['floor']:.2f}" for way in ratios]
+        cells += [f"{medians[way] / medians[base]:.2f}" for way, base in ratios]
         lines.append(_row([f"{workload.name}: {workload.title}", *cells, f"{workload.goal:.2f}"]))
     return "\n".join(lines)
 

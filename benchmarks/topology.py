@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txtopo import Topology
-    from txtopo.config import Carrier
 
 TIMEOUT_S = 3600.0
 
@@ -73,24 +72,24 @@ class Split(ArrowBolt):
 
 
 class Pace(TopologyListener):
-    """Notes when each batch was committed, and how long that took. Units: seconds."""
+    """Notes when each group was committed, and how long that took. Units: seconds."""
 
     def __init__(self) -> None:
         self._commits_s: list[float] = []
         self._took_s: list[float] = []
 
     def on_change(self, change: TopologyEvent) -> None:
-        """Note a commit."""
-        if isinstance(change, BatchCommitted):
+        """Note a commit, with the last batch of its group."""
+        if isinstance(change, BatchCommitted) and change.progress.group[1] == change.progress.txid:
             self._commits_s.append(time.monotonic())
             self._took_s.append(change.progress.commit_s)
 
     def __str__(self) -> str:
         between = [later - before for before, later in pairwise(self._commits_s)]
         return (
-            f"p50 of a batch {1000 * median(between):.1f} ms, "
-            f"its commit {1000 * median(self._took_s):.1f} ms, "
-            f"at most {1000 * max(self._took_s[1:]):.1f} ms after the first"
+            f"{len(self._took_s)} commits, p50 from one to the next "
+            f"{1000 * median(between or [0.0]):.1f} ms, of one {1000 * median(self._took_s):.1f} ms, "
+            f"at most {1000 * max(self._took_s[1:] or self._took_s):.1f} ms after the first"
         )
 
 
@@ -104,16 +103,19 @@ def run_resident(spark: SparkSession, workload: Workload, source: Source, url: s
     return _run(spark, workload, word_topology(workload, source, url), carrier="resident")
 
 
+def run_alone(spark: SparkSession, workload: Workload, source: Source, url: str) -> str:
+    """Do the same without groups."""
+    return _run(spark, workload, word_topology(workload, source, url), group_txids_max=1)
+
+
 def run_log(spark: SparkSession, workload: Workload, source: Source, url: str) -> str:
     """Do the same with a state in mode ``log``."""
     return _run(spark, workload, word_topology(workload, source, url, "log"))
 
 
-def _run(
-    spark: SparkSession, workload: Workload, topology: Topology, carrier: Carrier = "auto"
-) -> str:
+def _run(spark: SparkSession, workload: Workload, topology: Topology, **settings: Any) -> str:
     with tempfile.TemporaryDirectory(prefix="txtopo-benchmark-zookeeper-") as folder:
-        settings: dict[str, Any] = {"zookeeper_dir": folder, "carrier": carrier}
+        settings["zookeeper_dir"] = folder
         if workload.run_txids_max is not None:
             settings["run_txids_max"] = workload.run_txids_max
         pace = Pace()

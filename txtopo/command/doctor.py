@@ -28,8 +28,6 @@ from txtopo.runtime.spark_home import check_spark_home
 from txtopo.state import open_state
 from txtopo.state.registry import redacted_url
 
-PYTHON_MIN = (3, 11)
-
 SKEW_S_MAX = 1.0
 """A summary that comes from the future by more than this was written by another clock."""
 
@@ -81,7 +79,7 @@ def _tried(name: str, look: Callable[[], str]) -> Examined:
 
 
 def _machine() -> Iterator[Examined]:
-    yield _python()
+    yield Examined("python", "ok", f"{platform.python_version()} ({sys.executable})")
     yield _tried("python of workers", _python_of_workers)
     yield _tried("java", _java)
     yield _tried("spark", _spark)
@@ -91,13 +89,6 @@ def _machine() -> Iterator[Examined]:
             yield Examined(name, "none", f"{package} is not installed: {extra.command}")
         else:
             yield Examined(name, "ok", f"{package} {_version(package)}")
-
-
-def _python() -> Examined:
-    found = f"{platform.python_version()} ({sys.executable})"
-    if sys.version_info < PYTHON_MIN:
-        return Examined("python", "failed", f"{found}; expected 3.11 or later")
-    return Examined("python", "ok", found)
 
 
 def _python_of_workers() -> str:
@@ -135,8 +126,7 @@ def _ensemble(chosen: Choices) -> Iterator[Examined]:
     except TxtopoError as error:
         yield Examined("settings", "failed", str(error))
         return
-    given = len(config.given)
-    yield Examined("settings", "ok", f"{given} given on the command line; txtopo config shows all")
+    yield Examined("settings", "ok", "txtopo config shows each, and where it came from")
     if config.ui_port:
         yield _tried("page", lambda: _port(config))
     if config.zookeeper == "memory":

@@ -6,7 +6,7 @@ import click
 
 from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_topology
-from txtopo.command.output import print_json, say
+from txtopo.command.output import print_json, print_line
 
 
 @click.command()
@@ -31,8 +31,8 @@ def explain(chosen: Choices, place: str, *, mermaid: bool, svg: bool) -> None:
     if chosen.json:
         print_json(explanation.to_json())
     elif mermaid:
-        say(explanation.mermaid())
+        print_line(explanation.mermaid())
     elif svg:
-        say(explanation.svg())
+        print_line(explanation.svg())
     else:
-        say(str(explanation))
+        print_line(str(explanation))

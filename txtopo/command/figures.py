@@ -14,7 +14,14 @@ import click
 
 from txtopo.clock import wall_clock
 from txtopo.command.choices import Choices, Duration, choices
-from txtopo.command.output import ago, print_json, print_json_line, print_table, say, tell
+from txtopo.command.output import (
+    ago,
+    print_json,
+    print_json_line,
+    print_line,
+    print_note,
+    print_table,
+)
 from txtopo.command.page_client import PageClient
 from txtopo.command.topologies import (
     complete_topology,
@@ -68,8 +75,9 @@ def lag(chosen: Choices, topology: str, token: str | None) -> None:
         rows = [[each.get(name) for name in names] for each in partitions]
         print_table(["partition", "lag", "lost"], rows, right=["lag"])
     if listed > len(partitions):
-        tell(f"{len(partitions)} of {listed} partitions are shown, those that are furthest behind")
-    say("lag: not known" if total is None else f"lag: {total:,} records")
+        shown = f"{len(partitions)} of {listed} partitions are shown"
+        print_note(f"{shown}, those that are furthest behind")
+    print_line("lag: not known" if total is None else f"lag: {total:,} records")
 
 
 @click.command()
@@ -155,7 +163,7 @@ def _of_page(found: TopologyStatus, ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except InfrastructureError as error:
-        tell(f"only what the ensemble knows is shown: {error}")
+        print_note(f"only what the ensemble knows is shown: {error}")
         return None
 
 
@@ -193,7 +201,7 @@ def watch(chosen: Choices, topology: str | None, every_s: float, token: str | No
             with _screen() as draw:
                 _follow(lambda: draw(_text(ensemble, topology, token)), every_s)
         else:
-            _follow(lambda: say(_text(ensemble, topology, token)), every_s)
+            _follow(lambda: print_line(_text(ensemble, topology, token)), every_s)
 
 
 def _look(ensemble: Ensemble, topology: str | None, token: str | None) -> dict[str, Any]:
@@ -218,11 +226,11 @@ def _text(ensemble: Ensemble, topology: str | None, token: str | None) -> str:
                 page = page_of(ensemble.topology(topology), token)
                 print_shown(page)
                 if page["missing"]:
-                    say(f"\nphases, states and failures are not known: {page['missing']}")
+                    print_line(f"\nphases, states and failures are not known: {page['missing']}")
         except AuthError:
             raise
         except InfrastructureError as error:
-            say(f"not reachable; it is tried again: {error}")
+            print_line(f"not reachable; it is tried again: {error}")
     return text.getvalue()
 
 

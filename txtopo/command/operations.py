@@ -16,7 +16,7 @@ import click
 from txtopo.builders import Topology
 from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_transactional
-from txtopo.command.output import print_json, say, tell
+from txtopo.command.output import print_json, print_line, print_note
 from txtopo.errors import StateUsageError
 from txtopo.metadata import Json
 from txtopo.operations import Access, Plan, forget, quarantine, rebuild, repair_node, rewind, verify
@@ -61,9 +61,9 @@ def verify_topology(chosen: Choices, place: str, *, no_rows: bool) -> int:
         )
     else:
         for each in findings:
-            say(str(each))
+            print_line(str(each))
         if not findings:
-            say(f"topology {topology.id!r} can go on: nothing is wrong")
+            print_line(f"topology {topology.id!r} can go on: nothing is wrong")
     return FOUND if findings else 0
 
 
@@ -235,7 +235,7 @@ def _carry_out(
     plan = make(load_transactional(place, chosen.modules), Access(point=steps.reach))
     steps.total = len(plan.steps)
     asks = bool(plan.steps) and not dry_run and not yes
-    (tell if chosen.json else say)(str(plan))
+    (print_note if chosen.json else print_line)(str(plan))
     if asks and not sys.stdin.isatty():
         raise StateUsageError(
             f"{plan.verb} changes what is stored, and there is no terminal to ask at; nothing was "
@@ -254,7 +254,7 @@ def _carry_out(
             }
         )
     elif plan.steps and not dry_run:
-        say("done" if wanted else "nothing was changed")
+        print_line("done" if wanted else "nothing was changed")
     return 0 if wanted or dry_run else 1
 
 
@@ -269,7 +269,7 @@ class _Steps:
         """Take the name of a point that a verb has reached, as ``Access.point`` does."""
         if point == "operator.before-epoch" or point.startswith("operator.before:"):
             self._begun += 1
-            tell(f"step {self._begun} of {self.total}")
+            print_note(f"step {self._begun} of {self.total}")
 
 
 def _json(text: str | None, option: str) -> Json:

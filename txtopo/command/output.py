@@ -28,12 +28,12 @@ def print_json_line(value: object) -> None:
     click.echo(json.dumps(value).replace("\x7f", "\\u007f"))
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print text on standard output."""
     click.echo(escaped(line, "\n"))
 
 
-def tell(line: str) -> None:
+def print_note(line: str) -> None:
     """Print text on standard error: progress, warnings, what else concerns a person."""
     click.echo(escaped(line, "\n"), err=True)
 
@@ -55,7 +55,7 @@ def print_table(
     """
     texts = [[cell(each) for each in row] for row in rows]
     if not texts and empty:
-        say(empty)
+        print_line(empty)
         return
     numbers = frozenset(right)
     if sys.stdout.isatty() and _rich_table([*map(escaped, columns)], texts, numbers):

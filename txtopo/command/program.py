@@ -22,7 +22,7 @@ import click
 
 from txtopo.command.choices import Choices
 from txtopo.command.group import commands
-from txtopo.command.output import tell
+from txtopo.command.output import print_note
 from txtopo.errors import (
     ConfigError,
     EmitError,
@@ -56,21 +56,21 @@ def run(arguments: list[str] | None = None) -> int:
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except (click.Abort, KeyboardInterrupt):
-        tell("interrupted")
+        print_note("interrupted")
         return INTERRUPTED
     except click.ClickException as error:
-        tell(_text_of(error, sys.argv[1:] if arguments is None else arguments))
+        print_note(_text_of(error, sys.argv[1:] if arguments is None else arguments))
         return error.exit_code
     except TxtopoError as error:
         if chosen.traceback:
             traceback.print_exc()
-        tell(f"txtopo: {error}")
+        print_note(f"txtopo: {error}")
         return code_of(error)
     except Exception as error:  # noqa: BLE001 - of user code, or a mistake of ours
         if chosen.traceback:
             traceback.print_exc()
         else:
-            tell(f"txtopo: {one_line(error)}; --traceback shows where it was raised")
+            print_note(f"txtopo: {one_line(error)}; --traceback shows where it was raised")
         return FAILED
     return code if isinstance(code, int) else DONE
 

@@ -16,7 +16,7 @@ from txtopo.builders import ReliableTopology, Topology
 from txtopo.clock import now
 from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_topology
-from txtopo.command.output import print_json, tell
+from txtopo.command.output import print_json, print_note
 from txtopo.config import Config
 from txtopo.errors import ConfigError, TopologyKilled, escaped
 from txtopo.runtime.handle import ReliableRun, TopologyRun
@@ -91,7 +91,7 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
         listener.close()
         raise
     if started.board.page is not None:
-        tell(f"page: {started.board.page}")
+        print_note(f"page: {started.board.page}")
     code = _wait(started, available_now=available_now)
     if chosen.json:
         print_json(started.board.summary())
@@ -169,7 +169,7 @@ class ProgressLines(TopologyListener):
     def __init__(self) -> None:
         self._last_s = -LINE_EVERY_S
         self._details = ""
-        self._late = LateLine(LINE_EVERY_S, lambda: tell(self._details))
+        self._late = LateLine(LINE_EVERY_S, lambda: print_note(self._details))
 
     def close(self) -> None:
         """Print nothing more; a bar would give the terminal back."""
@@ -179,20 +179,20 @@ class ProgressLines(TopologyListener):
         """Print a change, and a progress at most every few seconds."""
         match change:
             case Leading():
-                tell(f"leading, epoch {change.epoch}")
+                print_note(f"leading, epoch {change.epoch}")
             case Standby():
-                tell("standby")
+                print_note("standby")
             case BatchCommitted(progress) | Progressed(progress):
                 self._details = details_of(progress)
                 if now() - self._last_s >= LINE_EVERY_S:
                     self._last_s = now()
                     self._late.drop()
-                    tell(self._details)
+                    print_note(self._details)
                 else:
                     self._late.expect()
             case Stopped():
                 self._late.drop()
-                tell("stopped" if change.error is None else "failed")
+                print_note("stopped" if change.error is None else "failed")
 
 
 def _log_in_lines() -> None:
@@ -200,6 +200,10 @@ def _log_in_lines() -> None:
     if not logging.getLogger().handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(_Line("%(asctime)s %(message)s", "%H:%M:%S"))
+        # The error that ends the run is the last line of the command.
+        handler.addFilter(
+            lambda record: not (record.levelno == logging.ERROR and hasattr(record, "cause"))
+        )
         logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 

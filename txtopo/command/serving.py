@@ -9,7 +9,7 @@ from types import FrameType
 import click
 
 from txtopo.command.choices import Choices, choices
-from txtopo.command.output import print_json_line, say
+from txtopo.command.output import print_json_line, print_line
 from txtopo.command.topologies import open_ensemble, page_token
 
 
@@ -45,7 +45,7 @@ def ui(chosen: Choices, host: str | None, port: int | None, token: str | None) -
             if chosen.json:
                 print_json_line({"page": server.url})
             else:
-                say(f"page: {server.url}")
+                print_line(f"page: {server.url}")
             sys.stdout.flush()
             signal.signal(signal.SIGTERM, _end)
             signal.pause()

@@ -8,7 +8,7 @@ import re
 import click
 
 from txtopo.command.choices import Choices, choices
-from txtopo.command.output import print_json, print_table, say
+from txtopo.command.output import print_json, print_line, print_table
 from txtopo.config import Config, known_settings
 from txtopo.config_sources import file_of_settings, find_settings
 
@@ -38,7 +38,7 @@ def config(chosen: Choices) -> None:
         settings = [dict(zip(keys, _plain(row), strict=True)) for row in rows]
         print_json({"file": None if file is None else str(file), "settings": settings})
         return
-    say(f"file: {file or 'none; txtopo.toml would be read'}")
+    print_line(f"file: {file or 'none; txtopo.toml would be read'}")
     texts = [(name, _text(value), source, meaning) for name, value, source, meaning in rows]
     print_table(["setting", "value", "source", "meaning"], texts)
 

@@ -16,7 +16,7 @@ import click
 
 from txtopo.command.choices import Choices, choices
 from txtopo.command.exports import FORMATS, export, export_format
-from txtopo.command.output import print_facts, print_json, print_table, say, tell
+from txtopo.command.output import print_facts, print_json, print_line, print_note, print_table
 from txtopo.errors import (
     InfrastructureError,
     StateUsageError,
@@ -87,7 +87,7 @@ def list_states(chosen: Choices, url: str) -> None:
     )
     for row in rows:
         if row["error"] is not None:
-            tell(f"{row['table']}: {row['error']}")
+            print_note(f"{row['table']}: {row['error']}")
 
 
 @state.command("show")
@@ -168,10 +168,10 @@ def get_value(chosen: Choices, url: str, key: tuple[str, ...], table: str | None
         )
     elif value is not missing:
         print_facts({escaped(each): escaped(text_of_value(part)) for each, part in values.items()})
-        tell(f"after txid {txid}")
+        print_note(f"after txid {txid}")
     else:
         shown = ", ".join(map(text_of_value, parts))
-        tell(f"state {name!r} has no key {shown} after txid {txid}")
+        print_note(f"state {name!r} has no key {shown} after txid {txid}")
     return 1 if value is missing else 0
 
 
@@ -226,7 +226,7 @@ def query(chosen: Choices, url: str, statement: str, limit: int, timeout_s: floa
     else:
         print_table(answer.columns, [[*map(text_of_value, row)] for row in answer.rows])
     if not answer.complete:
-        tell(f"these are the first {limit:,} rows; --limit takes more")
+        print_note(f"these are the first {limit:,} rows; --limit takes more")
 
 
 @state.command("export")
@@ -263,13 +263,13 @@ def export_state(
     txid = None if ledger is None else ledger.txid
     line = f"{rows:,} rows of state {name!r} after txid {txid} are in {str(file)!r}"
     if not file.is_file():
-        tell(line)
+        print_note(line)
     elif chosen.json:
         print_json(
             {"table": name, "file": str(file), "format": written, "rows": rows, "txid": txid}
         )
     else:
-        say(line)
+        print_line(line)
 
 
 def _resolved(url: str) -> str:
@@ -324,7 +324,7 @@ def _reading(url: str, table: str | None) -> Iterator[StateReader]:
     _known(store)
     with store.reader() as reader:
         if not reader.is_snapshot:
-            tell(f"note: {_HALF_A_BATCH}")
+            print_note(f"note: {_HALF_A_BATCH}")
         yield reader
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,17 +17,18 @@ from txtopo.clock import wall_clock
 from txtopo.command.choices import Choices, Duration, choices
 from txtopo.command.output import (
     ago,
+    cell,
     duration,
     print_facts,
     print_json,
+    print_line,
+    print_note,
     print_table,
-    say,
-    tell,
 )
 from txtopo.command.page_client import PageClient
 from txtopo.errors import ConfigError, PromiseError, TxtopoError, escaped
 from txtopo.operations.ensemble import WAIT_S, Ensemble, TopologyStatus
-from txtopo.transactional_state.commands import Answer, who
+from txtopo.transactional_state.commands import Answer, Desired
 from txtopo.transactional_state.embedded import HOST
 
 FAILURES_SHOWN = 10
@@ -149,7 +151,7 @@ def status_json(topology: TopologyStatus) -> dict[str, Any]:
         "leader": topology.leader,
         "standbys": list(topology.standbys),
         "epoch": topology.epoch,
-        "current": topology.current,
+        "txid": topology.txid,
         "desired": None if desired is None else asdict(desired),
         "operation": topology.operation,
         "unreadable": topology.unreadable,
@@ -159,13 +161,15 @@ def status_json(topology: TopologyStatus) -> dict[str, Any]:
 
 @click.command()
 @topology_argument
+@click.option("--full", is_flag=True, help="Show all that the ensemble stores, too.")
 @token_option
 @choices
-def show(chosen: Choices, topology: str, token: str | None) -> None:
+def show(chosen: Choices, topology: str, token: str | None, *, full: bool) -> None:
     """Show one topology and its run.
 
     Status, leader, standbys; and of the run phases, states and failures. Needs the ensemble;
-    phases, states and failures come from the page of the run, if it has one.
+    phases, states and failures come from the page of the run, if it has one. --full adds the nodes
+    of the ensemble: epoch, desired status, commands, and the metadata of each batch.
 
     \b
     Example:
@@ -173,13 +177,16 @@ def show(chosen: Choices, topology: str, token: str | None) -> None:
     """
     with open_ensemble(chosen) as ensemble:
         found = ensemble.topology(topology)
+        stored = ensemble.stored(topology) if full else None
     page = page_of(found, page_token(chosen, token))
     if chosen.json:
-        print_json(page)
+        print_json({**page, "stored": stored})
         return
     print_shown(page)
+    for path, value in (stored or {}).items():
+        print_line(f"\n{path}\n{json.dumps(value, indent=2)}")
     if page["missing"]:
-        tell(f"phases, states and failures are not known: {page['missing']}")
+        print_note(f"phases, states and failures are not known: {page['missing']}")
 
 
 def page_token(chosen: Choices, token: str | None) -> str | None:
@@ -216,21 +223,22 @@ def print_shown(page: dict[str, Any]) -> None:
         "leader": process(status["leader"]),
         "standbys": ", ".join(str(process(each)) for each in status["standbys"]) or None,
         "since": None if started_at_s is None else duration(now_s - started_at_s),
-        "committed": status["current"] - 1 if (status["current"] or 0) > 1 else None,
+        "desired": None if desired is None else str(Desired(**desired)),
+        "committed": status["txid"],
         "rows/s": summary.get("rows_per_second"),
         "rows": summary.get("rows_total"),
         "lag": summary.get("lag_records"),
         "last failure": _failure(summary.get("last_failure"), now_s),
         "page": summary.get("page"),
     }
-    if desired is not None and desired["by"] is not None:
-        lines["asked"] = f"{desired['status']}, by {who(desired['by'])}"
     if status["operation"]:
         lines["under way"] = f"{status['operation'].get('verb')}; call it again to end it"
     for path, error in status["unreadable"].items():
         lines[path] = error
     if phases := facts.get("phases"):
         lines["in flight"] = ", ".join(f"{count} {name.lower()}" for name, count in phases.items())
+    if (pace := facts.get("pace")) and facts.get("status") == "running":
+        lines |= _limits(pace, now_s)
     for name, times in (facts.get("latency") or {}).items():
         if times and times.get("p50_s") is not None:
             p50, p99 = duration(times["p50_s"]), duration(times["p99_s"])
@@ -239,16 +247,31 @@ def print_shown(page: dict[str, Any]) -> None:
     _print_lists(facts, page["failures"] or [], now_s)
 
 
+def _limits(pace: dict[str, Any], now_s: float) -> dict[str, object]:
+    """Return what limits batches now, in words."""
+    settings, by, rows_max = pace["settings"], pace["limited_by"], pace["rows_max"]
+    lines: dict[str, object] = {}
+    if by is not None:
+        most = "" if rows_max is None else f"; rows of the last batch: {cell(rows_max)} at most"
+        effect = "; the next batch waits for it" if rows_max == 0 else most
+        lines["limited by"] = f"{by} {cell(settings.get(by))}{effect}"
+    full_at_s = pace["window_full_at_s"]
+    if full_at_s is not None and now_s - full_at_s >= 1:
+        window = f"max_spout_pending {cell(pace['window_txids'])}"
+        lines["window"] = f"{window}, full for {duration(now_s - full_at_s)}"
+    return lines
+
+
 def _print_lists(facts: dict[str, Any], failures: list[dict[str, Any]], now_s: float) -> None:
     if states := facts.get("states"):
-        say("")
+        print_line("")
         columns = ["state", "kind", "table", "url"]
         print_table(columns, [[each.get(name) for name in columns] for each in states])
     if trees := facts.get("trees"):
-        say("")
+        print_line("")
         print_facts({name: each for name, each in trees.items() if not isinstance(each, list)})
     if failures:
-        say("")
+        print_line("")
         names = ["txid", "attempt", "component", "cause"]
         rows = [
             [ago(each.get("at_s"), now_s), *(each.get(name) for name in names)]
@@ -318,14 +341,14 @@ def _command(chosen: Choices, topology: str, verb: str, wait_s: float = 0.0) -> 
         before = ensemble.topology(topology)
         if not chosen.json:
             leader = process(before.leader)
-            tell(f"{topology} is {before.status}; {leader or 'nobody'} leads")
+            print_note(f"{topology} is {before.status}; {leader or 'nobody'} leads")
         answer = ensemble.ask(topology, verb, wait_s=wait_s)
     if chosen.json:
         print_json({"topology": topology, **asdict(answer)})
     if answer.refused is not None:
         raise PromiseError(f"{process(answer.by)} refused to {verb} {topology!r}: {answer.refused}")
     if not chosen.json:
-        say(_answered(topology, verb, answer, wait_s))
+        print_line(_answered(topology, verb, answer, wait_s))
 
 
 def _answered(topology: str, verb: str, answer: Answer, wait_s: float) -> str:

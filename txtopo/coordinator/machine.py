@@ -356,12 +356,13 @@ class Coordinator:
         return min(window_end, self._ending.txid) if self._ending else window_end
 
     @property
-    def _room(self) -> bool:
+    def has_room(self) -> bool:
+        """Whether one more batch may be planned beside those in flight."""
         return self._table.unplanned.txid < self._end_txid
 
     def _restore(self) -> None:
         """Enter the batches that were planned before a restart."""
-        while self._room and self._table.unplanned.txid in self._recovered:
+        while self.has_room and self._table.unplanned.txid in self._recovered:
             self._table.enter(self._recovered.pop(self._table.unplanned.txid))
 
     def _store(self, batches: Sequence[Transaction]) -> list[Action]:
@@ -399,7 +400,7 @@ class Coordinator:
 
     def _plan(self) -> list[Action]:
         unplanned = self._table.unplanned
-        if unplanned.phase is Phase.PLANNING or not (self._asks and self._room):
+        if unplanned.phase is Phase.PLANNING or not (self._asks and self.has_room):
             return []
         if self._pausing(unplanned.txid):
             return []

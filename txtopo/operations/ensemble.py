@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Self
 
 from txtopo.config import Config
-from txtopo.errors import ConfigError, StateUsageError, TxtopoError, similar
+from txtopo.errors import (
+    AuthError,
+    ConfigError,
+    CorruptNodeError,
+    SchemaVersionError,
+    StateUsageError,
+    TxtopoError,
+    similar,
+)
 from txtopo.metadata import Json
 from txtopo.operations.folder import EmbeddedFolder
 from txtopo.transactional_state.commands import (
@@ -26,16 +34,19 @@ from txtopo.transactional_state.commands import (
 from txtopo.transactional_state.directory import Directory, TopologyNodes
 from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.transactional_state.nodes import (
+    BATCHES,
+    COMMANDS,
     CURRENT,
     DESIRED,
     EPOCH,
+    QUARANTINE,
     check_topology_id,
     current_of,
     epoch_of,
     operation_of,
 )
 from txtopo.transactional_state.opening import open_directory
-from txtopo.transactional_state.store import Node
+from txtopo.transactional_state.store import Node, TransactionalState
 
 WAIT_S = 30.0
 """How long a kill lets batches in flight take, as Storm's does by default."""
@@ -116,6 +127,26 @@ class Ensemble:
         if not found.exists:
             raise self._unknown(topology_id)
         return status_of(found)
+
+    def stored(self, topology_id: str) -> dict[str, Json]:
+        """Return all that the ensemble stores of a topology: the value of each node, by path.
+
+        In the place of one that cannot be read stands ``{"unreadable": why}``.
+
+        Raises:
+            StateUsageError: The ensemble has no such topology.
+            CoordinatorUnavailable: The ensemble cannot be reached.
+        """
+        self.topology(topology_id)
+        state = self._directory.open(topology_id)
+        try:
+            paths = [EPOCH, CURRENT, DESIRED]
+            for parent in (BATCHES, COMMANDS, QUARANTINE):
+                paths += [f"{parent}/{name}" for name in sorted(state.children(parent))]
+            found = {path: _stored(state, path) for path in paths}
+        finally:
+            state.close()
+        return {path: value for path, value in found.items() if value is not None}
 
     def ask(
         self,
@@ -241,6 +272,15 @@ def status_of(topology: TopologyNodes) -> TopologyStatus:
         unreadable=unreadable,
         **values,  # type: ignore[arg-type]
     )
+
+
+def _stored(state: TransactionalState, path: str) -> Json:
+    """Return the value of a node; None if it is not there, or not any more."""
+    try:
+        node = state.get(path)
+    except (AuthError, CorruptNodeError, SchemaVersionError) as error:
+        return {"unreadable": str(error)}
+    return None if node is None else node.value
 
 
 def _readable(node: Node | TxtopoError | None) -> Node | None:

@@ -25,7 +25,7 @@ from txtopo.state.backend import StateBackend, Writes
 from txtopo.state.commit import claim_state, commit_resolved
 from txtopo.state.ledger import RELEASED, Claim, Ledger, Owner, same_owner
 from txtopo.topology.component import Role
-from txtopo.transactional_state.commands import desired_of
+from txtopo.transactional_state.commands import Desired, desired_of
 from txtopo.transactional_state.journal import Journal, JournalContents
 from txtopo.transactional_state.nodes import (
     BATCHES,
@@ -304,6 +304,12 @@ class Reading:
         """The token of the ensemble; empty if ``/epoch`` does not name one."""
         node = self.nodes[EPOCH]
         return ensemble_of(node) if isinstance(node, Node) else ""
+
+    @property
+    def desired(self) -> Desired | None:
+        """What an operator wants of the topology; None if ``/desired`` cannot be read."""
+        node = self.nodes[DESIRED]
+        return None if isinstance(node, TxtopoError) else desired_of(node)
 
     @property
     def operation(self) -> dict[str, Json] | None:

@@ -22,6 +22,7 @@ from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.stages.groups import why_one_by_one
 from txtopo.state.ledger import RELEASED, Ledger, compared, same_owner
 from txtopo.topology.graph import fingerprint
+from txtopo.transactional_state.commands import Desired
 from txtopo.transactional_state.nodes import (
     BATCHES,
     CURRENT,
@@ -53,6 +54,7 @@ def show(topology: Topology, config: Config = Config(), *, access: Access = Acce
             epoch=reading.epoch,
             ensemble=reading.ensemble,
             current=reading.current,
+            desired=reading.desired,
             operation=reading.operation,
             batches=reading.values(BATCHES),
             quarantined=reading.values(QUARANTINE),
@@ -108,6 +110,7 @@ class Overview:
         epoch: The last claimed epoch; None if its node is missing or cannot be read.
         ensemble: The token by which ledgers name this ZooKeeper; empty if it has none yet.
         current: The lowest uncommitted txid; None if its node is missing or cannot be read.
+        desired: What an operator wants of the topology; None if its node cannot be read.
         operation: The operator's verb that was begun and has not ended, or None.
         batches: The node of each stored batch, by txid. Keep it with your backups:
             ``repair_node``, ``rebuild`` and ``rewind`` accept it.
@@ -123,6 +126,7 @@ class Overview:
     epoch: int | None
     ensemble: str
     current: int | None
+    desired: Desired | None
     operation: dict[str, Json] | None
     batches: dict[int, Json]
     quarantined: dict[int, Json]
@@ -137,6 +141,7 @@ class Overview:
             f"  epoch        {self.epoch}",
             f"  ensemble     {self.ensemble or 'none'}",
             f"  current      {self.current}",
+            f"  desired      {self.desired or 'not known'}",
         ]
         if self.operation is not None:
             lines.append(f"  under way    {json.dumps(self.operation)}")

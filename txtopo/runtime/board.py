@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo import clock as real_clock
 from txtopo.log_records import one_line, printable
+from txtopo.metadata import Json
 from txtopo.runtime.figures import PHASES, Histogram, Rates, Samples, percentiles, recent
 from txtopo.runtime.progress import (
     BatchCommitted,
@@ -90,13 +91,13 @@ class Board(TopologyListener):
         self.page: str | None = None
         self._id, self._kind, self._clock = topology_id, kind, clock
         self._lock = threading.Lock()
-        self._status: Callable[[], str] = lambda: "starting"
+        self.attach(lambda: "starting")
         now_s = self._started_at_s = self._updated_at_s = clock()
         process = this_process()
         self._process = {"host": process["host"], "pid": process["pid"]}
         self._states = _states_of(graph)
         self._version = 1
-        self._seen: tuple[str, bool] = ("starting", False)
+        self._seen: tuple[Json, ...] = ()
         self._epoch: int | None = None
         self._current: int | None = None
         self._adopted: int | None = None
@@ -141,9 +142,11 @@ class Board(TopologyListener):
         """``transactional`` or ``at-least-once``."""
         return self._kind
 
-    def attach(self, status: Callable[[], str]) -> None:
-        """Tell who knows the status of the run in one word."""
-        self._status = status
+    def attach(
+        self, status: Callable[[], str], pace: Callable[[], dict[str, Json] | None] = lambda: None
+    ) -> None:
+        """Tell who knows the status of the run in one word, and what limits its batches now."""
+        self._status, self._pace = status, pace
 
     # ------------------------------------------------------------ what is told
 
@@ -344,9 +347,10 @@ class Board(TopologyListener):
             since: The ``version`` of the last answer; 0 for all.
         """
         now_s, status = self._clock(), self._status()
+        limited_by = (self._pace() or {}).get("limited_by")
         with self._caught_up():
-            # The status, and a rate that has fallen to 0, change without an event.
-            seen = status, self._rate(now_s) > 0
+            # These change without an event; the rate does when it has fallen to 0.
+            seen = status, limited_by, self._rate(now_s) > 0
             if seen != self._seen:
                 self._seen = seen
                 self._version += 1
@@ -449,7 +453,6 @@ class Board(TopologyListener):
         return {
             **self._summary(now_s, status),
             "phases": self._timeline.phases(),
-            "current": self._current,
             "adopted": self._adopted,
             "restarts": self._restarts,
             "failures_total": sum(by_kind.values())
@@ -462,7 +465,7 @@ class Board(TopologyListener):
                 {"component": id, "tuples_total": total, "tuples_per_second": rate}
                 for (id, total), rate in zip(self._tuples.items(), rates, strict=True)
             ],
-            "pace": dict(self._last.pace) or None if self._last is not None else None,
+            "pace": self._pace(),
             "states": [dict(each) for each in self._states],
             "trees": None if self._trees is None else _trees_of(self._trees),
         }

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import asdict
 from functools import partial
 
 from txtopo.coordinator.protocol import Activated, Deactivated, StopRequested, Tick
@@ -92,6 +93,19 @@ class TopologyDriver:
         self._desired = Desired()
         self._kill: Timer | None = None
         self._kill_is_due = False
+
+    @property
+    def pace(self) -> dict[str, Json]:
+        """What limits batches now; from any thread. ``docs/pacing.md`` has the keys."""
+        config, term, now = self._context.config, self._term, self._context.planner.pace
+        given = {name: value for name, value in asdict(config.pace).items() if value is not None}
+        return {
+            "limited_by": now.get("limited_by"),
+            "rows_max": now.get("rows_max"),
+            "settings": given,
+            "window_txids": config.window_txids,
+            "window_full_at_s": term.window_full_at_s if term is not None else None,
+        }
 
     # ------------------------------------------------------------ requests of the run handle
 

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 from txtopo.errors import StateUsageError
+from txtopo.metadata import Json
 from txtopo.runtime.board import Board
 from txtopo.runtime.notebook import run_html, watch
 from txtopo.runtime.progress import Progress, ReliableProgress, TopologyEvent, TopologyListener
@@ -43,7 +44,7 @@ class RunHandle(Generic[P]):
         self._driver = driver
         self._recent = recent
         self._board = board
-        board.attach(lambda: driver.status)
+        board.attach(lambda: driver.status, lambda: driver.pace)
 
     @property
     def id(self) -> str:
@@ -338,6 +339,11 @@ class RunDriver(Protocol):
     @property
     def status(self) -> str:
         """The status in one word."""
+        ...
+
+    @property
+    def pace(self) -> dict[str, Json] | None:
+        """What limits batches now; None of an at-least-once topology."""
         ...
 
     @property

@@ -19,6 +19,7 @@ from txtopo.errors import (
     TooFewCores,
     TooManyDeadLetters,
     TopologyError,
+    TopologyKilled,
 )
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER
@@ -28,6 +29,7 @@ from txtopo.runtime.progress import Restarting, Stopped, TopologyListener
 from txtopo.transactional_state.commands import KILLED
 
 if TYPE_CHECKING:
+    from txtopo.metadata import Json
     from txtopo.runtime.scheduler import Scheduler, Timer
 
 _logger = logger_of(LOGGER)
@@ -174,7 +176,7 @@ class RestartingDriver:
         self._active = active
         self._driver: StartableDriver | None = None
         self._pause: Timer | None = None
-        self._stopping = False
+        self._stopping = self._restarted = False
         self._end_status = ""
         self._waiting: list[Future[None]] = []
 
@@ -187,6 +189,11 @@ class RestartingDriver:
             return "stopping" if self._stopping else "restarting"
         # A driver that has ended may be followed by another.
         return "stopping" if driver.status in ("stopped", "failed") else driver.status
+
+    @property
+    def pace(self) -> dict[str, Json] | None:
+        """That of the driver that runs; None while none does."""
+        return None if (driver := self._driver) is None else driver.pace
 
     def start(self) -> None:
         """Open the first driver, and start the loop.
@@ -257,6 +264,8 @@ class RestartingDriver:
         if self._driver is not None:
             self._end_status = self._driver.status
         self._driver = None
+        if isinstance(error, TopologyKilled) and self._restarted:
+            error = None  # it is this run that was killed, before it was restarted or meanwhile
         if error is None or self._stopping:
             self._end(error)
         else:
@@ -281,7 +290,7 @@ class RestartingDriver:
         self._pause = self._scheduler.call_later(pause_s, self._open)
 
     def _open(self) -> None:
-        self._pause, active = None, self._active
+        self._pause, active, self._restarted = None, self._active, True
 
         def done(future: Future[StartableDriver]) -> None:
             error = future.exception()

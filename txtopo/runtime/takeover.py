@@ -2,9 +2,10 @@
 
 Order
 -----
-1. Claim the next epoch in ZooKeeper. From now on no earlier coordinator can write there.
-2. Read the desired status, which nobody else can change any more. A topology that was killed is not
-   run: nothing more is claimed, planned or written.
+1. Read the desired status. For a topology that was killed nothing is claimed or written.
+2. Claim the next epoch in ZooKeeper. From now on no earlier coordinator can write there. Read the
+   desired status again, which nobody else can change any more: an earlier coordinator may have
+   answered a kill in between.
 3. Write the epoch into the ledger of every state; the txid stays. From now on no earlier
    coordinator can write to a store, so the txids in the ledgers are final.
 4. Read ZooKeeper, and compare. After a crash between the write to the stores and the write to
@@ -73,6 +74,9 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
         PromiseError: A store and ZooKeeper do not fit together; the topology must stop.
     """
     point = context.scheduler.point
+    context.transactional_state.synchronize()
+    if (desired := _desired(context)).status == KILLED:
+        raise killed_error(context.graph.id, desired)
     point("claim.before-epoch")
     epoch = journal.claim_epoch(
         candidate,
@@ -81,7 +85,7 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
         allow_change=context.config.allow_change,
     )
     point("claim.after-epoch")
-    desired = desired_of(context.transactional_state.get(DESIRED))
+    desired = _desired(context)
     if desired.status == KILLED:
         journal.confirm()  # perhaps a successor has activated it meanwhile
         raise killed_error(context.graph.id, desired)
@@ -98,6 +102,10 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
         close_backends(context.graph.id, backends)
         raise
     return Takeover(coordinator, journal, backends, adopted, desired)
+
+
+def _desired(context: RunContext) -> Desired:
+    return desired_of(context.transactional_state.get(DESIRED))
 
 
 def _claim(

@@ -148,6 +148,8 @@ class LeaderTerm:
         self.beating = False
         """Whether a beat is under way."""
         self._beat_is_due = False
+        self.window_full_at_s: float | None = None
+        """Since when no more batches may be in flight, in seconds since 1970; None with room."""
         self._jobs = Jobs(
             context.program, context.carrier, context.config, context.scheduler, self.handle
         )
@@ -169,6 +171,7 @@ class LeaderTerm:
         """Do the first actions of the coordinator."""
         self._scheduler.call_later(BEAT_S, self._begin_beat)
         self._perform(self.coordinator.start())
+        self._look_at_window()
 
     def handle(self, event: Event) -> None:
         """Give the coordinator an event and do what it asks for."""
@@ -183,6 +186,7 @@ class LeaderTerm:
         self._jobs.forget(self._gone(event, actions))
         if (commit := self._committing) and not self.coordinator.is_current(commit.attempts[0]):
             self._cancel_commit()
+        self._look_at_window()
         self._perform(actions)
         if isinstance(event, NotReady):
             self._poll_later()
@@ -200,6 +204,12 @@ class LeaderTerm:
     def release(self) -> None:
         """Close the states of a closed term. Blocks."""
         self._commit_phase.close()
+
+    def _look_at_window(self) -> None:
+        if self.coordinator.has_room:
+            self.window_full_at_s = None
+        elif self.window_full_at_s is None:
+            self.window_full_at_s = self._scheduler.wall_clock()
 
     def _resolve_waiters(self) -> None:
         if self._waiters.waiting:

@@ -26,6 +26,7 @@ from txtopo.spouts.spout import (
     PartitionedTransactionalEmitter,
     PartitionedTransactionalSpout,
     Spout,
+    check_min_batch_rows,
 )
 from txtopo.tuples import Fields
 
@@ -56,7 +57,12 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
         self._take = take
 
     def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
-        """Make the planning part."""
+        """Make the planning part.
+
+        Raises:
+            ConfigError: No batch can have ``min_batch_rows``; lower that, or raise *take*.
+        """
+        check_min_batch_rows(config, self._take, "take", len(self._partitions))
         return _RowsCoordinator(self._partitions, self._take)
 
     def emitter(self, config: Config, context: TaskContext) -> PartitionedTransactionalEmitter:
@@ -92,7 +98,12 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
         self._script = tuple(script)
 
     def coordinator(self, config: Config, context: TaskContext) -> PartitionedCoordinator:
-        """Make the planning part."""
+        """Make the planning part.
+
+        Raises:
+            ConfigError: No batch can have ``min_batch_rows``; lower that, or raise *take*.
+        """
+        check_min_batch_rows(config, self._take, "take", len(self._partitions))
         return _RowsCoordinator(self._partitions, self._take)
 
     def emitter(

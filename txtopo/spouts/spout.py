@@ -160,17 +160,28 @@ def takes_rows_max(method: Callable[..., object]) -> bool:
     )
 
 
-def check_min_batch_rows(config: Config, rows_max: int, setting: str) -> None:
+def check_min_batch_rows(
+    config: Config, rows_max: int, setting: str, partitions: int | None = None
+) -> None:
     """Check that batches can be as large as ``Config(min_batch_rows=…)`` waits for.
+
+    Args:
+        config: The settings.
+        rows_max: The spout's own limit.
+        setting: Its name.
+        partitions: How many partitions the source has, if the limit is that of each.
 
     Raises:
         ConfigError: The spout's own limit is below it; raise that, or lower the other.
     """
-    if config.min_batch_rows is not None and config.min_batch_rows > rows_max:
+    rows_min, most = config.min_batch_rows, rows_max * (partitions or 1)
+    if rows_min is not None and rows_min > most:
+        limit = f"{setting}={rows_max}"
+        if partitions is not None:
+            limit = f"{most}, which is {limit} times {partitions} partitions"
         raise ConfigError(
-            f"min_batch_rows is above the limit of the spout; got {config.min_batch_rows}; "
-            f"expected at most {setting}={rows_max}, since no batch has more; lower it, or raise "
-            f"{setting}",
+            f"min_batch_rows is above the limit of the spout; got {rows_min}; expected at most "
+            f"{limit}, since no batch has more; lower it, or raise {setting}",
             setting="min_batch_rows",
         )
 

@@ -22,7 +22,8 @@ Rules
    the clocks of two machines differ. Then the leader deletes them.
 7. Without a leader the client leads itself, claims an epoch and answers by these rules, first what
    others asked before it.
-8. What cannot be read is refused, not done, and does not end the run.
+8. What cannot be read is refused, not done, and does not end the run. A command whose node only
+   somebody else may read or write is passed over with a warning that names it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from typing import Protocol
 
 from txtopo import clock
 from txtopo.errors import (
+    AuthError,
     CommandUnanswered,
     CorruptNodeError,
     FencedError,
@@ -47,6 +49,7 @@ from txtopo.errors import (
     escaped,
     nearest,
 )
+from txtopo.log_records import logger_of
 from txtopo.transactional_state.journal import Journal
 from txtopo.transactional_state.nodes import COMMANDS, DESIRED, EPOCH, corrupt
 from txtopo.transactional_state.store import (
@@ -80,6 +83,9 @@ LEAD_S = 0.5
 
 NUMBERS_TRIED_MAX = 100
 """How many clients may ask at the same moment."""
+
+
+_logger = logger_of("txtopo.transactional_state")
 
 
 class Time(Protocol):
@@ -130,6 +136,9 @@ class Desired:
     by: Json = None
     at_s: float | None = None
     wait_s: float = 0.0
+
+    def __str__(self) -> str:
+        return self.status if self.by is None else f"{self.status}, as {who(self.by)} asked"
 
     def to_json(self) -> Json:
         """Return the value of the node."""
@@ -240,6 +249,7 @@ class CommandDesk:
         self._time = time
         self._unsure = desired is None
         self._answered: dict[int, float] = {}
+        self._passed_over: set[int] = set()
 
     def serve(self) -> None:
         """Answer what was asked, in order, and delete old answers.
@@ -256,7 +266,13 @@ class CommandDesk:
             self.desired = desired_of(self._state.get(DESIRED))
             self._unsure = False
         for number, value in asked:
-            self._answer(number, value)
+            try:
+                self._answer(number, value)
+            except AuthError as error:
+                if not str(error.facts.get("path")).endswith(command_path(number)):
+                    raise
+                self._unsure = False  # neither of both was written
+                self._pass_over(number, error)
         self._delete_old()
 
     def _asked(self) -> list[tuple[int, Json]]:
@@ -264,12 +280,16 @@ class CommandDesk:
         numbers = [int(name) for name in self._state.children(COMMANDS) if _is_number(name)]
         there = set(numbers)
         self._answered = {n: at_s for n, at_s in self._answered.items() if n in there}
+        self._passed_over &= there
         asked: list[tuple[int, Json]] = []
         for number in numbers:
-            if number in self._answered:
+            if number in self._answered or number in self._passed_over:
                 continue
             try:
                 node = self._state.get(command_path(number))
+            except AuthError as error:
+                self._pass_over(number, error)
+                continue
             except (CorruptNodeError, SchemaVersionError) as error:
                 asked.append((number, {"verb": None, "unreadable": str(error)}))
                 continue
@@ -302,6 +322,12 @@ class CommandDesk:
         self._time.point("command.after")
         self.desired, self._unsure = desired, False
         self._answered[number] = self._time.now()
+
+    def _pass_over(self, number: int, error: AuthError) -> None:
+        """Leave a command of a stranger alone, and warn once."""
+        self._passed_over.add(number)
+        text = "command %d is passed over: %s; delete it with the credentials that wrote it"
+        _logger.warning(text, number, error)
 
     def _refusal(self, number: int, value: Json) -> str | None:
         """Return why a command is not done; None if it is."""

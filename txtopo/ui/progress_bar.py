@@ -8,9 +8,7 @@ from logging import StreamHandler, getLogger
 from threading import Lock, Timer  # noqa: TID251 - for a line; nothing that is simulated
 from typing import TYPE_CHECKING, TextIO
 
-from txtopo.errors import text_of
 from txtopo.extras import require
-from txtopo.log_records import printable
 from txtopo.metadata import Json
 from txtopo.runtime.progress import (
     BatchCommitted,
@@ -134,16 +132,15 @@ class ProgressBar(TopologyListener):
                 handler.setStream(stream)
 
     def _stopped(self, change: Stopped) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, details=details_of(self._last, ended=True))
         self.close()
-        self._status = (
-            "stopped" if change.error is None else f"failed: {printable(text_of(change.error))}"
-        )
-        self._line()
+        self._status = "stopped" if change.error is None else "failed"
+        self._line(ended=True)
 
-    def _line(self) -> None:
-        self._console.print(
-            f"{self._status}  {details_of(self._last)}".rstrip(), markup=False, soft_wrap=True
-        )
+    def _line(self, *, ended: bool = False) -> None:
+        details = details_of(self._last, ended=ended)
+        self._console.print(f"{self._status}  {details}".rstrip(), markup=False, soft_wrap=True)
 
 
 class LateLine:
@@ -183,21 +180,20 @@ class LateLine:
         self._write()
 
 
-def details_of(last: BatchProgress | ReliableProgress | None) -> str:
-    """Return the numbers of a progress in one line."""
+def details_of(last: BatchProgress | ReliableProgress | None, *, ended: bool = False) -> str:
+    """Return the numbers of a progress in one line; at the end without those of a moment."""
     if last is None:
         return ""
     if isinstance(last, ReliableProgress):
-        parts = [
-            f"{last.emitted:,} emitted",
-            f"{last.acked:,} acked",
-            f"{last.acked_per_second:,.0f} acked/s",
-            f"{last.pending:,} pending",
-        ]
+        parts = [f"{last.emitted:,} emitted", f"{last.acked:,} acked"]
+        if not ended:
+            parts += [f"{last.acked_per_second:,.0f} acked/s", f"{last.pending:,} pending"]
         failed = last.failed + last.timed_out
         return "  ".join([*parts, f"failures {failed:,}"] if failed else parts)
-    parts = [f"{last.rows_total:,} rows", f"{last.rows_per_second:,.0f} rows/s"]
-    phases = list(last.pending.values())
+    parts = [f"{last.rows_total:,} rows"]
+    if not ended:
+        parts.append(f"{last.rows_per_second:,.0f} rows/s")
+    phases = [] if ended else list(last.pending.values())
     for phase in ("PROCESSING", "PROCESSED", "COMMITTING"):
         if phase in phases:
             parts.append(f"{phases.count(phase)} {phase.lower()}")

@@ -1,4 +1,4 @@
-"""The list of bad inputs: each of the 84 inputs, and the error or result that it gets."""
+"""The list of bad inputs: each of the 90 inputs, and the error or result that it gets."""
 
 from __future__ import annotations
 
@@ -96,10 +96,22 @@ INPUTS: dict[int, tuple[str, str]] = {
     76: ("metadata that is not JSON", "`EmitError`: the value and why"),
     77: ("an unknown setting", "`ConfigError`: the nearest"),
     78: ("a setting of another type", "`ConfigError`: never the value of a credential"),
-    79: ("a YAML tag that makes objects", _NOTHING_YET),
-    80: ("an environment variable that is not set", _NOTHING_YET),
-    81: ("a topology file that is not there", _NOTHING_YET),
-    82: ("`kill` of an unknown id", _NOTHING_YET),
+    79: ("a YAML tag that makes objects", "`TopologyError`: file, line and column; no code runs"),
+    80: (
+        "an environment variable that is not set",
+        "`TopologyError`: the variable, line and column",
+    ),
+    81: ("a topology file that is not there", "`TopologyError`: the path"),
+    82: ("`kill` of an unknown id", "`StateUsageError`: the nearest id"),
     83: ("a rewind beyond what is kept", "`StateUsageError`: each state's reason"),
-    84: ("Ctrl-C twice", _NOTHING_YET),
+    84: (
+        "Ctrl-C twice",
+        "the commit in hand is dropped, exit code 130; the next start does it again",
+    ),
+    85: ("a YAML file with an unknown class", "`TopologyError`: the nearest, line and column"),
+    86: ("a YAML anchor that holds itself", "`TopologyError`: line and column"),
+    87: ("a rate of zero, below it or infinite", "`ConfigError`: where it came from"),
+    88: ("`max_batch_delay_s` below `poll_interval_s`", "`ConfigError`: both"),
+    89: ("`min_batch_rows` above what a batch can have", "`ConfigError`: the limit of the spout"),
+    90: ("a compose file without its secrets", "compose stops: the variable, and how it is made"),
 }

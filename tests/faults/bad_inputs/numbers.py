@@ -29,6 +29,13 @@ _MARIADB = "tests/unit/state_backends/test_existing.py::TestMariadb::test_"
 _LOSS = "tests/unit/spouts/kafka/test_loss.py::test_"
 _DATA_SOURCE = "tests/unit/spouts/test_data_source.py::test_"
 _REWIND = "tests/unit/operations/test_rewind.py::test_"
+_YAML = "tests/unit/builders/test_from_yaml.py::test_"
+_BAD_YAML = (
+    "tests/unit/command/test_verbs.py::"
+    "test_a_bad_yaml_file_or_pace_is_refused_in_a_line_that_says_where"
+)
+_PACED = "tests/unit/runtime/test_paced_runs.py::test_"
+_RUN_VERBS = "tests/services/integration/test_run_verbs.py::test_"
 _FENCE = "txtopo/testing/conformance/ledger_suites.py::FenceSuite::test_"
 _SCHEMA = "tests/unit/state_backends/schema_suite.py::SchemaSuite::test_"
 
@@ -99,17 +106,30 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
     73: (f"{_DATA_SOURCE}a_reader_without_partitions_is_refused_at_the_start",),
     74: (f"{_DATA_SOURCE}a_simple_reader_that_has_rows_and_does_not_advance_is_told",),
     75: (f"{_DATA_SOURCE}a_reader_that_begins_anew_in_each_process_reads_nothing_twice",),
+    79: (f"{_YAML}a_mistake_is_refused_with_its_place", _BAD_YAML),
+    80: (f"{_YAML}a_mistake_is_refused_with_its_place", _BAD_YAML),
+    81: (f"{_YAML}a_file_that_is_missing_or_empty_is_refused",),
+    82: (f"{_RUN_VERBS}an_unknown_topology_names_the_similar_one",),
     83: (
         f"{_REWIND}further_back_than_a_store_keeps_is_refused_with_its_reason",
         f"{_REWIND}only_committed_txids_before_the_last_can_be_gone_back_to",
     ),
+    84: (f"{_RUN_VERBS}a_second_interrupt_drops_the_commit_in_hand",),
+    85: (f"{_YAML}a_mistake_is_refused_with_its_place", _BAD_YAML),
+    86: (f"{_YAML}a_mistake_is_refused_with_its_place", _BAD_YAML),
+    87: (f"{_PACED}settings_that_make_no_sense_are_refused", _BAD_YAML),
+    88: (f"{_PACED}settings_that_make_no_sense_are_refused", _BAD_YAML),
+    89: (
+        f"{_PACED}a_minimum_above_the_limit_of_the_spout_is_refused",
+        f"{_PACED}a_minimum_above_what_all_partitions_give_is_refused",
+        "tests/unit/spouts/kafka/test_batches.py::"
+        "test_a_minimum_above_what_all_partitions_give_is_refused",
+    ),
+    90: ("tests/unit/docker/test_files.py::test_without_a_secret_nothing_starts",),
 }
 """Tests in other folders, by number."""
 
-_COMMANDS = "there is no command line and no YAML yet; a later issue brings them"
-
 OPEN: dict[int, str] = {
-    **dict.fromkeys((79, 80, 81, 82, 84), _COMMANDS),
     15: "the list has no input of this number",
     48: "kazoo has no public way to ask which timeout the server granted",
 }

@@ -86,6 +86,7 @@ class SqlStores(CellStores):
 class WatchedBackend(StateBackend):
     """A backend of a database in a simulated process; each version goes into the history."""
 
+    groups = True
     shared_by_processes = False
 
     def __init__(self, store: SimulatedStore, inside: StateBackend, table: StateTable) -> None:

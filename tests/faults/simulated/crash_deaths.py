@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.faults.simulated.crash_cells import COMMITTERS, Cell
-from txtopo.attempt import TransactionAttempt
+from tests.faults.simulated.crash_cells import Cell
+from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.state.row_backend import Contents
 
 
@@ -32,25 +32,30 @@ class Death:
 
     def held(self, state: int) -> int:
         """Return the txid that a state held."""
-        ledger = self.tables[COMMITTERS[state]].ledger
+        ledger = [*self.tables.values()][state].ledger
         return ledger.txid if ledger is not None else 0
 
     def claimed(self, state: int) -> int:
         """Return the epoch that had claimed a state."""
-        ledger = self.tables[COMMITTERS[state]].ledger
+        ledger = [*self.tables.values()][state].ledger
         return ledger.epoch if ledger is not None else 0
 
 
 def adopts(death: Death) -> int | None:
-    """Return what a successor takes over: the txid that all stores hold from the stored attempt,
-    and that ZooKeeper does not know as committed."""
+    """Return what a successor takes over: the group that all stores hold from the stored attempts,
+    and that ZooKeeper does not know as committed; its last txid."""
     held = {ledger.writer for each in death.tables.values() if (ledger := each.ledger) is not None}
-    return death.current if held == {death.planned.get(death.current)} else None
+    last = max((each.txid for each in held), default=0)
+    stored = [death.planned.get(txid) for txid in range(death.current, last + 1)]
+    members = [each for each in stored if each is not None]
+    whole = bool(members) and len(members) == len(stored)
+    return last if whole and held == {group_of(members)} else None
 
 
 def stands(cell: Cell, death: Death) -> bool:
     """Return whether a death was where its cell says, by ZooKeeper, the stores and the spout."""
     txid, step = cell.txid, cell.point.partition(".")[0]
+    first, before = txid - cell.size + 1, txid - cell.size
     held = [death.held(state) for state in range(cell.states)]
     if step == "claim":
         claims = {"claim.before-epoch": 0, "claim.after-epoch": 0, "claim.adopted": cell.states}
@@ -59,8 +64,8 @@ def stands(cell: Cell, death: Death) -> bool:
         return (
             death.epoch == (1 if cell.point == "claim.before-epoch" else 2)
             and claimed == [2] * count + [1] * (cell.states - count)
-            and held == ([txid] * cell.states if cell.story == "adopted" else [txid, txid - 1])
-            and death.current == txid + (cell.point == "claim.adopted")
+            and held == ([txid] * cell.states if cell.story == "adopted" else [txid, before])
+            and death.current == (txid + 1 if cell.point == "claim.adopted" else first)
         )
     if step in ("plan", "store-metadata", "process") or cell.point == "turn.before":
         return _stands_ahead(cell, death)
@@ -73,9 +78,8 @@ def stands(cell: Cell, death: Death) -> bool:
     elif step in ("advance", "cleanup"):
         written = cell.states
     advanced = step == "cleanup" or cell.point == "advance.after"
-    return (
-        held == [txid] * written + [txid - 1] * (cell.states - written)
-        and death.current == txid + advanced
+    return held == [txid] * written + [before] * (cell.states - written) and death.current == (
+        txid + 1 if advanced else first
     )
 
 
@@ -107,10 +111,15 @@ def _stands_in_replay(cell: Cell, death: Death) -> bool:
     """The same for an attempt whose predecessor is in all stores."""
     written = 0 if cell.state is None else cell.state + (cell.point == "write.after")
     attempts = [1] * written + [0] * (cell.states - written)
-    ledgers = [death.tables[name].ledger for name in COMMITTERS[: cell.states]]
+    ledgers = [each.ledger for each in death.tables.values()]
     return (
         [each and each.writer for each in ledgers]
-        == [TransactionAttempt(cell.txid, attempt, 1) for attempt in attempts]
+        == [_group(cell, attempt) for attempt in attempts]
         and death.planned[cell.txid] == TransactionAttempt(cell.txid, 1, 1)
-        and death.current == cell.txid
+        and death.current == cell.txid - cell.size + 1
     )
+
+
+def _group(cell: Cell, attempt: int) -> TransactionAttempt:
+    txids = range(cell.txid - cell.size + 1, cell.txid + 1)
+    return group_of([TransactionAttempt(txid, attempt, 1) for txid in txids])

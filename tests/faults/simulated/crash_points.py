@@ -43,19 +43,19 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
     page: Path = parser.parse_args().page
     matrices: dict[str, Matrix] = {}
-    sums = {kind: Interleavings(kind) for kind in KINDS}
+    sums = {(kind, each): Interleavings(kind, each) for each in (False, True) for kind in KINDS}
     for result in run_all():
         if isinstance(result, Matrix):
             matrices[result.store] = result
             told = f"{STORES[result.store]}: {result.runs.total()} crashes"
         else:
-            sums[result.kind].add(result)
-            told = f"{result.kind}: {result.runs} orders of two coordinators"
+            sums[result.kind, result.groups].add(result)
+            told = f"{result.name}: {result.runs} orders of two coordinators"
         print(f"{told}, {len(result.wrong)} not right", file=sys.stderr)
         for what, found in list(result.wrong.items())[:SHOWN_MAX]:
             print(f"{what}: {found[0]}")
     write_section(page, "Every crash point", crash_lines(matrices), HEAD)
-    write_section(page, "Two coordinators", order_lines(sums), HEAD)
+    write_section(page, "Two coordinators", order_lines(sums.values()), HEAD)
     results: list[Matrix | Interleavings] = [*matrices.values(), *sums.values()]
     if any(result.wrong for result in results):
         raise SystemExit(1)
@@ -72,7 +72,12 @@ def run_all() -> Iterator[Matrix | Interleavings]:
         len(os.sched_getaffinity(0)), context, initializer=take_core, initargs=(cores,)
     ) as pool:
         slow = [pool.submit(run_matrix, store) for store in reversed(stores)]
-        rest = [pool.submit(run_orders, kind, part) for kind in KINDS for part in range(PARTS)]
+        rest = [
+            pool.submit(run_orders, kind, part, groups)
+            for groups in (False, True)
+            for kind in KINDS
+            for part in range(PARTS)
+        ]
         yield from (done.result() for done in as_completed(slow))
         yield from (done.result() for done in as_completed(rest))
 
@@ -90,12 +95,12 @@ def run_matrix(store: str) -> Matrix:
     return matrix
 
 
-def run_orders(kind: StateKind, part: int) -> Interleavings:
+def run_orders(kind: StateKind, part: int, groups: bool) -> Interleavings:
     """Run a part of the orders of a kind, with one ZooKeeper and with one each."""
-    result = Interleavings(kind)
+    result = Interleavings(kind, groups)
     with handoff_on_one_core() as handoff:
         for apart in (False, True):
-            for order in orders(kind, handoff, part=part, parts=PARTS, apart=apart):
+            for order in orders(kind, handoff, part=part, parts=PARTS, apart=apart, groups=groups):
                 outcome = run_order(order, handoff)
                 result.runs += 1
                 if not apart:

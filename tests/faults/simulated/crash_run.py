@@ -10,9 +10,10 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tests.faults.simulated.cell_stores import CellStores
-from tests.faults.simulated.crash_cells import COMMITTERS, Cell
+from tests.faults.simulated.crash_cells import Cell
 from tests.faults.simulated.crash_deaths import Death, adopts, stands
 from txtopo.config import Config
 from txtopo.runtime.progress import Leading
@@ -33,6 +34,8 @@ PARTITIONS = 2
 RECORDS = 10
 BATCH_RECORDS_MAX = 3
 """Three of ten: there are four txids at least, however they are cut."""
+GROUPS_RECORDS = 24
+"""Three of these: there are eight at least, two full groups and more."""
 FAULTS = Faults(recut=0.5)
 CHAOS_S = 60.0
 LOSSES = {
@@ -50,10 +53,24 @@ CONFIG = Config(
     run_txids_max=1,
     jobs_max=1,
     max_spout_pending=3,
+    group_txids_max=1,
     batch_timeout_s=5.0,
     poll_interval_s=0.5,
     backoff_s=0.05,
 )
+
+
+def config_of(cell: Cell) -> Config:
+    """Return how the topology of a cell runs: in full groups, if any."""
+    if cell.size == 1:
+        return CONFIG
+    window = 2 * cell.size
+    return replace(
+        CONFIG,
+        run_txids_max=cell.size,
+        max_spout_pending=window,
+        group_txids_max=cell.size,
+    )
 
 
 class OrderedChaos(Chaos):
@@ -107,12 +124,13 @@ class CrashWorld(World):
 
     def __init__(self, cell: Cell, stores: CellStores, handoff: ThreadHandoff) -> None:
         seed = zlib.crc32(str(cell).encode())
-        super().__init__(seed, FAULTS, CONFIG, 1, handoff)
+        super().__init__(seed, FAULTS, config_of(cell), 1, handoff)
         self.cell = cell
         self.deaths: list[Death] = []
         self.ordered = OrderedChaos(seed, cell)
         self.chaos = self.ordered
-        self.source = SimulatedSource(self, PARTITIONS, RECORDS, BATCH_RECORDS_MAX)
+        self.records = RECORDS if cell.size == 1 else GROUPS_RECORDS
+        self.source = SimulatedSource(self, PARTITIONS, self.records, BATCH_RECORDS_MAX)
         self.source.complete()
         self._stores = stores
 
@@ -128,11 +146,13 @@ class CrashWorld(World):
 
     def tables(self) -> dict[str, Contents]:
         """Read all tables from outside."""
-        return {name: self._stores.contents(name) for name in COMMITTERS[: self.cell.states]}
+        return {name: self._stores.contents(name) for name in self.cell.committers}
 
     def _look(self) -> Death:
         id, nodes = self.topology_id, self.ensemble.nodes
-        planned = {txid: stored_attempt(id, nodes, txid) for txid in range(RECORDS * PARTITIONS)}
+        planned = {
+            txid: stored_attempt(id, nodes, txid) for txid in range(self.records * PARTITIONS)
+        }
         return Death(
             tables=self.tables(),
             known={name: self.history.stores.get(name, Contents()) for name in self.tables()},
@@ -148,12 +168,12 @@ def run_cell(cell: Cell, stores: CellStores, handoff: ThreadHandoff) -> list[str
     world = CrashWorld(cell, stores, handoff)
     shape = Shape(
         spout=cell.kind,
-        kind=cell.kind,
-        committers=COMMITTERS[: cell.states],
+        kind=cell.state_kind,
+        committers=cell.committers,
         relay=False,
         parallelism=1,
     )
-    state = open_state("memory:", kind=cell.kind)
+    state = open_state("memory:", kind=cell.state_kind)
     world.stores[state.location] = SteadyStore(world, "cell")
     topology, oracles = build(shape, world.number, state)
     world.take(topology)
@@ -163,7 +183,7 @@ def run_cell(cell: Cell, stores: CellStores, handoff: ThreadHandoff) -> list[str
         topology_id=topology.id,
         history=history,
         oracles=oracles,
-        source=Source(PARTITIONS, RECORDS),
+        source=Source(PARTITIONS, world.records),
         leftovers=world.leftovers.found,
         expected=(),
     )
@@ -199,7 +219,9 @@ def _outside(world: CrashWorld) -> Iterator[str]:
     if len({ledger and ledger.txid for ledger in ledgers.values()}) > 1:
         yield f"the ledgers differ: {ledgers}"
     if "aggregates" in tables:
-        everything = [record(at, offset) for at in range(PARTITIONS) for offset in range(RECORDS)]
+        everything = [
+            record(at, offset) for at in range(PARTITIONS) for offset in range(world.records)
+        ]
         expected = ORACLES["aggregates"]({}, everything)
         if visible(tables["aggregates"]) != expected:
             yield f"the aggregates are {visible(tables['aggregates'])}; expected {expected}"

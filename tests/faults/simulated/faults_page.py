@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tests.faults.simulated.crash_cells import POINTS
@@ -27,8 +27,9 @@ with two in stores of their own, and a point of a state at each of them. A takeo
 is that of a successor, which finds the txid in all stores but not in ZooKeeper, or in one store of
 two. A read-back follows a lost answer, of a write that landed and of one that did not; where
 it fails too, all stores hold an attempt that was given up, and the one that replays it dies as well
-(turn to write). Each opaque attempt is cut anew. SQLite and PostgreSQL are real, with their own
-transactions; time and ZooKeeper are simulated.
+(turn to write). Each opaque attempt is cut anew. A second part commits three txids in each write,
+and dies at each point that the first and the second of these groups pass. SQLite and PostgreSQL are
+real, with their own transactions; time and ZooKeeper are simulated.
 
 A cell is right if the process died where it should, as stores, ZooKeeper and spout show; if each
 state held, at the death and in every version, the fold of batches 1 to k for the k in its ledger;
@@ -37,8 +38,9 @@ ORDERS = """\
 Coordinator A hangs at one of its points, over three txids, and its session expires. B takes over
 and runs up to one of its own points, or to the end. Then A goes on with everything that it had
 begun and, not knowing that it was deposed, tries more; after that B goes on. Every pair of points
-is one order. B cuts what is left of the source otherwise than A. A write of A is refused by
-ZooKeeper (the version of the epoch's node) or by the store (its ledger)."""
+is one order. B cuts what is left of the source otherwise than A. In groups, A commits four txids
+two by two. A write of A is refused by ZooKeeper (the version of the epoch's node) or by the store
+(its ledger)."""
 MEANINGS = {
     "claim.before-epoch": "a new leader is about to claim the next epoch in ZooKeeper",
     "claim.after-epoch": "it has claimed the epoch in ZooKeeper, and no state yet",
@@ -96,6 +98,7 @@ class Interleavings:
 
     Attributes:
         kind: Of the spout and the state.
+        groups: Whether txids are committed two by two.
         runs: How many orders ran.
         points: At how many points the first coordinator hung.
         refused: How many of its writes were refused, by the point before them.
@@ -103,10 +106,16 @@ class Interleavings:
     """
 
     kind: StateKind
+    groups: bool = False
     runs: int = 0
     points: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     wrong: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What the orders are called."""
+        return f"{self.kind}, in groups" if self.groups else self.kind
 
     def add(self, other: Interleavings) -> None:
         """Add the results of other orders of the kind."""
@@ -121,7 +130,7 @@ class Interleavings:
         by_zookeeper = self.refused.total() - by_store
         right = self.runs - len(self.wrong)
         counts = (self.points, self.runs, right, by_zookeeper, by_store)
-        return (self.kind, *(f"{count:,}" for count in counts))
+        return (self.name, *(f"{count:,}" for count in counts))
 
 
 def crash_lines(matrices: Mapping[str, Matrix]) -> Iterator[str]:
@@ -147,9 +156,9 @@ def crash_lines(matrices: Mapping[str, Matrix]) -> Iterator[str]:
             yield f"\n{name} was not there when this page was made."
 
 
-def order_lines(sums: Mapping[StateKind, Interleavings]) -> Iterator[str]:
+def order_lines(sums: Iterable[Interleavings]) -> Iterator[str]:
     """Yield the section of two coordinators."""
     yield ORDERS
     yield ""
     columns = ("kind", "points of A", "orders", "right", *REFUSED_BY)
-    yield from table(columns, (each.cells() for each in sums.values()))
+    yield from table(columns, (each.cells() for each in sums))

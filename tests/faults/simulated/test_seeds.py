@@ -1,4 +1,4 @@
-"""Three hundred seeds, and every seed that once found a bug."""
+"""Three hundred seeds, some more with groups of txids, and every seed that once found a bug."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.faults.matrix.results import TIMES
-from tests.faults.simulated.named_seeds import NAMED_SEEDS, NamedSeed
+from tests.faults.simulated.named_seeds import GROUPS, NAMED_SEEDS, NamedSeed
 from txtopo.testing.simulation.campaign import Simulator, run_seeds
 from txtopo.testing.simulation.scenario import Scenario
 
 pytestmark = pytest.mark.integration
 SEEDS = 300
+GROUP_SEEDS = 80
 
 
 @pytest.mark.row(6, 14, 15, 16, 20, 22, 23, 25, 26, 28, 36, 37, 42, 43, 45, 47, 48, 49, 53)
@@ -25,6 +26,17 @@ def test_no_seed_breaks_a_promise(record_property: Callable[[str, object], None]
     assert not report.failures, "\n".join(commands)
     assert report.seeds == SEEDS
     assert report.fenced, "no coordinator was ever deposed: the seeds test too little"
+
+
+def test_no_seed_with_groups_breaks_a_promise() -> None:
+    """Batches of one record, many at a time, and states that take groups."""
+    report = run_seeds(0, GROUP_SEEDS, processes=len(os.sched_getaffinity(0)), changes=GROUPS)
+
+    commands = [Scenario.drawn(seed).changed(GROUPS).command() for seed in report.failures]
+    assert not report.failures, "\n".join(commands)
+    assert report.groups["written"] > 5 * GROUP_SEEDS // 2
+    assert report.groups["redone"] > 3
+    assert report.groups["adopted"]
 
 
 @pytest.mark.parametrize("named", NAMED_SEEDS, ids=lambda named: named.found)

@@ -8,6 +8,8 @@ more comes of that does B go on, and only then does A hear that its session is g
 In an order *apart* each of the two has a ZooKeeper of its own, in which it is the only candidate
 and counts epochs from 1. Then nobody is deposed: the state itself has to let one of them in and
 refuse the other.
+
+With groups the first one has four txids, which it commits two by two.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from txtopo.config import Config
 from txtopo.errors import FencedError, ForeignEnsembleError
@@ -33,10 +35,10 @@ from txtopo.testing.simulation.source import SimulatedSource
 from txtopo.testing.simulation.topologies import Rows, Shape, build
 from txtopo.testing.simulation.world import SimulatedProcess, Supervisor, World
 
-RECORDS = 6
+RECORDS, GROUPS_RECORDS = 6, 8
 CUT_RECORDS = {"A": 2, "B": 3}
 """How many records a coordinator takes for a batch. A has three txids; B cuts what is left of them
-otherwise, so that an opaque txid which both had in hand has two contents."""
+otherwise, so that an opaque txid which both had in hand has two contents. Of groups A has four."""
 
 # Virtual time. B has run to wherever it runs after HELD_S, A after HELD_S more; then B goes on.
 HELD_S = 5.0
@@ -71,10 +73,12 @@ CONFIG = Config(
     run_txids_max=1,
     jobs_max=1,
     max_spout_pending=3,
+    group_txids_max=1,
     batch_timeout_s=20 * HELD_S,
     poll_interval_s=5.0,
     backoff_s=0.05,
 )
+GROUPS = replace(CONFIG, run_txids_max=2, max_spout_pending=4, group_txids_max=2)
 # What a writer marks before and after a write; what has no second one was refused.
 WRITES = {
     "store-metadata.before": "store-metadata.after",
@@ -92,12 +96,26 @@ class Order:
         a: The how manieth point of A is where it hangs, from 1; None if it does not hang.
         b: The how manieth point of B is where A goes on; None if B runs to the end first.
         apart: Whether each has a ZooKeeper of its own.
+        groups: Whether txids are committed two by two.
     """
 
     kind: StateKind
     a: int | None
     b: int | None
     apart: bool = False
+    groups: bool = False
+
+    @property
+    def records(self) -> int:
+        """How many records there are."""
+        return GROUPS_RECORDS if self.groups else RECORDS
+
+    @property
+    def shape(self) -> Shape:
+        """The topology: a committer of one's own takes groups only if its state is opaque."""
+        alone = self.groups and self.kind == "transactional"
+        committer = "aggregates" if alone else "balances"
+        return Shape(self.kind, self.kind, (committer,), relay=False, parallelism=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +126,14 @@ class Outcome:
         wrong: What is wrong; nothing if all is well.
         points_a: The points that A passed.
         points_b: The points that B passed.
+        groups: How many writes of several txids there were.
         refused: How many writes of A were refused, by the point before them.
     """
 
     wrong: list[str]
     points_a: list[str]
     points_b: list[str]
+    groups: int
     refused: Counter[str]
 
 
@@ -169,13 +189,13 @@ class OrderedWorld(World):
     """A world of two coordinators in one order."""
 
     def __init__(self, order: Order, handoff: ThreadHandoff) -> None:
-        super().__init__(0, Faults(), CONFIG, 1, handoff)
+        super().__init__(0, Faults(), GROUPS if order.groups else CONFIG, 1, handoff)
         self.ordered = OrderedChaos(self, order)
         self.chaos = self.ordered
         self.settled_s = 0.0
         self.second = SimulatedEnsemble(self) if order.apart else self.ensemble
         self._a: SimulatedProcess | None = None
-        source = TwoCuts(self, 1, RECORDS, 2)
+        source = TwoCuts(self, 1, order.records, 2)
         source.world = self
         source.complete()
         self.source = source
@@ -208,8 +228,7 @@ class OrderedWorld(World):
 def run_order(order: Order, handoff: ThreadHandoff) -> Outcome:
     """Run two coordinators in one order, and judge what they did."""
     world = OrderedWorld(order, handoff)
-    shape = Shape(order.kind, order.kind, ("balances",), relay=False, parallelism=1)
-    topology, oracles = build(shape, world.number, open_state("memory:", kind=order.kind))
+    topology, oracles = build(order.shape, world.number, open_state("memory:", kind=order.kind))
     world.take(topology)
     with quiet():
         history = world.run(CHAOS_S)
@@ -219,7 +238,7 @@ def run_order(order: Order, handoff: ThreadHandoff) -> Outcome:
         topology_id=topology.id,
         history=history,
         oracles=oracles,
-        source=Source(1, RECORDS),
+        source=Source(1, order.records),
         leftovers=world.leftovers.found,
         expected=(FencedError,),
     )
@@ -231,10 +250,18 @@ def run_order(order: Order, handoff: ThreadHandoff) -> Outcome:
 def _outcome(world: OrderedWorld, wrong: list[str]) -> Outcome:
     points, passed = world.ordered.points, world.ordered.passed
     refused = {before: passed[before] - passed[after] for before, after in WRITES.items()}
+    grouped = (
+        write
+        for write in world.history.writes
+        if isinstance(write, StoreWrite)
+        and write.after.ledger is not None
+        and len(write.after.ledger.attempts) > 1
+    )
     return Outcome(
         wrong=wrong,
         points_a=points["A.1"],
         points_b=points["B.1"],
+        groups=sum(1 for _ in grouped),
         refused=Counter({before: times for before, times in refused.items() if times}),
     )
 
@@ -248,7 +275,7 @@ def _wrong_apart(world: OrderedWorld, order: Order, handoff: ThreadHandoff) -> I
     """
     yield from world.leftovers.found
     (table,) = world.history.stores
-    got, expected = visible(world.history.stores[table]), _alone(order.kind, handoff)
+    got, expected = visible(world.history.stores[table]), _alone(order, handoff)
     if got != expected:
         yield f"the state holds {got}; expected {expected}"
     writers = []
@@ -258,8 +285,8 @@ def _wrong_apart(world: OrderedWorld, order: Order, handoff: ThreadHandoff) -> I
         before, after = write.before.ledger, write.after.ledger
         held = before.txid if before else 0
         assert after is not None
-        if after.txid not in (held, held + 1):
-            yield f"the ledger went from txid {held} to {after.txid}"
+        if after.txid != held and after.first_txid != held + 1:
+            yield f"the ledger went from txid {held} to {after.first_txid} to {after.txid}"
         if after.txid:
             writers.append(after.ensemble)
     if len(set(writers)) != 1:
@@ -273,11 +300,10 @@ def _is_refusal(error: Exception | None) -> bool:
     return isinstance(error, ForeignEnsembleError)
 
 
-def _alone(kind: StateKind, handoff: ThreadHandoff) -> Rows:
+def _alone(order: Order, handoff: ThreadHandoff) -> Rows:
     """Return what the state holds when one coordinator does all of it."""
-    world = OrderedWorld(Order(kind, None, None), handoff)
-    shape = Shape(kind, kind, ("balances",), relay=False, parallelism=1)
-    topology, _ = build(shape, world.number, open_state("memory:", kind=kind))
+    world = OrderedWorld(replace(order, a=None, b=None, apart=False), handoff)
+    topology, _ = build(order.shape, world.number, open_state("memory:", kind=order.kind))
     world.take(topology)
     with quiet():
         history = world.run(CHAOS_S)
@@ -303,15 +329,21 @@ def _ends(world: OrderedWorld) -> Iterator[str]:
 
 
 def orders(
-    kind: StateKind, handoff: ThreadHandoff, *, part: int = 0, parts: int = 1, apart: bool = False
+    kind: StateKind,
+    handoff: ThreadHandoff,
+    *,
+    part: int = 0,
+    parts: int = 1,
+    apart: bool = False,
+    groups: bool = False,
 ) -> Iterator[Order]:
     """Yield every order of a kind, or every *parts*-th of A's points with all of B's."""
-    alone = run_order(Order(kind, None, None), handoff)
+    alone = run_order(Order(kind, None, None, groups=groups), handoff)
     for a in range(1 + part, _busy(alone.points_a) + 1, parts):
-        to_the_end = Order(kind, a, None, apart)
+        to_the_end = Order(kind, a, None, apart, groups)
         yield to_the_end
         for b in range(1, _busy(run_order(to_the_end, handoff).points_b) + 1):
-            yield Order(kind, a, b, apart)
+            yield Order(kind, a, b, apart, groups)
 
 
 def _busy(points: list[str]) -> int:

@@ -97,7 +97,7 @@ def test_a_stop_finishes_the_commit_in_hand_and_drops_the_rest(
     storage = Storage.in_memory()
     topology = waiting(storage, request.node.name, txid=0, committer_txid=3)
 
-    with running(topology, storage) as run:
+    with running(topology, storage, replace(LOCAL, group_txids_max=1)) as run:
         assert gate.reached.wait(LIMIT_S)
         with pytest.raises(TimeoutError, match="did not stop"):
             run.stop(0.1)

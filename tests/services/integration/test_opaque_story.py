@@ -146,7 +146,8 @@ def test_a_state_that_was_written_is_undone_when_another_one_could_not_be(take: 
     register_backend("down-once", lambda url, table: DownOnce(store, table))
     counts = open_state("down-once:", table="counts")
 
-    changes = run_to_end(story(storage, [Recut(2, 1, take)], {}, counts=counts), storage)
+    alone = replace(LOCAL, group_txids_max=1)
+    changes = run_to_end(story(storage, [Recut(2, 1, take)], {}, counts=counts), storage, alone)
 
     assert [each.kind for each in changes.failures] == ["infrastructure"]
     offsets = ranges(storage)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -197,8 +198,10 @@ def test_a_killed_topology_ends_with_3_until_it_is_activated(words: Words, call:
     assert "to revive it, txtopo activate" in errors
 
     with words.running("--available-now") as process:
-        process.communicate(timeout=LIMIT_S)
+        _, errors = process.communicate(timeout=LIMIT_S)
     assert process.returncode == REFUSED
+    assert errors.count("was killed by") == 1
+    assert errors.splitlines()[-1].startswith(f"txtopo: topology {words.id!r} was killed by")
 
     code, out, _ = call("activate", words.id, "--json")
     assert document("command", out)["status"] == "running"
@@ -255,6 +258,25 @@ def test_the_ensemble_and_the_page_tell_of_a_run(
         assert all(character.isprintable() or character == "\n" for character in printed)
 
 
+def test_what_limits_batches_is_shown(
+    words: Words, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TXTOPO_UI_TOKEN", TOKEN)
+    paced = ("--set", "ui_port=0", "--set", "max_rows_per_second=5", "--set", "max_spout_pending=1")
+    with words.running(*paced, TXTOPO_UI_TOKEN=TOKEN):
+        wait_until(words.begun, "a commit")  # it goes on until it may end
+
+        def shown() -> str:
+            out = call("show", words.id)[1]
+            return out if "full for" in out else ""
+
+        out = wait_until(shown, "the window is shown", pause_s=0.2)
+    assert re.search(
+        "limited by +max_rows_per_second 5; rows of the last batch: [1-5] at most", out
+    )
+    assert re.search(r"window +max_spout_pending 1, full for [1-9]", out)
+
+
 @pytest.mark.parametrize("given", [(), ("--token", "another-token-of-a-test")])
 def test_a_wrong_token_is_refused(words: Words, call: Call, given: tuple[str, ...]) -> None:
     words.let_go()
@@ -289,7 +311,18 @@ def test_a_stopped_topology_is_listed_and_shown(words: Words, call: Call) -> Non
     code, out, errors = call("show", words.id)
     assert code == 0
     assert "status        stopped" in out
+    assert "desired       running" in out
     assert "does not run, so it has no page" in errors
+    assert f"{3:020}" not in out
+
+    assert call("deactivate", words.id)[0] == 0
+    out = call("show", words.id, "--full")[1]
+    assert re.search(r"desired +deactivated, as .+ \(process \d+\) asked", out)
+    for path in ("/epoch", "/current", "/desired", f"/batches/{3:020}", f"/commands/{1:020}"):
+        assert f"\n{path}\n{{\n  " in out
+    shown = document("show", call("show", words.id, "--full", "--json")[1])
+    assert shown["stored"]["/current"] == {"current": 4}
+    assert shown["topology"]["txid"] == 3
 
 
 def test_an_unknown_topology_names_the_similar_one(words: Words, call: Call) -> None:

@@ -6,7 +6,15 @@ import json
 
 import pytest
 
-from txtopo.command.output import cell, duration, print_facts, print_json, print_table, say, tell
+from txtopo.command.output import (
+    cell,
+    duration,
+    print_facts,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+)
 
 HOSTILE = "\x1b[31mred\x07\n\u202etxet\x9b\x7f"
 
@@ -15,8 +23,8 @@ def test_no_control_character_of_a_value_is_printed(capsys: pytest.CaptureFixtur
     print_table(["topology", HOSTILE], [["a", HOSTILE]])
     print_facts({"cause": HOSTILE})
     print_json({"cause": HOSTILE})
-    say(HOSTILE)
-    tell(HOSTILE)
+    print_line(HOSTILE)
+    print_note(HOSTILE)
 
     printed = "".join(capsys.readouterr())
     assert all(character.isprintable() or character == "\n" for character in printed)

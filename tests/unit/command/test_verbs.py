@@ -299,6 +299,72 @@ streams:
     assert "not a word" in capsys.readouterr().err
 
 
+YAML = """
+topology: bad
+spouts:
+  - id: words
+    class: txtopo.spouts.MemoryTransactionalSpout
+    arguments: [{0: [[a]], 1: [[b]]}, {fields: word string}, 5]
+bolts:
+  - {id: fails, class: counting_here.Fails}
+streams:
+  - {from: words, to: fails, grouping: shuffle}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "settings", "said"),
+    [
+        (
+            "Fails}",
+            "Fials}",
+            (),
+            "bad.yaml, line 8, column 24: module 'counting_here' has no class",
+        ),
+        (
+            "{fields: word string}",
+            "!!python/name:os.system",
+            (),
+            "bad.yaml, line 6, column 39: tags",
+        ),
+        ("words\n", "${NO_SUCH}\n", (), "bad.yaml, line 4, column 9: variable NO_SUCH of the env"),
+        ("[[a]]", "&a [*a]", (), "bad.yaml, line 6, column 21: an anchor holds itself"),
+        ("[[a]]", "&a {b: {c: *a}}", (), "bad.yaml, line 6, column 21: an anchor holds itself"),
+        (
+            "",
+            "",
+            ("max_rows_per_second=0",),
+            "a finite number above 0; got 0.0; it came from --set",
+        ),
+        ("", "", ("max_rows_per_second=-1",), "got -1.0; it came from --set max_rows_per_second"),
+        ("", "", ("max_rows_per_second=inf",), "got inf; it came from --set max_rows_per_second"),
+        (
+            *("", "", ("min_batch_rows=5", "max_batch_delay_s=0.01")),
+            "got 0.01; expected at least 0.05, since a spout is not asked more often; raise it",
+        ),
+        (
+            *("", "", ("min_batch_rows=11", "max_batch_delay_s=1")),
+            "got 11; expected at most 10, which is take=5 times 2 partitions",
+        ),
+    ],
+)
+def test_a_bad_yaml_file_or_pace_is_refused_in_a_line_that_says_where(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    old: str,
+    new: str,
+    settings: tuple[str, ...],
+    said: str,
+) -> None:
+    (folder / "bad.yaml").write_text(YAML.replace(old, new, 1))
+    given = [part for each in settings for part in ("--set", each)]
+
+    assert run(["run", "bad.yaml", "--module", "counting_here", *LOCAL, *given]) == WRONG_CALL
+
+    (line,) = [each for each in capsys.readouterr().err.splitlines() if "txtopo: " in each]
+    assert said in line
+
+
 def test_the_doctor_says_what_is_there_and_what_to_do(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,6 +377,7 @@ def test_the_doctor_says_what_is_there_and_what_to_do(
     checks = {each["name"]: each for each in document("doctor", out)["checks"]}
     assert code == FAILED
     assert checks["python"]["status"] == "ok"
+    assert checks["settings"]["found"] == "txtopo config shows each, and where it came from"
     assert checks["spark"]["found"].startswith("pyspark 4")
     assert checks["ensemble"]["status"] == "none"
     assert "unset it" in checks["python of workers"]["found"]

@@ -14,11 +14,11 @@ from tests.unit.operations.deployment import Deployment
 from txtopo import Config, open_state
 from txtopo.errors import AuthError, ConfigError, CoordinatorUnavailable, StateUsageError
 from txtopo.metadata import Json
-from txtopo.operations import forget, repair_node, verify
+from txtopo.operations import forget, repair_node, show, verify
 from txtopo.operations.ensemble import Ensemble
 from txtopo.plugins.ensembles import register_ensemble
 from txtopo.transactional_state import Journal, MemoryEnsemble, MemoryTransactionalState
-from txtopo.transactional_state.commands import Desired
+from txtopo.transactional_state.commands import Desired, who
 from txtopo.transactional_state.nodes import DESIRED
 from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
@@ -186,6 +186,42 @@ def test_a_node_that_cannot_be_read_is_named_and_the_rest_is_shown() -> None:
 
     assert (found.epoch, found.desired) == (1, None)
     assert "cannot be read" in found.unreadable["/desired"]
+
+
+def test_all_that_is_stored_is_shown_and_what_cannot_be_read_is_named(memory: Make) -> None:
+    deployment = memory()
+    deployment.run()
+    with Ensemble.open(deployment.config, ensemble=deployment.ensemble) as ensemble:
+        ensemble.ask(deployment.id, "deactivate")
+        deployment.ensemble.nodes[f"/{deployment.id}/commands/{7:020}"] = (b"?", 0)
+        stored = ensemble.stored(deployment.id)
+        with pytest.raises(StateUsageError, match="no topology 'other'"):
+            ensemble.stored("other")
+
+    names = dict.fromkeys(path.split("/")[1] for path in stored)
+    assert [*names] == ["epoch", "current", "desired", "batches", "commands"]
+    assert stored[DESIRED]["status"] == "deactivated"  # type: ignore[call-overload, index]
+    assert stored[f"/commands/{1:020}"]["verb"] == "deactivate"  # type: ignore[call-overload, index]
+    assert "cannot be read" in str(stored[f"/commands/{7:020}"])
+
+
+def test_show_prints_what_operators_want_and_who_asked(memory: Make) -> None:
+    deployment = memory()
+    topology, config, access = deployment.topology(), deployment.config, deployment.access()
+    deployment.run()
+    assert "\n  desired      running\n" in str(show(topology, config, access=access))
+
+    with Ensemble.open(config, ensemble=deployment.ensemble) as ensemble:
+        ensemble.ask(deployment.id, "kill")
+
+    seen = show(topology, config, access=access)
+    assert seen.desired is not None
+    assert seen.desired.status == "killed"
+    assert f"\n  desired      killed, as {who(seen.desired.by)} asked\n" in str(seen)
+    deployment.ensemble.nodes[f"/{deployment.id}/desired"] = (b"?", 0)
+    seen = show(topology, config, access=access)
+    assert "\n  desired      not known\n" in str(seen)
+    assert DESIRED in seen.unreadable
 
 
 def test_a_desired_status_that_is_damaged_is_found_and_put_back(memory: Make) -> None:

@@ -24,14 +24,16 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.errors import TopologyKilled
+from txtopo.errors import StateUsageError, TopologyKilled
 from txtopo.operations.ensemble import Ensemble
 from txtopo.plugins.ensembles import register_ensemble
 from txtopo.runtime import term
 from txtopo.runtime.handle import TopologyRun
-from txtopo.runtime.progress import Leading
+from txtopo.runtime.progress import Leading, Restarting, Stopped
 from txtopo.runtime.restart import Restart
+from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.start import start_topology
+from txtopo.spouts import Outage
 from txtopo.transactional_state import MemoryEnsemble, MemoryTransactionalState, Put
 from txtopo.transactional_state.commands import Answer, Desired
 from txtopo.transactional_state.nodes import COMMANDS, DESIRED, encode
@@ -42,10 +44,10 @@ GATES: dict[str, threading.Event] = {}
 
 
 class Gate(Total):
-    """Waits at txid 3 until the test opens a gate."""
+    """Waits at txid 3 until the test opens a gate, and may fail then."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, error: Exception | None = None) -> None:
+        self.name, self.error = name, error
 
     def prepare(
         self,
@@ -58,6 +60,8 @@ class Gate(Total):
         if attempt.txid == 3:
             GATES[f"{self.name} reached"].set()
             assert GATES[self.name].wait(LIMIT_S)
+            if self.error is not None:
+                raise self.error
 
 
 @contextmanager
@@ -144,6 +148,70 @@ def test_a_run_that_is_killed_or_finds_itself_killed_is_not_started_again() -> N
 
     assert isinstance(ended(start()), TopologyKilled)
     assert len(leading.of(Leading)) == 1
+
+
+def test_a_start_of_a_killed_topology_writes_nothing_even_if_it_may_change_it() -> None:
+    """What is stored of the topology is what ran last, also for whoever revives it."""
+    state, ensemble = memory_state(), MemoryEnsemble()
+    with running(topology_of(state), ensemble) as run:
+        run.process_all_available(LIMIT_S)
+        ask(ensemble, "kill")
+        assert ended(run) is None
+    before = dict(ensemble.nodes)
+    changed = topology_of(state, outages=(Outage(0, 1, 1),))
+
+    with running(changed, ensemble, allow_change=True) as again:
+        assert isinstance(ended(again), TopologyKilled)
+
+    assert ensemble.nodes == before
+
+
+class KilledBeforeTheClaim(ThreadScheduler):
+    """Real time, in which the leader before answers a kill just before this one claims."""
+
+    def __init__(self, ensemble: MemoryEnsemble) -> None:
+        super().__init__("killed-before-the-claim")
+        self._ensemble = ensemble
+
+    def point(self, name: str) -> None:
+        if name == "claim.before-epoch":
+            value = encode(DESIRED, Desired("killed", 1).to_json(), "another")
+            self._ensemble.nodes = {**self._ensemble.nodes, f"/totals{DESIRED}": (value, 9)}
+
+
+def test_a_kill_that_is_answered_just_before_the_claim_of_another_is_obeyed() -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    scheduler = KilledBeforeTheClaim(ensemble)
+
+    topology = topology_of(state)
+    with start_topology(topology, None, MEMORY, scheduler=scheduler, ensemble=ensemble) as run:
+        wait_until(lambda: run.last_progress or not run.is_active, "it has ended, or committed")
+
+        assert isinstance(run.exception(), TopologyKilled)
+    with pytest.raises(StateUsageError, match="it holds none"):
+        stored(state)
+
+
+def test_a_run_that_fails_and_is_restarted_while_it_is_killed_ends_as_killed() -> None:
+    """The kill was asked of this run, so it is no error that it may not start again."""
+    state, ensemble = memory_state(), MemoryEnsemble()
+    topology = topology_of(state, Gate("fails", ValueError("no such word")))
+    config = Config(carrier="local", zookeeper="memory", attempts_max=1)
+    again = Restart(backoff_s=0.01)
+    seen = Changes(lambda change: None)
+    with (
+        gate("fails") as opened,
+        start_topology(topology, None, config, [seen], ensemble=ensemble, restart=again) as run,
+    ):
+        assert GATES["fails reached"].wait(LIMIT_S)
+        ask(ensemble, "kill", wait_s=LIMIT_S)
+        wait_until(lambda: run.status == "killed", "it is being killed")
+        opened.set()
+
+        assert ended(run) is None
+        assert run.status == "killed"
+    assert len(seen.of(Restarting)) == 1
+    assert [each.error for each in seen.of(Stopped)] == [None]
 
 
 def test_a_kill_waits_for_what_is_in_flight_and_plans_nothing_new() -> None:

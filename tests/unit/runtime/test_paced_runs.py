@@ -10,11 +10,15 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import create_engine, text
 
+from tests.harness.polling import wait_until
 from tests.unit.spouts.data_sources import LinesSource, write
 from txtopo import (
     BasicBolt,
+    BatchBolt,
+    Committer,
     Config,
     Fields,
+    Restart,
     TaskContext,
     Topology,
     TransactionalTopologyBuilder,
@@ -34,6 +38,7 @@ from txtopo.plugins.spouts import (
     TransactionalSpout,
 )
 from txtopo.runtime.batch_planner import BatchPlanner
+from txtopo.runtime.board import Board
 from txtopo.runtime.progress import BatchCommitted, TopologyEvent, TopologyListener
 from txtopo.spouts import (
     DataSourceSpout,
@@ -116,10 +121,79 @@ def test_the_board_says_what_limits_a_batch() -> None:
     with topology(spout).start(config=replace(LOCAL, max_rows_per_second=20)) as run:
         run.process_all_available()
         pace = run.board.facts()["pace"]
-    assert pace.keys() == {"rows_max", "limited_by"}
+    assert pace["settings"] == {"max_rows_per_second": 20}
+    assert pace["limited_by"] in (None, "max_rows_per_second")
     with topology(spout).start(config=LOCAL) as run:
         run.process_all_available()
-        assert run.board.facts()["pace"] is None
+        assert run.board.facts()["pace"] == {
+            "limited_by": None,
+            "rows_max": None,
+            "settings": {},
+            "window_txids": LOCAL.window_txids,
+            "window_full_at_s": None,
+        }
+
+
+@pytest.mark.parametrize("restart", [None, Restart()])
+def test_the_board_says_at_once_that_a_batch_is_held_back(restart: Restart | None) -> None:
+    """No commit tells it: there is none before a minute is over."""
+    spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 100)
+    config = replace(LOCAL, min_batch_rows=80, max_batch_delay_s=60.0)
+
+    with topology(spout).start(config=config, restart=restart) as run:
+        wait_until(lambda: (run.board.facts()["pace"] or {}).get("limited_by"), "it is held")
+        version, pace = run.board.changes(0)["version"], run.board.facts()["pace"]
+        assert run.board.changes(version)["facts"] is None
+
+    assert (pace["limited_by"], pace["rows_max"]) == ("min_batch_rows", 0)
+    assert pace["settings"] == {"min_batch_rows": 80, "max_batch_delay_s": 60.0}
+
+
+def test_a_page_that_listens_is_told_that_a_batch_is_held_back() -> None:
+    now: dict[str, Any] = {"limited_by": None}
+    board = Board(
+        "paced", "transactional", topology(MemoryTransactionalSpout({0: ROWS}, NUMBER, 1)).graph
+    )
+    board.attach(lambda: "running", lambda: dict(now))
+    version = board.changes(0)["version"]
+    assert board.changes(version)["facts"] is None
+
+    now["limited_by"] = "min_batch_rows"
+
+    assert board.changes(version)["facts"]["pace"] == {"limited_by": "min_batch_rows"}
+
+
+class Waits(BatchBolt, Committer):
+    """Ends its commits when a file is there."""
+
+    def __init__(self, go: Path) -> None:
+        self.go = go
+
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
+        pass
+
+    def execute(self, tuple: Any) -> None:
+        pass
+
+    def finish_batch(self) -> None:
+        wait_until(self.go.exists, "it may go on")
+
+
+def test_the_board_says_since_when_the_window_is_full(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 10)
+    builder = TransactionalTopologyBuilder("paced", "numbers", spout)
+    builder.set_bolt("waits", Waits(go)).global_grouping("numbers")
+
+    with builder.build_topology().start(config=replace(LOCAL, max_spout_pending=2)) as run:
+        wait_until(lambda: run.board.facts()["pace"]["window_full_at_s"], "the window is full")
+        facts = run.board.facts()
+        assert facts["pace"]["window_txids"] == sum(facts["phases"].values()) == 2
+        assert facts["pace"]["window_full_at_s"] >= facts["started_at_s"]
+        assert run.board.facts()["pace"] == facts["pace"], "it counts from one moment"
+        go.touch()
+        run.process_all_available()
+        assert run.board.facts()["pace"]["window_full_at_s"] is None
 
 
 def test_without_a_pace_there_is_nothing_to_show() -> None:
@@ -329,6 +403,17 @@ def test_a_minimum_above_the_limit_of_the_spout_is_refused(table: str) -> None:
 
     with pytest.raises(ConfigError, match="got 31; expected at most batch_rows_max=30"):
         topology(query(table, batch_rows_max=30)).start(config=config)
+
+
+@pytest.mark.parametrize("kind", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
+def test_a_minimum_above_what_all_partitions_give_is_refused(kind: Any) -> None:
+    spout = kind({0: ROWS, 1: ROWS}, NUMBER, 10)
+    config = replace(LOCAL, min_batch_rows=21, max_batch_delay_s=1)
+
+    said = r"got 21; expected at most 20, which is take=10 times 2 partitions"
+    with pytest.raises(ConfigError, match=said):
+        topology(spout).start(config=config)
+    assert sum(run_all(spout, replace(config, min_batch_rows=20)).rows) == 80
 
 
 def test_files_are_limited_by_rows(tmp_path: Path) -> None:

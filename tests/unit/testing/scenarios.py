@@ -30,6 +30,7 @@ def clean(seed: int = 1, **settings: Any) -> Scenario:
         jobs_max=2,
         max_spout_pending=None,
         attempts_max=100,
+        group_txids_max=1,
     )
     return replace(scenario, **settings)
 

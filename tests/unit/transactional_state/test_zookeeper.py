@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.security import make_digest_acl
+from kazoo.security import make_acl, make_digest_acl
 
 from tests.harness.servers.zookeeper import LONG_SESSION_S, ZooKeeperProcess
 from tests.unit.transactional_state.conftest import LIMIT_S, Open
@@ -20,7 +20,9 @@ from txtopo.errors import (
     FencedError,
     SchemaVersionError,
 )
+from txtopo.metadata import Json
 from txtopo.transactional_state import Journal, Node, Put, StoredBatch
+from txtopo.transactional_state.commands import CommandDesk, RealTime, answer_of, command_path
 from txtopo.transactional_state.zookeeper.access import ZooKeeperAccess
 from txtopo.transactional_state.zookeeper.state import ZooKeeperTransactionalState
 
@@ -81,6 +83,36 @@ def test_a_step_that_touches_a_forbidden_node_is_refused(
     with pytest.raises(AuthError, match=f"{topology_id}/current; scheme 'world'"):
         state.apply([Put("/epoch", 2), Put("/current", 2)])
     assert state.get("/epoch") == Node(1, 0)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_command_of_a_stranger_is_passed_over_and_named_and_the_next_is_answered(
+    opened: Open,
+    kazoo: KazooClient,
+    topology_id: str,
+    caplog: pytest.LogCaptureFixture,
+    reads: bool,
+) -> None:
+    state = opened()
+    journal = Journal(state)
+    journal.claim_epoch({"host": "here"}, token="t")
+    for number, verb in ((1, "kill"), (2, "deactivate")):
+        command: Json = {"verb": verb, "arguments": {}, "by": {"host": "h", "pid": number}}
+        state.apply([Put(command_path(number), command)])
+    path = f"/txtopo/{topology_id}{command_path(1)}"
+    stranger = [make_digest_acl("a", "b", all=True)]
+    kazoo.set_acls(path, [*stranger, *([make_acl("world", "anyone", read=True)] if reads else [])])
+    desk = CommandDesk(state, journal, None, RealTime())
+
+    desk.serve()
+    desk.serve()
+
+    assert (desk.desired.status, desk.desired.command) == ("deactivated", 2)
+    node = state.get(command_path(2))
+    assert node is not None
+    assert answer_of(2, node.value) is not None
+    (warned,) = [each.getMessage() for each in caplog.records if "passed over" in each.getMessage()]
+    assert path in warned
 
 
 @pytest.mark.row(3)

@@ -67,7 +67,24 @@ def test_without_a_terminal_the_end_is_shown_at_once_and_failures_are_left_to_th
 
     leading, stopped = shown.getvalue().splitlines()
     assert leading == "leading, epoch 3"
-    assert stopped.startswith("failed: [bad] row")
+    assert stopped == "failed"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_end_shows_no_rate_and_nothing_in_flight_since_there_is_none(terminal: bool) -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, width=200, force_terminal=terminal, highlight=False)
+    bar = ProgressBar(line_every_s=1000, console=console)
+
+    bar.on_change(BatchCommitted(progress(4, timestamp_s=100.0)))
+    bar.on_change(Stopped("counts", None))
+
+    # On a terminal what the bar showed last stands above the line.
+    ended = shown.getvalue().split("txid 4")[-1]
+    assert "stopped  400 rows" in ended
+    assert "lag 0:7" in ended
+    assert "rows/s" not in ended
+    assert "processing" not in ended
 
 
 def test_a_standby_names_who_leads() -> None:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from txtopo.acking import EndedTrees, PendingTrees
 from txtopo.config import Config
+from txtopo.metadata import Json
 from txtopo.runtime.figures import BUCKETS_S, Histogram
 from txtopo.runtime.handle import IdleWaiters
 from txtopo.runtime.listeners import Listeners
@@ -103,6 +104,8 @@ class ReliableDriver:
         self.asks = 0
         """The number of the last turn."""
         self.ended: Future[Exception | None] = Future()
+        self.pace: dict[str, Json] | None = None
+        """It has no batches."""
 
     @property
     def status(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from txtopo.attempt import TransactionAttempt
@@ -47,6 +48,7 @@ from txtopo.spouts.spout import (
     TransactionalCoordinator,
     TransactionalEmitter,
     TransactionalSpout,
+    check_min_batch_rows,
 )
 
 BATCH_RECORDS_MAX = 10_000
@@ -134,9 +136,9 @@ class KafkaTransactionalSpout(TransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: A named topic does not exist; create it first.
+            ConfigError: A named topic does not exist, or no batch can have ``min_batch_rows``.
         """
-        check_topics(self._source.offsets)
+        self._source.check(config)
         return RangesCoordinator(self._source)
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
@@ -212,9 +214,9 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: A named topic does not exist; create it first.
+            ConfigError: A named topic does not exist, or no batch can have ``min_batch_rows``.
         """
-        check_topics(self._source.offsets)
+        self._source.check(config)
         return SharesCoordinator(self._source, context, stops=self._stops)
 
     def emitter(
@@ -244,6 +246,22 @@ class KafkaSource:
         self._records = records
         self._start: Start = checked_start(start)
         self._records_max = checked_max(records_max)
+
+    def check(self, config: Config) -> None:
+        """Check that the topics exist, and that batches can be as large as they shall be.
+
+        If the cluster cannot be asked, planning will wait for it.
+
+        Raises:
+            ConfigError: A named topic does not exist, or all partitions together cannot give
+                ``min_batch_rows``; create it first, or mend the settings.
+        """
+        check_topics(self.offsets)
+        if config.min_batch_rows is not None:
+            with suppress(InfrastructureError):
+                partitions = len(Look(self.offsets.topics(), {}).partitions)
+                if partitions:  # a pattern may match nothing yet
+                    check_min_batch_rows(config, self._records_max, "batch_records_max", partitions)
 
     def is_ready(
         self, txid: int, last: LastBatch, before: Positions, look: Look, *, first: bool

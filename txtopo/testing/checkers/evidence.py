@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.state.ledger import Ledger
 from txtopo.state.row_backend import Contents
 from txtopo.state.values import Row
 from txtopo.testing.simulation.history import EmittedShare, History, NodesWrite, Record, StoreWrite
@@ -98,14 +99,18 @@ class Evidence:
                 cut = (_decoded(each[path][0])["metadata"] or {}).get("cut") or cut
         return cut
 
-    def writers(self, table: str) -> list[StoreWrite]:
-        """Return the last write of each txid to a table, from txid 1."""
-        last: dict[int, StoreWrite] = {}
+    def batches(self, table: str) -> list[list[Record]]:
+        """Return the records of each txid that a table holds at the end, from txid 1.
+
+        Raises:
+            TwoCuts: Nothing says which cut of an attempt was committed.
+        """
+        last: dict[int, tuple[TransactionAttempt, Nodes]] = {}
         for write in self.store_writes():
-            ledger = write.after.ledger
-            if write.table == table and ledger is not None and ledger.txid:
-                last[ledger.txid] = write
-        return [last[txid] for txid in sorted(last)]
+            if write.table == table and write.after.ledger is not None:
+                members = members_of(write.after.ledger)
+                last |= {each.txid: (each, write.nodes) for each in members}
+        return [self.batch(*last[txid]) for txid in sorted(last)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,16 @@ class Source:
 
 class TwoCuts(Exception):
     """An attempt was cut in two ways, and nothing says which one was committed."""
+
+
+def members_of(ledger: Ledger) -> list[TransactionAttempt]:
+    """Return the attempts at single txids that a state took with its last write."""
+    last = ledger.writer
+    if not last.txid:
+        return []
+    txids = range(last.first_txid, last.txid + 1)
+    pairs = zip(txids, last.attempts, strict=True)
+    return [TransactionAttempt(txid, attempt, last.epoch) for txid, attempt in pairs]
 
 
 def visible(contents: Contents) -> dict[tuple[Any, ...], tuple[Any, ...]]:

@@ -4,14 +4,14 @@
   fold of the committed batches.
 * C2 :class:`Prefix`: at every moment a reader sees the fold of batches 1 to *k*, and *k* never goes
   back.
-* C3 :class:`TxidDiscipline`: ledgers advance by one txid, rows fit their ledger, and writes to
-  ZooKeeper and the stores keep their order: the metadata of an attempt before its commit, the
-  commit in every store before ``current``.
+* C3 :class:`TxidDiscipline`: ledgers advance by one group of txids, a redo has the same bounds,
+  rows fit their ledger, and writes to ZooKeeper and the stores keep their order: the metadata of
+  each attempt of a group before its commit, the commit in every store before ``current``.
 * C4 :class:`OffsetChain`: in each partition a batch starts where the one before it ended. The batch
   of a transactional spout is the same in every attempt.
 * C5 :class:`Zombies`: a deposed coordinator changes nothing, neither in a store nor in ZooKeeper.
-* C6 :class:`Skew`: the states of a topology are at most one txid apart, and equal at the end.
-* C7 :class:`Undo`: when a later attempt of a txid is written, nothing of the earlier one is left.
+* C6 :class:`Skew`: the states of a topology are at most one group apart, and equal at the end.
+* C7 :class:`Undo`: when a later attempt of a group is written, nothing of the earlier one is left.
 * C8 :class:`Liveness`: after the faults stop everything is processed in bounded time, and nothing
   is left open.
 * C10 :class:`TraceReplay`: a seed that runs again does the same at the same virtual times.
@@ -26,9 +26,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.state.ledger import Ledger
 from txtopo.testing.checkers.evidence import (
     Evidence,
     TwoCuts,
@@ -36,6 +38,7 @@ from txtopo.testing.checkers.evidence import (
     before,
     current_of,
     epoch_of,
+    members_of,
     stored_attempt,
     stored_attempts,
     stored_pace,
@@ -57,7 +60,7 @@ class ExactCount:
         batches: Batches = []
         for table in evidence.tables():
             try:
-                batches = self._batches(evidence, table)
+                batches = evidence.batches(table)
             except TwoCuts as error:
                 yield Violation(self.name, f"table {table}: {error}")
                 continue
@@ -72,13 +75,6 @@ class ExactCount:
             if found != expected:
                 what = f"{name!r}, outside the states, holds {found}; expected {expected}"
                 yield Violation(self.name, f"{what}; only states are written exactly once")
-
-    def _batches(self, evidence: Evidence, table: str) -> Batches:
-        batches = []
-        for write in evidence.writers(table):
-            assert write.after.ledger is not None
-            batches.append(evidence.batch(write.after.ledger.writer, write.nodes))
-        return batches
 
     def _count(self, evidence: Evidence, batches: Batches) -> Iterator[str]:
         if evidence.source is None:
@@ -106,28 +102,29 @@ class Prefix:
             yield from self._table(evidence, table)
 
     def _table(self, evidence: Evidence, table: str) -> Iterator[Violation]:
-        folds: list[Rows] = [{}]
+        held = 0
+        before: Rows = {}
+        after: Rows = {}
         for write in evidence.store_writes():
             ledger = write.after.ledger
             if write.table != table or ledger is None:
                 continue
             where = f"table {table} at {write.at_s:.3f} s, written by {write.writer}, {ledger}"
-            if not len(folds) - 2 < ledger.txid <= len(folds):
-                yield Violation(self.name, f"{where}: expected txid {len(folds) - 1}, or the next")
+            if ledger.first_txid == held + 1:
+                held, before = ledger.txid, after
+            elif ledger.txid != held:
+                what = f"expected txid {held}, or a group that begins with the next"
+                yield Violation(self.name, f"{where}: {what}")
                 return
-            if ledger.txid:
-                try:
-                    batch = evidence.batch(ledger.writer, write.nodes)
-                except TwoCuts as error:
-                    yield Violation(self.name, f"{where}: {error}")
-                    return
-                oracle = evidence.oracles[table]
-                folds[ledger.txid :] = [oracle(folds[ledger.txid - 1], batch)]
-            if visible(write.after) != folds[ledger.txid]:
-                yield Violation(
-                    self.name,
-                    f"{where}: holds {visible(write.after)}; expected {folds[ledger.txid]}",
-                )
+            try:
+                batches = [evidence.batch(each, write.nodes) for each in members_of(ledger)]
+            except TwoCuts as error:
+                yield Violation(self.name, f"{where}: {error}")
+                return
+            after = _fold(evidence.oracles[table], batches, before)
+            if visible(write.after) != after:
+                what = f"holds {visible(write.after)}; expected {after}"
+                yield Violation(self.name, f"{where}: {what}")
                 return
 
 
@@ -153,24 +150,27 @@ class TxidDiscipline:
         earlier, after = write.before.ledger, write.after.ledger
         if after is None or not after.txid or (earlier and earlier.writer == after.writer):
             return
-        if after.writer not in durable:
-            yield f"table {write.table} holds attempt {after.writer}, whose metadata was not stored"
+        for each in members_of(after):
+            if each not in durable:
+                yield f"table {write.table} holds attempt {each}, whose metadata was not stored"
 
     def _store(self, write: StoreWrite) -> Iterator[str]:
         before, after = write.before.ledger, write.after.ledger
         if after is None:
             yield f"table {write.table} lost its ledger"
             return
-        txid_before = before.txid if before is not None else 0
-        if after.txid not in (txid_before, txid_before + 1):
-            yield f"the ledger of {write.table} went from txid {txid_before} to {after.txid}"
+        bounds_before = _bounds(before) if before is not None else (0, 0)
+        bounds = _bounds(after)
+        if bounds != bounds_before and bounds[0] != bounds_before[1] + 1:
+            yield f"the ledger of {write.table} went from txids {bounds_before} to {bounds}"
         if before is not None and after.epoch < before.epoch:
             yield f"the ledger of {write.table} went from epoch {before.epoch} to {after.epoch}"
         if before is not None and after.txid == before.txid and after.writer < before.writer:
             yield f"table {write.table} went from attempt {before.writer} back to {after.writer}"
-        late = [key for key, row in write.after.rows.items() if row.txid > after.txid]
-        if late:
-            yield f"rows {late} of {write.table} are ahead of its txid {after.txid}"
+        ends = (*range(bounds[0]), after.txid)
+        odd = [key for key, row in write.after.rows.items() if row.txid not in ends]
+        if odd:
+            yield f"rows {odd} of {write.table} have txids that are not before {bounds} or its end"
         yield from self._previous(write, after.txid)
 
     def _previous(self, write: StoreWrite, txid: int) -> Iterator[str]:
@@ -189,16 +189,20 @@ class TxidDiscipline:
     def _nodes(self, evidence: Evidence, write: NodesWrite) -> Iterator[str]:
         id = evidence.topology_id
         before, after = current_of(id, write.before), current_of(id, write.after)
-        if after not in (before, before + 1):
+        if after < before:
             yield f"current went from {before} to {after}"
         for table, contents in write.stores.items():
-            held = contents.ledger.txid if contents.ledger is not None else 0
-            if after - 1 > held:
-                yield f"ZooKeeper says that txid {after - 1} is committed; {table} holds {held}"
-            writer = contents.ledger.writer if contents.ledger is not None else None
-            stored = stored_attempt(id, write.after, held)
-            if after == before + 1 and held == before and writer != stored:
-                yield f"txid {held} is done; {table} holds {writer}, ZooKeeper the cut of {stored}"
+            bounds = _bounds(contents.ledger) if contents.ledger is not None else (0, 0)
+            if after - 1 > bounds[1]:
+                yield f"ZooKeeper says that txid {after - 1} is committed; {table} holds {bounds}"
+            elif after != before and contents.ledger is not None:
+                if bounds != (before, after - 1):
+                    yield f"current went from {before} to {after}; {table} holds txids {bounds}"
+                for each in members_of(contents.ledger):
+                    stored = stored_attempt(id, write.before, each.txid)
+                    if each != stored:
+                        done = f"txid {each.txid} is done; {table} holds {each}"
+                        yield f"{done}, ZooKeeper the cut of {stored}"
         if after > 1 and stored_attempt(id, write.after, after - 1) is None:
             yield f"the metadata of txid {after - 1} is gone; txid {after} starts from it"
 
@@ -232,13 +236,12 @@ class OffsetChain:
 
     def _table(self, evidence: Evidence, table: str) -> Iterator[Violation]:
         ends: dict[int, int] = {}
-        for txid, write in enumerate(evidence.writers(table), 1):
-            assert write.after.ledger is not None
-            try:
-                batch = evidence.batch(write.after.ledger.writer, write.nodes)
-            except TwoCuts as error:
-                yield Violation(self.name, f"table {table}: {error}")
-                return
+        try:
+            batches = evidence.batches(table)
+        except TwoCuts as error:
+            yield Violation(self.name, f"table {table}: {error}")
+            return
+        for txid, batch in enumerate(batches, 1):
             for partition, offset, *_ in sorted(batch):
                 if offset != ends.get(partition, 0):
                     yield Violation(
@@ -277,12 +280,11 @@ class Paced:
         self, evidence: Evidence, table: str, paces: dict[int, dict[str, Any]]
     ) -> Iterator[Violation]:
         taken: list[tuple[float, int]] = []
-        for txid, write in enumerate(evidence.writers(table), 1):
-            assert write.after.ledger is not None
-            try:
-                batch = evidence.batch(write.after.ledger.writer, write.nodes)
-            except TwoCuts:
-                return  # another checker tells
+        try:
+            batches = evidence.batches(table)
+        except TwoCuts:
+            return  # another checker tells
+        for txid, batch in enumerate(batches, 1):
             pace = paces.get(txid, {"rows_max": 0})
             limit = pace["rows_max"]
             by_partition = Counter(record[0] for record in batch)
@@ -357,21 +359,23 @@ class Skew:
     name = "C6"
 
     def check(self, evidence: Evidence) -> Iterator[Violation]:
-        """Yield every moment at which they are more than one txid apart."""
-        txids = dict.fromkeys(evidence.tables(), 0)
+        """Yield every moment at which they are more than one group apart."""
+        held = dict.fromkeys(evidence.tables(), (0, 0))
         for write in evidence.store_writes():
             ledger = write.after.ledger
-            if write.table not in txids or ledger is None:
+            if write.table not in held or ledger is None:
                 continue
-            txids[write.table] = ledger.txid
-            if max(txids.values()) - min(txids.values()) > 1:
-                yield Violation(self.name, f"at {write.at_s:.3f} s the tables hold txids {txids}")
-        if len(set(txids.values())) > 1:
-            yield Violation(self.name, f"at the end the tables hold txids {txids}")
+            held[write.table] = _bounds(ledger)
+            behind = min(last for _, last in held.values())
+            ahead = {bounds for bounds in held.values() if bounds[1] > behind}
+            if len(ahead) > 1 or any(first != behind + 1 for first, _ in ahead):
+                yield Violation(self.name, f"at {write.at_s:.3f} s the tables hold txids {held}")
+        if len(set(held.values())) > 1:
+            yield Violation(self.name, f"at the end the tables hold txids {held}")
 
 
 class Undo:
-    """C7: follows each key when a txid is redone in an opaque state."""
+    """C7: follows each key when a group is redone in an opaque state."""
 
     name = "C7"
 
@@ -417,8 +421,13 @@ class TraceReplay:
                 return
 
 
-def _fold(oracle: Oracle, batches: Batches) -> Rows:
-    rows: Rows = {}
+def _bounds(ledger: Ledger) -> tuple[int, int]:
+    """Return the first and the last txid of the group that a state took last."""
+    return ledger.first_txid, ledger.txid
+
+
+def _fold(oracle: Oracle, batches: Batches, before: Rows = MappingProxyType({})) -> Rows:
+    rows = before
     for batch in batches:
         rows = oracle(rows, batch)
     return rows

@@ -22,6 +22,7 @@ from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 
 from txtopo.errors import FencedError, InfrastructureError, PoisonBatchError, TopologyKilled
+from txtopo.runtime.progress import Leading
 from txtopo.state import open_state
 from txtopo.testing.checkers import (
     Commanded,
@@ -73,6 +74,8 @@ class Verdict:
         faults: How often each kind of fault happened.
         virtual_s: Its length in virtual time.
         fenced: How many runs were deposed and noticed it.
+        groups: How often a state took several txids in one write, how often such a write was a
+            redo, and how often a takeover adopted one.
     """
 
     seed: int
@@ -82,6 +85,7 @@ class Verdict:
     faults: Mapping[str, int]
     virtual_s: float
     fenced: int
+    groups: Mapping[str, int]
 
 
 class Simulator:
@@ -144,7 +148,24 @@ def verdict(seed: int, world: World, evidence: Evidence) -> Verdict:
         faults=Counter(world.chaos.counts),
         virtual_s=world.timeline.now_s,
         fenced=sum(isinstance(ended.error, FencedError) for ended in history.endings),
+        groups=_groups(evidence),
     )
+
+
+def _groups(evidence: Evidence) -> Counter[str]:
+    """Count the writes of several txids, those among them that are redos, and adoptions."""
+    counts: Counter[str] = Counter()
+    lasts: set[int] = set()
+    for write in evidence.store_writes():
+        before, after = write.before.ledger, write.after.ledger
+        if after is None or len(after.attempts) < 2 or (before and before.writer == after.writer):
+            continue
+        again = before is not None and before.txid == after.txid
+        counts["redone" if again else "written"] += 1
+        lasts.add(after.txid)
+    led = (change for *_, change in evidence.history.trace if isinstance(change, Leading))
+    counts["adopted"] += sum(change.adopted in lasts for change in led)
+    return counts
 
 
 @contextmanager
@@ -176,6 +197,7 @@ class CampaignReport:
         virtual_s: Virtual time of all simulations together.
         real_s: Real time of all processes together.
         fenced: How many runs were deposed and noticed it.
+        groups: How often several txids were written, redone and adopted together.
         failures: The violations of each seed that has some.
     """
 
@@ -185,6 +207,7 @@ class CampaignReport:
     virtual_s: float = 0.0
     real_s: float = 0.0
     fenced: int = 0
+    groups: Counter[str] = field(default_factory=Counter)
     failures: dict[int, list[str]] = field(default_factory=dict)
 
     def add(self, other: CampaignReport) -> None:
@@ -195,6 +218,7 @@ class CampaignReport:
         self.virtual_s += other.virtual_s
         self.real_s += other.real_s
         self.fenced += other.fenced
+        self.groups += other.groups
         self.failures |= other.failures
 
     def take(self, verdict: Verdict) -> None:
@@ -204,6 +228,7 @@ class CampaignReport:
         self.faults.update(verdict.faults)
         self.virtual_s += verdict.virtual_s
         self.fenced += verdict.fenced
+        self.groups.update(verdict.groups)
         if verdict.violations:
             self.failures[verdict.seed] = [f"{v.checker}: {v.what}" for v in verdict.violations]
 
@@ -213,6 +238,8 @@ class CampaignReport:
         return [
             f"* {self.seeds:,} seeds, {len(self.failures)} with a violation",
             f"* {self.txids:,} txids committed, {self.fenced:,} runs deposed",
+            f"* {self.groups['written']:,} writes of several txids, {self.groups['redone']:,} of "
+            f"them done again, {self.groups['adopted']:,} adopted by a new leader",
             f"* {self.virtual_s / 3600:,.0f} hours of virtual time in {self.real_s / 60:,.1f} "
             f"minutes of real time of one core, {speed:,.0f} txids a second",
             "",
@@ -326,7 +353,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, shape=replace(shape, relay=False))
     if shape.parallelism > 1:
         yield replace(scenario, shape=replace(shape, parallelism=1))
-    for name in ("coordinators", "slots", "partitions", "jobs_max", "run_txids_max"):
+    ones = ("coordinators", "slots", "partitions", "jobs_max", "run_txids_max", "group_txids_max")
+    for name in ones:
         if getattr(scenario, name) > 1:
             yield scenario.changed({name: "1"})
     if scenario.records > 1:

@@ -18,6 +18,7 @@ DEAD_LETTERS_SALT = 0xDEAD
 DEAD_LETTERS_SHARE = 0.2
 PACE_SALT = 0x9ACE
 PACE_SHARE = 0.25
+GROUPS_SALT = 0x6809
 CHAOS_S = 60.0
 """Virtual time after which faults stop. Most seeds have processed everything by then."""
 
@@ -44,6 +45,7 @@ class Scenario:
         min_batch_rows: As in ``Config``, with a delay of a second.
         max_rows_per_second: As in ``Config``.
         target_commit_s: As in ``Config``.
+        group_txids_max: As in ``Config``.
     """
 
     seed: int
@@ -63,6 +65,7 @@ class Scenario:
     min_batch_rows: int | None = None
     max_rows_per_second: float | None = None
     target_commit_s: float | None = None
+    group_txids_max: int = 10
 
     @classmethod
     def drawn(cls, seed: int) -> Scenario:
@@ -104,6 +107,7 @@ class Scenario:
             min_batch_rows=pace.choice((None, 2, 5)) if paced else None,
             max_rows_per_second=pace.choice((None, 5.0, 7.5, 50.0)) if paced else None,
             target_commit_s=pace.choice((None, None, 0.5)) if paced else None,
+            group_txids_max=random.Random(seed ^ GROUPS_SALT).choice((1, 2, 3, 10, 10)),
         )
 
     def config(self) -> Config:
@@ -117,6 +121,7 @@ class Scenario:
             max_spout_pending=self.max_spout_pending,
             attempts_max=self.attempts_max,
             keep_processed=self.keep_processed,
+            group_txids_max=self.group_txids_max,
             batch_timeout_s=5.0,
             poll_interval_s=0.5,
             backoff_s=0.05,
@@ -180,6 +185,7 @@ CHANGEABLE = (
     "min_batch_rows",
     "max_rows_per_second",
     "target_commit_s",
+    "group_txids_max",
     "shape.spout",
     "shape.kind",
     "shape.committers",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 
 from tests.harness.polling import wait_until
 from tests.harness.servers.kafka import KafkaBroker
-from tests.unit.spouts.driving import Partitioned, Planner, emit
+from tests.unit.spouts.driving import Partitioned, Planner, context, emit
 from tests.unit.spouts.kafka.logs import Log, ranges, read_all, read_opaque, values
+from txtopo import Config
+from txtopo.errors import ConfigError
 from txtopo.spouts import KafkaOpaqueSpout, KafkaTransactionalSpout
 from txtopo.spouts.kafka.spouts import whole
 
@@ -83,6 +86,19 @@ def test_an_opaque_replay_starts_where_the_batch_before_ended(kafka: KafkaBroker
 
     assert sorted(first) == sorted(words(8))
     assert sorted(again) == sorted(words(12))
+
+
+@pytest.mark.parametrize("kind", ["transactional", "opaque"])
+def test_a_minimum_above_what_all_partitions_give_is_refused(kafka: KafkaBroker, kind: str) -> None:
+    """Else each batch would wait for its delay, however many records there are."""
+    log = Log(kafka, partitions=3)
+    spout = getattr(log, kind)(batch_records_max=5)
+    config = Config(min_batch_rows=16, max_batch_delay_s=1)
+
+    said = "got 16; expected at most 15, which is batch_records_max=5 times 3 partitions"
+    with pytest.raises(ConfigError, match=said):
+        spout.coordinator(config, context())
+    spout.coordinator(replace(config, min_batch_rows=15), context())
 
 
 def test_records_of_aborted_transactions_are_not_seen(kafka: KafkaBroker) -> None:

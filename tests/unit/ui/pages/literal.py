@@ -53,7 +53,6 @@ class LiteralSource:
         return {
             **summary(topology),
             "phases": {"PROCESSING": 1},
-            "current": 8,
             "adopted": None,
             "restarts": 0,
             "failures_total": 0,

@@ -1196,6 +1196,9 @@
         ...Object.entries(facts.phases || {}).filter(([, count]) => count > 0).map(([name, count]) => `${number(count)} ${name.toLowerCase()}`),
       ].filter(Boolean);
       say(find("#meta"), meta.join(" · "));
+      const limits = facts.status === "running" && this.lost_s === null ? limitsOf(facts.pace, facts.phases) : [];
+      say(find("#pace"), limits.join(" · "));
+      show(find("#pace"), limits.length > 0);
       show(find("#timeline-section"), facts.kind !== "at-least-once" && this.timeline.ring.order.length > 0);
       show(find("#trees-section"), Boolean(trees));
       show(find("#whole"), this.isWhole);
@@ -1348,6 +1351,24 @@
         buttons.forEach((button) => { button.disabled = false; });
       }
     }
+  }
+
+  // What limits batches now, in words.
+  function limitsOf(pace, phases) {
+    if (!pace || typeof pace !== "object") return [];
+    const of = (name) => `${name} ${number(pace.settings[name], Number.isInteger(pace.settings[name]) ? 0 : 2)}`;
+    const names = Object.keys(pace.settings || {});
+    const by = names.includes(pace.limited_by) ? pace.limited_by : null;
+    const until = by === "min_batch_rows" ? `, or for ${of("max_batch_delay_s")}` : "";
+    const flight = Object.values(phases || {}).reduce((sum, count) => sum + count, 0);
+    const full_s = known(pace.window_full_at_s) ? clock.now() - pace.window_full_at_s : 0;
+    return [
+      names.length && !by && `not limited now (${names.map(of).join(", ")})`,
+      by && pace.rows_max === 0 && `waits for ${of(by)}${until}`,
+      by && pace.rows_max !== 0 && `limited by ${of(by)}${known(pace.rows_max) ? `: last batch up to ${plural(pace.rows_max, "row", "rows")}` : ""}`,
+      `${number(flight)} of ${plural(pace.window_txids, "batch", "batches")} in flight`,
+      full_s >= 1 && `window of max_spout_pending full for ${span(full_s)}`,
+    ].filter(Boolean);
   }
 
   // The drawing of the server, without anything that could act.
