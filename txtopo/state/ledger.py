@@ -291,7 +291,7 @@ def standing(
             stored_txid=ledger.txid,
         )
     if (ledger.txid, ledger.writer.first_txid) != (attempt.txid, attempt.first_txid):
-        raise _other_bounds(ledger, attempt)
+        raise _other_bounds(ledger.writer, attempt)
     if ledger.writer == attempt:
         return Standing.HELD
     if attempt < ledger.writer:
@@ -386,8 +386,16 @@ def _foreign(ledger: Ledger, owner: Owner) -> ForeignStateError:
     )
 
 
-def _other_bounds(ledger: Ledger, attempt: TransactionAttempt) -> GroupBoundsError:
-    holder = ledger.writer
+def _unclaimed(ledger: Ledger | None, attempt: TransactionAttempt) -> LedgerGapError:
+    return LedgerGapError(
+        f"attempt {attempt} writes to a state that its epoch has not claimed; "
+        f"its ledger is {ledger}; was the state's table dropped during the run?",
+        attempt=attempt,
+        ledger=ledger,
+    )
+
+
+def _other_bounds(holder: TransactionAttempt, attempt: TransactionAttempt) -> GroupBoundsError:
     return GroupBoundsError(
         f"a write of {txids_text(attempt.first_txid, attempt.txid)} meets a state that holds "
         f"{txids_text(holder.first_txid, holder.txid)} in one write; expected the same txids, "
@@ -395,15 +403,6 @@ def _other_bounds(ledger: Ledger, attempt: TransactionAttempt) -> GroupBoundsErr
         "with the log",
         attempt=attempt,
         holder=holder,
-    )
-
-
-def _unclaimed(ledger: Ledger | None, attempt: TransactionAttempt) -> LedgerGapError:
-    return LedgerGapError(
-        f"attempt {attempt} writes to a state that its epoch has not claimed; "
-        f"its ledger is {ledger}; was the state's table dropped during the run?",
-        attempt=attempt,
-        ledger=ledger,
     )
 
 
