@@ -86,10 +86,11 @@ class Pace(TopologyListener):
 
     def __str__(self) -> str:
         between = [later - before for before, later in pairwise(self._commits_s)]
+        p50_ms, took_ms = 1000 * median(between or [0.0]), 1000 * median(self._took_s)
+        longest_ms = 1000 * max(self._took_s[1:] or self._took_s)
         return (
-            f"{len(self._took_s)} commits, p50 from one to the next "
-            f"{1000 * median(between or [0.0]):.1f} ms, of one {1000 * median(self._took_s):.1f} ms, "
-            f"at most {1000 * max(self._took_s[1:] or self._took_s):.1f} ms after the first"
+            f"{len(self._took_s)} commits, p50 from one to the next {p50_ms:.1f} ms, "
+            f"of one {took_ms:.1f} ms, at most {longest_ms:.1f} ms after the first"
         )
 
 

@@ -82,3 +82,8 @@ def group_of(attempts: Sequence[TransactionAttempt]) -> TransactionAttempt:
     last = attempts[-1]
     earlier = tuple(each.attempt for each in attempts[:-1])
     return GroupAttempt(last.txid, last.attempt, last.epoch, earlier) if earlier else last
+
+
+def txids_text(first: int, last: int) -> str:
+    """Return consecutive txids in words, for messages."""
+    return f"txid {last}" if first == last else f"txids {first} to {last}"

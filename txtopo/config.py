@@ -242,8 +242,9 @@ class Config:
             one. With 0 no tree is tracked, and a spout's tuple is acked when it is emitted.
         driver_bytes_max: Maximum bytes of processed envelopes that wait in the driver for their
             commit.
-        history_txids: The number of committed txids before the last one whose metadata stays in
-            ZooKeeper; an operator can rewind to those without giving the position of the source.
+        history_txids: The number of committed txids before the last group of them whose metadata
+            stays in ZooKeeper; an operator can rewind to those without giving the position of the
+            source. Of a group only that of its last txid stays.
         allow_change: Start even if the topology of this id had other components, streams or states
             before; the stored states must fit it.
         check_replays: Compare the tuples of a replay of a transactional spout with those of the

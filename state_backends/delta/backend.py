@@ -28,7 +28,13 @@ from state_backends.delta.durability import DurableLog
 from state_backends.delta.failures import FAILURES, translated
 from state_backends.delta.layout import Layout, Location
 from state_backends.delta.merging import Merger, commit_nothing
-from state_backends.delta.reading import DeltaSnapshot, Reader, statistics, version_of
+from state_backends.delta.reading import (
+    DeltaSnapshot,
+    Reader,
+    statistics,
+    txid_of,
+    version_of,
+)
 from state_backends.delta.spark import SparkMerger, translated_of_spark
 from state_backends.delta.tables import (
     create_table,
@@ -65,6 +71,7 @@ class DeltaBackend(StateBackend):
     """One state in a Delta table; see :mod:`state_backends.delta`."""
 
     modes: frozenset[StateMode] = frozenset({"table", "log"})
+    groups = True
 
     def __init__(self, location: Location, state: StateTable) -> None:
         self._location = location
@@ -306,8 +313,18 @@ class DeltaBackend(StateBackend):
     def _at(self, newest: DeltaTable, txid: int) -> DeltaTable:
         ledger, kept = self._ledger(newest), self._location.history_txids
         held = 0 if ledger is None else ledger.txid
-        if ledger is not None and max(0, held - kept) <= txid <= held:
-            found = version_of(txid, newest, self._open_at, ledger.topology, self._state.name)
+        oldest = max(0, held - kept)
+        if ledger is not None and oldest <= txid <= held:
+            owned = (ledger.topology, self._state.name)
+            found = version_of(txid, newest, self._open_at, *owned)
+            if found is not None and (before := txid_of(found, *owned)) < txid:
+                last = txid_of(self._open_at(found.version() + 1), *owned)
+                ends = [str(end) for end in (before, last) if end >= oldest]
+                raise StateUsageError(
+                    f"{self._label} cannot be read as of txid {txid}; txids {before + 1} to {last} "
+                    f"were written together, as a group; expected txid {' or '.join(ends)}",
+                    group=(before + 1, last),
+                )
             if found is not None:
                 return found
         raise StateUsageError(

@@ -303,7 +303,9 @@ def version_of(
     topology: str,
     state: str,
 ) -> DeltaTable | None:
-    """Return the last version whose ledger holds *txid*, or None if the log no longer has it.
+    """Return the last version whose ledger is not beyond *txid*, or None if the log has none.
+
+    Its ledger holds another txid if *txid* is within a group.
 
     The txids of versions never decrease, so it is a binary search. ``history()`` cannot be used: it
     counts back from the version that is newest when it is called.
@@ -315,13 +317,7 @@ def version_of(
         topology: The topology that owns the state.
         state: Name of the state.
     """
-    application_id = application(topology, state)
-
-    def held(table: DeltaTable) -> int:
-        packed = table.transaction_version(application_id)
-        return 0 if packed is None else unpacked(packed)[1]
-
-    if held(newest) == txid:
+    if txid_of(newest, topology, state) <= txid:
         return newest
     found: DeltaTable | None = None
     low, high = 0, newest.version() - 1
@@ -332,11 +328,17 @@ def version_of(
         except FAILURES:
             low = middle + 1  # the log does not go back so far
             continue
-        if held(table) <= txid:
+        if txid_of(table, topology, state) <= txid:
             found, low = table, middle + 1
         else:
             high = middle - 1
-    return found if found is not None and held(found) == txid else None
+    return found
+
+
+def txid_of(table: DeltaTable, topology: str, state: str) -> int:
+    """Return the txid that a version of a table holds; 0 for none."""
+    packed = table.transaction_version(application(topology, state))
+    return 0 if packed is None else unpacked(packed)[1]
 
 
 def seconds_since(table: DeltaTable, txid: int) -> int | None:

@@ -13,6 +13,10 @@ that has it is gone, the writer is unknown and taken as epoch 0: then a restart 
 txid but redoes it, which is always right. Owner and ensemble are in the metadata too, and in
 properties of the table, for when the log is gone. While the log is there, it decides: the ensemble
 in it identifies a write that was prepared under an earlier claim and that Delta admitted.
+
+The first txid of a group is there as well. A group that ZooKeeper does not know as committed can
+only be redone with its bounds, so without them a restart ends with ``StoreAheadOfCoordinator``. For
+that the topology must have died at that very point, and been down until the log was gone.
 """
 
 from __future__ import annotations

@@ -77,6 +77,8 @@ _KEYS_PER_COMMAND = 5_000
 class RedisBackend(StateBackend):
     """One state in Redis; see :mod:`state_backends.redis`."""
 
+    groups = True
+
     def __init__(self, url: str, table: StateTable) -> None:
         self.table = table
         self._client = client_of(url)

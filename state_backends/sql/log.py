@@ -121,6 +121,7 @@ class LogFolder(ABC):
         self._state = state
         self._columns = columns
         self._background = BackgroundTask(f"the log of state {state.name!r}")
+        self._commits = 0
         # The rows of commits since the last fold; only the background thread uses _rows.
         self._written: deque[tuple[int, int]] = deque()
         self._rows: dict[int, int] | None = None
@@ -142,7 +143,8 @@ class LogFolder(ABC):
 
     def after_commit(self, engine: sa.Engine, txid: int) -> None:
         """Start a fold beside the next commits, if there is enough to fold."""
-        if txid % SEGMENTS_OF_A_TIER == 0:
+        self._commits += 1  # not by txid: a group is one commit, and may end at any txid
+        if self._commits % SEGMENTS_OF_A_TIER == 0:
             self._background.submit(lambda: self._fold(engine, txid))
 
     def close(self) -> None:

@@ -61,3 +61,11 @@ class DyingScheduler(ThreadScheduler):
 
     def point(self, name: str) -> None:
         self._point(name)
+
+
+class RaisingScheduler(DyingScheduler):
+    """The driver's work ends at a durable step; what it had done until then is done."""
+
+    def __init__(self, step: str, times: int = 1) -> None:
+        super().__init__(step)
+        self._point = dies_at(step, times, raise_died)

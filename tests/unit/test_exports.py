@@ -166,9 +166,9 @@ def test_the_face_of_stores_is_what_their_authors_need() -> None:
     names = (
         "Aggregate AnchoredFactory BackendFactory BackingMap CheckingFactory Claim "
         "ComparesAndPuts Contents Field Fields FrameBackend FrameFactory FrameSnapshot FrameWrites "
-        "Key LEDGER_SCHEMA Ledger MapFactory Merges NamingFactory OpaqueMap Owner Puts Row "
-        "QueryBackend QueryRows RowBackend RowText Snapshot Standing StateBackend StateKind "
-        "StateMode StateSize StateTable "
+        "GroupAttempt Key LEDGER_SCHEMA Ledger MapFactory Merges NamingFactory OpaqueMap Owner "
+        "Puts Row QueryBackend QueryRows RowBackend RowText Snapshot Standing StateBackend "
+        "StateKind StateMode StateSize StateTable "
         "TransactionAttempt TransactionalMap Values Writes backing_map_factory changed_rows "
         "checked_partials claimed combines_in_store declaration final_values listed_states "
         "log_rows mean_names "

@@ -7,9 +7,10 @@ cannot do.
 
 Rules
 -----
-1. The records of a txid and the ledger's record are written in one Kafka transaction. The ledger is
-   a record in a compacted topic of one partition. (Offsets of a consumer group, Kafka's own way to
-   keep a position in a transaction, expire seven days after the group was last used.)
+1. The records of a txid, or of a group of txids in their order, and the ledger's record are written
+   in one Kafka transaction. The ledger is a record in a compacted topic of one partition. (Offsets
+   of a consumer group, Kafka's own way to keep a position in a transaction, expire seven days after
+   the group was last used.)
 2. The ledger is read only after ``init_transactions``, and up to a record that was written after
    it, since a committed record becomes visible a little later. ``init_transactions`` ends the open
    transaction of a predecessor with the same transactional id, so nothing more of it will become
@@ -26,7 +27,8 @@ Rules
    since the batch would bring the same record each time.
 5. Readers see a committed transaction at once, and it cannot be taken back. So a txid that is held
    is never written again, whatever its attempt. That is right if every attempt brings the same
-   records, as for a transactional state; opaque spouts are refused when the topology is built.
+   records, as for a transactional state; opaque spouts are refused when the topology is built. The
+   same holds for a group: it is held whole, or not at all.
 """
 
 from __future__ import annotations
@@ -92,6 +94,10 @@ _LOOK_BACK = (100, 10_000)
 
 _POLL_S = 0.02
 
+# A position is (txid, number) in one long, so that those of a group differ. The column stays: a
+# running topology is known by its columns. 33 bits are left for the txid, as in Delta.
+_POSITION_BITS = 30
+
 END = ".txtopo-ledger"
 """How the name of a ledger's topic ends; a sink may not write to a topic with such a name."""
 
@@ -103,11 +109,12 @@ class KafkaSink(BatchBolt, Committer):
     """Writes its tuples to a topic of Kafka; it emits nothing.
 
     Delivery: exactly once for consumers with ``isolation.level=read_committed``. They see the
-    records of each txid once, all or none, in txid order within a partition. A txid is one Kafka
-    transaction, which includes the ledger; the transactional id, ``txtopo.<topic>``, fences a
-    deposed coordinator. Records that consumers have seen cannot be taken back, and another attempt
-    of an opaque spout may bring other records, so a topology with an opaque spout refuses a sink.
-    Other consumers (``read_uncommitted``) may see records of failed attempts.
+    records of each txid once, all or none, in txid order within a partition. A txid, or a group of
+    txids, is one Kafka transaction, which includes the ledger; the transactional id,
+    ``txtopo.<topic>``, fences a deposed coordinator. Records that consumers have seen cannot be
+    taken back, and another attempt of an opaque spout may bring other records, so a topology with
+    an opaque spout refuses a sink. Other consumers (``read_uncommitted``) may see records of failed
+    attempts.
 
     It runs in the driver with one producer, so its parallelism is 1; a transaction of 1,000
     records takes some 7 ms. The topic must exist. The sink makes the topic
@@ -197,7 +204,7 @@ class KafkaSink(BatchBolt, Committer):
     def finish_batch(self) -> None:
         """Write the records, together with the ledger, in one transaction."""
         with self._published.transaction(self._attempt) as state:
-            for position, record in enumerate(self._records):
+            for position, record in enumerate(self._records, self._attempt.txid << _POSITION_BITS):
                 state.put(position, record)
 
 
@@ -233,6 +240,8 @@ class PublishedRecords(StateBackend):
 
     Delivery: exactly once for consumers with ``read_committed``, fenced, in txid order.
     """
+
+    groups = True
 
     def __init__(self, connection: Connection, topic: str) -> None:
         self._connection = connection

@@ -52,8 +52,14 @@ def is_final(failure: Failure) -> bool:
     return failure.kind is FailureKind.FATAL or isinstance(failure.error, PromiseError)
 
 
-def poison(transaction: Transaction, failure: Failure) -> PoisonBatchError:
-    """Return the error for a batch that has failed ``attempts_max`` times."""
+def poison(transaction: Transaction, failure: Failure, end: int) -> PoisonBatchError:
+    """Return the error for a batch that has failed ``attempts_max`` times.
+
+    Args:
+        transaction: The batch.
+        failure: Why it failed the last time.
+        end: The first txid that is not committed: its own, or the first one of a pinned group.
+    """
     cause = failure.error
     where = (
         f"component {failure.component!r}" if failure.component else "no component in particular"
@@ -62,7 +68,7 @@ def poison(transaction: Transaction, failure: Failure) -> PoisonBatchError:
         f"batch of txid {transaction.txid} failed {transaction.failures} times; "
         f"the last time in {where}, with {type(cause).__name__}: {cause}; "
         "expected it to pass before attempts_max is reached; "
-        "mend the cause and start again: nothing is lost, it goes on at this txid; or take the "
+        f"mend the cause and start again: nothing is lost, it goes on at txid {end}; or take the "
         "batch out of the order with txtopo.operations.quarantine",
         txid=transaction.txid,
         component=failure.component,

@@ -282,7 +282,7 @@ class Coordinator:
         failed = replace(failed, failures=failed.failures + counts)
         attempts_max = self._settings.attempts_max
         if counts and attempts_max is not None and failed.failures >= attempts_max:
-            return self._end(Ending(end, poison(failed, failure)))
+            return self._end(Ending(end, poison(failed, failure, end)))
         return [*self._abandon(failed), *self._back_off(failed, failure, counts=counts)]
 
     def _is_pinned(self, txid: int) -> bool:

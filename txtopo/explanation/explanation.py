@@ -39,7 +39,8 @@ class Explanation:
         edges: The streams between them.
         carrier: What moves the tuples, and in how many slots.
         work: How many batches or trees are in flight, and how they share jobs.
-        commit: Where the commit phase runs and why; None if there is none.
+        commit: Where the commit phase runs and why, and how many txids are written together; None
+            if there is none.
         failure: What is done again, and what is kept, after a failure.
         dead_letters: Where bad records go; None if the topology keeps none.
         advice: What a person should know before a start.
@@ -80,7 +81,7 @@ class Explanation:
             edges=explained_edges(graph),
             carrier=choice,
             work=sentences.work(graph, config, choice),
-            commit=sentences.commit(graph, program, choice),
+            commit=sentences.commit(graph, config, program, choice),
             failure=sentences.failure(graph, config),
             dead_letters=sentences.dead_letters(graph),
             advice=sentences.advice_on(graph, config, program, choice),

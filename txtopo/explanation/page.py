@@ -60,7 +60,7 @@ def _lines(told: Explanation) -> Iterator[str]:
 
 _HEADINGS = {
     "process": "processing phase: batches in parallel",
-    "commit": "commit phase: one txid at a time, in order",
+    "commit": "commit phase: in the order of txids",
 }
 
 

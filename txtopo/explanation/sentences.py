@@ -10,6 +10,7 @@ from txtopo.config import Config
 from txtopo.coordinator import CoordinatorSettings
 from txtopo.dead_letters import STREAM
 from txtopo.explanation.parts import CarrierChoice
+from txtopo.stages.groups import why_one_by_one
 from txtopo.stages.program import Program
 from txtopo.topology.component import Role
 from txtopo.topology.graph import Graph, advice
@@ -93,11 +94,12 @@ def work(graph: Graph, config: Config, choice: CarrierChoice) -> str:
     return f"{flight}{many} {verb} one run through the slots"
 
 
-def commit(graph: Graph, program: Program, choice: CarrierChoice) -> str | None:
-    """Return where the commit phase runs, and why; None if there is none."""
+def commit(graph: Graph, config: Config, program: Program, choice: CarrierChoice) -> str | None:
+    """Return where the commit phase runs, and how many txids at a time; None if there is none."""
     if not graph.committing:
         return None
-    apart = " the driver writes each state in one transaction of its store"
+    together = _together(graph, config, program)
+    apart = f" the driver writes each state in one transaction of its store{together}"
     if not program.commit:
         return f"in the driver, since no committer has tasks;{apart}"
     if program.commit_in_driver:
@@ -113,6 +115,20 @@ def commit(graph: Graph, program: Program, choice: CarrierChoice) -> str | None:
         "resident": "in the resident slots",
     }.get(choice.carrier, "in a Spark job for each txid")
     return f"{where}, since {' and '.join(several[:3])};{apart}"
+
+
+def _together(graph: Graph, config: Config, program: Program) -> str:
+    """Return how many txids one write takes, as far as that is known before a store is opened."""
+    if graph.spout.role is Role.STREAM_SPOUT:
+        return ""
+    why = why_one_by_one(graph, program, {})
+    if config.group_txids_max == 1:
+        why = "Config.group_txids_max is 1"
+    if why is not None:
+        return f", one txid at a time, since {why}"
+    together = f", with up to {config.group_txids_max:,} txids that wait for their turn"
+    has_states = any(each.states for each in graph.components.values())
+    return together + ("; one at a time if a store takes no groups" if has_states else "")
 
 
 def failure(graph: Graph, config: Config) -> str:

@@ -6,6 +6,9 @@ says where that is. If emitters decide where a batch ends, it was stored when th
 processed; if no attempt came that far, the operator has to say it. The attempt and metadata of the
 batch are kept in ``/quarantine/<txid>``.
 
+A group of txids that some state holds is written together or not at all, so none of them can be
+taken out. It is committed first, or taken back with ``rewind``.
+
 Order of the writes: the verb into ``/current`` together with ``/quarantine/<txid>``; the states,
 one after the other; in one write the new ``current``, the end of the batch, and the removal of the
 verb.
@@ -17,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from txtopo.attempt import txids_text
 from txtopo.config import Config
 from txtopo.errors import StateUsageError
 from txtopo.metadata import BatchMetadata, Json
@@ -32,7 +36,7 @@ from txtopo.operations.plan import (
     put_metadata,
     with_unnamed_partitions,
 )
-from txtopo.operations.session import Access, OperatorSession, VerbClaim
+from txtopo.operations.session import Access, HeldTxids, OperatorSession, VerbClaim
 from txtopo.state.backend import Puts
 from txtopo.state.ledger import Ledger
 from txtopo.transactional_state.journal import JournalContents
@@ -47,8 +51,6 @@ from txtopo.transactional_state.store import Put
 
 if TYPE_CHECKING:
     from txtopo.builders.transactional import Topology
-
-ADVICE = "a batch that is committed is undone with rewind, not taken out"
 
 
 def quarantine(
@@ -94,14 +96,8 @@ class _Quarantine:
         kept = session.state.get(batch_path(self.txid, QUARANTINE))
         if kept is not None and not begun and self.txid < contents.current:
             return VerbSteps()
-        if self.txid != contents.current:
-            raise StateUsageError(
-                f"txid {self.txid} cannot be taken out; expected {contents.current}, the lowest "
-                f"uncommitted one, since commits go in order; {ADVICE}",
-                txid=self.txid,
-                current=contents.current,
-            )
         ledgers = session.ledgers()
+        self._check_turn(contents, HeldTxids.of(ledgers.values()))
         for name, ledger in ledgers.items():
             self._check(session, contents, name, ledger)
         end = self._end(session, contents)
@@ -128,13 +124,41 @@ class _Quarantine:
             ledgers,
         )
 
+    def _check_turn(self, contents: JournalContents, held: HeldTxids) -> None:
+        current = contents.current
+        pinned = held.high > current and held.fits and held.first == current
+        if pinned and self.txid >= current:
+            raise StateUsageError(
+                f"txid {self.txid} cannot be taken out: a state holds "
+                f"{txids_text(current, held.high)}, which are written together or not at all; "
+                "start the topology until it has committed them; if they cannot be committed, call "
+                f"rewind with txid {current - 1}, which takes them back, and start with "
+                "Config(group_txids_max=1): their records come again, and the batch that fails is "
+                "named by its new txid",
+                txid=self.txid,
+                current=current,
+            )
+        if self.txid != current:
+            expected = f"expected {current}, the lowest uncommitted one, since commits go in order"
+            advice = "a batch that is committed is undone with rewind, not taken out"
+            if self.txid > current:
+                before = txids_text(current, self.txid - 1)
+                advice = f"start the topology until it has committed {before}, then call this again"
+            raise StateUsageError(
+                f"txid {self.txid} cannot be taken out; {expected}; {advice}",
+                txid=self.txid,
+                current=current,
+            )
+
     def _check(
         self, session: OperatorSession, contents: JournalContents, name: str, ledger: Ledger | None
     ) -> None:
         held = 0 if ledger is None else ledger.txid
-        if held not in (self.txid - 1, self.txid):
+        alone = ledger is None or ledger.writer.first_txid == held
+        if held not in (self.txid - 1, self.txid) or (held == self.txid and not alone):
+            holds = txids_text(ledger.writer.first_txid, held) if ledger is not None else "none"
             raise StateUsageError(
-                f"state {name!r} holds txid {held}; expected {self.txid - 1} or {self.txid}; "
+                f"state {name!r} holds {holds}; expected {self.txid - 1} or {self.txid}; "
                 "call verify, which says what to do first",
                 state=name,
             )
@@ -197,7 +221,7 @@ class _Quarantine:
         claim.write(*steps)
 
     def _commit(self, name: str, claim: VerbClaim) -> None:
-        claim.commit(name, self.txid, Puts({}))
+        claim.commit(name, claim.attempt(self.txid), Puts({}))
 
     def _end_it(self, end: BatchMetadata, claim: VerbClaim) -> None:
         claim.write(

@@ -4,7 +4,8 @@ What can be derived from the rest:
 
 * ``/epoch``: any number above all that ledgers and batches name, if a ledger was ever claimed; with
   the token of the ensemble that the ledgers name, so that they accept the coordinator again.
-* ``/current``: it follows from the ledgers and the batches, as in a takeover.
+* ``/current``: it follows from the ledgers and the batches, as in a takeover. It is never within a
+  group of txids that a state holds.
 * ``/desired`` has to be given: nobody else knows whether the topology is to run.
 * ``/batches/<txid>`` that no state holds: this batch and the later ones may be planned again. For
   an opaque spout this is true of a batch that some state holds as well: it is undone and cut again.
@@ -15,11 +16,12 @@ is never overwritten.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from txtopo.attempt import TransactionAttempt
+from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.config import Config
 from txtopo.errors import SchemaVersionError, StateUsageError, TxtopoError
 from txtopo.metadata import BatchMetadata, Json
@@ -32,7 +34,7 @@ from txtopo.operations.plan import (
     make_plan,
     put_metadata,
 )
-from txtopo.operations.session import Access, OperatorSession, Reading, VerbClaim, read
+from txtopo.operations.session import Access, HeldTxids, OperatorSession, Reading, VerbClaim, read
 from txtopo.state.ledger import Ledger
 from txtopo.transactional_state.commands import desired_of, last_number
 from txtopo.transactional_state.nodes import (
@@ -165,14 +167,20 @@ class _RepairNode:
         return tokens.pop() if tokens else ""
 
     def _current(self, reading: Reading, epoch: Node) -> VerbSteps:
-        held = [each.txid for each in reading.ledgers.values() if isinstance(each, Ledger)]
-        low, high = min(held, default=0), max(held, default=0)
+        ledgers = [each for each in reading.ledgers.values() if isinstance(each, Ledger)]
+        held = HeldTxids.of(ledgers)
         if self.value is not None:
             current = current_of(Node(self.value, 0))
-            if reading.ledgers and not high <= current <= low + 1:
-                raise self._unknown(f"states hold txid {low} to {high}, which is not at {current}")
+            again = held.first if held.low == held.high else None
+            if reading.ledgers and not (held.fits and current in (held.low + 1, again)):
+                group = (
+                    "" if held.first in (None, held.high) else f", since {held.first} as a group"
+                )
+                raise self._unknown(
+                    f"states hold txid {held.low} to {held.high}{group}, which is not at {current}"
+                )
         else:
-            current = self._current_of(reading, low, high)
+            current = self._current_of(reading, ledgers, held)
         bumped = {**epoch.value, "epoch": epoch_of(epoch) + 1}  # type: ignore[dict-item]
         writes: list[Step] = [
             CompareAndSet(EPOCH, bumped, epoch.version),
@@ -181,20 +189,35 @@ class _RepairNode:
         text = f"set {CURRENT} to {current}, and {EPOCH} to {epoch_of(epoch) + 1}"
         return VerbSteps([VerbStep(text, lambda claim: claim.session.state.apply(writes))])
 
-    def _current_of(self, reading: Reading, low: int, high: int) -> int:
+    def _current_of(self, reading: Reading, ledgers: Sequence[Ledger], held: HeldTxids) -> int:
+        low, high = held.low, held.high
         if not reading.ledgers:
             raise self._unknown("the topology has no state, so no ledger says what is committed")
-        if high > low + 1:
+        if not held.fits:
             raise self._unknown(f"the states are too far apart: they hold txid {low} to {high}")
         if high > low or not high:
-            return max(high, 1)
-        value = reading.values(BATCHES).get(high)
-        if value is None:
-            raise self._unknown(f"the metadata of txid {high}, which the states hold, is missing")
-        attempt = batch_of("", high, Node(value, 0)).attempt
-        writers = {each.writer for each in reading.ledgers.values() if isinstance(each, Ledger)}
-        # Ledgers with another attempt mean that a replay had begun; the txid is done again.
-        return high + 1 if writers == {attempt} else high
+            return low + 1
+        first, there = held.first or high, reading.values(BATCHES)
+        group = range(first, high + 1)
+        for txid in group:
+            unreadable = isinstance(reading.nodes.get(batch_path(txid)), TxtopoError)
+            if unreadable or (txid == high and txid not in there):
+                what = "cannot be read" if unreadable else "is missing"
+                raise self._unknown(f"the metadata of txid {txid}, which the states hold, {what}")
+        members = [
+            batch_of("", txid, Node(there[txid], 0)).attempt for txid in group if txid in there
+        ]
+        if len(members) < len(group):
+            # What is before the last txid goes when the group is committed, and rebuild, which
+            # writes attempts of epoch 0, stores the last one alone.
+            last = members[-1]
+            if last.epoch and {each.writer.order for each in ledgers} != {last.order}:
+                raise self._unknown(f"the metadata of txids {first} to {high} is not complete")
+            return high + 1
+        of_one_epoch = len({each.epoch for each in members}) == 1
+        # Ledgers with other attempts mean that a replay had begun; the group is done again.
+        same = of_one_epoch and {each.writer for each in ledgers} == {group_of(members)}
+        return high + 1 if same else first
 
     def _desired(self, session: OperatorSession) -> VerbSteps:
         if self.value is None:
@@ -232,7 +255,7 @@ class _RepairNode:
             drops = [txid]
         elif txid >= current and txid > held:
             drops = [txid, *(later for later in there if later > txid)]
-        elif txid == current and not session.repeatable and txid - 1 in there:
+        elif txid >= current and not session.repeatable and txid - 1 in there:
             before = batch_of("", txid - 1, Node(there[txid - 1], 0)).metadata
             # The number of partitions and the limit are those of the batch before.
             planned = replace(metadata_from_json(txid - 1, before), cut=None)

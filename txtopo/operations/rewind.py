@@ -1,17 +1,21 @@
 """The verbs ``rewind`` and ``rebuild``, which make states and source agree again.
 
 ``rewind`` takes both back to what they were after an earlier txid. Txids themselves never go back:
-ledgers and readers rely on that. The last txid, *t*, is written once more, as a batch that leaves
-the states as they were after the wanted txid. Txid *t* + 1 then starts where the wanted one ended.
-So the records in between are read again, under new txids.
+ledgers and readers rely on that. The last group of txids, [s..t], is written once more, as one
+that leaves the states as they were after the wanted txid. Txid *t* + 1 then starts where the wanted
+one ended. So the records in between are read again, under new txids.
 
-* To *t* - 1: an opaque state takes back what *t* wrote, as it does in every redo.
+* To *s* - 1: an opaque state takes back what the group wrote, as it does in every redo.
 * Further back: the store has to know what it held (Delta does, for ``history_txids`` txids).
+* Not to a txid within a group: no store has ever held that.
+
+The last group need not be committed. If some states hold one that the others do not take, it is
+taken back in the same way, and becomes committed without effect.
 
 ZooKeeper knows the position of the source for ``Config.history_txids`` txids before the last one;
 for others it has to be given. Order of the writes: the verb into ``/current``; the states, one
-after the other; in one write the new end of *t*, the deletion of batches after *t*, and the removal
-of the verb.
+after the other; in one write the new end of *t*, the deletion of batches after *t* and within its
+group, and the removal of the verb.
 
 ``rebuild`` makes ZooKeeper fit the stores, whether it knows less or more than they do. The ledgers
 say up to which txid is committed, but have no metadata, so they do not say where the source was.
@@ -30,7 +34,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from txtopo.attempt import TransactionAttempt
+from txtopo.attempt import TransactionAttempt, txids_text
 from txtopo.config import Config
 from txtopo.errors import ForeignStateError, PromiseError, StateUsageError
 from txtopo.metadata import BatchMetadata, Json
@@ -46,7 +50,7 @@ from txtopo.operations.plan import (
     note_begun,
     put_metadata,
 )
-from txtopo.operations.session import Access, OperatorSession, VerbClaim, holder
+from txtopo.operations.session import Access, HeldTxids, OperatorSession, VerbClaim, holder
 from txtopo.state.backend import Key, Puts, StateBackend, Values
 from txtopo.state.ledger import RELEASED, Ledger, compared
 from txtopo.transactional_state.journal import JournalContents
@@ -69,7 +73,8 @@ def rewind(
 
     Args:
         topology: The topology, which must not run.
-        txid: The txid to go back to; 0 is before the first batch.
+        txid: The txid to go back to; 0 is before the first batch. Not one within a group of txids
+            that were committed together.
         config: As for ``start``.
         metadata: Position of the source after *txid*, as ``{"planned": …, "cut": …}``; needed when
             ZooKeeper does not have it any more.
@@ -98,7 +103,7 @@ def rebuild(
             topology has released (``forget``); its txids go on from theirs.
         config: As for ``start``.
         metadata: Metadata by txid, as ``{"planned": …, "cut": …}``: that of the txid that all
-            states hold, and that of the next one if some state holds it and the spout is
+            states hold, and that of each later one if some state holds it and the spout is
             transactional. ``{"planned": None, "cut": {}}`` is the start of the source.
         access: How to reach ZooKeeper, if the ``Config`` is not enough.
 
@@ -122,19 +127,15 @@ class _Rewind:
     def look(self, session: OperatorSession) -> VerbSteps:
         contents = session.journal.read()
         check_unfinished(self, contents)
-        last = contents.current - 1
-        if not 0 <= self.txid < last:
-            raise StateUsageError(
-                f"cannot rewind to txid {self.txid}; the last committed one is {last}; expected "
-                f"{f'one from 0 to {last - 1}' if last else 'a topology that has committed some'}",
-                txid=self.txid,
-                committed_txid=last,
-            )
         ledgers = session.ledgers()
+        groups = _last_groups(contents, ledgers)
+        first, last = min(groups.values(), default=(contents.current - 1,) * 2)
+        if not 0 <= self.txid < first:
+            raise self._not_there(contents, first, last)
         reasons = [
             reason
             for name, ledger in ledgers.items()
-            if (reason := self._reason(session, name, ledger, last)) is not None
+            if (reason := self._reason(session, contents, name, ledger, groups[name])) is not None
         ]
         if reasons:
             raise StateUsageError(
@@ -143,44 +144,69 @@ class _Rewind:
                 txid=self.txid,
             )
         end = self._position(session, contents)
-        undo = self.txid == last - 1
-        how = f"undo txid {last} in" if undo else f"write what txid {self.txid} left into"
+        undo = self.txid == first - 1
+        how = (
+            f"undo {txids_text(first, last)} in"
+            if undo
+            else f"write what txid {self.txid} left into"
+        )
         return VerbSteps(
             [
                 VerbStep(
                     f"note in {CURRENT} that the states are being taken back",
                     lambda claim: claim.write(note_begun(self, contents.current)),
                 ),
-                *(VerbStep(f"{how} state {n!r}", partial(self._restore, n, last)) for n in ledgers),
+                *(
+                    VerbStep(f"{how} state {name!r}", partial(self._restore, name, group))
+                    for name, group in groups.items()
+                ),
                 VerbStep(
                     f"let txid {last} end where txid {self.txid} ended, at "
                     f"{metadata_to_json(end)!r:.300}, "
                     f"and plan anew from txid {last + 1} on",
-                    partial(self._finish, contents, end),
+                    partial(self._finish, contents, (first, last), end),
                 ),
             ],
             ledgers,
         )
 
+    def _not_there(self, contents: JournalContents, first: int, last: int) -> StateUsageError:
+        if first <= self.txid < last:
+            why = f"{txids_text(first, last)} are written together, as one group"
+        else:
+            why = f"the last committed one is {contents.current - 1}"
+        expected = f"one from 0 to {first - 1}" if last else "a topology that has committed some"
+        return StateUsageError(
+            f"cannot rewind to txid {self.txid}; {why}; expected {expected}",
+            txid=self.txid,
+            committed_txid=contents.current - 1,
+        )
+
     def _reason(
-        self, session: OperatorSession, name: str, ledger: Ledger | None, last: int
+        self,
+        session: OperatorSession,
+        contents: JournalContents,
+        name: str,
+        ledger: Ledger | None,
+        group: tuple[int, int],
     ) -> str | None:
         """Return why a state cannot be taken back; None if it can."""
         held = 0 if ledger is None else ledger.txid
-        if held != last:
+        first, last = group
+        if held != last and (last < contents.current or held != first - 1):
             return (
                 f"state {name!r} holds txid {held}, not {last}; start the topology until it has "
                 "settled, or call verify"
             )
         if session.kind(name) == "transactional":
             return f"state {name!r} is transactional and keeps no earlier values"
-        if self.txid == last - 1:
+        if self.txid == first - 1:
             return None
         try:
             with session.backends[name].snapshot_of(self.txid):
                 return None
         except StateUsageError as error:
-            return f"state {name!r} keeps txid {last - 1} only: {error}"
+            return f"state {name!r} keeps txid {first - 1} only: {error}"
 
     def _position(self, session: OperatorSession, contents: JournalContents) -> BatchMetadata:
         if self.metadata is not None:
@@ -197,11 +223,11 @@ class _Rewind:
             )
         return checked_metadata(session, self.txid, batch.metadata)
 
-    def _restore(self, name: str, last: int, claim: VerbClaim) -> None:
-        rows = (
-            {} if self.txid == last - 1 else self._differences(claim.session.backends[name], last)
-        )
-        claim.commit(name, last, Puts(rows))
+    def _restore(self, name: str, group: tuple[int, int], claim: VerbClaim) -> None:
+        first, last = group
+        undo, backend = self.txid == first - 1, claim.session.backends[name]
+        rows = {} if undo else self._differences(backend, last)
+        claim.commit(name, claim.attempt(last, first), Puts(rows))
 
     def _differences(self, backend: StateBackend, last: int) -> dict[Key, Values | None]:
         """Return the writes that turn the state before *last* into the wanted one."""
@@ -217,13 +243,33 @@ class _Rewind:
         gone = [key for key, old in before.items() if old is not None and key not in wanted]
         return changes | dict.fromkeys(gone)
 
-    def _finish(self, contents: JournalContents, end: BatchMetadata, claim: VerbClaim) -> None:
-        last = contents.current - 1
+    def _finish(
+        self,
+        contents: JournalContents,
+        group: tuple[int, int],
+        end: BatchMetadata,
+        claim: VerbClaim,
+    ) -> None:
+        first, last = group
         claim.write(
             put_metadata(claim.attempt(last), end),
-            *delete_batches(txid for txid in contents.batches if txid > last),
-            Put(CURRENT, {"current": contents.current}),
+            *delete_batches(txid for txid in contents.batches if txid >= first and txid != last),
+            Put(CURRENT, {"current": last + 1}),
         )
+
+
+def _last_groups(
+    contents: JournalContents, ledgers: Mapping[str, Ledger | None]
+) -> dict[str, tuple[int, int]]:
+    """Return first and last txid of what each state takes back; see the head of this file."""
+    current, held = contents.current, HeldTxids.of(ledgers.values())
+    if held.high >= current and held.fits and held.first == current:
+        return dict.fromkeys(ledgers, (current, held.high))
+    last = current - 1
+    return {
+        name: (last if each is None or each.txid != last else each.writer.first_txid, last)
+        for name, each in ledgers.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +282,11 @@ class _Rebuild:
         contents = session.contents()
         check_unfinished(self, contents)
         ledgers = session.ledgers()
-        low, high = _held(session, ledgers)
+        held = _held(session, ledgers)
         if _fits(session, contents, ledgers):
             return VerbSteps()
-        current = high if high > low else low + 1
-        batches = self._batches(session, contents, low, high)
+        current = held.low + 1
+        batches = self._batches(session, contents, held)
         with_metadata = ", ".join(
             f"txid {txid}: {metadata_to_json(each)!r:.300}" for txid, each in batches.items()
         )
@@ -258,17 +304,18 @@ class _Rebuild:
         )
 
     def _batches(
-        self, session: OperatorSession, contents: JournalContents, low: int, high: int
+        self, session: OperatorSession, contents: JournalContents, held: HeldTxids
     ) -> dict[int, BatchMetadata]:
         batches: dict[int, BatchMetadata] = {}
-        if low:
-            batches[low] = self._known(session, contents, low)
-        if high > low and session.repeatable:
-            batches[high] = self._known(session, contents, high)
-        elif high > low:
-            # The batch is undone and cut again. Its plan is the number of partitions, and a limit.
-            before = batches[low] if low else BatchMetadata(0)
-            batches[high] = replace(before, cut=None)
+        if held.low:
+            batches[held.low] = self._known(session, contents, held.low)
+        before = batches.get(held.low, BatchMetadata(0))
+        for txid in range(held.low + 1, held.high + 1):
+            if session.repeatable:
+                batches[txid] = self._known(session, contents, txid)
+            else:
+                # It is undone and cut again. Its plan is the number of partitions, and a limit.
+                batches[txid] = replace(before, cut=None)
         return batches
 
     def _known(
@@ -287,8 +334,8 @@ class _Rebuild:
         )
 
 
-def _held(session: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> tuple[int, int]:
-    """Return the lowest and the highest txid that the ledgers hold."""
+def _held(session: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> HeldTxids:
+    """Return what the ledgers hold, if a coordinator could go on from there."""
     for name, ledger in ledgers.items():
         if ledger is None or ledger.topology == RELEASED:
             continue
@@ -300,20 +347,21 @@ def _held(session: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> tup
                 state=name,
                 owner=ledger.topology,
             )
-    held = {name: 0 if ledger is None else ledger.txid for name, ledger in ledgers.items()}
-    if not held:
+    if not ledgers:
         raise StateUsageError(
             f"topology {session.graph.id!r} has no state, so no ledger says what is committed; "
             "expected one; put back single nodes with repair_node"
         )
-    low, high = min(held.values()), max(held.values())
-    if high > low + 1:
+    held = HeldTxids.of(ledgers.values())
+    if not held.fits:
+        txids = {name: 0 if ledger is None else ledger.txid for name, ledger in ledgers.items()}
         raise StateUsageError(
-            f"the states are too far apart; they hold {held}; expected txids that differ by one at "
-            "the most; restore those behind from a newer backup, or all from backups of one moment",
-            held=held,
+            f"the states are too far apart; they hold {txids}; expected txids that differ by one "
+            "at the most, or by one group that was written together; restore those behind from a "
+            "newer backup, or all from backups of one moment",
+            held=txids,
         )
-    return low, high
+    return held
 
 
 def _fits(

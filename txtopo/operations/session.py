@@ -12,13 +12,13 @@ place of each value that could not be read.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from txtopo.attempt import TransactionAttempt
+from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.errors import ConfigError, CoordinatorActive, TxtopoError
 from txtopo.metadata import Json
 from txtopo.state.backend import StateBackend, Writes
@@ -252,17 +252,18 @@ class VerbClaim:
     session: OperatorSession
     epoch: int
 
-    def attempt(self, txid: int) -> TransactionAttempt:
-        """Return the attempt under which the verb writes a txid."""
-        return TransactionAttempt(txid, 0, self.epoch)
+    def attempt(self, txid: int, first_txid: int | None = None) -> TransactionAttempt:
+        """Return the attempt under which the verb writes a txid, or the group that ends with it."""
+        first = txid if first_txid is None else first_txid
+        return group_of([TransactionAttempt(t, 0, self.epoch) for t in range(first, txid + 1)])
 
     def write(self, *steps: Step) -> None:
         """Write to ZooKeeper, all or nothing."""
         self.session.journal.write(steps)
 
-    def commit(self, name: str, txid: int, writes: Writes) -> None:
-        """Commit a txid to a state; the store undoes an earlier attempt of it first."""
-        commit_resolved(self.session.backends[name], self.attempt(txid), writes)
+    def commit(self, name: str, attempt: TransactionAttempt, writes: Writes) -> None:
+        """Commit an attempt to a state; the store undoes an earlier one of its txids first."""
+        commit_resolved(self.session.backends[name], attempt, writes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +325,38 @@ class Reading:
         for txid, value in self.values(BATCHES).items():
             epochs.append(batch_of("", txid, Node(value, 0)).attempt.epoch)
         return max(epochs)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTxids:
+    """What the ledgers of a topology hold together.
+
+    Attributes:
+        low: The lowest txid that a state holds; 0 for none.
+        high: The highest one.
+        first: The first txid of the group that ends with *high*; None if not all states that hold
+            *high* hold the same group.
+    """
+
+    low: int
+    high: int
+    first: int | None
+
+    @classmethod
+    def of(cls, ledgers: Iterable[Ledger | None]) -> HeldTxids:
+        """Return what ledgers hold; a state that nobody has claimed holds nothing."""
+        held = [each or Ledger(RELEASED, 0) for each in ledgers]
+        txids = [each.txid for each in held]
+        low, high = min(txids, default=0), max(txids, default=0)
+        firsts = {each.writer.first_txid for each in held if each.txid == high}
+        # Between those that have the group and those that lack it nobody may stand.
+        together = set(txids) <= {low, high} and len(firsts) == 1
+        return cls(low, high, firsts.pop() if together else None)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the states are apart by one group at the most, as a crash leaves them."""
+        return self.low == self.high or self.first == self.low + 1
 
 
 def read(session: OperatorSession) -> Reading:

@@ -13,11 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from txtopo.attempt import txids_text
 from txtopo.config import Config
 from txtopo.errors import InfrastructureError, PromiseError, TxtopoError
 from txtopo.metadata import Json
 from txtopo.operations.session import Access, OperatorSession, Reading, open_operator_session, read
 from txtopo.runtime.batch_planner import BatchPlanner
+from txtopo.stages.groups import why_one_by_one
 from txtopo.state.ledger import RELEASED, Ledger, compared, same_owner
 from txtopo.topology.graph import fingerprint
 from txtopo.transactional_state.commands import Desired
@@ -201,7 +203,9 @@ def _ledger_text(ledger: Ledger | TxtopoError | None) -> str:
         owner = "nobody any more"
     else:
         owner = f"{ledger.owner} and ensemble {ledger.ensemble!r}"
-    return f"txid {ledger.txid} of {ledger.writer}, epoch {ledger.epoch}, belongs to {owner}"
+    first, last = ledger.writer.first_txid, ledger.txid
+    group = "" if first == last else f", written together with {txids_text(first, last - 1)}"
+    return f"txid {last} of {ledger.writer}{group}, epoch {ledger.epoch}, belongs to {owner}"
 
 
 BRING_BACK = "bring it back, then verify again"
@@ -254,13 +258,18 @@ def _batches(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
 
 
 def _ledgers(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
+    ledgers: dict[str, Ledger] = {}
+    findings: list[Finding] = []
     for name, ledger in reading.ledgers.items():
         if isinstance(ledger, InfrastructureError):
-            yield Finding(name, f"its store cannot be reached: {ledger}", BRING_BACK)
+            findings.append(Finding(name, f"its store cannot be reached: {ledger}", BRING_BACK))
         elif isinstance(ledger, TxtopoError):
-            yield Finding(name, f"its ledger cannot be read: {ledger}", BRING_BACK)
+            findings.append(Finding(name, f"its ledger cannot be read: {ledger}", BRING_BACK))
         else:
-            yield from _ledger(session, reading, name, ledger or Ledger(session.graph.id, 0))
+            ledgers[name] = ledger or Ledger(session.graph.id, 0)
+            findings += _ledger(session, reading, name, ledgers[name])
+    # What is wrong with one alone is not told again.
+    return iter(findings or _together(session, reading, ledgers))
 
 
 def _ledger(
@@ -292,17 +301,55 @@ def _ledger(
             f"was claimed by epoch {ledger.epoch}; ZooKeeper knows {reading.epoch or 'none'}",
             "point to the right ZooKeeper, or call rebuild",
         )
-    if isinstance(reading.nodes[CURRENT], TxtopoError):
-        return
+    findings, _ = _compared(reading, {name: ledger})
+    yield from findings
+
+
+def _together(
+    session: OperatorSession, reading: Reading, ledgers: Mapping[str, Ledger]
+) -> list[Finding]:
+    findings, pinned = _compared(reading, ledgers)
     current = reading.current or 1
-    held = range(current, ledger.txid + 1)
-    unreadable = any(isinstance(reading.nodes.get(batch_path(each)), TxtopoError) for each in held)
+    if pinned is None or pinned == current:
+        return findings
+    # It needs pyarrow, which whoever only imports the verbs may not have.
+    from txtopo.stages.program import compile_program
+
+    graph, config = session.graph, session.config
+    backends = {
+        (owner.component, owner.state): session.backends[name]
+        for name, owner in session.owners.items()
+    }
+    why = why_one_by_one(graph, compile_program(graph, config, config.slots or 1), backends)
+    if why is None:
+        return []
+    problem = (
+        f"{txids_text(current, pinned)} must be written again together, but the topology commits "
+        f"its batches one by one: {why}"
+    )
+    remedy = (
+        "start the topology that wrote them until it has committed them, or call rewind with txid "
+        f"{current - 1}, which takes them back"
+    )
+    return [Finding(CURRENT, problem, remedy)]
+
+
+def _compared(reading: Reading, ledgers: Mapping[str, Ledger]) -> tuple[list[Finding], int | None]:
+    """Return what a takeover would refuse, and the last txid of the group that it would redo.
+
+    Nothing if what has to be compared cannot be read.
+    """
+    current = reading.current or 1
+    held = range(current, max((each.txid for each in ledgers.values()), default=0) + 1)
+    paths = [CURRENT, *(batch_path(txid) for txid in held)]
+    if any(isinstance(reading.nodes.get(path), TxtopoError) for path in paths):
+        return [], None
     stored = {each: batch.attempt for each in held if (batch := _stored(reading, each)) is not None}
     try:
-        if not unreadable:
-            compared({name: ledger}, current, stored)
+        return [], compared(ledgers, current, stored).pinned
     except PromiseError as error:
-        yield Finding(name, str(error), "restore the newer side, or call rebuild")
+        where, remedy = str(error.facts.get("state")), "restore the newer side, or call rebuild"
+        return [Finding(where, str(error), remedy)], None
 
 
 def _rows(session: OperatorSession, reading: Reading) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ right: ``StateBackendSuite`` for all three, ``BackingMapSuite`` for the map itse
 
 from __future__ import annotations
 
-from txtopo.attempt import TransactionAttempt
+from txtopo.attempt import GroupAttempt, TransactionAttempt
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.backend import (
     BackendFactory,
@@ -72,6 +72,7 @@ __all__ = [
     "FrameFactory",
     "FrameSnapshot",
     "FrameWrites",
+    "GroupAttempt",
     "Key",
     "LEDGER_SCHEMA",
     "Ledger",

@@ -176,16 +176,16 @@ class Board(TopologyListener):
                 self._adopted = change.adopted
                 self._terms += 1
                 self._in_a_row.clear()
-                self._timeline.end_term(change.adopted, now_s)
+                self._timeline.end_term(change.adopted_txids, now_s)
                 self._rates.begin(now_s, self._rows, self._tuples)
             case Standby():
-                self._timeline.end_term(None, now_s)
+                self._timeline.end_term(range(0), now_s)
             case Restarting():
                 self._restarts += 1
-                self._timeline.end_term(None, now_s)
+                self._timeline.end_term(range(0), now_s)
                 self._failure(now_s, "restarting", one_line(change.error), pause_s=change.pause_s)
             case Stopped():
-                self._timeline.end_term(None, now_s)
+                self._timeline.end_term(range(0), now_s)
                 if change.error is not None:
                     self._failure(now_s, "ended", one_line(change.error))
             case Started():
@@ -200,7 +200,9 @@ class Board(TopologyListener):
         for partition, what in progress.lost.items():
             self._lost[partition] = what
             self._lost_total[partition] += 1
-        plan_s, wait_s = self._timeline.committed(progress.attempt, progress.rows, now_s)
+        plan_s, wait_s = self._timeline.committed(
+            progress.attempt, progress.rows, progress.group, now_s
+        )
         processing_s, commit_s = progress.processing_s, progress.commit_s
         histograms = self._histograms
         if plan_s is not None:
@@ -396,7 +398,8 @@ class Board(TopologyListener):
                 "losses": dict(self._lost_total),
                 "restarts": self._restarts,
                 "slots_lost": self._slots_lost,
-                "group_txids": self._timeline.group_txids,
+                "run_txids": self._timeline.run_txids,
+                "group_txids": self._group_txids,
                 "terms": self._terms,
                 "committed_at_s": None if self._last is None else self._last.timestamp_s,
                 "driver_bytes": self._driver_bytes,
@@ -409,6 +412,11 @@ class Board(TopologyListener):
         with self._lock:
             self._catch_up()
             yield
+
+    @property
+    def _group_txids(self) -> int:
+        first, last = (0, -1) if self._last is None else self._last.group
+        return last - first + 1
 
     @property
     def _rows(self) -> int:

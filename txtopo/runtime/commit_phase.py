@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from txtopo.attempt import TransactionAttempt, group_of
+from txtopo.attempt import TransactionAttempt, group_of, txids_text
 from txtopo.context import FrameContext
 from txtopo.dead_letters import STREAM
 from txtopo.errors import RunLostError, ValueRefusedError
@@ -118,7 +118,12 @@ class CommitPhase:
         self._letters_from = {each.id for each in components if each.dead_letters is not None}
 
     def run(
-        self, results: Sequence[BatchResult], wanted: Callable[[int], bool], *, pinned: bool
+        self,
+        results: Sequence[BatchResult],
+        wanted: Callable[[int], bool],
+        reached: Callable[[int], None] = lambda index: None,
+        *,
+        pinned: bool,
     ) -> GroupReport:
         """Commit a group.
 
@@ -126,6 +131,7 @@ class CommitPhase:
             results: The batches.
             wanted: Returns whether their attempts are still current; called before each write
                 with the number of batches that it has.
+            reached: Called before the committers of each batch, with its index.
             pinned: Whether the group must be written with these bounds or not at all.
 
         Raises:
@@ -133,23 +139,26 @@ class CommitPhase:
             PromiseError: The topology must stop.
         """
         self._context.scheduler.point("turn.after")
-        prepared, failure = self._prepared(results, pinned=pinned)
+        prepared, failure = self._prepared(results, reached, pinned=pinned)
         if not prepared or (pinned and failure is not None):
             return GroupReport((), failure)
         state_s: dict[str, float] = {}
         try:
             self._write(prepared, wanted, state_s)
-        except ValueRefusedError:
-            if pinned or state_s or len(prepared) == 1:
+        except ValueRefusedError as error:
+            if len(prepared) == 1:
                 raise
+            if pinned or state_s:
+                attempts = [each.result.attempt for each in prepared]
+                raise _refused_together(error, group_of(attempts)) from error
             prepared, failure = prepared[:1], None
             self._write(prepared, wanted, state_s)
         last = prepared[-1].result.attempt
-        self._told = {each for each in self._told if each.txid > last.txid}
+        self._told = {each for each in tuple(self._told) if each.txid > last.txid}
         return GroupReport(tuple(self._reports(prepared, state_s)), failure)
 
     def _prepared(
-        self, results: Sequence[BatchResult], *, pinned: bool
+        self, results: Sequence[BatchResult], reached: Callable[[int], None], *, pinned: bool
     ) -> tuple[list[_Prepared], FailedBatch | None]:
         """Run the committers of each batch, until one fails or the group would be too large."""
         prepared: list[_Prepared] = []
@@ -160,6 +169,7 @@ class CommitPhase:
             if prepared and nbytes > GROUP_BYTES_MAX and not pinned:
                 break
             attempt = result.attempt
+            reached(len(prepared))
             try:
                 if attempt not in self._told:
                     self._context.planner.commit(attempt, result.outcome.metadata)
@@ -293,6 +303,17 @@ class CommitPhase:
         for each in group:
             rows.update(each.outcome.writes.get(name, Puts({})).rows)
         return Puts(rows)
+
+
+def _refused_together(error: ValueRefusedError, group: TransactionAttempt) -> ValueRefusedError:
+    first, last = group.first_txid, group.txid
+    return ValueRefusedError(
+        f"{error}; it is of one of {txids_text(first, last)}, which are written together, and "
+        "which another state may hold already; mend the cause and start again; or take them back "
+        f"with txtopo.operations.rewind to txid {first - 1} and start with "
+        "Config(group_txids_max=1), which stops at the batch to blame",
+        **error.facts,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,9 +245,9 @@ class TopologyDriver:
         )
         self._began_at = coordinator.current
         self._waiters.begin()
-        self._tell(
-            Leading(self._context.graph.id, coordinator.epoch, coordinator.current, taken.adopted)
-        )
+        first, last = taken.adopted or (None, None)
+        topology, current = self._context.graph.id, coordinator.current
+        self._tell(Leading(topology, coordinator.epoch, current, last, first))
         self._wish(taken.desired)
         self._say_status()
         if not self._plans:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
-from txtopo.attempt import TransactionAttempt
+from txtopo.attempt import TransactionAttempt, txids_text
 from txtopo.log_records import logger_of, one_line, printable
 from txtopo.retries import LOGGER, is_logged, warn_of_retry
 from txtopo.runtime.progress import (
@@ -140,9 +140,10 @@ class EventLog(TopologyListener):
                     logging.INFO, f"another leads, this one waits: {printable(str(change.holder))}"
                 )
             case Leading():
-                if change.adopted is not None:
-                    text = f"adopts txid {change.adopted}, which every state holds already"
-                    self._say(logging.INFO, text, txid=change.adopted, epoch=change.epoch)
+                if adopted := change.adopted_txids:
+                    text = f"adopts {txids_text(adopted[0], adopted[-1])}"
+                    text += ", which every state holds already"
+                    self._say(logging.INFO, text, txid=adopted[-1], epoch=change.epoch)
                 text = f"leads with epoch {change.epoch} and resumes at txid {change.current}"
                 self._say(logging.INFO, text, txid=change.current, epoch=change.epoch)
             case Stopped(error=None):
@@ -162,7 +163,9 @@ class EventLog(TopologyListener):
 
     def _failed(self, change: BatchFailed) -> None:
         first, last = change.attempt.txid, change.attempt.txid + change.batches - 1
-        batch = f"txid {first}" if first == last else f"the run of txids {first} to {last}"
+        batch = (
+            txids_text(first, last) if first == last else f"the run of {txids_text(first, last)}"
+        )
         where = f", in {change.component!r}," if change.component is not None else ""
         warn_of_retry(
             f"attempt {change.attempt.attempt} of {batch}{where}",
@@ -200,6 +203,8 @@ class EventLog(TopologyListener):
                     f"is committed: {progress.rows} tuples of the spout; processing took "
                     f"{progress.processing_s:.3g} s and the commit {progress.commit_s:.3g} s"
                 )
+                if progress.group[0] < progress.group[1]:
+                    text += f", of {txids_text(*progress.group)} together"
                 self._batch(progress.attempt, text, failures=progress.failures)
             case BatchesProcessed(attempts):
                 for attempt in attempts:

@@ -108,13 +108,23 @@ class Leading:
     Attributes:
         epoch: Its epoch.
         current: The lowest uncommitted txid.
-        adopted: The txid that the stores held already and that was adopted, if any.
+        adopted: The last txid that the stores held already and that was adopted, if any.
+        adopted_first: The first one of its group; None stands for a group of one txid.
     """
 
     topology_id: str
     epoch: int
     current: int
     adopted: int | None
+    adopted_first: int | None = None
+
+    @property
+    def adopted_txids(self) -> range:
+        """The txids that were adopted; empty for none."""
+        if self.adopted is None:
+            return range(0)
+        first = self.adopted if self.adopted_first is None else self.adopted_first
+        return range(first, self.adopted + 1)
 
 
 @dataclass(frozen=True, slots=True)

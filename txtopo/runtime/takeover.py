@@ -19,10 +19,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from txtopo.attempt import txids_text
 from txtopo.coordinator import Coordinator, CoordinatorSettings
 from txtopo.errors import FencedError, PromiseError, StoreAheadOfCoordinator
-from txtopo.runtime.groups import why_one_by_one
 from txtopo.runtime.run_context import StateName, close_backends, open_states
+from txtopo.stages.groups import why_one_by_one
 from txtopo.state.backend import StateBackend
 from txtopo.state.commit import claim_state
 from txtopo.state.ledger import Claim, Ledger, Owner, compared
@@ -46,14 +47,14 @@ class Takeover:
         coordinator: The coordinator of the term.
         journal: Writes to ZooKeeper under the epoch that was claimed.
         backends: The claimed states, in the order in which they are committed.
-        adopted: The last txid of the group that was adopted, if any.
+        adopted: First and last txid of the group that was adopted, if any.
         desired: What an operator wants of the topology: that it runs, or is deactivated.
     """
 
     coordinator: Coordinator
     journal: Journal
     backends: Mapping[StateName, StateBackend]
-    adopted: int | None
+    adopted: tuple[int, int] | None
     desired: Desired
 
 
@@ -153,7 +154,7 @@ def _coordinator(
     epoch: int,
     ledgers: Mapping[str, Ledger],
     backends: Mapping[StateName, StateBackend],
-) -> tuple[Coordinator, int | None]:
+) -> tuple[Coordinator, tuple[int, int] | None]:
     contents = journal.load()
     current = contents.current
     stored = {txid: batch.attempt for txid, batch in contents.batches.items()}
@@ -163,7 +164,9 @@ def _coordinator(
         for name, state in component.states.items()
     }
     found = compared(ledgers, current, stored, urls)
+    adopted = None
     if found.adopted is not None:
+        adopted = (current, found.adopted)
         journal.advance(found.adopted + 1, drop_before=found.adopted)
         current = found.adopted + 1
         context.scheduler.point("claim.adopted")
@@ -187,14 +190,15 @@ def _coordinator(
         stored=metadata,
         pinned=found.pinned,
     )
-    return coordinator, found.adopted
+    return coordinator, adopted
 
 
 def _no_groups(first: int, last: int, why: str) -> StoreAheadOfCoordinator:
     return StoreAheadOfCoordinator(
-        f"a state holds txids {first} to {last} in one write, which must be done again in one "
+        f"a state holds {txids_text(first, last)} in one write, which must be done again in one "
         f"write, but the topology commits its batches one by one: {why}; start the topology that "
-        "wrote them, until it has committed something",
+        "wrote them until it has committed them, or take them back with "
+        f"txtopo.operations.rewind to txid {first - 1}",
         committed_txid=first - 1,
         ledger_txid=last,
     )

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from txtopo.attempt import TransactionAttempt
+from txtopo.attempt import TransactionAttempt, txids_text
 from txtopo.coordinator import Coordinator
 from txtopo.coordinator.protocol import (
     Action,
@@ -98,11 +98,13 @@ class _Commit:
         tag: Tag of its job.
         sent: How many of the attempts are in the write that a state was asked for last; 0 if none
             was asked yet.
+        at: Index of the attempt whose committers run, until something is sent.
     """
 
     attempts: tuple[TransactionAttempt, ...]
     tag: str
     sent: int = 0
+    at: int = 0
 
 
 class LeaderTerm:
@@ -419,7 +421,9 @@ class LeaderTerm:
         results = [self._jobs.result(each) for each in action.attempts]
         started_s = self._scheduler.now()
         limit_s = self._context.config.batch_timeout_s
-        timer = self._scheduler.call_later(limit_s, lambda: self._commit_timed_out(commit, limit_s))
+        timer = self._scheduler.call_later(
+            limit_s, lambda: self._commit_timed_out(commit, action, limit_s)
+        )
 
         def done(future: Future[GroupReport]) -> None:
             timer.cancel()
@@ -440,10 +444,13 @@ class LeaderTerm:
             commit.sent = size  # before the look: so what is sent is known to who gives it up
             return wanted()
 
+        def reached(index: int) -> None:
+            commit.at = index
+
         commit = self._committing = _Commit(action.attempts, results[0].commit_tag)
         for attempt in action.attempts:
             self._reporter.tell(CommitStarted(attempt))
-        run = partial(self._commit_phase.run, results, wants, pinned=action.pinned)
+        run = partial(self._commit_phase.run, results, wants, reached, pinned=action.pinned)
         self._scheduler.submit(run, done)
 
     def _cancel_commit(self) -> None:
@@ -497,12 +504,29 @@ class LeaderTerm:
             self.handle(CommitShortened(left))
         self.handle(Failed(commit.attempts[0], failure, unsent=not commit.sent))
 
-    def _commit_timed_out(self, commit: _Commit, limit_s: float) -> None:
-        first, last = commit.attempts[0].txid, commit.attempts[-1].txid
-        of = f"txid {first}" if first == last else f"txids {first} to {last}"
-        late = f"the commit of {of} did not end in {limit_s:g} s; look for a "
-        error = TimeoutError(late + "committer that hangs, or raise batch_timeout_s")
-        self._commit_failed(commit, Failure(FailureKind.COUNTED, error))
+    def _commit_timed_out(self, commit: _Commit, action: StartCommit, limit_s: float) -> None:
+        """Fail the batch whose committers hang, or the group if it is a store that hangs."""
+        if self._committing is not commit:
+            return
+        self._cancel_commit()
+        at, sent = commit.at, commit.sent
+        first = commit.attempts[0 if sent else at].txid
+        late = (
+            f"the commit of {txids_text(first, first + max(0, sent - 1))} did not end in "
+            f"{limit_s:g} s; look for a {'store' if sent else 'committer'} that hangs, or raise "
+            "batch_timeout_s"
+        )
+        failure = Failure(FailureKind.COUNTED, TimeoutError(late))
+        if sent:
+            self._commit_failed(commit, failure)
+            return
+        # No state was asked to write anything. What is before the batch is committed without it.
+        before = () if action.pinned else commit.attempts[:at]
+        if before:
+            self.handle(CommitShortened(commit.attempts[at:]))
+        self.handle(Failed(commit.attempts[at], failure, unsent=True))
+        if before and not self.over:
+            self._commit(replace(action, attempts=before))
 
     def _check_memory(self) -> None:
         try:

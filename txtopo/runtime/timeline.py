@@ -74,11 +74,12 @@ class AttemptRecord:
 class TxidRecord:
     """One txid with its attempts; the first one and the last ones are kept."""
 
-    __slots__ = ("attempts", "plan_s", "processed_before", "rows", "txid", "version")
+    __slots__ = ("attempts", "group", "plan_s", "processed_before", "rows", "txid", "version")
 
     def __init__(self, txid: int) -> None:
         self.txid = txid
         self.rows: int | None = None
+        self.group: tuple[int, int] | None = None
         self.plan_s: float | None = None
         self.attempts: list[AttemptRecord] = []
         self.processed_before = False
@@ -86,8 +87,13 @@ class TxidRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the txid as :meth:`~txtopo.runtime.board.Board.txids` shows it."""
-        attempts = [each.to_json() for each in self.attempts]
-        return {"txid": self.txid, "rows": self.rows, "plan_s": self.plan_s, "attempts": attempts}
+        return {
+            "txid": self.txid,
+            "rows": self.rows,
+            "plan_s": self.plan_s,
+            "group": None if self.group is None else list(self.group),
+            "attempts": [each.to_json() for each in self.attempts],
+        }
 
 
 class TxidTimeline:
@@ -98,7 +104,7 @@ class TxidTimeline:
         # Apart from the rows, since more txids may be in flight than rows are kept.
         self._open: dict[int, AttemptRecord] = {}
         self.version = 0
-        self.replayed_txids = self.group_txids = 0
+        self.replayed_txids = self.run_txids = 0
 
     def rows(self, last: int) -> list[TxidRecord]:
         """Return the newest rows, the newest last."""
@@ -121,7 +127,7 @@ class TxidTimeline:
 
     def processing(self, change: ProcessingStarted, now_s: float) -> None:
         """Note that a job has started."""
-        self.group_txids = len(change.attempts)
+        self.run_txids = len(change.attempts)
         for attempt in change.attempts:
             record = self._record(attempt)
             record.phase, record.job, record.processing_at_s = "processing", change.tag, now_s
@@ -140,12 +146,12 @@ class TxidTimeline:
         record.phase, record.committing_at_s = "committing", now_s
 
     def committed(
-        self, attempt: TransactionAttempt, rows: int, now_s: float
+        self, attempt: TransactionAttempt, rows: int, group: tuple[int, int], now_s: float
     ) -> tuple[float | None, float | None]:
         """Note a commit; return how long its plan took and how long it waited for its turn."""
         record = self._record(attempt)
         record.phase, record.ended_at_s = "committed", now_s
-        record.row.rows = rows
+        record.row.rows, record.row.group = rows, _several(group)
         self._open.pop(attempt.txid, None)
         ready_s, begun_s = record.processed_at_s, record.committing_at_s
         if ready_s is None or begun_s is None:
@@ -181,15 +187,16 @@ class TxidTimeline:
             if not again:
                 del self._open[attempt.txid]
 
-    def end_term(self, adopted: int | None, now_s: float) -> None:
+    def end_term(self, adopted: range, now_s: float) -> None:
         """Note that nothing is in flight any more: a term has begun or ended.
 
         Args:
-            adopted: The txid whose commit had reached every state, if any.
+            adopted: The txids whose commit had reached every state.
             now_s: The time.
         """
         for record in self._open.values():
-            if record.attempt.txid == adopted:
+            if record.attempt.txid in adopted:
+                record.row.group = _several((adopted[0], adopted[-1]))
                 self._end(record, "committed", now_s)
             elif record.ended_at_s is None:
                 self._end(record, "abandoned", now_s)
@@ -218,3 +225,8 @@ class TxidTimeline:
             if len(self._rows) > TXIDS_MAX:
                 del self._rows[next(iter(self._rows))]
         return row
+
+
+def _several(group: tuple[int, int]) -> tuple[int, int] | None:
+    """Return first and last txid of a commit; None if it was that of one txid."""
+    return group if group[0] < group[1] else None

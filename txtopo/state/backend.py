@@ -299,7 +299,8 @@ class StateBackend(ABC):
         """Open the state as it was after *txid*, in its last version, if the store keeps history.
 
         Raises:
-            StateUsageError: The store keeps no history, or none of that age.
+            StateUsageError: The store keeps no history, or none of that age, or *txid* is within a
+                group, whose ends the message names.
         """
         raise StateUsageError(
             f"{type(self).__name__} keeps no history; got txid={txid}; expected a reader without "

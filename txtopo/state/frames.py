@@ -53,6 +53,7 @@ class FrameBackend(Protocol):
 
     Who calls it: the driver, instead of ``commit`` for a txid whose writes are a frame. Another
     attempt of the txid may call ``commit``, so each must fence, undo and redo what the other wrote.
+    It is given one txid at a time, never a group.
     The factory of such a backend is a :class:`FrameFactory`.
     """
 

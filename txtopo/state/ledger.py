@@ -49,7 +49,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from txtopo.attempt import GroupAttempt, TransactionAttempt, group_of
+from txtopo.attempt import GroupAttempt, TransactionAttempt, group_of, txids_text
 from txtopo.errors import (
     FencedError,
     ForeignEnsembleError,
@@ -397,9 +397,10 @@ def _unclaimed(ledger: Ledger | None, attempt: TransactionAttempt) -> LedgerGapE
 
 def _other_bounds(holder: TransactionAttempt, attempt: TransactionAttempt) -> GroupBoundsError:
     return GroupBoundsError(
-        f"a write of {_txids(attempt)} meets a state that holds {_txids(holder)} in one write; "
-        "expected the same txids, which are then written again together; this is a mistake in "
-        "txtopo: please report it, with the log",
+        f"a write of {txids_text(attempt.first_txid, attempt.txid)} meets a state that holds "
+        f"{txids_text(holder.first_txid, holder.txid)} in one write; expected the same txids, "
+        "which are then written again together; this is a mistake in txtopo: please report it, "
+        "with the log",
         attempt=attempt,
         holder=holder,
     )
@@ -472,7 +473,7 @@ def _check(
     # that begins or ends elsewhere: a group is written again as it is until it is committed.
     missing = [txid for txid in range(current, ledger.txid + 1) if txid not in stored]
     if missing or ledger.txid != last or ledger.writer.first_txid != current:
-        of = f"txid {ledger.txid}" if len(ledger.attempts) < 2 else _txids(ledger.writer)
+        of = txids_text(ledger.writer.first_txid, ledger.txid)
         nothing = f"nothing of txid {missing[0]}" if missing else f"the metadata of txid {current}"
         raise StoreAheadOfCoordinator(
             f"state {name!r} holds {of}, but ZooKeeper knows txid {current - 1} as "
@@ -483,13 +484,6 @@ def _check(
             ledger_txid=ledger.txid,
             committed_txid=current - 1,
         )
-
-
-def _txids(attempt: TransactionAttempt) -> str:
-    """Return the txids of an attempt, for a message."""
-    if attempt.first_txid == attempt.txid:
-        return f"txid {attempt.txid}"
-    return f"txids {attempt.first_txid} to {attempt.txid}"
 
 
 def _cause(txid: int, url: str) -> str:

@@ -235,7 +235,8 @@ class State:
 
         Args:
             txid: Reads the state as it was after this txid, where the store keeps history (Delta,
-                as far back as its ``history_txids``); without it, as it is now.
+                as far back as its ``history_txids``, but not within a group of txids that were
+                committed together); without it, as it is now.
 
         The reader takes the columns from the store if the store knows them, so it reads every
         state, also one that a ``PersistentAggregate`` made. The table name may be left out when the

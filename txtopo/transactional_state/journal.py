@@ -53,7 +53,7 @@ class Journal:
 
     Args:
         state: The transactional state.
-        history_txids: How many txids before the last committed one keep their metadata.
+        history_txids: How many txids before the last committed group keep their metadata.
 
     Attributes:
         ensemble: Token of the ensemble that the claimed epoch comes from.
@@ -64,6 +64,7 @@ class Journal:
         self._history_txids = history_txids
         self._claim: _Claim | None = None
         self.ensemble = ""
+        self._current = 1
         self._stored: set[int] = set()
 
     def claim_epoch(
@@ -166,7 +167,7 @@ class Journal:
             path = f"{BATCHES}/{name}"
             txid = txid_of(path)
             batches[txid] = batch_of(path, txid, self._state.get(path))
-        self._stored = set(batches)
+        self._current, self._stored = current, set(batches)
         return JournalContents(current, batches, operation_of(node))
 
     def write(self, steps: Sequence[Step]) -> None:
@@ -194,17 +195,21 @@ class Journal:
 
         Args:
             current: The lowest txid that is not committed.
-            drop_before: Metadata of earlier txids is deleted, except for ``history_txids`` of them.
+            drop_before: Metadata of earlier txids is deleted, except for ``history_txids`` of them
+                before the group that is committed now.
 
         Raises:
             FencedError: Another coordinator has taken over; nothing was written.
         """
         claim, stored = self._claimed(), self._stored
-        drop_before -= self._history_txids
-        old = sorted(txid for txid in stored if txid < drop_before)
+        # No state ever held what is within the group, so nobody goes back to there.
+        group = range(self._current, drop_before)
+        kept_from = self._current - self._history_txids
+        old = sorted(t for t in stored if t in group or t < kept_from)
         drops = [Delete(batch_path(txid)) for txid in old]
         self._apply(claim, [Put(CURRENT, {"current": current}), *drops])
         stored.difference_update(old)
+        self._current = current
 
     def _claimed(self) -> _Claim:
         assert self._claim is not None, "claim_epoch comes before every write"

@@ -78,7 +78,8 @@ committed_txid | gauge | | the last committed txid; 0 for none
 last_commit_timestamp_seconds | gauge | | when the last batch was committed, in seconds since 1970
 batches_total | counter | | committed batches
 in_flight_txids | gauge | phase | txids that are planned and not committed
-group_txids | gauge | | txids in the job that was started last
+run_txids | gauge | | txids in the job that was started last
+group_txids | gauge | | txids that were committed together last
 rows_total | counter | component | tuples that a component emitted; of a transactional topology in
     committed batches
 attempts_failed_total | counter | kind component | attempts that failed; kind infrastructure is a
@@ -99,8 +100,8 @@ plan_seconds | histogram | | how long the spout took to plan a batch
 process_seconds | histogram | | how long the job of a committed batch took
 wait_seconds | histogram | | how long a processed batch waited for its turn to commit
 commit_seconds | histogram | | how long the commit phase of a batch took
-store_commit_seconds | histogram | state | how long the write of a batch to a state took; part of
-    the commit phase
+store_commit_seconds | histogram | state | how long the write of a batch, or of a group of
+    them, to a state took; part of the commit phase
 zookeeper_write_seconds | histogram | | how long a write to ZooKeeper took
 driver_bytes_total | counter | | bytes of committed batches that waited in the driver for their
     commit
@@ -184,6 +185,7 @@ def _of_batches(
     yield "batches_total", (), counters["batches"]
     for phase in _PHASES:
         yield "in_flight_txids", (phase,), facts["phases"].get(phase.upper(), 0)
+    yield "run_txids", (), counters["run_txids"]
     yield "group_txids", (), counters["group_txids"]
     failed = {(kind, ""): 0 for kind in _KINDS}
     for each in counters["attempts_failed"]:

@@ -101,6 +101,26 @@ def test_a_failure_shows_with_its_cause_and_those_that_it_took_along(chromium: B
         )
 
 
+def test_a_txid_says_with_which_others_it_was_written(chromium: Browser) -> None:
+    with paid(Pace(last=3)) as run:
+        run.process_all_available(60)
+        opened(chromium, run, PAGE)
+        committed = "phase: 'committed', planned_at_s: 1, processing_at_s: 2, processed_at_s: 3"
+        rows = [
+            f"{{txid: {txid}, group: {group}, attempts: [{{{committed}, ended_at_s: 4}}]}}"
+            for txid, group in ((104, "[104, 105]"), (106, "null"))
+        ]
+        chromium.run(f"page.changed({{version: 1000000, facts: null, txids: [{', '.join(rows)}]}})")
+        told = {}
+        for txid in (104, 106):
+            chromium.run("location.hash = arguments[0]", f"#{txid}")
+            chromium.wait(f"page.timeline.chosen?.txid === {txid}", "it is chosen")
+            told[txid] = chromium.text("#timeline-facts")
+
+    assert "written together104 to 105" in told[104]
+    assert "written together" not in told[106]
+
+
 def press(chromium: Browser, *keys: str) -> None:
     """Give the timeline the focus, and press keys."""
     chromium.run("document.querySelector('#timeline').focus()")

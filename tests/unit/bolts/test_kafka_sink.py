@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from tests.harness.dying import Died
-from tests.harness.polling import retry, wait_until
+from tests.harness.dying import Died, dies_at, raise_died
+from tests.harness.polling import LIMIT_S, retry, wait_until
+from tests.harness.runs import Changes, started
 from tests.harness.servers.kafka import KafkaBroker
 from tests.unit.spouts.kafka.logs import Log
 from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder, TransactionAttempt
+from txtopo.attempt import group_of
 from txtopo.bolts import KafkaSink
+from txtopo.bolts.kafka import PublishedRecords
 from txtopo.errors import (
     ConfigError,
     FencedError,
     ForeignEnsembleError,
     ForeignStateError,
+    GroupBoundsError,
     InfrastructureError,
     SchemaDrift,
+    StaleBatchError,
     StoreUnavailable,
     TopologyError,
 )
-from txtopo.plugins.stores import Claim
+from txtopo.plugins.stores import Claim, Ledger, Writes
+from txtopo.runtime.progress import BatchCommitted, BatchesProcessed
 from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.state.backend import Puts, StateBackend
@@ -123,6 +130,76 @@ def test_a_txid_that_is_visible_is_never_written_again(kafka: KafkaBroker) -> No
 
     assert redone == whole_ledger("topology", 2, 1, 2, 0)
     assert seen(log) == ["a", "b", "c"]
+
+
+def group(first: int, last: int, number: int = 0, epoch: int = 1) -> TransactionAttempt:
+    return group_of([attempt(txid, number, epoch) for txid in range(first, last + 1)])
+
+
+def test_a_group_is_one_transaction_and_is_never_written_again(kafka: KafkaBroker) -> None:
+    """Neither by its own attempt, nor by a later one, nor by a successor."""
+    log = Log(kafka, partitions=1)
+    first = opened(log, 1)
+    first.commit(attempt(1), puts("a"))
+    first.commit(group(2, 4), puts("b", "c"))
+    first.commit(group(2, 4), puts("b", "c"))
+    first.commit(group(2, 4, 1), puts("b", "c"))
+    second = opened(log, 2)
+    with second.snapshot() as snapshot:
+        assert snapshot.ledger == whole_ledger("topology", 2, 4, 1, 1, earlier=(1, 1))
+    redone = second.commit(group(2, 4, 0, 2), puts("b", "c"))
+    for bounds in (group(2, 3, 5, 2), group(3, 4, 5, 2), attempt(4, 5, 2), group(4, 5, 5, 2)):
+        with pytest.raises((GroupBoundsError, StaleBatchError)):
+            second.commit(bounds, puts("wrong"))
+    second.commit(group(5, 6, 0, 2), puts("d"))
+
+    assert redone == whole_ledger("topology", 2, 4, 2, 0, earlier=(0, 0))
+    assert seen(log) == ["a", "b", "c", "d"]
+
+
+def test_what_a_dead_coordinator_left_open_of_a_group_is_written_once(kafka: KafkaBroker) -> None:
+    log = Log(kafka, partitions=1)
+    dead = opened(log, 1)
+    dead.commit(attempt(1), puts("a"))
+    dead.point = dies_at("write.before", die=raise_died)
+    with pytest.raises(Died):
+        dead.commit(group(2, 3), puts("b", "c"))
+
+    successor = opened(log, 2)
+    with successor.snapshot() as snapshot:
+        assert snapshot.ledger == whole_ledger("topology", 2, 1, 1, 0)
+    successor.commit(group(2, 3, 0, 2), puts("b", "c"))
+    assert seen(log) == ["a", "b", "c"]
+
+
+def test_the_records_of_the_txids_of_a_group_are_all_written_in_order(
+    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first commit waits until the other batches are processed."""
+    log, ensemble, changes = Log(kafka, partitions=1), MemoryEnsemble(), Changes()
+    words = [[f"w{at}"] for at in range(18)]
+    commit, processed = PublishedRecords.commit, threading.Event()
+
+    def waiting(self: PublishedRecords, each: TransactionAttempt, writes: Writes) -> Ledger:
+        assert processed.wait(LIMIT_S)
+        return commit(self, each, writes)
+
+    monkeypatch.setattr(PublishedRecords, "commit", waiting)
+    settings: dict[str, Any] = {"max_spout_pending": 9, "poll_interval_s": 0.01}
+    config = Config(carrier="local", zookeeper="memory", **settings)
+    with started(topology(log, words), config, ensemble, (changes,)) as run:
+
+        def all_processed() -> bool:
+            told = changes.of(BatchesProcessed)
+            return sum(len(each.attempts) for each in told) >= 9
+
+        wait_until(all_processed, "every batch is processed")
+        processed.set()
+        run.process_all_available(LIMIT_S)
+
+    groups = {each.progress.group for each in changes.of(BatchCommitted)}
+    assert max(last - first for first, last in groups) >= 4
+    assert seen(log) == [row[0] for row in words]
 
 
 @pytest.mark.row(29)

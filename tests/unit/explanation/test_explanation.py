@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.unit.explanation import topologies
-from txtopo import Config, Count, PersistentAggregate, TransactionalTopologyBuilder, open_state
+from txtopo import (
+    Config,
+    Count,
+    PersistentAggregate,
+    Topology,
+    TransactionalTopologyBuilder,
+    open_state,
+)
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.runtime.spark_carriers import DataFrameCarrier, RddCarrier
 from txtopo.runtime.start import open_carrier
@@ -174,6 +181,36 @@ def test_a_committer_with_many_tasks_costs_a_job_for_each_txid() -> None:
     assert told.commit is not None
     assert told.commit.startswith("in a Spark job for each txid, since 'longest' has 3 tasks")
     assert any("job of its own" in each for each in told.advice)
+
+
+@pytest.mark.parametrize(
+    ("topology", "config", "said"),
+    [
+        (topologies.words(), Config(), "store, with up to 10 txids that wait for their turn; one"),
+        (topologies.words(), Config(group_txids_max=3), "with up to 3 txids that wait"),
+        (topologies.words(), Config(group_txids_max=1), "Config.group_txids_max is 1"),
+        (topologies.words(tasks=3), Config(), "'longest' has several tasks in the commit phase"),
+        (topologies.frames(), Config(), "its spout emits DataFrames"),
+        (topologies.sums(), Config(), "aggregate 'sums' depends on the order of its additions"),
+        (topologies.transactional(), Config(), "'keep' may read its state 'kept', which is"),
+    ],
+)
+def test_how_many_txids_one_write_takes_is_said_or_why_one(
+    topology: Topology, config: Config, said: str
+) -> None:
+    told = topology.explain(config).commit
+
+    assert told is not None
+    assert said in told
+    assert ("one txid at a time, since" in told) == ("with up to" not in told)
+
+
+def test_a_streaming_query_says_nothing_of_groups() -> None:
+    """It brings one micro-batch at a time."""
+    told = topologies.query().explain().commit
+
+    assert told is not None
+    assert told.endswith("in one transaction of its store")
 
 
 def test_more_tasks_than_slots_are_warned_of_and_as_many_are_not() -> None:

@@ -18,6 +18,7 @@ from txtopo import (
     Mean,
     PersistentAggregate,
     ReliableTopology,
+    Sum,
     Topology,
     TopologyBuilder,
     TransactionalTopologyBuilder,
@@ -130,6 +131,24 @@ def frames() -> Topology:
     builder.set_bolt("pass", Pass()).shuffle_grouping("double")
     builder.set_bolt("count", counting()).fields_grouping("double", "word")
     builder.set_bolt("other", counting("sqlite:///other.db")).fields_grouping("pass", "word")
+    return builder.build_topology()
+
+
+def sums() -> Topology:
+    """A sum whose last digits depend on the order of its additions."""
+    amounts = MemoryTransactionalSpout({0: [["a", 0.1]]}, Fields("word string, amount double"), 1)
+    builder = TransactionalTopologyBuilder("sums", "amounts", amounts)
+    sums = PersistentAggregate(open_state("sqlite:///sums.db"), "word", Sum("amount"))
+    builder.set_bolt("sums", sums).fields_grouping("amounts", "word")
+    return builder.build_topology()
+
+
+def transactional() -> Topology:
+    """A committer with a transactional state."""
+    builder = TransactionalTopologyBuilder("transactional", "words", spout())
+    state = open_state("sqlite:///kept.db", "transactional")
+    keep = builder.set_bolt("keep", Write()).fields_grouping("words", "word")
+    keep.with_state("kept", state)
     return builder.build_topology()
 
 

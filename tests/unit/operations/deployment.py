@@ -6,16 +6,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.harness.dying import Died, dies_at, raise_died
+import pytest
+
+from tests.harness.dying import Died, RaisingScheduler, dies_at, raise_died
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import started
 from tests.harness.servers.zookeeper import LONG_SESSION_S
 from tests.unit.runtime.loop_world import Total
 from txtopo import Config, FailedException, Fields, Topology, TransactionalTopologyBuilder
+from txtopo.errors import TxtopoError
 from txtopo.operations import Access, Plan
 from txtopo.runtime.handle import TopologyRun
+from txtopo.runtime.start import start_topology
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
-from txtopo.state import State
+from txtopo.state import Ledger, State
 from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.tuples import Tuple
 
@@ -47,6 +51,8 @@ class Deployment:
         hosts: A real one.
         opaque: Which spout.
         id: Id of the topology.
+        group: How many txids are processed in a run, and then committed in one write.
+        tasks: How many tasks each committer has.
     """
 
     states: tuple[State, State]
@@ -54,6 +60,8 @@ class Deployment:
     hosts: str = "memory"
     opaque: bool = False
     id: str = "sums"
+    group: int = 1
+    tasks: int = 1
 
     @property
     def config(self) -> Config:
@@ -63,11 +71,13 @@ class Deployment:
             session_timeout_s=LONG_SESSION_S,
             connect_timeout_s=LONG_SESSION_S,
             attempts_max=2,
-            run_txids_max=1,
+            run_txids_max=self.group,
+            group_txids_max=self.group,
             jobs_max=1,
-            max_spout_pending=3,
+            max_spout_pending=3 * self.group,
             backoff_s=0.01,
-            poll_interval_s=0.005,
+            # A spout that answers after a tick would end a run early, and with it a group.
+            poll_interval_s=0.005 if self.group == 1 else 1.5,
         )
 
     def access(self, point: Callable[[str], None] = lambda name: None) -> Access:
@@ -79,7 +89,7 @@ class Deployment:
         spout = kind({0: rows}, Fields("amount long"), ROWS)
         builder = TransactionalTopologyBuilder(self.id, "spout", spout)
         for name, state in zip(("a", "b"), self.states, strict=True):
-            declarer = builder.set_bolt(name, Poisoned(poison)).global_grouping("spout")
+            declarer = builder.set_bolt(name, Poisoned(poison), self.tasks).global_grouping("spout")
             declarer.with_state("totals", state.named(f"totals_{name}"))
         return builder.build_topology()
 
@@ -92,6 +102,24 @@ class Deployment:
         """Run to the end, or to the error that the run ends with."""
         with self.running(self.topology(poison, batches)) as run:
             run.process_all_available(LIMIT_S)
+
+    def die(self, step: str, times: int = 1) -> None:
+        """Run until the driver dies at a durable step, reached for the n-th time."""
+        scheduler = RaisingScheduler(step, times)
+        topology, config = self.topology(), self.config
+        run = start_topology(topology, None, config, scheduler=scheduler, ensemble=self.ensemble)
+        with pytest.raises(TxtopoError, match="Died"):
+            run.await_termination(LIMIT_S)
+
+    def ledgers(self) -> tuple[Ledger, Ledger]:
+        """Return the ledgers of both states."""
+        with self.states[0].named("totals_a").reader() as a:
+            first = a.ledger
+        with self.states[1].named("totals_b").reader() as b:
+            second = b.ledger
+        assert first is not None
+        assert second is not None
+        return first, second
 
     def held(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return (txid, total) of both states."""

@@ -64,8 +64,14 @@ class World:
         self.rows = 0
         self.board.on_change(Started("totals"))
 
-    def lead(self, epoch: int = 1, current: int = 1, adopted: int | None = None) -> None:
-        self.board.on_change(Leading("totals", epoch, current, adopted))
+    def lead(
+        self,
+        epoch: int = 1,
+        current: int = 1,
+        adopted: int | None = None,
+        adopted_first: int | None = None,
+    ) -> None:
+        self.board.on_change(Leading("totals", epoch, current, adopted, adopted_first))
 
     def plan(self, txid: int, plan_s: float = 0.5) -> None:
         self.board.on_change(BatchPlanned(TransactionAttempt(txid, 0, 1), plan_s))
@@ -79,6 +85,7 @@ class World:
         rows: int = 3,
         lag: Mapping[str, int] | None = None,
         lost: Mapping[str, str] | None = None,
+        group: tuple[int, int] | None = None,
     ) -> None:
         self.board.on_change(BatchesProcessed((attempt,)))
         self.board.on_change(CommitStarted(attempt))
@@ -97,6 +104,7 @@ class World:
             processing_s=2.0,
             commit_s=0.25,
             state_s={"total.totals": 0.2},
+            group=group or (attempt.txid, attempt.txid),
         )
         self.board.on_change(BatchCommitted(progress))
 
@@ -127,6 +135,7 @@ def test_a_txid_has_a_time_for_each_phase_that_it_passed() -> None:
             "txid": 1,
             "rows": 3,
             "plan_s": 0.5,
+            "group": None,
             "attempts": [
                 {
                     "attempt": 0,
@@ -288,6 +297,33 @@ def test_a_new_term_ends_what_was_in_flight_and_an_adopted_txid_counts_as_commit
     facts = world.board.facts()
     assert (facts["adopted"], facts["txid"]) == (1, 1)
     assert facts["phases"] == {}
+
+
+def test_every_txid_of_a_group_that_is_adopted_counts_as_committed() -> None:
+    world = World()
+    world.lead()
+    for txid in (1, 2, 3):
+        world.plan(txid)
+        world.process(TransactionAttempt(txid, 0, 1))
+    world.lead(epoch=2, current=3, adopted=2, adopted_first=1)
+
+    rows = world.board.txids()
+    phases = [row["attempts"][0]["phase"] for row in rows]
+    assert phases == ["committed", "committed", "abandoned"]
+    assert [row["group"] for row in rows] == [[1, 2], [1, 2], None]
+
+
+def test_the_group_of_a_txid_is_shown_if_it_was_not_committed_alone() -> None:
+    world = World()
+    world.lead()
+    for txid, group in ((1, (1, 1)), (2, (2, 3)), (3, (2, 3))):
+        world.plan(txid)
+        world.process(TransactionAttempt(txid, 0, 1))
+        world.commit(TransactionAttempt(txid, 0, 1), group=group)
+
+    assert [row["group"] for row in world.board.txids()] == [None, [2, 3], [2, 3]]
+    counters = world.board.counters
+    assert (counters["run_txids"], counters["group_txids"]) == (1, 2)
 
 
 def test_the_first_attempt_and_the_last_nineteen_are_kept() -> None:

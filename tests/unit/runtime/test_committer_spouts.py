@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 from state_backends.memory import MemoryBackend, MemoryStore
-from tests.harness.dying import DyingScheduler, dies_at, raise_died
+from tests.harness.dying import RaisingScheduler
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import LOCAL, Changes
 from tests.unit.runtime.loop_world import Total, memory_state, running, stored
@@ -194,14 +194,6 @@ def test_the_metadata_is_that_of_the_attempt_by_partition() -> None:
         (1, 2, 0, {"0": {"end": 20}, "1": {"end": 20}}),
         (1, 2, 1, {"0": {"end": 21}, "1": {"end": 21}}),
     ]
-
-
-class RaisingScheduler(DyingScheduler):
-    """The driver's work ends at a durable step; what it had done until then is done."""
-
-    def __init__(self, step: str, times: int) -> None:
-        super().__init__(step)
-        self._point = dies_at(step, times, raise_died)
 
 
 def die_and_go_on(seen: Seen, step: str, txid: int) -> list[Leading]:

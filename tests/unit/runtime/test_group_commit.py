@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import pytest
@@ -38,7 +39,13 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 from txtopo.plugins.stores import StateTable, Writes
-from txtopo.runtime.progress import BatchCommitted, BatchesProcessed, BatchFailed, Leading
+from txtopo.runtime.progress import (
+    BatchCommitted,
+    BatchesProcessed,
+    BatchFailed,
+    Leading,
+    TopologyEvent,
+)
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state import Ledger, State, open_state, register_backend
 from txtopo.transactional_state.memory import MemoryEnsemble
@@ -75,6 +82,7 @@ def watched() -> Iterator[State]:
         return Watched(store, table)
 
     Watched.tried, Watched.faults, Watched.after = [], {}, {}
+    Sorry.txid, Sorry.times = 5, 0
     Watched.go_on = threading.Event()
     register_backend("watched", opened)
     yield open_state("watched:")
@@ -88,9 +96,14 @@ def raising(error: Exception) -> Callable[[], None]:
     return fault
 
 
-def run_all(topology: Topology, ensemble: MemoryEnsemble | None = None, **settings: Any) -> Changes:
+def run_all(
+    topology: Topology,
+    ensemble: MemoryEnsemble | None = None,
+    changes: Changes | None = None,
+    **settings: Any,
+) -> Changes:
     """Run to the end; the first commit goes on when every batch is processed."""
-    changes = Changes()
+    changes = changes or Changes()
     settings = {"max_spout_pending": BATCHES + 1, **settings}
     with running(topology, ensemble or MemoryEnsemble(), changes, **settings) as run:
 
@@ -128,12 +141,13 @@ def test_with_a_maximum_of_one_each_txid_is_committed_alone(watched: State) -> N
 
 
 class Sorry(Total):
-    """Fails in txid 5, as often as told."""
+    """Fails in one txid, as often as told."""
 
+    txid: ClassVar[int] = 5
     times: ClassVar[int] = 0
 
     def finish_batch(self) -> None:
-        if self.attempt.txid == 5 and Sorry.times > 0:
+        if self.attempt.txid == Sorry.txid and Sorry.times > 0:
             Sorry.times -= 1
             raise FailedException("not yet")
         super().finish_batch()
@@ -260,6 +274,73 @@ def test_a_value_that_a_state_refuses_is_found_and_all_before_it_are_kept(
     with watched.named("sums").reader() as reader:
         assert reader.ledger is not None
         assert reader.ledger.txid == 5
+
+
+def test_a_value_that_the_second_state_refuses_names_the_txids_that_are_written_together(
+    watched: State,
+) -> None:
+    """The first state has them, so they cannot be committed one by one any more."""
+    Watched.faults = {("sums", 1): raising(ValueRefusedError("no such value", column="sum"))}
+
+    with pytest.raises(ValueRefusedError, match=r"no such value; it is of one of txids") as told:
+        run_all(two_states(watched))
+
+    first, last = bounds("counts")[1]
+    assert f"one of txids {first} to {last}, which are written together" in str(told.value)
+    assert f"rewind to txid {first - 1} " in str(told.value)
+    assert told.value.facts == {"column": "sum"}
+
+
+def test_a_group_that_was_shortened_is_done_again_as_it_was_written(watched: State) -> None:
+    """Its answer is lost, so the state may hold what is before the batch that fails."""
+    Sorry.txid, Sorry.times = 8, 1
+    Watched.after = {("totals", 1): raising(StoreUnavailable("away"))}
+
+    changes = run_all(topology_of(watched, Sorry()))
+
+    first = bounds()[0][1]
+    assert bounds()[1:3] == [(first + 1, 7)] * 2
+    assert [each.attempt.txid for each in changes.failures] == [first + 1]
+    assert stored(watched) == (12, expected())
+
+
+class Hanging(Total):
+    """Hangs in txid 8 until it is told to go on."""
+
+    go_on: ClassVar[threading.Event]
+
+    def finish_batch(self) -> None:
+        if self.attempt.txid == 8 and not Hanging.go_on.is_set():
+            assert Hanging.go_on.wait(LIMIT_S)
+            raise AssertionError("its attempt was abandoned")
+        super().finish_batch()
+
+
+@pytest.mark.parametrize("attempts_max", [None, 1])
+def test_a_batch_whose_committer_hangs_is_named_and_those_before_it_are_committed(
+    watched: State, attempts_max: int | None
+) -> None:
+    Hanging.go_on = threading.Event()
+    changes = Changes(lambda change: Hanging.go_on.set() if failed_8(change) else None)
+
+    poison = pytest.raises(PoisonBatchError, match="batch of txid 8 failed")
+    with nullcontext() if attempts_max is None else poison:
+        run_all(
+            topology_of(watched, Hanging()),
+            changes=changes,
+            batch_timeout_s=2.0,
+            attempts_max=attempts_max,
+        )
+
+    (failure,) = [each for each in changes.failures if failed_8(each)]
+    assert "the commit of txid 8 did not end in 2 s; look for a committer" in str(failure.error)
+    txid = 12 if attempts_max is None else 7
+    assert stored(watched) == (txid, expected(txid))
+    assert changes.committed == [*range(1, txid + 1)]
+
+
+def failed_8(change: TopologyEvent) -> bool:
+    return isinstance(change, BatchFailed) and change.attempt.txid == 8
 
 
 def test_a_topology_that_must_commit_one_by_one_says_so_if_a_group_is_pinned(

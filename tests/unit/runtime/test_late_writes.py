@@ -61,7 +61,8 @@ def test_a_write_of_a_term_that_is_over_is_refused_though_the_same_process_leads
         assert slow.done.wait(LIMIT_S)
 
         contents = Journal(MemoryTransactionalState("totals", ensemble)).load()
-        assert (contents.current, sorted(contents.batches)) == (BATCHES + 1, [BATCHES - 1, BATCHES])
+        assert (contents.current, max(contents.batches)) == (BATCHES + 1, BATCHES)
+        assert len(contents.batches) == 2, "the last one, and the one before its group"
         assert stored(state) == (BATCHES, expected())
     finally:
         run.stop(LIMIT_S)

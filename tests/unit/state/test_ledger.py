@@ -7,11 +7,12 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from txtopo.attempt import TransactionAttempt
+from txtopo.attempt import GroupAttempt, TransactionAttempt
 from txtopo.errors import (
     FencedError,
     ForeignEnsembleError,
     ForeignStateError,
+    GroupBoundsError,
     LedgerGapError,
     SchemaVersionError,
     StaleBatchError,
@@ -51,6 +52,72 @@ def test_what_comes_too_late_or_too_early_is_refused(
 ) -> None:
     with pytest.raises(error):
         standing(HELD, attempt, CLAIM)
+
+
+GROUP = whole_ledger("topology", epoch=3, txid=7, writer_epoch=3, attempt=2, earlier=(0, 4))
+"""A ledger that holds the txids 5 to 7 in one write."""
+
+
+@pytest.mark.parametrize(
+    ("ledger", "attempt", "expected"),
+    [
+        (GROUP, GroupAttempt(7, 2, 3, (0, 4)), Standing.HELD),
+        (GROUP, GroupAttempt(7, 2, 3, (0, 5)), Standing.REDO),
+        (GROUP, GroupAttempt(7, 3, 3, (0, 4)), Standing.REDO),
+        (GROUP, GroupAttempt(9, 0, 3, (0,)), Standing.APPLY),
+        (GROUP, TransactionAttempt(8, 0, 3), Standing.APPLY),
+        (HELD, GroupAttempt(9, 0, 3, (0,)), Standing.APPLY),
+        (HELD, GroupAttempt(12, 5, 3, (1, 2, 3, 4)), Standing.APPLY),
+    ],
+)
+def test_the_ledger_says_what_to_do_with_a_group(
+    ledger: Ledger, attempt: TransactionAttempt, expected: Standing
+) -> None:
+    assert standing(ledger, attempt, CLAIM) is expected
+
+
+@pytest.mark.parametrize(
+    ("ledger", "attempt", "error"),
+    [
+        (GROUP, GroupAttempt(7, 1, 3, (0, 4)), FencedError),
+        (GROUP, GroupAttempt(9, 0, 2, (0,)), FencedError),
+        (GROUP, GroupAttempt(9, 0, 4, (0,)), LedgerGapError),
+        (GROUP, GroupAttempt(10, 0, 3, (0,)), LedgerGapError),
+        (GROUP, GroupAttempt(6, 9, 3, (9,)), StaleBatchError),
+        (GROUP, TransactionAttempt(5, 9, 3), StaleBatchError),
+        # A part of the group that is held, more than it, and one that only overlaps with it.
+        (GROUP, TransactionAttempt(7, 9, 3), GroupBoundsError),
+        (GROUP, GroupAttempt(7, 9, 3, (9,)), GroupBoundsError),
+        (GROUP, GroupAttempt(7, 9, 3, (9, 9, 9)), GroupBoundsError),
+        (GROUP, GroupAttempt(8, 9, 3, (9, 9, 9)), GroupBoundsError),
+        (GROUP, GroupAttempt(8, 9, 3, (9,)), GroupBoundsError),
+        (GROUP, GroupAttempt(9, 9, 3, (9, 9, 9, 9, 9)), GroupBoundsError),
+        (HELD, GroupAttempt(8, 9, 3, (9,)), GroupBoundsError),
+        (HELD, GroupAttempt(7, 9, 3, (9,)), GroupBoundsError),
+    ],
+)
+def test_a_group_that_comes_too_late_or_early_or_with_other_bounds_is_refused(
+    ledger: Ledger, attempt: TransactionAttempt, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        standing(ledger, attempt, CLAIM)
+
+
+def test_a_refusal_of_bounds_names_both_groups() -> None:
+    with pytest.raises(GroupBoundsError, match=r"txids 6 to 8 meets .* txids 5 to 7") as caught:
+        standing(GROUP, GroupAttempt(8, 0, 3, (0, 0)), CLAIM)
+    assert caught.value.facts["holder"] == GROUP.writer
+
+
+def test_a_ledger_names_the_group_that_wrote_it() -> None:
+    attempt = GroupAttempt(9, 6, 3, (5,))
+    written = GROUP.written_by(attempt)
+
+    assert written.writer == attempt
+    assert (written.first_txid, written.attempts) == (8, (5, 6))
+    again = written.written_by(TransactionAttempt(10, 0, 3))
+    assert (again.writer, again.first_txid) == (TransactionAttempt(10, 0, 3), 10)
+    assert claimed(written, claim_of(epoch=4)).writer == attempt
 
 
 def test_a_new_epoch_counts_its_attempts_from_nought() -> None:

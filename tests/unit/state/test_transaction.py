@@ -8,14 +8,15 @@ from contextlib import AbstractContextManager
 import pytest
 
 from txtopo import Fields
-from txtopo.attempt import TransactionAttempt
+from txtopo.attempt import GroupAttempt, TransactionAttempt
 from txtopo.errors import (
     FencedError,
+    GroupBoundsError,
     LedgerGapError,
     StaleBatchError,
     StateUsageError,
 )
-from txtopo.plugins.stores import Puts, Snapshot, StateTable
+from txtopo.plugins.stores import Key, Puts, Snapshot, StateTable, Values
 from txtopo.state import Count, State, StateHandle, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
@@ -165,3 +166,74 @@ def test_a_log_has_no_transaction() -> None:
 
     with pytest.raises(StateUsageError, match="mode 'log'"):
         handle.transaction(TransactionAttempt(1, 0, 1))
+
+
+GROUP = GroupAttempt(4, 0, 1, (0, 0))
+
+EARLIER: dict[Key, Values | None] = {("a",): (10,), ("b",): None, ("new",): (30,)}
+"""What txids 2 and 3 have written, when txid 4 begins."""
+
+
+def in_group(store: StateDriver, group: TransactionAttempt = GROUP) -> StateHandle:
+    """Return the handle of txid 4, the last of the group of 2 to 4."""
+    return StateHandle("counts", store.state.layout(), store.backend.snapshot, group, EARLIER)
+
+
+def test_a_txid_of_a_group_reads_what_those_before_it_wrote(store: StateDriver) -> None:
+    store.puts(1, {"a": 1, "b": 2, "c": 3}, attempt=1)
+
+    with in_group(store).transaction(TransactionAttempt(4, 0, 1)) as state:
+        assert [state.get(key, 7) for key in ("a", "b", "c", "new", "none")] == [10, 7, 3, 30, 7]
+        assert state.get_all(["a", "b", "c", "new", "none"]) == [10, None, 3, 30, None]
+        assert dict(state.items()) == {"a": 10, "c": 3, "new": 30}
+        assert state.update("a", lambda old: old + 1) == 11
+        assert state.update("b", lambda old: (old or 0) + 1) == 1
+        state.delete("new")
+        state.delete("c")
+        assert state.get_all(["a", "b", "c", "new"]) == [11, 1, None, None]
+        assert dict(state.items()) == {"a": 11, "b": 1}
+
+
+def test_a_txid_of_a_group_ends_with_its_own_writes_only(store: StateDriver) -> None:
+    """Those of the txids before it were collected before."""
+    handle = in_group(store)
+
+    with handle.transaction(TransactionAttempt(4, 0, 1)) as state:
+        state.update("a", lambda old: old + 1)
+        state.get_all(["b", "new"])
+    assert handle.writes == Puts({("a",): (11,)})
+    assert EARLIER == {("a",): (10,), ("b",): None, ("new",): (30,)}
+
+
+@pytest.mark.parametrize("txid", [2, 3, 4])
+def test_in_the_redo_of_a_group_each_txid_starts_from_before_the_group(
+    store: StateDriver, txid: int
+) -> None:
+    """Not from before itself, nor from what the first attempt wrote."""
+    store.puts(4, {"a": 99, "b": None, "stray": 99}, first=2)
+    redo = GroupAttempt(4, 1, 1, (1, 1))
+    handle = StateHandle("counts", store.state.layout(), store.backend.snapshot, redo)
+
+    with handle.transaction(TransactionAttempt(txid, 1, 1)) as state:
+        assert state.get_all(["a", "b", "stray"]) == [1, 2, None]
+        assert state.update("a", lambda old: old + 1) == 2
+        assert dict(state.items()) == {"a": 2, "b": 2}
+
+
+def test_in_the_redo_of_a_group_a_txid_reads_what_those_before_it_wrote(
+    store: StateDriver,
+) -> None:
+    store.puts(4, {"a": 99, "b": 99, "stray": 99}, first=2)
+
+    handle = in_group(store, GroupAttempt(4, 1, 1, (1, 1)))
+    with handle.transaction(TransactionAttempt(4, 1, 1)) as state:
+        assert state.get_all(["a", "b", "new", "stray"]) == [10, None, 30, None]
+        assert dict(state.items()) == {"a": 10, "new": 30}
+
+
+def test_a_group_with_other_bounds_does_not_even_read(store: StateDriver) -> None:
+    store.puts(4, {"a": 99}, first=2)
+    handle = in_group(store, GroupAttempt(4, 1, 1, (1,)))
+
+    with pytest.raises(GroupBoundsError), handle.transaction(TransactionAttempt(3, 1, 1)):
+        pass

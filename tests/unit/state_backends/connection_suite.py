@@ -17,7 +17,7 @@ from tests.unit.state_backends.patience import Patient
 from txtopo.errors import AuthError, FencedError, StoreUnavailable, UnknownOutcomeError
 from txtopo.plugins.stores import Puts
 from txtopo.state import State, open_state
-from txtopo.testing.conformance.driver import StateDriver
+from txtopo.testing.conformance.driver import StateDriver, whole_ledger
 
 Server = MariaServer | PostgresServer
 LIMIT_S = 60.0
@@ -76,6 +76,22 @@ class LostConnectionSuite:
             distant.puts(2, {"a": 2})
         assert distant.contents() == {"a": 1}
         assert distant.puts(2, {"a": 2}, attempt=1).txid == 2
+
+    @pytest.mark.row(36, 37)
+    @pytest.mark.parametrize("landed", [True, False])
+    def test_a_group_whose_answer_was_lost_is_there_whole_or_not_at_all(
+        self, distant: StateDriver, proxy: TcpProxy, landed: bool
+    ) -> None:
+        writes = Puts({("a",): (4,), ("new",): (4,)})
+        proxy.lose(self.commit_marker, landed=landed)
+
+        with pytest.raises(UnknownOutcomeError):
+            distant.backend.commit(distant.attempt(4, first=2), writes)
+        held = whole_ledger("topology", 1, 4, 1, 0, earlier=(0, 0))
+        assert distant.held() == (held if landed else whole_ledger("topology", 1, 1, 1, 0))
+        assert distant.contents() == ({"a": 4, "new": 4} if landed else {"a": 1})
+        assert distant.puts(4, {"a": 5}, attempt=1, first=2).txid == 4
+        assert distant.contents() == {"a": 5}
 
     @pytest.mark.row(28)
     def test_a_store_that_is_down_is_unavailable(

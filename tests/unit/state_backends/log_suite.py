@@ -94,6 +94,20 @@ class LogSuite(Patient):
         assert len({txid for _, _, txid in self.rows_of(log)}) < SEGMENTS_OF_A_TIER * 2
         assert store.contents() == {"a": txids, **{f"k{n}": 1 for n in range(1, txids + 1)}}
 
+    def test_a_log_of_groups_is_folded(self, log: State) -> None:
+        """A group is one commit, and its last txid may be any."""
+        store = StateDriver(log)
+        commits = SEGMENTS_OF_A_TIER * 2
+        for at in range(commits):
+            if at == commits - 1:
+                fold_under_way(folder_of(store)._background)
+            store.merge(1 + 10 * (at + 1), [("a", 1)], first=1 + 10 * at + (at > 0))
+        store.merge(1 + 10 * commits, [("b", 1)], attempt=1, first=2 + 10 * (commits - 1))
+        store.close()
+
+        assert len(self.rows_of(log)) < SEGMENTS_OF_A_TIER + 2
+        assert store.contents() == {"a": commits - 1, "b": 1}
+
     def test_a_txid_is_redone_after_all_before_it_were_folded(self, log: State) -> None:
         store = StateDriver(log)
         for txid in range(1, 6):

@@ -80,6 +80,22 @@ def test_advancing_drops_only_what_nobody_needs(state: TransactionalState) -> No
     assert sorted(contents.batches) == [2, 3, 4]
 
 
+@pytest.mark.parametrize(("history", "kept"), [(0, [5, 6]), (1, [2, 5, 6]), (2, [1, 2, 5, 6])])
+def test_history_goes_back_from_the_first_txid_of_the_last_group(
+    state: TransactionalState, history: int, kept: list[int]
+) -> None:
+    """Nobody can go back to within a group, so only where the others ended is kept."""
+    journal = Journal(state, history)
+    journal.claim_epoch("one", token="ensemble")
+    journal.store_batches([batch(txid) for txid in range(1, 7)])
+    journal.advance(2, drop_before=1)
+    journal.advance(3, drop_before=2)
+
+    journal.advance(6, drop_before=5)
+
+    assert sorted(journal.load().batches) == kept
+
+
 class Killed(BaseException):
     """The process dies here."""
 

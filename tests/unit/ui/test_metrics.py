@@ -12,6 +12,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.harness.polling import LIMIT_S, wait_until
+from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import memory_state, running, topology_of
 from tests.unit.test_layout import ROOT
 from txtopo.attempt import TransactionAttempt
@@ -246,20 +247,27 @@ def test_half_a_character_does_not_end_the_scrape() -> None:
 
 
 def test_the_metrics_of_a_run_agree_with_its_board() -> None:
-    with running(topology_of(memory_state()), MemoryEnsemble()) as run:
+    changes = Changes()
+    with running(topology_of(memory_state()), MemoryEnsemble(), changes) as run:
         run.process_all_available(LIMIT_S)
         wait_until(lambda: run.board.facts()["txid"] == 12, "the last commit is told")
         found = read(run.board)
+    groups = sorted({each.progress.group for each in changes.of(BatchCommitted)})
+    first, last = groups[-1]
 
     assert values(found["txtopo_batches"]) == {(): 12}
     assert values(found["txtopo_rows"])[("spout",)] == 36
-    for phase in ("plan", "process", "wait", "commit", "store_commit"):
-        (count,) = [
-            each.value
-            for each in found[f"txtopo_{phase}_seconds"].samples
-            if each.name.endswith("_count")
-        ]
-        assert count == 12, phase
+    counts = {
+        each.name.removesuffix("_seconds_count"): each.value
+        for metric in found.values()
+        for each in metric.samples
+        if each.name.endswith("_seconds_count")
+    }
+    for phase in ("plan", "process", "wait", "commit"):
+        assert counts[f"txtopo_{phase}"] == 12, phase
+    # A state is written once for each group.
+    assert counts["txtopo_store_commit"] == len(groups)
+    assert values(found["txtopo_group_txids"])[()] == last - first + 1
 
 
 def used_in(text: str) -> list[tuple[str, set[str]]]:

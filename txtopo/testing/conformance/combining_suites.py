@@ -5,16 +5,18 @@
 * :class:`PythonCombiningSuite`: aggregates that no store combines: First, Last, TopN,
   CountDistinct, and a user's own.
 * :class:`HistorySuite`, :class:`PutHistorySuite`, :class:`PythonHistorySuite`: a
-  :class:`RandomHistory` of changed replays, removals, restarts and zombies, checked after each
-  step.
+  :class:`RandomHistory` of changed replays, removals, groups, restarts and zombies, checked after
+  each step.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
+import itertools
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -378,11 +380,11 @@ class PythonHistorySuite(RandomHistorySuite):
 
 
 def _combining(
-    store: StateDriver, txid: int, attempt: int, draw: HistoryRandom, before: Contents
+    store: StateDriver, txids: range, attempt: int, draw: HistoryRandom, before: Contents
 ) -> tuple[str, Contents]:
     """Commit partial products."""
     batch = {key: draw.randint(2, 9) for key in draw.keys if draw.random() < 0.4}
-    store.merge(txid, list(batch.items()), attempt)
+    store.merge(txids[-1], list(batch.items()), attempt, first=txids[0])
     found = Remainder("x").combine_values
     return f"merge {batch}", before | {key: found(before.get(key), n) for key, n in batch.items()}
 
@@ -395,8 +397,8 @@ TXIDS = 3
 
 Contents = dict[str, int | None]
 
-Commit = Callable[[StateDriver, int, int, "HistoryRandom", Contents], tuple[str, Contents]]
-"""A function: (store, txid, attempt, random, contents before) -> (what it did, contents after)."""
+Commit = Callable[[StateDriver, range, int, "HistoryRandom", Contents], tuple[str, Contents]]
+"""A function: (store, txids, attempt, random, contents before) -> (what it did, contents after)."""
 
 
 class HistoryRandom(random.Random):
@@ -409,6 +411,8 @@ class HistoryRandom(random.Random):
 
 class RandomHistory:
     """A few txids, each with one to three attempts, whose batches differ.
+
+    If the store takes groups, some of the txids are committed together.
 
     Between attempts the coordinator may be deposed: a successor opens the state again and claims
     it, and the old one tries to write once more.
@@ -437,22 +441,26 @@ class RandomHistory:
 
     def run(self, txid: int, commit: Commit) -> None:
         """Play the history from *txid* on; fail if the state is not as expected."""
-        for at in range(txid, txid + TXIDS):
-            before = self.contents
+        at, end = txid, txid + TXIDS
+        while at < end:
+            last = self._draw.randrange(at, end) if self.store.backend.groups else at
+            txids, before = range(at, last + 1), self.contents
             for attempt in range(self._draw.choice([1, 1, 2, 3])):
                 if self._draw.random() < 0.06:
-                    self._take_over(at, commit)
-                step, self.contents = commit(self.store, at, attempt, self._draw, before)
-                self._check(f"txid {at} attempt {attempt}: {step}")
+                    self._take_over(txids, commit)
+                step, self.contents = commit(self.store, txids, attempt, self._draw, before)
+                self._check(f"{_named(txids)} attempt {attempt}: {step}")
+            at = last + 1
 
-    def _take_over(self, txid: int, commit: Commit) -> None:
+    def _take_over(self, txids: range, commit: Commit) -> None:
         old = self.store
         self.store = self._drive(old.state, old.epoch + 1)
         self._check(f"epoch {self.store.epoch} takes over")
         if self._fenced:
             try:
-                commit(old, txid, 9, self._draw, self.contents)
-                self._steps.append(f"the commit of txid {txid} by epoch {old.epoch} was accepted")
+                commit(old, txids, 9, self._draw, self.contents)
+                step = f"the commit of {_named(txids)} by epoch {old.epoch} was accepted"
+                self._steps.append(step)
             except PromiseError:
                 pass
             self._check(f"epoch {old.epoch} was a zombie")
@@ -467,17 +475,21 @@ class RandomHistory:
         )
 
 
+def _named(txids: range) -> str:
+    return f"txid {txids[0]}" if len(txids) == 1 else f"txids {txids[0]} to {txids[-1]}"
+
+
 def merging(
-    store: StateDriver, txid: int, attempt: int, draw: HistoryRandom, before: Contents
+    store: StateDriver, txids: range, attempt: int, draw: HistoryRandom, before: Contents
 ) -> tuple[str, Contents]:
     """Commit partial counts."""
     batch = {key: draw.randint(1, 9) for key in draw.keys if draw.random() < 0.4}
-    store.merge(txid, list(batch.items()), attempt)
+    store.merge(txids[-1], list(batch.items()), attempt, first=txids[0])
     return f"merge {batch}", before | {key: (before.get(key) or 0) + n for key, n in batch.items()}
 
 
 def writing(
-    store: StateDriver, txid: int, attempt: int, draw: HistoryRandom, before: Contents
+    store: StateDriver, txids: range, attempt: int, draw: HistoryRandom, before: Contents
 ) -> tuple[str, Contents]:
     """Commit random updates, NULLs and removals, some of them of the same key."""
     after = dict(before)
@@ -491,8 +503,8 @@ def writing(
         else:
             after[key] = None if what == "null" else (after.get(key) or 0) + amount
 
-    def body(state: StateTransaction) -> Any:
-        for what, key, amount in script:
+    def body(steps: Sequence[tuple[str, str, int]], state: StateTransaction) -> Any:
+        for what, key, amount in steps:
             if what == "delete":
                 state.delete(key)
             elif what == "null":
@@ -501,9 +513,12 @@ def writing(
                 adding((key, amount))(state)
         return dict(state.items())
 
-    seen = store.run(txid, body, attempt)
+    cuts = sorted(draw.randint(0, len(script)) for _ in txids[1:])
+    parts = itertools.pairwise([0, *cuts, len(script)])
+    bodies = [partial(body, script[start:end]) for start, end in parts]
+    seen = store.run_group(txids[-1], bodies, attempt)[-1]
     assert seen == after, f"a transaction sees {seen} after {script} on {before}"
-    return f"write {script}", after
+    return f"write {script}, cut at {cuts}", after
 
 
 class HistorySuite(RandomHistorySuite):

@@ -14,9 +14,19 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import pyarrow as pa
 import pytest
 
-from txtopo.attempt import TransactionAttempt
+from txtopo.attempt import TransactionAttempt, group_of
 from txtopo.errors import StoreUnavailable
-from txtopo.plugins.stores import LEDGER_SCHEMA, Claim, Key, Merges, Owner, Puts, Row, StateBackend
+from txtopo.plugins.stores import (
+    LEDGER_SCHEMA,
+    Claim,
+    Key,
+    Merges,
+    Owner,
+    Puts,
+    Row,
+    StateBackend,
+    Values,
+)
 from txtopo.state import (
     Aggregate,
     Count,
@@ -75,30 +85,57 @@ class StateDriver:
         claim = claim_of(topology, epoch, component=component, ensemble=ensemble)
         self.ledger = claim_state(self.backend, claim, "counts")
 
-    def attempt(self, txid: int, attempt: int = 0) -> TransactionAttempt:
-        """Return an attempt of this epoch."""
-        return TransactionAttempt(txid, attempt, self.epoch)
+    def attempt(
+        self, txid: int, attempt: int = 0, *, first: int | None = None
+    ) -> TransactionAttempt:
+        """Return an attempt of this epoch: at one txid, or at the group from *first* to *txid*."""
+        members = range(txid if first is None else first, txid + 1)
+        return group_of([TransactionAttempt(each, attempt, self.epoch) for each in members])
 
-    def commit(self, txid: int, writes: Puts | Merges, attempt: int = 0) -> Ledger:
+    def commit(
+        self, txid: int, writes: Puts | Merges, attempt: int = 0, *, first: int | None = None
+    ) -> Ledger:
         """Commit writes, as the runtime does."""
-        return commit_resolved(self.backend, self.attempt(txid, attempt), writes)
+        return commit_resolved(self.backend, self.attempt(txid, attempt, first=first), writes)
 
-    def puts(self, txid: int, rows: Mapping[Any, Any], attempt: int = 0) -> Ledger:
+    def puts(
+        self, txid: int, rows: Mapping[Any, Any], attempt: int = 0, *, first: int | None = None
+    ) -> Ledger:
         """Commit final values, by plain key; None deletes a key."""
-        return self.commit(txid, packed(rows), attempt)
+        return self.commit(txid, packed(rows), attempt, first=first)
 
-    def merge(self, txid: int, rows: Sequence[tuple[Any, ...]], attempt: int = 0) -> Ledger:
+    def merge(
+        self,
+        txid: int,
+        rows: Sequence[tuple[Any, ...]],
+        attempt: int = 0,
+        *,
+        first: int | None = None,
+    ) -> Ledger:
         """Commit partial aggregates: rows of key fields and then value fields."""
-        return self.commit(txid, partials(self.state, rows), attempt)
+        return self.commit(txid, partials(self.state, rows), attempt, first=first)
 
     def run(self, txid: int, body: Callable[[StateTransaction], Any], attempt: int = 0) -> Any:
         """Run the body of a committer in a transaction, commit, and return what it returned."""
-        handle = StateHandle("counts", self.state.layout(), self.backend.snapshot)
-        with handle.transaction(self.attempt(txid, attempt)) as transaction:
-            result = body(transaction)
-        assert handle.writes is not None
-        self.commit(txid, handle.writes, attempt)
-        return result
+        return self.run_group(txid, [body], attempt)[0]
+
+    def run_group(
+        self, txid: int, bodies: Sequence[Callable[[StateTransaction], Any]], attempt: int = 0
+    ) -> list[Any]:
+        """Run a body for each txid of the group that ends with *txid*, and commit them together."""
+        first = txid - len(bodies) + 1
+        group = self.attempt(txid, attempt, first=first)
+        written: dict[Key, Values | None] = {}
+        results: list[Any] = []
+        for at, body in enumerate(bodies, first):
+            opened = self.backend.snapshot
+            handle = StateHandle("counts", self.state.layout(), opened, group, dict(written))
+            with handle.transaction(self.attempt(at, attempt)) as transaction:
+                results.append(body(transaction))
+            assert handle.writes is not None
+            written.update(handle.writes.rows)
+        self.commit(txid, Puts(written), attempt, first=first)
+        return results
 
     def contents(self) -> dict[Any, Any]:
         """Return the values of the state by key; a single field stands for itself."""
@@ -137,9 +174,18 @@ def release(epoch: int) -> Claim:
 
 
 def whole_ledger(
-    topology: str, epoch: int, txid: int = 0, writer_epoch: int = 0, attempt: int = 0
+    topology: str,
+    epoch: int,
+    txid: int = 0,
+    writer_epoch: int = 0,
+    attempt: int = 0,
+    *,
+    earlier: tuple[int, ...] = (),
 ) -> Ledger:
-    """Return the whole ledger of a state that :func:`claim_of` or :func:`release` claimed."""
+    """Return the whole ledger of a state that :func:`claim_of` or :func:`release` claimed.
+
+    *earlier* has the attempt numbers of the txids before *txid* in its group.
+    """
     released = topology == RELEASED
     return Ledger(
         topology,
@@ -150,8 +196,8 @@ def whole_ledger(
         component="" if released else "component",
         state="" if released else "state",
         ensemble="" if released else "ensemble",
-        first_txid=txid,
-        attempts=(attempt,) if txid else (),
+        first_txid=txid - len(earlier),
+        attempts=(*earlier, attempt) if txid else (),
         schema=LEDGER_SCHEMA,
     )
 

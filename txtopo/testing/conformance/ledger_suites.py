@@ -392,7 +392,7 @@ class OutcomeSuite(StoreFixtures):
     def test_a_write_that_landed_is_found_in_the_ledger(self, counts: State, drive: Drive) -> None:
         store = drive(counts)
         store.merge(1, [("a", 1)])
-        self._lose(store, landed=True)
+        lose_answer(self, store, landed=True)
 
         assert store.merge(2, [("a", 1)], attempt=3) == whole_ledger("topology", 1, 2, 1, 3)
         assert store.contents() == {"a": 2}
@@ -402,7 +402,7 @@ class OutcomeSuite(StoreFixtures):
     def test_a_write_that_was_lost_is_tried_again(self, counts: State, drive: Drive) -> None:
         store = drive(counts)
         store.merge(1, [("a", 1)])
-        self._lose(store, landed=False)
+        lose_answer(self, store, landed=False)
 
         with pytest.raises(StoreUnavailable):
             store.merge(2, [("a", 1)])
@@ -418,7 +418,7 @@ class OutcomeSuite(StoreFixtures):
         """The ledger could not be read. The next attempt, with another batch, decides."""
         store = drive(counts)
         store.merge(1, [("a", 1), ("b", 1)])
-        self._lose(store, landed=landed)
+        lose_answer(self, store, landed=landed)
 
         with pytest.raises(UnknownOutcomeError):
             store.backend.commit(store.attempt(2), partials(counts, [("a", 5), ("new", 5)]))
@@ -430,7 +430,7 @@ class OutcomeSuite(StoreFixtures):
         self, counts: State, drive: Drive
     ) -> None:
         store = drive(counts)
-        self._lose(store, landed=False)
+        lose_answer(self, store, landed=False)
         with pytest.raises(StoreUnavailable):
             store.merge(1, [("late", 1)])
         store.merge(1, [("a", 1)], attempt=1)
@@ -444,7 +444,7 @@ class OutcomeSuite(StoreFixtures):
         self, counts: State, drive: Drive
     ) -> None:
         old = drive(counts, epoch=1)
-        self._lose(old, landed=True)
+        lose_answer(self, old, landed=True)
         with pytest.raises(UnknownOutcomeError):
             old.backend.commit(old.attempt(1, 2), partials(counts, [("a", 1)]))
 
@@ -452,9 +452,11 @@ class OutcomeSuite(StoreFixtures):
         assert new.ledger == whole_ledger("topology", 2, 1, 1, 2)
         assert new.contents() == {"a": 1}
 
-    def _lose(self, store: StateDriver, *, landed: bool) -> None:
-        losing = self.losing(store.backend, landed=landed)
-        store.backend = losing or _Losing(store.backend, landed=landed)
+
+def lose_answer(suite: StoreFixtures, store: StateDriver, *, landed: bool) -> None:
+    """Let the next commit lose its answer."""
+    losing = suite.losing(store.backend, landed=landed)
+    store.backend = losing or _Losing(store.backend, landed=landed)
 
 
 class _Losing(StateBackend):

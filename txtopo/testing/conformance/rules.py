@@ -55,6 +55,9 @@ class Rule(Enum):
     TOMBSTONE = (
         "rule 5: a delete can be undone, is hidden from readers, and gone with the next txid"
     )
+    GROUP = (
+        "rule 7: a group of txids is written like one, its last, with the same txids or not at all"
+    )
     DURABLE = "StateBackend: what claim and commit wrote is there for whoever opens the URL next"
     SNAPSHOT = "Snapshot: rows and ledger are of one instant"
     EXACT = "ValueRefusedError: a value is stored exactly, or refused before any write"

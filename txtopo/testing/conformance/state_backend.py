@@ -9,6 +9,7 @@ from txtopo.testing.conformance.combining_suites import (
     PythonCombiningSuite,
     PythonHistorySuite,
 )
+from txtopo.testing.conformance.group_suites import GroupSuite, PutGroupSuite
 from txtopo.testing.conformance.ledger_suites import (
     FenceSuite,
     LedgerSuite,
@@ -34,6 +35,7 @@ class AggregateStateSuite(
     UndoSuite,
     RestartSuite,
     OutcomeSuite,
+    GroupSuite,
     ReadingSuite,
     KeysSuite,
     CombiningSuite,
@@ -51,6 +53,7 @@ class StateBackendSuite(
     AggregateStateSuite,
     PutsSuite,
     TransactionalSuite,
+    PutGroupSuite,
     ValuesSuite,
     JsonSuite,
     PutKeysSuite,
@@ -70,6 +73,8 @@ class StateBackendSuite(
     ``atomic_reader``, ``decimal_digits``, and ``refused``, which has names from
     :data:`~txtopo.testing.conformance.REFUSABLE`. Both directions are tested: a declared value must
     be refused before any write, and every other one must come back exactly.
+
+    A backend that declares ``groups`` is given groups of txids, too; another one never.
 
     A failing test names the rule of :mod:`txtopo.state.backend` that is broken.
 

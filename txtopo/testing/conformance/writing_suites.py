@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,6 +20,7 @@ from txtopo.errors import FencedError, StaleBatchError
 from txtopo.state import State, StateTransaction
 from txtopo.testing.conformance.driver import (
     Drive,
+    StateDriver,
     StoreFixtures,
     adding,
     putting,
@@ -333,9 +334,9 @@ class ReadingSuite(StoreFixtures):
             for txid in range(1, 41)
         }
 
-        samples = _sampled(counts, self._write(store.merge, batches))
-        folds = {attempt.txid: fold for attempt, fold in _folds(batches)}
-        assert _wrong(samples, lambda attempt: folds[attempt.txid]) == []
+        samples = sampled(counts, store, batches)
+        folds = {attempt.txid: fold for attempt, fold in folds_of(batches)}
+        assert wrong_samples(samples, lambda attempt: folds[attempt.txid]) == []
 
     @proves(Rule.ONE_WRITE)
     def test_no_sample_shows_an_undo_without_its_redo(
@@ -348,30 +349,26 @@ class ReadingSuite(StoreFixtures):
             for attempt in range(3)
         }
 
-        samples = _sampled(counts, self._write(store.merge, batches))
-        folds = dict(_folds(batches))
-        assert _wrong(samples, lambda attempt: folds[attempt]) == []
-
-    def _write(
-        self,
-        merge: Callable[[int, Batch, int], object],
-        batches: dict[TransactionAttempt, list[tuple[str, int]]],
-    ) -> Callable[[Callable[[], object]], None]:
-        def write(wait: Callable[[], object]) -> None:
-            for number, (attempt, batch) in enumerate(batches.items(), 1):
-                merge(attempt.txid, batch, attempt.attempt)
-                if number % 2 == 0:
-                    wait()
-
-        return write
+        samples = sampled(counts, store, batches)
+        folds = dict(folds_of(batches))
+        assert wrong_samples(samples, lambda attempt: folds[attempt]) == []
 
 
-def _sampled(state: State, write: Callable[[Callable[[], object]], None]) -> list[Sample]:
-    """Read the state all the time while *write* runs, and return what was read."""
+def sampled(
+    state: State, store: StateDriver, batches: Mapping[TransactionAttempt, Batch]
+) -> list[Sample]:
+    """Read the state all the time while the attempts are merged, and return what was read."""
     sampled = threading.Semaphore(0)
     samples: list[Sample] = []
+
+    def write() -> None:
+        for number, (attempt, batch) in enumerate(batches.items(), 1):
+            store.merge(attempt.txid, batch, attempt.attempt, first=attempt.first_txid)
+            if number % 2 == 0:
+                sampled.acquire(timeout=_PATIENCE_S)
+
     with ThreadPoolExecutor(1) as writer:
-        done = writer.submit(write, lambda: sampled.acquire(timeout=_PATIENCE_S))
+        done = writer.submit(write)
         try:
             while not done.done():
                 with state.reader() as reader:
@@ -386,8 +383,8 @@ def _sampled(state: State, write: Callable[[Callable[[], object]], None]) -> lis
     return samples
 
 
-def _folds(
-    batches: dict[TransactionAttempt, list[tuple[str, int]]],
+def folds_of(
+    batches: Mapping[TransactionAttempt, Batch],
 ) -> Iterator[tuple[TransactionAttempt, dict[str, int]]]:
     """Yield what the state holds after each attempt has written."""
     before: dict[str, int] = {}
@@ -402,9 +399,10 @@ def _folds(
         yield attempt, after
 
 
-def _wrong(
+def wrong_samples(
     samples: Sequence[Sample], fold: Callable[[TransactionAttempt], dict[str, int]]
 ) -> list[str]:
+    """Return the first samples that are not what their ledger says, or that go back."""
     wrong: list[str] = []
     for attempt, contents in samples:
         expected = fold(attempt) if attempt.txid else {}

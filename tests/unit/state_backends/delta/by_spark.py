@@ -33,6 +33,7 @@ class DeltaBySpark(DeltaBackend):
     """
 
     alternate: ClassVar[bool] = False
+    groups = False  # frames are committed one by one
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -39,6 +39,40 @@ def test_a_state_is_read_as_it_was_after_a_txid(url: str, mode: str) -> None:
             state.reader(txid=txid).__enter__()
 
 
+@pytest.mark.parametrize("mode", ["table", "log"])
+def test_a_state_is_not_read_as_of_a_txid_within_a_group(url: str, mode: str) -> None:
+    state = open_state(url, table="t", mode="log" if mode == "log" else "table")
+    state = state.with_columns(*COUNTED)
+    store = StateDriver(state)
+    groups = {3: 1, 4: 4, 7: 5, 10: 8}
+    for last, first in groups.items():
+        store.merge(last, [("a", 100)], first=first)
+        store.merge(last, [("a", last - first + 1)], attempt=1, first=first)
+    StateDriver(state, epoch=2)
+
+    for txid in (0, *groups):
+        with state.reader(txid=txid) as reader:
+            assert reader.get("a", 0) == txid
+    for txid, before, last in ((1, 0, 3), (2, 0, 3), (6, 4, 7), (8, 7, 10), (9, 7, 10)):
+        said = rf"as of txid {txid}; txids {before + 1} to {last} were .* txid {before} or {last}$"
+        with pytest.raises(StateUsageError, match=said) as caught:
+            state.reader(txid=txid).__enter__()
+        assert caught.value.facts["group"] == (before + 1, last)
+
+
+def test_only_ends_of_a_group_that_can_be_read_are_named(url: str) -> None:
+    state = open_state(f"{url}?history_txids=4", table="t").with_columns(*COUNTED)
+    store = StateDriver(state)
+    store.merge(2, [("a", 2)], first=1)
+    store.merge(6, [("a", 4)], first=3)
+    store.merge(8, [("a", 2)], first=7)
+
+    with pytest.raises(StateUsageError, match=r"txids 3 to 6 were .* expected txid 6$"):
+        state.reader(txid=5).__enter__()
+    with pytest.raises(StateUsageError, match="holds txid 8 and keeps 4 before it"):
+        state.reader(txid=2).__enter__()
+
+
 def test_other_stores_keep_no_history() -> None:
     state = open_state("memory:", table="counts")
     StateDriver(state)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from state_backends.memory import MemoryBackend, MemoryStore
-from txtopo.attempt import TransactionAttempt
+from txtopo.attempt import GroupAttempt, TransactionAttempt
 from txtopo.plugins.stores import Key, Row, Standing, StateTable, Writes, standing
 from txtopo.state import Ledger
 from txtopo.state.row_backend import changed_rows
@@ -46,6 +46,16 @@ class BrokenStore(MemoryBackend):
 
     def write(self, held: Ledger, ledger: Ledger, changes: Changes) -> bool:
         return self.replace(held, ledger, changes)
+
+
+class StoreWithoutGroups(BrokenStore):
+    """It keeps every promise, and does not say that it takes groups."""
+
+    groups = False
+
+    def standing(self, ledger: Ledger | None, attempt: TransactionAttempt) -> Standing:
+        assert not isinstance(attempt, GroupAttempt), "nobody may give it a group"
+        return super().standing(ledger, attempt)
 
 
 class BrokenStores:

@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.testing.conformance import broken_ledgers, broken_rows
-from tests.unit.testing.conformance.broken_store import BrokenStore, BrokenStores
+from tests.unit.testing.conformance import broken_groups, broken_ledgers, broken_rows
+from tests.unit.testing.conformance.broken_store import (
+    BrokenStore,
+    BrokenStores,
+    StoreWithoutGroups,
+)
 from txtopo.state import register_backend
 from txtopo.testing.conformance import StateBackendSuite
+from txtopo.testing.conformance.combining_suites import HistorySuite, PutHistorySuite
 from txtopo.testing.conformance.driver import StoreFixtures
+from txtopo.testing.conformance.group_suites import GroupSuite, PutGroupSuite
 from txtopo.testing.conformance.pace import HISTORIES_MIN, KEYS_MIN, MANY_MIN
 from txtopo.testing.conformance.value_suites import PutRefusalSuite
 
 BROKEN = {
     name: kind
-    for module in (broken_ledgers, broken_rows)
+    for module in (broken_groups, broken_ledgers, broken_rows)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, BrokenStore) and kind.fails
 }
@@ -42,6 +48,12 @@ class TestBrokenStore(_Small, StateBackendSuite):
 
 class TestRefusesLessThanItSays(_Small, PutRefusalSuite):
     refused = frozenset({"nan"})
+
+
+class TestStoreWithoutGroups(_Small, GroupSuite, PutGroupSuite, PutHistorySuite, HistorySuite):
+    """It is given none."""
+
+    store = StoreWithoutGroups
 
 
 def suite_with(test: str) -> type[StoreFixtures]:

@@ -21,6 +21,10 @@ def test_a_store_that_is_whole_passes(failures: Failures) -> None:
     assert failures["BrokenStore"] == {}
 
 
+def test_a_store_that_does_not_declare_groups_is_never_given_one(failures: Failures) -> None:
+    assert failures["StoreWithoutGroups"] == {}
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_store_fails_at_its_rule(failures: Failures, name: str) -> None:
     kind = BROKEN[name]

@@ -245,7 +245,7 @@
       if (first && known(row.plan_s) && known(first.planned_at_s)) {
         attempts[0] = { ...first, planned_at_s: first.planned_at_s - Math.max(0, row.plan_s) };
       }
-      rows.set(row.txid, { txid: row.txid, rows: row.rows, plan_s: row.plan_s, attempts });
+      rows.set(row.txid, { txid: row.txid, rows: row.rows, plan_s: row.plan_s, group: row.group, attempts });
       while (order.length > TXIDS_MAX) rows.delete(order.shift());
     }
 
@@ -898,6 +898,7 @@
       if (took !== null) parts.push([name, duration(took)]);
     });
     if (span) parts.push(["in all", duration(span.to - span.from)]);
+    if (attempt.phase === "committed" && Array.isArray(row.group) && row.group[0] < row.group[1]) parts.push(["written together", `${number(row.group[0])} to ${number(row.group[1])}`]);
     if (attempt.job) parts.push(["job", asText(attempt.job)]);
     const failure = attempt.failure;
     if (failure) {

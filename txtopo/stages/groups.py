@@ -10,40 +10,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from txtopo.bolts.kafka import KafkaSink
+
 if TYPE_CHECKING:
-    from txtopo.runtime.run_context import StateName
     from txtopo.stages.program import Program
     from txtopo.state.backend import StateBackend
     from txtopo.topology.graph import Graph
 
 
 def why_one_by_one(
-    graph: Graph, program: Program, backends: Mapping[StateName, StateBackend]
+    graph: Graph, program: Program, backends: Mapping[tuple[str, str], StateBackend]
 ) -> str | None:
     """Return why a topology commits its batches one by one; None if it commits groups.
 
     Args:
         graph: The topology.
         program: Its program.
-        backends: Its states.
+        backends: Its states, by component and name; those that are not open are not asked.
     """
     return next(_reasons(graph, program, backends), None)
 
 
 def _reasons(
-    graph: Graph, program: Program, backends: Mapping[StateName, StateBackend]
+    graph: Graph, program: Program, backends: Mapping[tuple[str, str], StateBackend]
 ) -> Iterator[str]:
     if program.frames is not None:
         yield "its spout emits DataFrames"
     if not program.commit_in_driver:
-        several = [id for id in graph.committing if graph.components[id].parallelism > 1]
-        yield f"{several[0]!r} has several tasks, which run on Spark in the commit phase"
+        levels = program.commit
+        several = [id for ids in levels for id in ids if program.components[id].tasks > 1]
+        yield f"{several[0]!r} has several tasks in the commit phase"
     for id, aggregation in program.aggregations.items():
         if aggregation.ordered:
             yield f"the result of aggregate {id!r} depends on the order of its additions"
     for id, component in graph.components.items():
+        if id in program.aggregations or isinstance(component.prototype, KafkaSink):
+            continue  # nobody's code reads its state
         for name, state in component.states.items():
-            if id not in program.aggregations and state.kind == "transactional":
+            if state.kind == "transactional":
                 # In a redo it would be read as it is after the last txid of the group.
                 yield f"committer {id!r} may read its state {name!r}, which is transactional"
     for (component_id, name), backend in backends.items():

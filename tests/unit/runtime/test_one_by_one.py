@@ -1,0 +1,167 @@
+"""Stores that are given no groups, and topologies with one: batches are committed one by one."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from state_backends.memory import MemoryBackend, MemoryStore
+from tests.harness.polling import LIMIT_S, wait_until
+from tests.harness.runs import Changes
+from tests.unit.runtime.loop_world import (
+    BATCHES,
+    ROWS,
+    Total,
+    expected,
+    memory_state,
+    running,
+    stored,
+)
+from tests.unit.state.backing_maps import open_comparing_map, open_map
+from txtopo import Count, Fields, PersistentAggregate, Sum, TransactionalTopologyBuilder
+from txtopo.attempt import GroupAttempt, TransactionAttempt
+from txtopo.builders.transactional import Topology
+from txtopo.plugins.stores import StateTable, Writes, backing_map_factory
+from txtopo.runtime.progress import BatchCommitted, BatchesProcessed
+from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.state import Aggregate, Ledger, State, open_state, register_backend
+from txtopo.transactional_state.memory import MemoryEnsemble
+
+_numbers = itertools.count()
+
+
+class PlugIn(MemoryBackend):
+    """A plug-in that was written before there were groups."""
+
+    groups = False
+
+    def commit(self, attempt: TransactionAttempt, writes: Writes) -> Ledger:
+        assert not isinstance(attempt, GroupAttempt)
+        return super().commit(attempt, writes)
+
+
+def plug_in() -> State:
+    store = MemoryStore()
+
+    def opened(url: str, table: StateTable) -> PlugIn:
+        return PlugIn(store, table)
+
+    register_backend("plug-in", opened)
+    return open_state("plug-in:")
+
+
+def two_methods() -> State:
+    register_backend("dict", backing_map_factory(open_map, shared_by_processes=False))
+    return open_state(f"dict:one by one {next(_numbers)}")
+
+
+def three_methods() -> State:
+    opened = backing_map_factory(open_comparing_map, shared_by_processes=False)
+    register_backend("comparing", opened)
+    return open_state(f"comparing:one by one {next(_numbers)}")
+
+
+class Patient(Total):
+    """Commits the first batch when all batches are processed."""
+
+    go_on: ClassVar[threading.Event]
+
+    def finish_batch(self) -> None:
+        assert Patient.go_on.wait(LIMIT_S)
+        super().finish_batch()
+
+
+@pytest.fixture(autouse=True)
+def patient() -> Iterator[None]:
+    Patient.go_on = threading.Event()
+    yield
+    Patient.go_on.set()
+
+
+COUNT: dict[str, Aggregate] = {"count": Count()}
+
+
+def groups_of(
+    state: State, counts: State | None = None, aggregates: dict[str, Aggregate] = COUNT
+) -> set[tuple[int, int]]:
+    """Run to the end, and return the groups that were committed."""
+    rows = [[amount, amount / 10] for amount in range(BATCHES * ROWS)]
+    spout = MemoryTransactionalSpout({0: rows}, Fields("amount long, part double"), ROWS)
+    builder = TransactionalTopologyBuilder("totals", "spout", spout)
+    if counts is not None:
+        aggregate = PersistentAggregate(counts, aggregates=aggregates)
+        builder.set_bolt("counts", aggregate).global_grouping("spout")
+    declarer = builder.set_bolt("total", Patient())
+    declarer.global_grouping("spout").with_state("totals", state)
+    return _groups(builder.build_topology())
+
+
+def _groups(topology: Topology) -> set[tuple[int, int]]:
+    changes = Changes()
+    with running(topology, MemoryEnsemble(), changes, max_spout_pending=BATCHES + 1) as run:
+
+        def all_processed() -> bool:
+            told = changes.of(BatchesProcessed)
+            return sum(len(each.attempts) for each in told) >= BATCHES
+
+        wait_until(all_processed, "every batch is processed")
+        Patient.go_on.set()
+        run.process_all_available(LIMIT_S)
+    return {each.progress.group for each in changes.of(BatchCommitted)}
+
+
+ONE_BY_ONE = {(txid, txid) for txid in range(1, BATCHES + 1)}
+
+
+@pytest.mark.parametrize("opened", [plug_in, two_methods, three_methods])
+def test_a_store_that_does_not_declare_groups_is_given_none(opened: Callable[[], State]) -> None:
+    state = opened()
+
+    assert groups_of(state) == ONE_BY_ONE
+    assert stored(state) == (BATCHES, expected())
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "memory",
+        pytest.param("sqlite", marks=pytest.mark.integration),
+        pytest.param("delta", marks=pytest.mark.integration),
+    ],
+)
+def test_a_store_that_declares_them_is_given_some(scheme: str, tmp_path: Path) -> None:
+    place = "" if scheme == "memory" else f"//{tmp_path}/states"
+    state = open_state(f"{scheme}:{place}".replace("sqlite://", "sqlite:///"))
+
+    assert max(last - first for first, last in groups_of(state)) >= 4
+    assert stored(state) == (BATCHES, expected())
+
+
+def test_one_such_store_makes_the_whole_topology_commit_one_by_one() -> None:
+    state, counts = memory_state(), two_methods()
+
+    assert groups_of(state, counts) == ONE_BY_ONE
+    assert stored(state) == (BATCHES, expected())
+    with counts.named("counts").reader() as reader:
+        assert [count for _, count in reader.items()] == [BATCHES * ROWS]
+
+
+def test_a_sum_of_floats_makes_the_topology_commit_one_by_one() -> None:
+    """Added up in groups it would be another sum, and other groups come with each run."""
+    state, sums = memory_state(), memory_state()
+
+    assert groups_of(state, sums, {"sum": Sum("part")}) == ONE_BY_ONE
+    assert groups_of(memory_state(), memory_state(), {"sum": Sum("amount")}) != ONE_BY_ONE
+
+
+def test_a_committer_with_a_transactional_state_commits_one_by_one() -> None:
+    """In a redo it would read its state as it was after the last txid of the group."""
+    state = open_state("memory:", "transactional")
+
+    assert groups_of(state) == ONE_BY_ONE
+    assert stored(state) == (BATCHES, expected())
