@@ -38,7 +38,8 @@ ready it is asked again after the next tick. Planned transactions are processed 
 consecutive txids. A run waits to be full only while an event is sure to come soon: an answer of the
 spout, until a tick finds it slow; or, if the window is full, the end of an earlier transaction.
 There is an earlier one, because the window is larger than a run. So there is always an event to
-wait for, and nothing gets stuck.
+wait for, and nothing gets stuck. Only a pinned group, see below, may end with the run that waits:
+then no earlier transaction ends before it. So with a full window and a pinned group no run waits.
 
 A failure that does not end the topology is followed by a pause (``Backoff``), in which nothing of
 the failed txid or a later one is planned, processed or committed. Earlier ones go on. The pause
@@ -387,7 +388,7 @@ class Coordinator:
     def _start_runs(self) -> list[Action]:
         # Planning may take long if it is slow or has failed before. Then planned batches start.
         asks = self._asks and self._table.unplanned.attempt.attempt == 0 and not self._slow
-        asks = asks and not self._pauses
+        asks = asks and not self._pauses and (self._pinned is None or self.has_room)
         committed = self._table.committed
         actions: list[Action] = []
         while run := next_run(self._going_on, self._settings, committed=committed, asks=asks):

@@ -10,6 +10,7 @@ from tests.unit.coordinator.script import COUNTED, FATAL, INFRASTRUCTURE, Script
 from txtopo.coordinator import CoordinatorSettings
 from txtopo.coordinator.protocol import Committed, Failed, Resumed, RunFailed, Stop
 from txtopo.errors import FencedError, PoisonBatchError
+from txtopo.metadata import BatchMetadata
 
 RUNS = CoordinatorSettings(window_txids=9, run_txids_max=3, jobs_max=2, attempts_max=3)
 FULL = ["B1 10 B2 10 B3 10", "B4 10 B5 10 B6 10"]
@@ -50,6 +51,17 @@ def test_a_short_run_starts_when_the_spout_has_no_more() -> None:
     script.answers = [10, 10, None]
 
     assert script.tick() == ["B1 10 B2 10"]
+
+
+def test_with_a_full_window_and_a_pinned_group_no_run_waits_to_be_full() -> None:
+    """The group ends with that run, so no commit would free the place that it waits for."""
+    script = Script(replace(RUNS, window_txids=5, run_txids_max=2, jobs_max=1), s=10)
+    script.stored = {txid: BatchMetadata(10) for txid in range(1, 6)}
+
+    assert script.restart(pinned=5) == ["B1 10 B2 10"]
+    assert [*script.ack(1), *script.ack(2)] == ["B3 10 B4 10"]
+    assert [*script.ack(3), *script.ack(4)] == ["B5 10"]
+    assert script.ack(5) == ["C1-5"]
 
 
 def test_a_failure_leaves_the_batches_before_it_in_their_run() -> None:
