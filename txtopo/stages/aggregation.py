@@ -88,6 +88,11 @@ class Aggregation:
         )
 
     @property
+    def by_txid(self) -> bool:
+        """Whether the txid decides between partial aggregates, as it does for First and Last."""
+        return any(folding.aggregate.by_txid for folding in self.foldings.values())
+
+    @property
     def keys(self) -> list[str]:
         """Names of the key columns."""
         return list(self.key or self.schema.names[:1])

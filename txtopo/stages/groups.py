@@ -43,6 +43,8 @@ def _reasons(
     for id, aggregation in program.aggregations.items():
         if aggregation.ordered:
             yield f"the result of aggregate {id!r} depends on the order of its additions"
+        if aggregation.by_txid:
+            yield f"aggregate {id!r} has a First or Last, for which the txid of a row counts"
     for id, component in graph.components.items():
         if id in program.aggregations or isinstance(component.prototype, KafkaSink):
             continue  # nobody's code reads its state

@@ -216,9 +216,14 @@ class PythonAggregate(Aggregate):
 
     Between workers and driver a partial result may have more columns than the stored one, which
     comes first.
+
+    Attributes:
+        by_txid: Whether partial results of several txids must be combined by
+            :meth:`combine_values`, one txid after the other, and not by :meth:`merged`.
     """
 
     operator: ClassVar[Operator | None] = None
+    by_txid: ClassVar[bool] = False
 
     def partial_fields(self, name: str, inputs: Fields) -> list[Field]:
         """Return the columns of a partial result; only the name of the first one matters."""

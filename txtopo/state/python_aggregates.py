@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from txtopo.errors import FieldsError, SchemaDrift, ValueRefusedError
 from txtopo.extras import require
@@ -35,6 +35,7 @@ class _AtAnEnd(PythonAggregate):
     """
 
     order: str | None = dataclasses.field(default=None, kw_only=True)
+    by_txid: ClassVar[bool] = True
 
     @property
     def inputs(self) -> tuple[str, ...]:

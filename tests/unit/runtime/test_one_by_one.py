@@ -23,7 +23,15 @@ from tests.unit.runtime.loop_world import (
     stored,
 )
 from tests.unit.state.backing_maps import open_comparing_map, open_map
-from txtopo import Count, Fields, PersistentAggregate, Sum, TransactionalTopologyBuilder
+from txtopo import (
+    Count,
+    Fields,
+    First,
+    Last,
+    PersistentAggregate,
+    Sum,
+    TransactionalTopologyBuilder,
+)
 from txtopo.attempt import GroupAttempt, TransactionAttempt
 from txtopo.builders.transactional import Topology
 from txtopo.plugins.stores import StateTable, Writes, backing_map_factory
@@ -90,8 +98,9 @@ def groups_of(
     state: State, counts: State | None = None, aggregates: dict[str, Aggregate] = COUNT
 ) -> set[tuple[int, int]]:
     """Run to the end, and return the groups that were committed."""
-    rows = [[amount, amount / 10] for amount in range(BATCHES * ROWS)]
-    spout = MemoryTransactionalSpout({0: rows}, Fields("amount long, part double"), ROWS)
+    rows = [[amount, amount / 10, -amount] for amount in range(BATCHES * ROWS)]
+    fields = Fields("amount long, part double, falling long")
+    spout = MemoryTransactionalSpout({0: rows}, fields, ROWS)
     builder = TransactionalTopologyBuilder("totals", "spout", spout)
     if counts is not None:
         aggregate = PersistentAggregate(counts, aggregates=aggregates)
@@ -157,6 +166,19 @@ def test_a_sum_of_floats_makes_the_topology_commit_one_by_one() -> None:
 
     assert groups_of(state, sums, {"sum": Sum("part")}) == ONE_BY_ONE
     assert groups_of(memory_state(), memory_state(), {"sum": Sum("amount")}) != ONE_BY_ONE
+
+
+@pytest.mark.parametrize(("aggregate", "value"), [(First, ROWS - 1), (Last, (BATCHES - 1) * ROWS)])
+def test_the_txid_decides_what_is_first_or_last_whatever_the_order_field_says(
+    aggregate: type[First | Last], value: int
+) -> None:
+    """Here the order field falls. In one write of several txids it would decide."""
+    found = memory_state()
+    only = {"one": aggregate("amount", order="falling")}
+
+    assert groups_of(memory_state(), found, only) == ONE_BY_ONE
+    with found.named("counts").reader() as reader:
+        assert [one for _, one in reader.items()] == [value]
 
 
 def test_a_committer_with_a_transactional_state_commits_one_by_one() -> None:
