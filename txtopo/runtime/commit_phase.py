@@ -14,13 +14,16 @@ A crash in step 2 leaves some states one group ahead of others. The next leader 
 ledgers.
 
 A group that is not pinned (see :mod:`txtopo.coordinator.machine`) may be shortened before step 2:
-it ends before a batch whose user code fails, and before it would exceed :data:`GROUP_BYTES_MAX`.
+it ends before a batch whose user code fails, before it would exceed :data:`GROUP_BYTES_MAX`, and
+when its committers have taken a part of the time that the group has. So slow committers make small
+groups, and not groups that are late.
 If the first state refuses the values of several batches, nothing is written yet, and the first
 batch is committed alone. So the batch that is to blame is found and named.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -121,9 +124,10 @@ class CommitPhase:
         self,
         results: Sequence[BatchResult],
         wanted: Callable[[int], bool],
-        reached: Callable[[int], None] = lambda index: None,
+        reached: Callable[[int], bool] = lambda index: True,
         *,
         pinned: bool,
+        committers_s: float = math.inf,
     ) -> GroupReport:
         """Commit a group.
 
@@ -131,15 +135,19 @@ class CommitPhase:
             results: The batches.
             wanted: Returns whether their attempts are still current; called before each write
                 with the number of batches that it has.
-            reached: Called before the committers of each batch, with its index.
+            reached: Called before the committers of each batch, with its index. Returns whether
+                its attempt is still current.
             pinned: Whether the group must be written with these bounds or not at all.
+            committers_s: No further batch is added once the committers have taken so long, unless
+                the group is pinned.
 
         Raises:
             InfrastructureError: Try again.
             PromiseError: The topology must stop.
         """
         self._context.scheduler.point("turn.after")
-        prepared, failure = self._prepared(results, reached, pinned=pinned)
+        until_s = math.inf if pinned else self._context.scheduler.now() + committers_s
+        prepared, failure = self._prepared(results, reached, until_s, pinned=pinned)
         if not prepared or (pinned and failure is not None):
             return GroupReport((), failure)
         state_s: dict[str, float] = {}
@@ -158,18 +166,26 @@ class CommitPhase:
         return GroupReport(tuple(self._reports(prepared, state_s)), failure)
 
     def _prepared(
-        self, results: Sequence[BatchResult], reached: Callable[[int], None], *, pinned: bool
+        self,
+        results: Sequence[BatchResult],
+        reached: Callable[[int], bool],
+        until_s: float,
+        *,
+        pinned: bool,
     ) -> tuple[list[_Prepared], FailedBatch | None]:
-        """Run the committers of each batch, until one fails or the group would be too large."""
+        """Run the committers of each batch, until one fails or the group is large enough."""
         prepared: list[_Prepared] = []
         written: dict[StateName, dict[Key, Values | None]] = {}
         group, nbytes = group_of([each.attempt for each in results]), 0
         for result in results:
             nbytes += sum(result.outcome.bytes_by_stream.values())
-            if prepared and nbytes > GROUP_BYTES_MAX and not pinned:
+            too_large = nbytes > GROUP_BYTES_MAX and not pinned
+            if prepared and (too_large or self._context.scheduler.now() >= until_s):
                 break
             attempt = result.attempt
-            reached(len(prepared))
+            if not reached(len(prepared)):
+                # Perhaps after a committer that hung. The emitter hears of a later attempt by now.
+                raise _abandoned(attempt)
             try:
                 if attempt not in self._told:
                     self._context.planner.commit(attempt, result.outcome.metadata)
@@ -202,7 +218,7 @@ class CommitPhase:
         for name, backend in self._backends.items():
             started_s = now()
             if not wanted(len(prepared)):
-                raise RunLostError(f"attempt {attempt} was abandoned during its commit phase")
+                raise _abandoned(attempt)
             with self._labelled(prepared[-1].result, writes[name]):
                 commit_resolved(backend, attempt, writes[name])
             state_s[".".join(name)] = now() - started_s
@@ -303,6 +319,10 @@ class CommitPhase:
         for each in group:
             rows.update(each.outcome.writes.get(name, Puts({})).rows)
         return Puts(rows)
+
+
+def _abandoned(attempt: TransactionAttempt) -> RunLostError:
+    return RunLostError(f"attempt {attempt} was abandoned during its commit phase")
 
 
 def _refused_together(error: ValueRefusedError, group: TransactionAttempt) -> ValueRefusedError:

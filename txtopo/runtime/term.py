@@ -71,6 +71,10 @@ if TYPE_CHECKING:
 # Writes to ZooKeeper whose durations are kept for the next progress. A commit has one or two.
 WRITES_MAX = 100
 
+COMMITTERS_SHARE = 0.25
+"""The share of ``batch_timeout_s`` after which no further batch is added to a group: the last one
+that was added, and the stores, have the rest."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
@@ -420,7 +424,9 @@ class LeaderTerm:
     def _commit(self, action: StartCommit) -> None:
         results = [self._jobs.result(each) for each in action.attempts]
         started_s = self._scheduler.now()
-        limit_s = self._context.config.batch_timeout_s
+        # The time of a batch is that of a group. One that is pinned cannot be made smaller.
+        timeout_s = self._context.config.batch_timeout_s
+        limit_s = timeout_s * (len(results) if action.pinned else 1)
         timer = self._scheduler.call_later(
             limit_s, lambda: self._commit_timed_out(commit, action, limit_s)
         )
@@ -444,13 +450,21 @@ class LeaderTerm:
             commit.sent = size  # before the look: so what is sent is known to who gives it up
             return wanted()
 
-        def reached(index: int) -> None:
+        def reached(index: int) -> bool:
             commit.at = index
+            return wanted()
 
         commit = self._committing = _Commit(action.attempts, results[0].commit_tag)
         for attempt in action.attempts:
             self._reporter.tell(CommitStarted(attempt))
-        run = partial(self._commit_phase.run, results, wants, reached, pinned=action.pinned)
+        run = partial(
+            self._commit_phase.run,
+            results,
+            wants,
+            reached,
+            pinned=action.pinned,
+            committers_s=timeout_s * COMMITTERS_SHARE,
+        )
         self._scheduler.submit(run, done)
 
     def _cancel_commit(self) -> None:

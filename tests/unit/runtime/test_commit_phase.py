@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import ClassVar
+
 import pytest
 
 from tests.unit.runtime.loop_world import BATCHES, ROWS, Total, memory_state
@@ -26,11 +29,28 @@ from txtopo.transactional_state.memory import MemoryTransactionalState
 EPOCH = 1
 
 
-def context_with_two_states(state: State) -> RunContext:
+class Slow(Total):
+    """Takes a second by the clock of the context."""
+
+    now_s: ClassVar[float] = 0.0
+
+    def finish_batch(self) -> None:
+        Slow.now_s += 1
+        super().finish_batch()
+
+
+class SlowScheduler(ThreadScheduler):
+    """Has a clock that only the committers move."""
+
+    def now(self) -> float:
+        return Slow.now_s
+
+
+def context_with_two_states(state: State, bolt: Total | None = None) -> RunContext:
     rows = [[amount] for amount in range(BATCHES * ROWS)]
     spout = MemoryTransactionalSpout({0: rows}, Fields("amount long"), ROWS)
     builder = TransactionalTopologyBuilder("totals", "spout", spout)
-    declarer = builder.set_bolt("total", Total()).global_grouping("spout")
+    declarer = builder.set_bolt("total", bolt or Total()).global_grouping("spout")
     declarer.with_state("totals", state).with_state("others", state)
     graph = builder.build_topology().graph
     config = Config(carrier="local", zookeeper="memory")
@@ -45,13 +65,17 @@ def context_with_two_states(state: State) -> RunContext:
     )
 
 
-def processed(context: RunContext) -> BatchResult:
-    attempt = TransactionAttempt(1, 0, EPOCH)
+def processed(context: RunContext, txid: int = 1) -> BatchResult:
+    attempt = TransactionAttempt(txid, 0, EPOCH)
     run = Run("run", (attempt,), (BatchMetadata(1, None),), None)
     context.carrier.start(context.program)
     done = context.carrier.process(run)
     (batch,) = judge(context.program, run, done.records).processed
     return BatchResult(attempt, batch, done, 0.0)
+
+
+def processed_group(context: RunContext) -> list[BatchResult]:
+    return [processed(context, txid) for txid in (1, 2, 3)]
 
 
 def claimed(context: RunContext) -> dict[StateName, StateBackend]:
@@ -74,6 +98,38 @@ def test_an_attempt_that_is_abandoned_between_two_stores_leaves_the_second_alone
         "totals": 1,
         "others": 0,
     }
+
+
+def test_an_abandoned_attempt_calls_no_further_committer_of_its_group() -> None:
+    """Perhaps its first one hung, and a later attempt has told the emitter more meanwhile."""
+    context = context_with_two_states(memory_state())
+    backends, begun = claimed(context), []
+
+    def reached(index: int) -> bool:
+        begun.append(index)
+        return index == 0
+
+    with pytest.raises(RunLostError, match="attempt 2:0@1 was abandoned"):
+        CommitPhase(context, backends).run(
+            processed_group(context), lambda size: True, reached, pinned=False
+        )
+
+    assert begun == [0, 1]
+    assert [holds(backend) for backend in backends.values()] == [0, 0]
+
+
+@pytest.mark.parametrize(("pinned", "txids"), [(False, 2), (True, 3)])
+def test_slow_committers_make_a_small_group_unless_it_is_pinned(pinned: bool, txids: int) -> None:
+    context = context_with_two_states(memory_state(), Slow())
+    context = replace(context, scheduler=SlowScheduler(context.graph.id))
+    backends = claimed(context)
+
+    report = CommitPhase(context, backends).run(
+        processed_group(context), lambda size: True, pinned=pinned, committers_s=1.5
+    )
+
+    assert len(report.committed) == txids
+    assert [holds(backend) for backend in backends.values()] == [txids, txids]
 
 
 def holds(backend: StateBackend) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -314,6 +315,31 @@ class Hanging(Total):
             assert Hanging.go_on.wait(LIMIT_S)
             raise AssertionError("its attempt was abandoned")
         super().finish_batch()
+
+
+def test_a_group_that_is_written_again_has_the_time_of_all_its_batches(watched: State) -> None:
+    """It cannot be made smaller. With the time of one batch it might be late for ever."""
+    told = [threading.Event(), threading.Event()]
+
+    def hang_until(event: threading.Event) -> None:
+        assert event.wait(LIMIT_S)
+
+    def note(change: TopologyEvent) -> None:
+        if isinstance(change, BatchFailed):
+            next(event for event in told if not event.is_set()).set()
+
+    Watched.faults = {("totals", n): partial(hang_until, told[n - 1]) for n in (1, 2)}
+    changes = run_all(
+        topology_of(watched), changes=Changes(note), batch_timeout_s=2.0, group_txids_max=2
+    )
+
+    first, last = bounds()[1]
+    assert bounds()[1:4] == [(first, first + 1)] * 3
+    errors = [str(each.error) for each in changes.failures]
+    assert [error.partition(";")[0] for error in errors] == [
+        f"the commit of txids {first} to {last} did not end in {limit_s} s" for limit_s in (2, 4)
+    ]
+    assert stored(watched) == (12, expected())
 
 
 @pytest.mark.parametrize("attempts_max", [None, 1])
