@@ -42,8 +42,8 @@ class BatchPlanner:
     """Calls the coordinator and the emitter of a spout in the driver. All methods block.
 
     Each of the two is called by one thread at a time. A call waits while an earlier one has not
-    returned, be it of an abandoned attempt or of an earlier term. Only ``lag`` and ``lost`` do not
-    wait.
+    returned, be it of an abandoned attempt or of an earlier term. Only ``lag``, ``lost`` and
+    ``cleanup_before`` do not wait.
 
     If the topology is paced, each new batch is asked for of its :class:`~txtopo.pacing.Pacer`.
 
@@ -153,13 +153,21 @@ class BatchPlanner:
                 commit(attempt, self._plain(self._metadata(metadata)))
 
     def cleanup_before(self, txid: int) -> None:
-        """Call the emitter's ``cleanup_before``, if any, unless it was called for a later txid."""
-        with self._emitter_lock:
+        """Call the emitter's ``cleanup_before``, if any, unless it was called for a later txid.
+
+        Nor while the emitter hangs in its ``commit`` of a later batch: a later call covers this
+        one, and the next commit would wait for it.
+        """
+        if not self._emitter_lock.acquire(blocking=False):
+            return
+        try:
             cleanup = getattr(self._opened_emitter(), "cleanup_before", None)
             if cleanup and txid > self._cleaned_before:
                 self.cleanup_failures += 1
                 cleanup(txid)
                 self._cleaned_before, self.cleanup_failures = txid, 0
+        finally:
+            self._emitter_lock.release()
 
     def close(self) -> None:
         """Close the coordinator and the emitter."""

@@ -6,6 +6,7 @@ The rows of a batch are its txid, three times.
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import replace
 from time import sleep
 from typing import ClassVar
@@ -22,7 +23,7 @@ from txtopo import Config, FailedException, Fields, TaskContext, TransactionalTo
 from txtopo.attempt import TransactionAttempt
 from txtopo.builders.transactional import Topology
 from txtopo.collector import BatchOutputCollector
-from txtopo.errors import TxtopoError, ValueRefusedError
+from txtopo.errors import PoisonBatchError, TxtopoError, ValueRefusedError
 from txtopo.metadata import Json
 from txtopo.plugins.spouts import (
     LastBatch,
@@ -34,7 +35,7 @@ from txtopo.plugins.spouts import (
     TransactionalSpout,
 )
 from txtopo.plugins.stores import Ledger, Writes
-from txtopo.runtime.progress import BatchFailed, Leading
+from txtopo.runtime.progress import BatchesProcessed, BatchFailed, Leading, TopologyEvent
 from txtopo.runtime.start import start_topology
 from txtopo.state import State, open_state, register_backend
 from txtopo.transactional_state.memory import MemoryEnsemble
@@ -261,6 +262,45 @@ class RefusesGroups(MemoryBackend):
             self.refused.append(attempt)
             raise ValueRefusedError("too much")
         return super().commit(attempt, writes)
+
+
+class Hangs(Telling):
+    """Its emitter hangs in txid 3, and waits in txid 1 until all batches are processed."""
+
+    processed, released = threading.Event(), threading.Event()
+
+    def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
+        return HangingEmitter(self, context)
+
+
+class HangingEmitter(TellingEmitter):
+    def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
+        event = {1: Hangs.processed, 3: Hangs.released}.get(attempt.txid)
+        assert event is None or event.wait(LIMIT_S)
+
+
+def test_an_emitter_that_hangs_ends_the_run_and_what_is_before_it_is_committed() -> None:
+    """It cannot be told that txid 2 is committed, but nothing waits for that."""
+    state, numbers = memory_state(), {"processed": 0, "failed": 0}
+
+    def look(change: TopologyEvent) -> None:
+        if isinstance(change, BatchesProcessed):
+            numbers["processed"] += len(change.attempts)
+        if isinstance(change, BatchFailed):
+            numbers["failed"] += 1
+        if numbers["processed"] >= BATCHES:
+            Hangs.processed.set()
+        if numbers["failed"] == 2:
+            Hangs.released.set()
+
+    patient = {"batch_timeout_s": 2.0, "attempts_max": 2}
+    with running(
+        topology_of(Hangs(Seen()), state), MemoryEnsemble(), Changes(look), **patient
+    ) as run:
+        with pytest.raises(PoisonBatchError, match="batch of txid 3 failed 2 times"):
+            run.process_all_available(LIMIT_S)
+
+    assert stored(state) == (2, 3 * sum(range(1, 3)))
 
 
 class AnswersLate(MemoryBackend):
