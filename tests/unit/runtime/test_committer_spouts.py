@@ -294,11 +294,13 @@ def test_an_emitter_that_hangs_ends_the_run_and_what_is_before_it_is_committed()
             Hangs.released.set()
 
     patient = {"batch_timeout_s": 2.0, "attempts_max": 2}
-    with running(
-        topology_of(Hangs(Seen()), state), MemoryEnsemble(), Changes(look), **patient
-    ) as run:
-        with pytest.raises(PoisonBatchError, match="batch of txid 3 failed 2 times"):
-            run.process_all_available(LIMIT_S)
+    with (
+        running(
+            topology_of(Hangs(Seen()), state), MemoryEnsemble(), Changes(look), **patient
+        ) as run,
+        pytest.raises(PoisonBatchError, match="batch of txid 3 failed 2 times"),
+    ):
+        run.process_all_available(LIMIT_S)
 
     assert stored(state) == (2, 3 * sum(range(1, 3)))
 
