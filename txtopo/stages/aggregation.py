@@ -7,6 +7,9 @@ any other here, but the state refuses it. All NaN are one key, and so are 0.0 an
 A sum that exceeds its type is an error. Arrow would let it wrap. So a bound is computed from the
 largest value first. Only if the bound exceeds the type, the sum is computed in wider numbers.
 
+NaN is the largest number, as in the states. Arrow's largest value leaves NaN out, so the number of
+NaN of each key is looked at beside it.
+
 Arrow counts the bytes of a column in 31 bits, and ``group_by`` does not check it: if the keys have
 more than 2 GiB, their offsets wrap, and the result has wrong keys. So fewer bytes are combined at a
 time. If the result, which has one row for each key, is larger, it is refused with an error.
@@ -19,6 +22,7 @@ checked like that of a stored value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -185,15 +189,23 @@ class Aggregation:
                 steps.append((name, "sum", options))
             else:
                 steps.append((name, aggregate.operator))
+                if _hides_nan(aggregate, table.schema.field(name).type):
+                    flag = f"{name} is NaN"
+                    table = table.append_column(flag, pc.is_nan(table.column(name)))
+                    steps.append((flag, "any"))
         grouped = pa.TableGroupBy(table, self.keys, use_threads=False).aggregate(steps)
         found = iter(grouped.columns)
         columns = [next(found).combine_chunks() for _ in self.keys]
-        for name in self.names:
+        for name, aggregate in zip(self.names, self.aggregates, strict=True):
             if name in self.foldings:
                 folding = self.foldings[name]
                 columns += reduce(folding, [next(found) for _ in gathered(folding)])
-            else:
-                columns.append(self._narrowed(next(found), name))
+                continue
+            column = next(found)
+            if _hides_nan(aggregate, column.type):
+                # A flag is null where all values are.
+                column = pc.if_else(next(found).fill_null(False), math.nan, column)
+            columns.append(self._narrowed(column, name))
         if any(isinstance(column, pa.ChunkedArray) for column in columns):
             raise self._too_large([pa.table(columns, schema=self.schema)])
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -248,6 +260,10 @@ class Aggregation:
             "expected smaller values; aggregate a wider type, such as decimal(38,0)",
             column=name,
         )
+
+
+def _hides_nan(aggregate: Aggregate, kind: pa.DataType) -> bool:
+    return aggregate.operator == "max" and bool(pa.types.is_floating(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:

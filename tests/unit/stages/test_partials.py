@@ -190,3 +190,23 @@ def test_extremes_of_all_ordered_types(kind: str, values: list[Any], least: Any)
     rows = [[value] for value in values]
 
     assert totals(rows, f"x {kind}", (), Min("x"), tasks=2) == {("global",): (least,)}
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("values", [[math.nan, 1.0, None], [1.0, math.nan, 2.0]])
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_nan_is_the_largest_number_of_a_batch_as_it_is_between_batches(
+    kind: str, values: list[float | None], tasks: int
+) -> None:
+    """Otherwise the result depends on where a batch ends, or a group of them."""
+    found = totals(
+        [[value] for value in values],
+        f"x {kind}",
+        (),
+        {"least": Min("x"), "most": Max("x"), "number": Count()},
+        tasks=tasks,
+    )
+
+    ((least, most, number),) = found.values()
+    assert (least, number) == (1.0, 3)
+    assert math.isnan(most)
