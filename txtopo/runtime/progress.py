@@ -396,6 +396,9 @@ class ProgressMeter:
         """Count a commit and return the progress after it."""
         rows = result.outcome.rows_of(spout_id)
         self._rows_total += rows
+        group = group or (result.attempt.txid, result.attempt.txid)
+        if result.attempt.txid > group[0]:
+            self._commits.pop()  # A group is one commit: its batches come at the same time.
         self._commits.append((scheduler.now(), self._rows_total))
         (first_s, first_rows), (now_s, _) = self._commits[0], self._commits[-1]
         seconds = now_s - first_s
@@ -417,7 +420,7 @@ class ProgressMeter:
             state_s=report.state_s,
             zookeeper_s=zookeeper_s,
             driver_bytes=sum(result.outcome.bytes_by_stream.values()),
-            group=group or (result.attempt.txid, result.attempt.txid),
+            group=group,
         )
 
 

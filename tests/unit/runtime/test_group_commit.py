@@ -39,15 +39,23 @@ from txtopo.errors import (
     UnknownOutcomeError,
     ValueRefusedError,
 )
+from txtopo.metadata import BatchMetadata
 from txtopo.plugins.stores import StateTable, Writes
+from txtopo.runtime.carrier import RunOutput
+from txtopo.runtime.commit_phase import CommitReport
+from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.progress import (
     BatchCommitted,
     BatchesProcessed,
     BatchFailed,
     Leading,
+    ProgressMeter,
     TopologyEvent,
 )
+from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.stages.outcome import BatchOutcome
+from txtopo.stages.program import Run
 from txtopo.state import Ledger, State, open_state, register_backend
 from txtopo.transactional_state.memory import MemoryEnsemble
 
@@ -406,3 +414,40 @@ def totals(state: State) -> tuple[Any, Any]:
             ((_, value),) = reader.items()
             found.append(value)
     return found[0], found[1]
+
+
+class Seconds(ThreadScheduler):
+    """Has the clock of the test."""
+
+    seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+
+def test_the_rate_is_that_of_the_last_groups_however_many_txids_they_have() -> None:
+    """With the last txids, it would be that of one group, whose txids come at the same time."""
+    clock, meter = Seconds("rates"), ProgressMeter(0.0)
+    for second in (1, 2, 3):
+        group = (30 * second - 29, 30 * second)
+        for txid in range(group[0], group[1] + 1):
+            clock.seconds = second + txid * 1e-6
+            progress = meter.committed(
+                of_ten_rows(txid),
+                CommitReport(),
+                spout_id="spout",
+                scheduler=clock,
+                commit_s=0.5,
+                pending={},
+                group=group,
+            )
+
+    assert progress.rows_total == 900
+    assert progress.rows_per_second == pytest.approx(300, rel=0.01)
+
+
+def of_ten_rows(txid: int) -> BatchResult:
+    attempt = TransactionAttempt(txid)
+    emitted = {"spout": {"default": 10}}
+    outcome = BatchOutcome(attempt, BatchMetadata(), (), {}, emitted, {}, frozenset())
+    return BatchResult(attempt, outcome, RunOutput(Run("run", (attempt,), (), None), []), 0.0)
