@@ -174,7 +174,7 @@ def test_the_txid_decides_what_is_first_or_last_whatever_the_order_field_says(
 ) -> None:
     """Here the order field falls. In one write of several txids it would decide."""
     found = memory_state()
-    only = {"one": aggregate("amount", order="falling")}
+    only: dict[str, Aggregate] = {"one": aggregate("amount", order="falling")}
 
     assert groups_of(memory_state(), found, only) == ONE_BY_ONE
     with found.named("counts").reader() as reader:
