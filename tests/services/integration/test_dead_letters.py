@@ -430,7 +430,7 @@ def test_dead_letters_that_are_added_or_removed_are_a_changed_topology() -> None
 def test_operators_verbs_treat_dead_letters_as_any_state(tmp_path: Path) -> None:
     storage = Storage.in_sqlite(tmp_path)
     topology, access = parsing(storage), Access(ensemble=storage.ensemble)
-    run_to_end(topology, storage)
+    run_to_end(topology, storage, replace(LOCAL, group_txids_max=1))
     assert operations.verify(topology, LOCAL, access=access) == []
 
     operations.rewind(topology, 2, LOCAL, access=access).apply()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.unit.operations.conftest import Make
@@ -19,7 +21,7 @@ from txtopo.operations import show as show_of
 from txtopo.operations import verify as verify_of
 from txtopo.operations.session import HeldTxids
 from txtopo.plugins.stores import Puts
-from txtopo.state import Ledger
+from txtopo.state import Ledger, open_state
 from txtopo.transactional_state.memory import MemoryEnsemble
 from txtopo.transactional_state.nodes import CURRENT, batch_path
 
@@ -366,3 +368,32 @@ def test_a_group_that_the_topology_cannot_write_again_is_found_and_can_be_taken_
     deployment.tasks = 1
     deployment.run()
     assert deployment.held() == both(7, ALL)
+
+
+@pytest.mark.integration
+def test_delta_goes_back_to_ends_of_groups_only(tmp_path: Path) -> None:
+    states = [open_state(f"delta:///{tmp_path}/{at}") for at in range(2)]
+    deployment = Deployment((states[0], states[1]), opaque=True, id="groups", group=GROUP)
+    deployment.run(batches=3)
+    end = show(deployment).batches[3]
+    deployment.run(batches=8)
+    assert [each.writer.first_txid for each in deployment.ledgers()] == [7, 7]
+
+    with pytest.raises(
+        StateUsageError, match=r"to txid 5; .*written together, as a group; expected txid 3 or 6"
+    ):
+        rewind(
+            deployment.topology(), 5, deployment.config, metadata=end, access=deployment.access()
+        )
+    deaths = apply_with_deaths(
+        lambda access: rewind(
+            deployment.topology(), 3, deployment.config, metadata=end, access=access
+        ),
+        deployment,
+    )
+
+    assert deaths >= 8
+    assert deployment.held() == both(8, FIRST_THREE)
+    assert verify(deployment) == []
+    deployment.run(batches=8)
+    assert deployment.held() == both(13, sum(range(16)))
