@@ -133,3 +133,16 @@ def test_a_batch_that_fails_by_name_in_a_run_counts() -> None:
     stop = script.coordinator.handle(Committed((script.attempt(1),)))[-1]
     assert isinstance(stop, Stop)
     assert isinstance(stop.error, PoisonBatchError)
+
+
+def test_the_last_run_of_a_pinned_group_does_not_wait_for_room_that_its_commit_would_make() -> None:
+    settings = replace(RUNS, window_txids=5, run_txids_max=2, jobs_max=1, group_txids_max=5)
+    script = Script(settings, s=10)
+    for txid in (1, 2, 3, 4):
+        script.ack(txid)
+    script.restart(pinned=5)
+
+    for txid in (1, 2, 3, 4):
+        script.ack(txid)
+
+    assert "C1-5" in script.ack(5)
