@@ -388,7 +388,9 @@ class Coordinator:
     def _start_runs(self) -> list[Action]:
         # Planning may take long if it is slow or has failed before. Then planned batches start.
         asks = self._asks and self._table.unplanned.attempt.attempt == 0 and not self._slow
-        asks = asks and not self._pauses and (self._pinned is None or self.has_room)
+        asks = asks and not self._pauses
+        # Of a pinned group nothing is committed, so that no room is made, until all of it is there.
+        asks = asks and (self._pinned is None or self.has_room)
         committed = self._table.committed
         actions: list[Action] = []
         while run := next_run(self._going_on, self._settings, committed=committed, asks=asks):

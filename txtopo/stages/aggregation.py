@@ -7,8 +7,8 @@ any other here, but the state refuses it. All NaN are one key, and so are 0.0 an
 A sum that exceeds its type is an error. Arrow would let it wrap. So a bound is computed from the
 largest value first. Only if the bound exceeds the type, the sum is computed in wider numbers.
 
-NaN is the largest number, as in the states. Arrow's largest value leaves NaN out, so the number of
-NaN of each key is looked at beside it.
+NaN is the largest number, as in the states. Arrow's largest value leaves NaN out, so it
+is looked up beside it whether a key has one.
 
 Arrow counts the bytes of a column in 31 bits, and ``group_by`` does not check it: if the keys have
 more than 2 GiB, their offsets wrap, and the result has wrong keys. So fewer bytes are combined at a
