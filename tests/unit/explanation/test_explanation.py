@@ -183,14 +183,18 @@ def test_a_committer_with_many_tasks_costs_a_job_for_each_txid() -> None:
     assert any("job of its own" in each for each in told.advice)
 
 
+CHAIN = topologies.chain(["lines", "pass"])
+
+
 @pytest.mark.parametrize(
     ("topology", "config", "said"),
     [
-        (topologies.words(), Config(), "store, with up to 10 txids that wait for their turn; one"),
-        (topologies.words(), Config(group_txids_max=3), "with up to 3 txids that wait"),
-        (topologies.words(), Config(group_txids_max=1), "Config.group_txids_max is 1"),
+        (CHAIN, Config(), "store, with up to 10 txids that wait for their turn; one"),
+        (CHAIN, Config(group_txids_max=3), "with up to 3 txids that wait"),
+        (CHAIN, Config(group_txids_max=1), "Config.group_txids_max is 1"),
         (topologies.words(tasks=3), Config(), "'longest' has several tasks in the commit phase"),
         (topologies.frames(), Config(), "its spout emits DataFrames"),
+        (topologies.words(), Config(), "aggregate 'counts' has a First or Last, for which the"),
         (topologies.sums(), Config(), "aggregate 'sums' depends on the order of its additions"),
         (topologies.transactional(), Config(), "'keep' may read its state 'kept', which is"),
     ],
