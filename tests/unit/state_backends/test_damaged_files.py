@@ -74,7 +74,8 @@ def test_a_damaged_log_of_sqlite_is_a_store_that_is_behind(
 def test_no_bit_of_a_log_of_sqlite_makes_other_rows(tmp_path: Path) -> None:
     """Whatever bit it is: a reader sees the batches up to some txid, or gets an error."""
     written, kept = tmp_path / "written.db", tmp_path / "kept.db"
-    with running(topology_of(open_state(f"sqlite:///{written}")), MemoryEnsemble()) as run:
+    topology = topology_of(open_state(f"sqlite:///{written}"))
+    with running(topology, MemoryEnsemble(), group_txids_max=1) as run:
         run.process_all_available(LIMIT_S)
         contents = {end: Path(f"{written}{end}").read_bytes() for end in ("", "-wal")}
     chance, txids = Random(3), set()

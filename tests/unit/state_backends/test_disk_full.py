@@ -60,7 +60,9 @@ def database_on(disk: SmallDisk, server: PostgresServer) -> Iterator[str]:
 def test_a_full_disk_is_waited_for_and_nothing_is_half_written(url: str, disk: SmallDisk) -> None:
     state = open_state(url, value=Fields("value string"))
     changes, failed = filling(disk, FULL_AFTER, LEFT_BYTES)
-    with running(topology_of(state, Large(VALUE_BYTES)), MemoryEnsemble(), changes) as run:
+    topology = topology_of(state, Large(VALUE_BYTES))
+    # One by one, so that the disk is full before the last of them.
+    with running(topology, MemoryEnsemble(), changes, group_txids_max=1) as run:
         assert failed.wait(LIMIT_S)
         txid, held = read(state)
         assert FULL_AFTER <= txid < BATCHES

@@ -48,7 +48,9 @@ def test_a_full_disk_of_the_log_stops_the_server_and_nothing_is_half_written(
 ) -> None:
     state = open_state(server.url, value=Fields("value string"))
     changes, failed = filling(disk, FULL_AFTER, LEFT_BYTES)
-    with running(topology_of(state, Large(VALUE_BYTES)), MemoryEnsemble(), changes) as run:
+    topology = topology_of(state, Large(VALUE_BYTES))
+    # One by one, so that the disk is full before the last of them.
+    with running(topology, MemoryEnsemble(), changes, group_txids_max=1) as run:
         assert failed.wait(LIMIT_S)
         wait_until(lambda: "database system is shut down" in _log(server), lambda: _log(server))
         # Its last word is not its end.
