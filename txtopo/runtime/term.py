@@ -493,7 +493,7 @@ class LeaderTerm:
         planner, spout_id = self._context.planner, self._context.program.spout_id
         for result in results:
             planner.committed(result.attempt.txid, result.outcome.rows_of(spout_id))
-        writes_s = tuple(self._writes_s)
+        commit_s, writes_s = self._scheduler.now() - started_s, tuple(self._writes_s)
         self._writes_s.clear()
         self.handle(Committed(tuple(attempts)))
         if self._gathers:  # the spout may have waited for this commit
@@ -506,7 +506,7 @@ class LeaderTerm:
                 group=(attempts[0].txid, attempts[-1].txid),
                 spout_id=spout_id,
                 scheduler=self._scheduler,
-                commit_s=self._scheduler.now() - started_s,
+                commit_s=commit_s,
                 pace=planner.pace,
                 zookeeper_s=writes_s if last else (),
             )
