@@ -66,6 +66,8 @@ def main() -> None:
         session_timeout_s=args.session_s,
         connect_timeout_s=LONG_SESSION_S,
         max_spout_pending=args.max_spout_pending,
+        # The parent counts commits, and lets them go on one by one.
+        group_txids_max=1,
     )
     spark = None if args.carrier == "local" else open_test_session()
     name, _, times = args.die_at.rpartition(":")
