@@ -647,9 +647,8 @@ def test_the_board_of_a_run_has_all_phases_of_each_txid() -> None:
 def test_a_run_tells_which_attempts_a_failure_took_with_it() -> None:
     gate, changes = Gate(), Changes()
     topology = topology_of(memory_state(), Odd(gate))
-    with running(
-        topology, MemoryEnsemble(), changes, max_spout_pending=4, keep_processed=False
-    ) as run:
+    settings = {"max_spout_pending": 4, "keep_processed": False, "group_txids_max": 1}
+    with running(topology, MemoryEnsemble(), changes, **settings) as run:
         wait_until(lambda: len(changes.of(BatchPlanned)) == 8, "5 to 8 are in flight")
         gate.opened.set()
         run.process_all_available(LIMIT_S)
