@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -107,6 +107,8 @@ class Deployment:
         """Run until the driver dies at a durable step, reached for the n-th time."""
         scheduler = RaisingScheduler(step, times)
         topology, config = self.topology(), self.config
+        if self.group > 1:  # it dies before it would have to ask the spout again
+            config = replace(config, poll_interval_s=LIMIT_S)
         run = start_topology(topology, None, config, scheduler=scheduler, ensemble=self.ensemble)
         with pytest.raises(TxtopoError, match="Died"):
             run.await_termination(LIMIT_S)
