@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.data import Source
 from benchmarks.frames import split
-from benchmarks.store import create, plain, upsert
+from benchmarks.store import create, create_progress, plain, upsert
 from benchmarks.workloads import Workload
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ def run_plain(spark: SparkSession, workload: Workload, source: Source, url: str)
     """Do the work of all batches: the number of a batch and its counts in one transaction."""
     with psycopg.connect(plain(url)) as connection:
         create(connection, workload)
-        connection.execute("CREATE TABLE progress (batch bigint NOT NULL)")
-        connection.execute("INSERT INTO progress VALUES (-1)")
-        connection.commit()
+        create_progress(connection)
         for number, files in enumerate(source.batches):
             rows = pa.concat_tables([pq.read_table(file) for file in files])
             upsert(connection, workload, counted_here(rows, workload))

@@ -55,6 +55,13 @@ def create(connection: psycopg.Connection, workload: Workload) -> None:
     connection.commit()
 
 
+def create_progress(connection: psycopg.Connection) -> None:
+    """Make the table with the number of the last batch."""
+    connection.execute("CREATE TABLE progress (batch bigint NOT NULL)")
+    connection.execute("INSERT INTO progress VALUES (-1)")
+    connection.commit()
+
+
 def upsert(connection: psycopg.Connection, workload: Workload, result: pa.Table) -> None:
     """Add the counts of a batch, in one statement."""
     columns = [column.to_pylist() for column in result.columns]

@@ -9,7 +9,7 @@ import psycopg
 
 from benchmarks.data import Source
 from benchmarks.frames import counted
-from benchmarks.store import create, plain, upsert
+from benchmarks.store import create, create_progress, plain, upsert
 from benchmarks.workloads import FILES_PER_BATCH, Workload
 
 if TYPE_CHECKING:
@@ -20,9 +20,7 @@ def run_streaming(spark: SparkSession, workload: Workload, source: Source, url: 
     """Run a query over all files that ends when they are done."""
     with psycopg.connect(plain(url)) as connection, tempfile.TemporaryDirectory() as checkpoint:
         create(connection, workload)
-        connection.execute("CREATE TABLE progress (batch bigint NOT NULL)")
-        connection.execute("INSERT INTO progress VALUES (-1)")
-        connection.commit()
+        create_progress(connection)
 
         def write(frame: DataFrame, batch: int) -> None:
             result = counted(frame, workload)

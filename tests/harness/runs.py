@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.harness.polling import LIMIT_S, wait_until
-from txtopo import Config, Fields, Topology
+from txtopo import BatchBolt, Committer, Config, Fields, Topology
 from txtopo.config import Carrier
 from txtopo.runtime.progress import BatchCommitted, BatchFailed, TopologyEvent, TopologyListener
 from txtopo.runtime.start import TopologyRun, start_topology
@@ -112,6 +112,22 @@ class Changes(TopologyListener):
     def failures(self) -> list[BatchFailed]:
         """The failures of batches."""
         return self.of(BatchFailed)
+
+
+class WaitsForFile(BatchBolt, Committer):
+    """Ends its commits when a file is there."""
+
+    def __init__(self, go: Path) -> None:
+        self.go = go
+
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
+        pass
+
+    def execute(self, tuple: Any) -> None:
+        pass
+
+    def finish_batch(self) -> None:
+        wait_until(self.go.exists, "it may go on")
 
 
 @dataclass(slots=True)

@@ -191,11 +191,6 @@ class TransactionTable:
         return None if transaction is None else transaction.attempt
 
     @property
-    def first(self) -> Transaction | None:
-        """The transaction of the current txid, if it is planned."""
-        return self._rows.get(self.current)
-
-    @property
     def committing(self) -> tuple[Transaction, ...]:
         """The transactions of the group that is being committed."""
         return tuple(takewhile(lambda each: each.phase is Phase.COMMITTING, self.rows))

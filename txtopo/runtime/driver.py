@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import asdict
 from functools import partial
 
-from txtopo.coordinator.protocol import Activated, Deactivated, StopRequested, Tick
+from txtopo.coordinator.protocol import Activated, Deactivated, StopRequested
 from txtopo.errors import (
     CoordinatorUnavailable,
     FencedError,
@@ -140,7 +140,7 @@ class TopologyDriver:
         if self.ended.done():
             self._waiters.end(self.ended.result())
         if self._term is not None:
-            self._term.handle(Tick())
+            self._term.ask_soon()
 
     # ------------------------------------------------------------ leadership
 

@@ -198,6 +198,11 @@ class LeaderTerm:
             self._check_memory()
         self._resolve_waiters()
 
+    def ask_soon(self) -> None:
+        """Ask a spout that was not ready again now. One that is being asked is not slow yet."""
+        if self.coordinator.unplanned.phase is not Phase.PLANNING:
+            self.handle(Tick())
+
     def close(self) -> None:
         """End the term: cancel its jobs and ignore their outcomes."""
         self.over = True

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from tests.harness.browser import Browser
-from tests.harness.polling import wait_until
-from tests.harness.runs import LOCAL, Storage, running
+from tests.harness.runs import LOCAL, Storage, WaitsForFile, running
 from tests.harness.web import ask
-from txtopo import BatchBolt, Committer, Fields, TransactionalTopologyBuilder
+from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.runtime.handle import TopologyRun
 from txtopo.spouts import MemoryTransactionalSpout
 
@@ -24,28 +23,12 @@ API = "/api/v1/topologies/paced"
 SAID = "document.querySelector('#pace').innerText"
 
 
-class Waits(BatchBolt, Committer):
-    """Ends its commits when a file is there."""
-
-    def __init__(self, go: Path) -> None:
-        self.go = go
-
-    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
-        pass
-
-    def execute(self, tuple: Any) -> None:
-        pass
-
-    def finish_batch(self) -> None:
-        wait_until(self.go.exists, "it may go on")
-
-
 @contextmanager
 def paced(go: Path, take: int = 100, **settings: Any) -> Iterator[TopologyRun]:
     """Run 10,000 rows, whose commits wait for a file; with a page."""
     spout = MemoryTransactionalSpout({0: [[n] for n in range(10_000)]}, Fields("n long"), take)
     builder = TransactionalTopologyBuilder("paced", "numbers", spout)
-    builder.set_bolt("waits", Waits(go)).global_grouping("numbers")
+    builder.set_bolt("waits", WaitsForFile(go)).global_grouping("numbers")
     config = replace(LOCAL, ui_port=0, **settings)
     with running(builder.build_topology(), Storage.in_memory(), config) as run:
         try:

@@ -11,11 +11,10 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from tests.harness.polling import wait_until
+from tests.harness.runs import WaitsForFile
 from tests.unit.spouts.data_sources import LinesSource, write
 from txtopo import (
     BasicBolt,
-    BatchBolt,
-    Committer,
     Config,
     Fields,
     Restart,
@@ -163,27 +162,11 @@ def test_a_page_that_listens_is_told_that_a_batch_is_held_back() -> None:
     assert board.changes(version)["facts"]["pace"] == {"limited_by": "min_batch_rows"}
 
 
-class Waits(BatchBolt, Committer):
-    """Ends its commits when a file is there."""
-
-    def __init__(self, go: Path) -> None:
-        self.go = go
-
-    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
-        pass
-
-    def execute(self, tuple: Any) -> None:
-        pass
-
-    def finish_batch(self) -> None:
-        wait_until(self.go.exists, "it may go on")
-
-
 def test_the_board_says_since_when_the_window_is_full(tmp_path: Path) -> None:
     go = tmp_path / "go"
     spout = MemoryTransactionalSpout({0: ROWS}, NUMBER, 10)
     builder = TransactionalTopologyBuilder("paced", "numbers", spout)
-    builder.set_bolt("waits", Waits(go)).global_grouping("numbers")
+    builder.set_bolt("waits", WaitsForFile(go)).global_grouping("numbers")
 
     with builder.build_topology().start(config=replace(LOCAL, max_spout_pending=2)) as run:
         wait_until(lambda: run.board.facts()["pace"]["window_full_at_s"], "the window is full")

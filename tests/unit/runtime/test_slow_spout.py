@@ -5,22 +5,32 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
+
 from tests.harness.polling import LIMIT_S
 from tests.harness.runs import Changes
 from tests.unit.runtime.loop_world import expected, memory_state, running, stored
 from tests.unit.runtime.ranges import ranges
 from txtopo.plugins.spouts import LastBatch
-from txtopo.runtime.progress import BatchCommitted, TopologyEvent
+from txtopo.runtime.progress import BatchCommitted, ProcessingStarted, TopologyEvent
 from txtopo.transactional_state.memory import MemoryEnsemble
 
 # In the module, since a spout is pickled, and a function of a module goes by its name.
 committed = threading.Event()
+asked, waited_for = threading.Event(), threading.Event()
 answers: list[bool] = []
 
 
 def think(txid: int, previous: Any) -> Any:
     if txid == 4:
         answers.append(committed.wait(LIMIT_S))
+    return {"start": (txid - 1) * 3}
+
+
+def think_twice(txid: int, previous: Any) -> Any:
+    if txid == 2:
+        asked.set()
+        answers.append(waited_for.wait(LIMIT_S))
     return {"start": (txid - 1) * 3}
 
 
@@ -54,3 +64,20 @@ def test_a_spout_that_lets_records_gather_is_asked_again_after_each_commit() -> 
 
     assert stored(state) == (12, expected())
     assert [len(each.progress.pending) for each in changes.of(BatchCommitted)] == [0] * 12
+
+
+def test_who_waits_for_the_end_does_not_make_a_run_smaller() -> None:
+    """A spout that is just being asked is not slow because somebody begins to wait."""
+    state, changes = memory_state(), Changes()
+    topology = ranges(state, initialize_transaction=think_twice)
+    settings = {"poll_interval_s": LIMIT_S, "run_txids_max": 3, "jobs_max": 1}
+
+    with running(topology, MemoryEnsemble(), changes, **settings) as run:
+        assert asked.wait(LIMIT_S)
+        with pytest.raises(TimeoutError):
+            run.process_all_available(0.2)
+        waited_for.set()
+        changes.wait_for(ProcessingStarted)
+
+    (first, *_) = changes.of(ProcessingStarted)
+    assert [each.txid for each in first.attempts] == [1, 2, 3]
