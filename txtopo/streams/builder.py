@@ -38,7 +38,7 @@ from txtopo.builders.transactional import Spout, Topology
 from txtopo.errors import TopologyError, nearest
 from txtopo.state.registry import State
 from txtopo.streams.draft import Draft
-from txtopo.streams.nodes import Port, Source
+from txtopo.streams.nodes import Port, SourceNode
 from txtopo.streams.stream import DataStream
 from txtopo.topology.component import checked_streams
 from txtopo.tuples import DEFAULT_STREAM
@@ -90,7 +90,7 @@ class StreamBuilder:
                 topology cannot have this spout.
         """
         self._draft.take_id(id, "spout")
-        node = self._draft.add_source(Source(id, (), parallelism, spout))
+        node = self._draft.add_source(SourceNode(id, (), parallelism, spout))
         streams = checked_streams(id, spout)
         if DEFAULT_STREAM not in streams:
             raise TopologyError(

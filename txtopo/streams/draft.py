@@ -10,7 +10,7 @@ from txtopo.bolts.dead_letters import DeadLetters
 from txtopo.builders.transactional import Topology, TransactionalTopologyBuilder
 from txtopo.errors import TopologyError
 from txtopo.state.registry import State, redacted_url
-from txtopo.streams.nodes import Node, Port, Source, Stateless
+from txtopo.streams.nodes import Node, Port, SourceNode, StatelessNode
 from txtopo.topology.component import check_id
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Draft:
         self.nodes.append(node)
         return node
 
-    def add_source(self, source: Source) -> Source:
+    def add_source(self, source: SourceNode) -> SourceNode:
         """Add a spout.
 
         Raises:
@@ -159,7 +159,7 @@ class Draft:
         return builder.build_topology()
 
     def _builder(self) -> TransactionalTopologyBuilder:
-        sources = [node for node in self.nodes if isinstance(node, Source)]
+        sources = [node for node in self.nodes if isinstance(node, SourceNode)]
         if not sources:
             raise TopologyError(
                 f"topology {self._id!r} has no source; expected one; add it with "
@@ -185,7 +185,7 @@ class Draft:
         readers = Counter(port for node in self.nodes for port in node.reads)
         inner: set[Node] = set()
         for node in self.nodes:
-            if not isinstance(node, Stateless):
+            if not isinstance(node, StatelessNode):
                 continue
             above = _above(node, readers)
             node.chain = (node,) if above is None else (*above.chain, node)
@@ -194,12 +194,12 @@ class Draft:
         return inner
 
 
-def _above(node: Stateless, readers: Counter[Port]) -> Stateless | None:
+def _above(node: StatelessNode, readers: Counter[Port]) -> StatelessNode | None:
     """Return the operator that a node continues in the same bolt; None if it begins one."""
     if node.begins or len(node.inputs) > 1:
         return None
     (port,) = node.inputs
     above = port.node
-    if not isinstance(above, Stateless) or above.operator.divides or readers[port] > 1:
+    if not isinstance(above, StatelessNode) or above.operator.divides or readers[port] > 1:
         return None
     return above

@@ -88,7 +88,7 @@ class Node(ABC):
 
 
 @dataclass(eq=False, slots=True)
-class Source(Node):
+class SourceNode(Node):
     """A spout, which the draft declares."""
 
     spout: Spout
@@ -103,7 +103,7 @@ class Source(Node):
 
 
 @dataclass(eq=False, slots=True)
-class Stateless(Node):
+class StatelessNode(Node):
     """An operator without state; several in a row become one bolt.
 
     Attributes:
@@ -114,7 +114,7 @@ class Stateless(Node):
 
     operator: Operator
     begins: bool
-    chain: tuple[Stateless, ...] = ()
+    chain: tuple[StatelessNode, ...] = ()
 
     def declare(self, builder: TransactionalTopologyBuilder) -> None:
         """Add the bolt of which it is the last operator."""
@@ -128,7 +128,7 @@ class Stateless(Node):
 
 
 @dataclass(eq=False, slots=True)
-class Plain(Node):
+class BoltNode(Node):
     """A bolt with one kind of input: the user's, or one of an operator.
 
     Attributes:

@@ -26,7 +26,14 @@ from txtopo.streams.checks import (
     parallelism_of,
 )
 from txtopo.streams.draft import Draft
-from txtopo.streams.nodes import AskedQuery, Plain, Port, Stateless, TableNode, parallelism_below
+from txtopo.streams.nodes import (
+    AskedQuery,
+    BoltNode,
+    Port,
+    StatelessNode,
+    TableNode,
+    parallelism_below,
+)
 from txtopo.streams.operators import (
     MATCHING,
     OTHERS,
@@ -417,7 +424,7 @@ class DataStream:
         by: Names | None,
         parallelism: int,
         states: Mapping[str, State] | None,
-    ) -> Plain:
+    ) -> BoltNode:
         bolt_role(id, bolt)
         names = None if by is None else column_names(f"bolt {id!r}", by, self.fields)
         tasks = parallelism_of(id, parallelism, 1)
@@ -426,7 +433,7 @@ class DataStream:
             self.draft.take_table(f"bolt {id!r}", state, name)
         if isinstance(bolt, PersistentAggregate):
             self.draft.take_table(f"bolt {id!r}", bolt.state, id)
-        return self.draft.add(Plain(id, self.ports, tasks, bolt, names, given, own=True))
+        return self.draft.add(BoltNode(id, self.ports, tasks, bolt, names, given, own=True))
 
     def _stateless(
         self,
@@ -441,7 +448,7 @@ class DataStream:
         taken = self.draft.id_of(id, self.name, kind.word)
         operator = kind(taken, self.fields, fields, function, *more)
         begins = parallelism is not None
-        node = self.draft.add(Stateless(taken, self.ports, tasks, operator, begins))
+        node = self.draft.add(StatelessNode(taken, self.ports, tasks, operator, begins))
         return self._on(Port(node), fields)
 
     def _table(
@@ -543,10 +550,10 @@ class Grouped:
         tasks = parallelism_below(stream.ports)
         partials = BatchPartials(bolt, stream.fields)
         above = draft.take_id(f"{taken}.partials", "operator")
-        first = draft.add(Plain(above, stream.ports, tasks, partials))
+        first = draft.add(BoltNode(above, stream.ports, tasks, partials))
         final = BatchAggregate(taken, bolt, stream.fields)
         tasks = tasks if self.key else 1
-        node = draft.add(Plain(taken, (Port(first),), tasks, final, self.key))
+        node = draft.add(BoltNode(taken, (Port(first),), tasks, final, self.key))
         return stream._on(Port(node), final.fields)
 
     def update(
@@ -586,7 +593,7 @@ class Grouped:
         kept = state.named(taken).with_columns(stream.fields.select(self.key), state.value)
         _check_reads("update", kept)
         bolt = RunningValues(taken, self.key, function, declared, order)
-        node = stream.draft.add(Plain(taken, stream.ports, 1, bolt, (), {taken: kept}))
+        node = stream.draft.add(BoltNode(taken, stream.ports, 1, bolt, (), {taken: kept}))
         return stream._on(Port(node), declared)
 
     def _aggregates(
