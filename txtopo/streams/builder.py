@@ -112,7 +112,7 @@ class StreamBuilder:
             raise TopologyError("merge has no streams; expected two or more; name them")
         first, ports = streams[0], list[Port]()
         for stream in streams:
-            self._draft.check_own("merge", stream)
+            self._draft.check_own("merge", stream, DataStream)
             if stream.fields != first.fields:
                 raise TopologyError(
                     f"merged streams differ in their fields; got {first.fields!r} of "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from txtopo.bolts.bolt import Committer
 from txtopo.bolts.dead_letters import DeadLetters
@@ -107,22 +107,22 @@ class Draft:
             )
         self._tables[place] = where
 
-    def check_own(self, where: str, stream: DataStream | Table) -> None:
-        """Check that a stream or table is of this builder.
+    def check_own(self, where: str, given: object, kind: type[DataStream | Table]) -> None:
+        """Check that a stream or table is one, and of this builder.
 
         Raises:
             TopologyError: It is none, or of another builder.
         """
-        draft: Any = getattr(stream, "draft", None)
-        if draft is None:
+        if not isinstance(given, kind):
             raise TopologyError(
-                f"{where} takes no {type(stream).__name__}; got {stream!r:.100}; expected what an "
-                "operator of this StreamBuilder returned"
+                f"{where} takes no {type(given).__name__}; got {given!r:.100}; expected a "
+                f"{kind.__name__} that an operator of this StreamBuilder returned"
             )
-        if draft is not self:
+        if given.draft is not self:
             raise TopologyError(
-                f"{where} got {stream.name!r} of another StreamBuilder, of topology "
-                f"{draft._id!r}; expected one of {self._id!r}; build both parts with one builder"
+                f"{where} got {given.name!r} of another StreamBuilder, of topology "
+                f"{given.draft._id!r}; expected one of {self._id!r}; build both parts with one "
+                "builder"
             )
 
     def add(self, node: AnyNode) -> AnyNode:

@@ -177,19 +177,11 @@ class DataStream:
         all_fields = Fields.of([*kept, *new])
         return self._stateless(AddColumns, all_fields, function, id, parallelism, made)
 
-    def select(
-        self,
-        *names: str,
-        id: str | None = None,
-        parallelism: int | None = None,
-        **renamed: str,
-    ) -> DataStream:
+    def select(self, *names: str, **renamed: str) -> DataStream:
         """Return some columns, in the order given, with new names if wanted.
 
         Args:
             names: Columns that keep their names.
-            id: See the class.
-            parallelism: See the class.
             renamed: Columns by their new names: ``select("shop", pieces="amount")``.
 
         Raises:
@@ -203,7 +195,7 @@ class DataStream:
             raise FieldsError("select names no column; expected one at the least")
         fields = Fields.of([type(field)(name, field.type) for name, field in pairs])
         columns = (*kept, *others)
-        return self._stateless(SelectColumns, fields, _no_function, id, parallelism, columns)
+        return self._stateless(SelectColumns, fields, _no_function, None, None, columns)
 
     def map_batches(
         self,
@@ -349,7 +341,7 @@ class DataStream:
             TopologyError: An argument is wrong, the types of the keys differ, a column would be
                 there twice, or the stream depends on the table in the same txid.
         """
-        self.draft.check_own("query", table)
+        self.draft.check_own("query", table, Table)
         names = column_names("query", on, self.fields)
         node, state = table.node, table.node.state
         check_same_types("query", self.fields.select(names), state.key)
@@ -472,9 +464,9 @@ class DataStream:
                 f"{', '.join(self.fields.names)}; expected one at the least of key and value"
             )
         key_fields, value_fields = self.fields.select(keys), self.fields.select(values)
+        check_new_columns(operator, key_fields, value_fields)
         taken = self.draft.id_of_table(id, operator, state)
         kept = state.named(taken).with_columns(key_fields, value_fields)
-        check_new_columns(operator, key_fields, value_fields)
         upserts = Upserting(keys, values, order)
         node = TableNode(
             taken, self.ports, 1, kept, upserts, None, self.fields, stream_fields(value_fields)
