@@ -23,6 +23,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     open_state,
 )
+from txtopo.bolts import KafkaSink
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.streams import DataStream, Table
 
@@ -284,3 +285,13 @@ def test_a_second_source_is_for_the_builder_below_to_take() -> None:
 
 def test_errors_of_fields_are_errors_of_the_topology() -> None:
     assert issubclass(FieldsError, TopologyError)
+
+
+def test_changes_of_an_opaque_source_cannot_go_to_kafka() -> None:
+    """Another attempt may bring other changes, and consumers would have seen these."""
+    builder, sales = builder_and_sales()
+    sink = KafkaSink("broker:9092", "changes", key="shop", value=["amount"])
+    latest(sales).changes().to(sink)
+
+    with pytest.raises(TopologyError, match=r"KafkaSink 'latest.changes.to' hangs on the opaque"):
+        builder.build_topology()
