@@ -10,14 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import ArrowBolt
-from txtopo.collector import ArrowOutputCollector
+from txtopo.collector import BATCH_TUPLES_MAX, ArrowOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import EmitError
@@ -85,17 +85,19 @@ def batches_of(id: str, fields: Fields, rows: Sequence[object]) -> Iterator[pa.R
     Raises:
         EmitError: A row has other values than declared; mend the function.
     """
-    width = len(fields)
-    for row in rows:
-        if not isinstance(row, list | tuple) or len(row) != width:
-            raise EmitError(
-                f"the function of {id!r} returned no row; got {row!r:.200}; expected a list of "
-                f"{width}: {', '.join(fields.names)}",
-                component=id,
-            )
-    if rows:
-        checked: Any = rows
-        yield from to_batches(id, DEFAULT_STREAM, fields, fields.arrow_schema(), checked)
+    width, checked = len(fields), cast("Sequence[Sequence[Any]]", rows)
+    if not rows:
+        return
+    # Two sets are built faster than each row is looked at.
+    if not {list, tuple}.issuperset(map(type, rows)) or set(map(len, checked)) != {width}:
+        for row in rows:
+            if not isinstance(row, list | tuple) or len(row) != width:
+                raise EmitError(
+                    f"the function of {id!r} returned no row; got {row!r:.200}; expected a list of "
+                    f"{width}: {', '.join(fields.names)}",
+                    component=id,
+                )
+    yield from to_batches(id, DEFAULT_STREAM, fields, fields.arrow_schema(), checked)
 
 
 class MapRows(Operator):
@@ -126,7 +128,10 @@ class FlatMapRows(Operator):
                     component=self.id,
                 )
             found += more
-        return batches_of(self.id, self.fields, found)
+            if len(found) >= BATCH_TUPLES_MAX:
+                yield from batches_of(self.id, self.fields, found)
+                found = []
+        yield from batches_of(self.id, self.fields, found)
 
 
 @dataclass(frozen=True)
@@ -277,19 +282,21 @@ class FusedOperators(ArrowBolt):
         if not batch.num_rows:
             return
         operator = self._chain[at]
-        try:
-            # What follows is outside, so that an error is told of the operator that raised it.
-            parts = list(operator.apply(batch, self._attempt))
-        except Exception as error:
-            error.add_note(f"in operator {operator.id!r} ({operator.word})")
-            raise
-        streams = self.output_streams if at + 1 == len(self._chain) else None
-        if streams is None:
+        parts = self._applied(operator, batch)
+        if at + 1 < len(self._chain):
             for part in parts:
                 self._run(part, at + 1)
         elif operator.divides:
-            for stream, part in zip(streams, parts, strict=True):
+            for stream, part in zip(self.output_streams, parts, strict=True):
                 self._collector.emit(part, stream)
         else:
             for part in parts:
                 self._collector.emit(part)
+
+    def _applied(self, operator: Operator, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Apply an operator; an error of its own, not of those that follow it, names it."""
+        try:
+            yield from operator.apply(batch, self._attempt)
+        except Exception as error:
+            error.add_note(f"in operator {operator.id!r} ({operator.word})")
+            raise
