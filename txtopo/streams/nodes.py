@@ -49,11 +49,16 @@ class Node(ABC):
         id: Id of the component.
         inputs: The streams that it reads.
         parallelism: How many tasks it has.
+        committing: Whether it runs in the commit phase.
     """
 
     id: str
     inputs: tuple[Port, ...]
     parallelism: int
+    committing: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.committing = self.commits or any(port.node.committing for port in self.inputs)
 
     @property
     def reads(self) -> Iterator[Port]:
@@ -61,9 +66,9 @@ class Node(ABC):
         return iter(self.inputs)
 
     @property
-    def committing(self) -> bool:
-        """Whether it runs in the commit phase."""
-        return any(port.node.committing for port in self.reads)
+    def commits(self) -> bool:
+        """Whether it is a committer, and not only below one."""
+        return False
 
     @property
     def user_object(self) -> Any:
@@ -144,9 +149,9 @@ class BoltNode(Node):
     own: bool = False
 
     @property
-    def committing(self) -> bool:
-        """Whether it runs in the commit phase."""
-        return isinstance(self.bolt, Committer) or any(p.node.committing for p in self.inputs)
+    def commits(self) -> bool:
+        """Whether the bolt is a committer."""
+        return isinstance(self.bolt, Committer)
 
     @property
     def user_object(self) -> Any:
@@ -195,8 +200,8 @@ class TableNode(Node):
             yield from query.ports
 
     @property
-    def committing(self) -> bool:
-        """It always is."""
+    def commits(self) -> bool:
+        """It always is a committer."""
         return True
 
     @property
@@ -237,7 +242,7 @@ class TableNode(Node):
         bolt = TableCommitter(self.id, table, inputs, applies, queries, frozenset(self.changes))
         declarer = builder.set_bolt(self.id, bolt)
         asking = (output for each in queries.values() for output in each.sources)
-        # A stream may ask the table that is made of it.
+        # A stream may ask twice.
         for output in dict.fromkeys((*inputs, *asking)):
             declarer.global_grouping(*output)
         declarer.with_state(self.id, self.state)

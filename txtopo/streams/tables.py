@@ -242,7 +242,7 @@ class TableCommitter(BatchBolt, Committer):
                 self._takers.setdefault(source, []).append(self._asked[name])
 
     def execute(self, tuple: Tuple) -> None:
-        """Take a row of the table, or one that asks, or one that does both."""
+        """Take a row of the table, or one that asks."""
         for rows in self._takers[tuple.source_component, tuple.source_stream]:
             rows.append(tuple)
 

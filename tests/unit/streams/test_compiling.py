@@ -225,6 +225,68 @@ def test_rows_of_one_batch_are_taken_in_the_order_that_is_asked_for() -> None:
     assert values(topology, "joined") == {"a": "s0s4s2", "b": "s5s3s1"}
 
 
+def test_keys_may_have_several_columns() -> None:
+    builder, sales = started()
+    table = sales.group_by("shop", "id").persistent_aggregate(state("sold"), sold=Sum("amount"))
+    table.changes(before=True).store(state("view"), key=["id", "shop"])
+    named = sales.select("id", "shop", part="amount")
+    running = named.group_by("id", "shop").update(
+        lambda value, row: (
+            {"n": 1 if value is None else value["n"] + 1, "last": row[2]},
+            [row[0]],
+        ),
+        "who string",
+        state=state("running", value=Fields("n long, last long")),
+    )
+    running.with_columns(lambda row: [row["who"] > "s2"], "late boolean").store(
+        state("seen"), key="who"
+    )
+    named.query(table, on=("shop", "id")).store(state("asked"), key="id")
+    topology = builder.build_topology()
+    run(topology)
+
+    assert values(topology, "sold")["b", "s3"] == 3
+    assert values(topology, "view")["s3", "b"] == {"sold": 3, "before_sold": None}
+    assert values(topology, "running")["s3", "b"] == {"n": 1, "last": 3}
+    assert values(topology, "seen")["s3"] is True
+    assert values(topology, "asked")["s3"] == {"shop": "b", "part": 3, "sold": 3}
+
+
+def test_a_stream_may_ask_a_table_twice() -> None:
+    builder, sales = started()
+    table = sales.group_by("shop").persistent_aggregate(state("total"), n=Count())
+    for name in ("one", "two"):
+        sales.query(table, on="shop").store(state(name), key="id")
+    topology = builder.build_topology()
+    run(topology)
+
+    assert values(topology, "one") == values(topology, "two")
+    assert values(topology, "one")["s1"] == {"shop": "b", "amount": 1, "n": 1}
+
+
+def test_a_row_without_a_key_has_no_answer() -> None:
+    builder, sales = started()
+    table = sales.filter(lambda row: row["amount"] is not None).as_table(
+        state("names"), key="amount", value="shop"
+    )
+    sales.select("amount", sale="id").query(table, on="amount").store(state("asked"), key="sale")
+    topology = builder.build_topology()
+    run(topology)
+
+    assert values(topology, "asked")["s0"] == {"amount": None, "shop": None}
+    assert values(topology, "asked")["s1"] == {"amount": 1, "shop": "b"}
+
+
+def test_a_program_of_many_diamonds_is_built_at_once() -> None:
+    builder, stream = started()
+    for _ in range(40):
+        left, right = stream.branch(lambda row: row["amount"] is None, id=None)
+        stream = builder.merge(left, right)
+    stream.store(state("kept"), key="id")
+
+    assert len(builder.build_topology().graph.components) == 42
+
+
 class Split(BasicBolt):
     output_fields = Fields("id string")
     output_streams: Mapping[str, Any] = {"shops": Fields("shop string")}
