@@ -10,13 +10,13 @@ from txtopo.bolts.dead_letters import DeadLetters
 from txtopo.builders.transactional import Topology, TransactionalTopologyBuilder
 from txtopo.errors import TopologyError
 from txtopo.state.registry import State, redacted_url
-from txtopo.streams.nodes import Node, Port, SourceNode, StatelessNode
+from txtopo.streams.nodes import Port, ProgramNode, SourceNode, StatelessNode
 from txtopo.topology.component import check_id
 
 if TYPE_CHECKING:
     from txtopo.streams.stream import DataStream, Table
 
-AnyNode = TypeVar("AnyNode", bound=Node)
+AnyNode = TypeVar("AnyNode", bound=ProgramNode)
 
 
 class Draft:
@@ -30,7 +30,7 @@ class Draft:
     def __init__(self, id: str, dead_letters: State | Committer | DeadLetters | None) -> None:
         self._id = check_id("topology", id)
         self._dead_letters = dead_letters
-        self.nodes: list[Node] = []
+        self.nodes: list[ProgramNode] = []
         self._ids: set[str] = set()
         self._tables: dict[tuple[str, str], str] = {}
 
@@ -180,10 +180,10 @@ class Draft:
             set_spout(source.id, source.spout, source.parallelism)
         return builder
 
-    def _fused(self) -> set[Node]:
+    def _fused(self) -> set[ProgramNode]:
         """Give the last operator of each bolt its chain; return the operators above the last."""
         readers = Counter(port for node in self.nodes for port in node.reads)
-        inner: set[Node] = set()
+        inner: set[ProgramNode] = set()
         for node in self.nodes:
             if not isinstance(node, StatelessNode):
                 continue

@@ -27,7 +27,7 @@ class Port:
         stream: Name of the stream.
     """
 
-    node: Node
+    node: ProgramNode
     stream: str = DEFAULT_STREAM
 
     @property
@@ -42,7 +42,7 @@ class Port:
 
 
 @dataclass(eq=False, slots=True)
-class Node(ABC):
+class ProgramNode(ABC):
     """A part of a program that becomes a component, or a part of one.
 
     Attributes:
@@ -79,7 +79,7 @@ class Node(ABC):
     def declare(self, builder: TransactionalTopologyBuilder) -> None:
         """Add its component to a builder."""
 
-    def depends_on(self, other: Node) -> bool:
+    def depends_on(self, other: ProgramNode) -> bool:
         """Return whether what it emits may follow from what another node emits, or from itself."""
         waiting, seen = [self], set[int]()
         while waiting:
@@ -93,7 +93,7 @@ class Node(ABC):
 
 
 @dataclass(eq=False, slots=True)
-class SourceNode(Node):
+class SourceNode(ProgramNode):
     """A spout, which the draft declares."""
 
     spout: Spout
@@ -108,7 +108,7 @@ class SourceNode(Node):
 
 
 @dataclass(eq=False, slots=True)
-class StatelessNode(Node):
+class StatelessNode(ProgramNode):
     """An operator without state; several in a row become one bolt.
 
     Attributes:
@@ -133,7 +133,7 @@ class StatelessNode(Node):
 
 
 @dataclass(eq=False, slots=True)
-class BoltNode(Node):
+class BoltNode(ProgramNode):
     """A bolt with one kind of input: the user's, or one of an operator.
 
     Attributes:
@@ -171,7 +171,7 @@ class BoltNode(Node):
 
 
 @dataclass(eq=False, slots=True)
-class TableNode(Node):
+class TableNode(ProgramNode):
     """A state whose rows are known by key, with what reads it.
 
     Attributes:

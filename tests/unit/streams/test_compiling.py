@@ -231,10 +231,7 @@ def test_keys_may_have_several_columns() -> None:
     table.changes(before=True).store(state("view"), key=["id", "shop"])
     named = sales.select("id", "shop", part="amount")
     running = named.group_by("id", "shop").update(
-        lambda value, row: (
-            {"n": 1 if value is None else value["n"] + 1, "last": row[2]},
-            [row[0]],
-        ),
+        lambda value, row: ({"n": 1 if value is None else 2, "last": row["part"]}, [row["id"]]),
         "who string",
         state=state("running", value=Fields("n long, last long")),
     )
