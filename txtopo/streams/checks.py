@@ -46,6 +46,11 @@ def column_names(operator: str, given: object, fields: Fields) -> tuple[str, ...
         )
     found: list[str] = []
     for name in names:
+        if not isinstance(name, str):
+            raise FieldsError(
+                f"{operator} needs names of columns; got {name!r:.100} among them; expected texts, "
+                f"of {', '.join(fields.names)}"
+            )
         if name not in fields.index:
             raise FieldsError(
                 f"{operator} names unknown column {name!r}; {nearest(name, fields.names)}",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from txtopo.bolts.bolt import Committer
 from txtopo.bolts.dead_letters import DeadLetters
+from txtopo.builders.dead_letters import checked_dead_letters
 from txtopo.builders.transactional import Topology, TransactionalTopologyBuilder
 from txtopo.errors import TopologyError
 from txtopo.state.registry import State, redacted_url
@@ -29,7 +30,7 @@ class Draft:
 
     def __init__(self, id: str, dead_letters: State | Committer | DeadLetters | None) -> None:
         self._id = check_id("topology", id)
-        self._dead_letters = dead_letters
+        self._dead_letters = checked_dead_letters(dead_letters)
         self.nodes: list[ProgramNode] = []
         self._ids: set[str] = set()
         self._tables: dict[tuple[str, str], str] = {}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.streams.picture import PICTURE, drawn
 from tests.unit.streams.worlds import LOCAL, SALE, run
 from txtopo import (
     BasicBolt,
@@ -306,6 +307,11 @@ class CountAll(BatchBolt, Committer):
     def finish_batch(self) -> None:
         with self.kept.transaction(self.attempt) as kept:
             self.collector.emit([kept.update("all", lambda rows: (rows or 0) + self.rows)])
+
+
+def test_the_picture_in_the_documentation_is_the_one_that_is_drawn() -> None:
+    """Else: ``python -m tests.unit.streams.picture``."""
+    assert drawn() == PICTURE.read_text()
 
 
 def test_any_bolt_can_stand_in_a_program_with_its_streams_and_states() -> None:

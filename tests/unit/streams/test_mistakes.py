@@ -71,6 +71,8 @@ class Silent(BatchBolt, Committer):
 MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
     "column": (lambda s: s.group_by("shp"), "group_by names unknown column 'shp'; did you mean"),
     "twice": (lambda s: s.group_by("shop", "shop"), "group_by names column 'shop' twice"),
+    "a list": (lambda s: s.group_by(["shop"]), r"group_by needs names of columns; got \['shop'\]"),
+    "a number": (lambda s: s.store(state(), key=3), "store, for its key, needs names of columns"),
     "select": (lambda s: s.select("id", who="customer"), "select names unknown column 'customer'"),
     "nothing": (lambda s: s.select(), "select names no column"),
     "renamed": (lambda s: s.select("id", id="shop"), "field names must be distinct; got twice: id"),
@@ -228,6 +230,11 @@ def test_a_spout_is_checked_where_it_is_added() -> None:
     assert set(builder.build_topology().graph.components) == {"sales", "t"}
 
 
+def test_a_place_for_dead_letters_is_checked_where_it_is_given() -> None:
+    with pytest.raises(TopologyError, match="dead_letters is of the wrong type; got 'x'"):
+        StreamBuilder("shop", dead_letters="x")  # type: ignore[arg-type]
+
+
 def test_an_output_that_is_not_there_is_refused() -> None:
     builder, _ = builder_and_sales()
 
@@ -276,11 +283,28 @@ def test_a_second_source_is_for_the_builder_below_to_take() -> None:
     builder, _ = builder_and_sales()
     spout = MemoryTransactionalSpout({0: []}, SALE, 1)
     if hasattr(TransactionalTopologyBuilder, "set_spout"):
-        builder.source("more", spout)
+        merging_two_sources()
         return
 
     with pytest.raises(TopologyError, match="exactly one spout; got 'sales', 'more'"):
         builder.source("more", spout)
+
+
+def merging_two_sources() -> None:
+    builder, stock = StreamBuilder("stock"), open_state("memory:", table="stock")
+    sold = builder.source(
+        "sold", MemoryTransactionalSpout({0: [["tea"], ["salt"]]}, Fields("product string"), 1)
+    )
+    receipts: Any = {0: [["tea", 5], ["salt", 3], ["tea", 2]]}
+    fields = Fields("product string, pieces long")
+    bought = builder.source("bought", OpaqueMemoryTransactionalSpout(receipts, fields, 1), 2)
+    taken = sold.map(lambda row: [row["product"], -1], "product string, pieces long")
+    both = builder.merge(taken, bought).group_by("product")
+    both.persistent_aggregate(stock, pieces=Sum("pieces"))
+    run(builder.build_topology())
+
+    with stock.reader() as reader:
+        assert dict(reader.items()) == {"tea": 6, "salt": 2}
 
 
 def test_errors_of_fields_are_errors_of_the_topology() -> None:
