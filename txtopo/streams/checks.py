@@ -86,7 +86,7 @@ def check_new_columns(operator: str, fields: Fields, more: Iterable[Field]) -> F
         if field.name in fields.index:
             raise FieldsError(
                 f"{operator} would make column {field.name!r} twice; got it in the stream "
-                f"({', '.join(fields.names)}) as well; rename it: "
+                f"({', '.join(fields.names)}) as well; rename one of the two, e.g. with "
                 f"select(…, other={field.name!r})",
                 field=field.name,
             )

@@ -275,7 +275,7 @@ class TableCommitter(BatchBolt, Committer):
     def _answer(self, values: StateTransaction, stream: str, query: AnsweredQuery) -> None:
         rows = self._asked[stream]
         keys = [key_of(row, query.on) for row in rows]
-        known = [None not in (key if isinstance(key, tuple) else (key,)) for key in keys]
+        known = [_may_be_there(key if isinstance(key, tuple) else (key,)) for key in keys]
         values.get_all({key: None for key, there in zip(keys, known, strict=True) if there})
         for row, key, there in zip(rows, keys, known, strict=True):
             found = self._read(values, key) if there else None
@@ -295,6 +295,11 @@ def changed_fields(table: StateTable, stream: str) -> Fields:
     shown = stream_fields(ReaderView(table).fields)
     before = [type(each)(f"{BEFORE}{each.name}", each.type) for each in shown]
     return Fields.of([*table.key, *shown, *(before if stream == CHANGES_BEFORE else ())])
+
+
+def _may_be_there(key: tuple[Any, ...]) -> bool:
+    # A state refuses NULL and NaN in a key, which equal nothing.
+    return all(value is not None and value == value for value in key)
 
 
 def key_of(row: Tuple, names: tuple[str, ...]) -> Any:

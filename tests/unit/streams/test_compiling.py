@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -273,6 +274,20 @@ def test_a_row_without_a_key_has_no_answer() -> None:
 
     assert values(topology, "asked")["s0"] == {"amount": None, "shop": None}
     assert values(topology, "asked")["s1"] == {"amount": 1, "shop": "b"}
+
+
+def test_a_key_that_is_no_number_has_no_answer() -> None:
+    builder, sales = started()
+    numbers = sales.map(
+        lambda row: [row["id"], math.nan if row["amount"] is None else 0.5], "id string, x double"
+    )
+    table = numbers.filter(lambda row: row["x"] == 0.5).select("x", last="id")
+    asked = numbers.query(table.as_table(state("names"), key="x", value="last"), on="x")
+    asked.filter(lambda row: row["last"] is None).store(state("asked"), key="id")
+    topology = builder.build_topology()
+    run(topology)
+
+    assert list(values(topology, "asked")) == ["s0"]
 
 
 def test_a_program_of_many_diamonds_is_built_at_once() -> None:
