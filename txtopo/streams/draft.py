@@ -70,11 +70,7 @@ class Draft:
         Raises:
             TopologyError: The state is none, has no table, or is used already.
         """
-        if not isinstance(state, State):
-            raise TopologyError(
-                f"the state of {operator} is of the wrong type; got "
-                f"{redacted_url(repr(state)):.200}; expected what open_state(url) returns"
-            )
+        state = checked_state(operator, state)
         if given is None and state.table is None:
             raise TopologyError(
                 f"the state of {operator} has no table; got {state!r}; expected "
@@ -86,7 +82,7 @@ class Draft:
         self.take_table(f"{operator} {taken!r}", state, table)
         return taken
 
-    def take_table(self, where: str, state: State, name: str) -> None:
+    def take_table(self, where: str, state: object, name: str) -> None:
         """Note the table of a state.
 
         Args:
@@ -95,8 +91,9 @@ class Draft:
             name: The name of its table, if it has none.
 
         Raises:
-            TopologyError: The table is used already.
+            TopologyError: The state is none, or the table is used already.
         """
+        state = checked_state(where, state)
         table = name if state.table is None else state.table
         place = (state.location, table.casefold())
         if place in self._tables:
@@ -193,6 +190,20 @@ class Draft:
             if above is not None:
                 inner.add(above)
         return inner
+
+
+def checked_state(where: str, state: object) -> State:
+    """Return a state.
+
+    Raises:
+        TopologyError: It is none.
+    """
+    if not isinstance(state, State):
+        raise TopologyError(
+            f"the state of {where} is of the wrong type; got {redacted_url(repr(state)):.200}; "
+            "expected what open_state(url) returns"
+        )
+    return state
 
 
 def _above(node: StatelessNode, readers: Counter[Port]) -> StatelessNode | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
@@ -119,11 +119,13 @@ class Upserting:
         key: The key fields.
         value: The value fields.
         order_by: The fields by which the rows of a batch are ordered.
+        reads: Whether a value follows from the one before.
     """
 
     key: tuple[str, ...]
     value: tuple[str, ...]
     order_by: tuple[str, ...]
+    reads: ClassVar[bool] = False
 
     def changed(self, rows: Sequence[Tuple]) -> dict[Any, Values]:
         """Return the packed value that each key of some rows gets."""
@@ -144,6 +146,8 @@ class Aggregating:
         aggregates: Key and aggregates.
         inputs: The fields of the rows that are aggregated.
     """
+
+    reads: ClassVar[bool] = True
 
     def __init__(self, aggregates: PersistentAggregate, inputs: Fields) -> None:
         self._aggregation = Aggregation.of(aggregates, inputs)
@@ -250,16 +254,22 @@ class TableCommitter(BatchBolt, Committer):
         """Apply the rows of the table, emit what they changed, and answer the queries."""
         with self._state.transaction(self._attempt) as values:
             changed = self._applies.changed(self._rows)
-            values.get_all(changed)
-            # In an order that does not depend on tasks, as consumers of a topic see it.
-            for key in sorted(changed):
-                before = self._read(values, key)
-                opened = None if before is None else self._columns.opened(before)
-                after = self._applies.combined(opened, changed[key])
-                values.put(key, plain(after))
-                self._tell(key, before, self._read(values, key))
+            if self._changes or self._applies.reads:
+                values.get_all(changed)
+                # In an order that does not depend on tasks, as consumers of a topic see it.
+                for key in sorted(changed):
+                    self._change(values, key, changed[key])
+            else:
+                for key, value in changed.items():
+                    values.put(key, plain(value))
             for stream, query in self._queries.items():
                 self._answer(values, stream, query)
+
+    def _change(self, values: StateTransaction, key: Any, change: Values) -> None:
+        before = self._read(values, key)
+        opened = None if before is None else self._columns.opened(before)
+        values.put(key, plain(self._applies.combined(opened, change)))
+        self._tell(key, before, self._read(values, key))
 
     def _tell(self, key: Any, before: Values | None, after: Values | None) -> None:
         if before == after:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from examples.streams_balances import topology
 from tests.harness.report_page import DOCS
+from txtopo import Config
 
 PICTURE = DOCS / "images" / "streams.svg"
 
 
 def drawn() -> str:
     """Return the picture."""
-    return topology("sqlite:///bank.db").explain().svg()
+    config = Config(carrier="rdd", zookeeper="memory", slots=2)
+    return topology("sqlite:///bank.db").explain(config).svg()
 
 
 if __name__ == "__main__":

@@ -170,6 +170,10 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
         r"bolt 'b' has no stream 'default' to go on with; got no streams; .*use to\(\)",
     ),
     "bolt's fields": (lambda s: s.bolt("b", Silent(), by="x"), "bolt 'b' names unknown column 'x'"),
+    "bolt's text": (
+        lambda s: s.to(Silent(), id="b", states={"n": "sqlite:///x.db"}),
+        "the state of bolt 'b' is of the wrong type; got 'sqlite:///x.db'",
+    ),
     "bolt's state": (
         lambda s: (s.store(state(), key="id"), s.to(Silent(), states={"n": state()})),
         "table 't' of .* is used twice; got it in store 't' and in bolt 'sales.to'",
