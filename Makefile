@@ -11,7 +11,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-latency bench-pacing bench-page bench-reliable bench-stores stores delta-jar compose versitygw secrets kafka jars-try object-store services simulate simulate-slots mutants fuzz faults rows screenshots soak test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-latency bench-pacing bench-page bench-reliable bench-stores stores delta-jar compose versitygw secrets kafka jars-try object-store services simulate simulate-slots simulate-streams mutants fuzz faults rows screenshots soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -91,6 +91,9 @@ simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults; SEED=7 rep
 simulate-slots: $(READY)  ## the same of resident slots: SEEDS=10000 runs, or SEED=7
 	$(PYTHON) -m txtopo.testing.simulation.slot_command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
 		--processes $(CORES)) $(ARGS)
+
+simulate-streams: $(READY)  ## the same of random programs of streams: SEEDS=10000
+	$(PYTHON) -m tests.unit.streams 0 $(SEEDS)
 
 mutants: java services kafka $(READY)  ## break one rule after the other in a copy, and show what notices
 	$(PYTHON) -m tests.faults.mutants $(ARGS)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.unit.streams.worlds import SALE, assert_right
-from txtopo import Config, Count, Fields, Max, Min, Sum
+from tests.unit.streams.worlds import GROUPS, SALE, assert_right
+from txtopo import Count, Fields, Max, Min, Sum
 
 pytestmark = pytest.mark.integration
 SEEDS = range(8)
@@ -129,10 +129,7 @@ def test_changes_are_the_difference_between_two_txids() -> None:
 @pytest.mark.parametrize("program", [running, queried, changing])
 def test_operators_that_read_their_state_are_right_in_groups_of_txids(program: Any) -> None:
     """With one row a batch and many in flight, most txids share a write, also when it is redone."""
-    config = Config(
-        carrier="local", zookeeper="memory", group_txids_max=10, run_txids_max=10, slots=2
-    )
-    judged = assert_right(program, range(5, 31, 5), config=config)
+    judged = assert_right(program, range(5, 31, 5), config=GROUPS)
 
     groups = Counter[str]()
     for each in judged:

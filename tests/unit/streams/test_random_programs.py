@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.streams.programs import random_program
 from tests.unit.streams.worlds import (
+    GROUPS,
     LOCAL,
     SALE,
     assert_right,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 ROWS = sales(20)
-GROUPS = Config(carrier="local", zookeeper="memory", group_txids_max=10, run_txids_max=10, slots=2)
 
 
 @pytest.mark.parametrize("first", range(0, 80, 10))

@@ -27,6 +27,8 @@ from txtopo.testing.simulation.world import World
 SALE = "id string, shop string, amount long"
 NAMES = ("id", "shop", "amount")
 LOCAL = Config(carrier="local", zookeeper="memory", slots=2)
+# Batches of few rows, many in flight: most txids share a write.
+GROUPS = Config(carrier="local", zookeeper="memory", group_txids_max=10, run_txids_max=10, slots=2)
 
 Program = Callable[[Any, Any, Callable[..., Any]], object]
 """Takes the builder, its source and a function that opens a state by name."""
