@@ -6,7 +6,7 @@ The functions below open the states of a topology, and close what it holds when 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -46,6 +46,8 @@ class RunContext:
         transactional_state: Elects the leader and outlives it.
         planner: Calls the spout in the driver.
         scheduler: Time, threads and blocking calls.
+        prepared: The states that the start has opened and created, if they are still open. Whoever
+            takes them out closes them.
     """
 
     graph: Graph
@@ -55,6 +57,14 @@ class RunContext:
     transactional_state: TransactionalState
     planner: BatchPlanner
     scheduler: Scheduler
+    prepared: list[dict[StateName, StateBackend]] = field(default_factory=list)
+
+    def take_prepared(self) -> dict[StateName, StateBackend]:
+        """Take the prepared states out; return none from the second call on. From any thread."""
+        try:
+            return self.prepared.pop()
+        except IndexError:
+            return {}
 
 
 class CommittingSpout(Protocol):
@@ -133,6 +143,7 @@ def close_context(
     steps: list[Callable[[], None]] = [] if leadership is None else [leadership.release]
     if release_states is not None:
         steps.append(release_states)
+    steps.append(partial(close_prepared, context))
     steps += [context.transactional_state.close, context.carrier.close]
     for step in steps:
         try:
@@ -150,6 +161,11 @@ def close_spout(context: RunContext) -> None:
         id = context.graph.id
         facts = {"topology": id, "component": context.graph.spout.id}
         _logger.warning(_NOT_CLOSED, id, "the spout", exc_info=True, extra=facts)
+
+
+def close_prepared(context: RunContext) -> None:
+    """Close the prepared states, unless a takeover has taken them."""
+    close_backends(context.graph.id, context.take_prepared())
 
 
 def close_backends(topology: str, backends: Mapping[StateName, StateBackend]) -> None:

@@ -22,7 +22,6 @@ from txtopo.runtime.restart import Restart, RestartingDriver, StartableDriver, c
 from txtopo.runtime.run_context import (
     RunContext,
     StateName,
-    close_backends,
     close_context,
     close_spout,
     open_states,
@@ -200,18 +199,16 @@ def _refuse_stream_spout(graph: Graph) -> None:
 
 def _prepare(context: RunContext) -> None:
     """Start the carrier and create the states, so that errors are raised to the caller."""
-    backends: dict[StateName, StateBackend] = {}
     try:
         context.carrier.start(context.program)
         backends = open_states(context)
+        context.prepared.append(backends)
         for backend in backends.values():
             backend.create()
     except BaseException:
         close_context(context, None, None)
         close_spout(context)
         raise
-    finally:
-        close_backends(context.graph.id, backends)
 
 
 def open_carrier(
