@@ -1,8 +1,8 @@
-"""``python -m benchmarks.start``: how long a run takes from ``start()`` to its first job, and to end.
+"""``python -m benchmarks.start``: how long it takes from ``start()`` to the first job, and to end.
 
 A run counts a few words into an empty database of PostgreSQL's, with an embedded ZooKeeper in an
-empty folder, on a Spark session that is there and warm. The carriers take turns. Printed are medians
-of when each step began and ended, in ms after the call of ``start()``, and its processor time.
+empty folder, on a Spark session that is there and warm. The carriers take turns. Printed are
+medians (and the least) of when each step began and ended, in ms after the call of ``start()``.
 
 *first job* is the moment in which the first batch is handed to Spark, or to slots that are ready.
 *stop* begins when everything is committed, and its times count from there.
@@ -58,6 +58,7 @@ STEPS: list[tuple[str, Any, str]] = [
     ("zookeeper", starting, "open_transactional_state"),
     ("· server", EmbeddedServer, "attach"),
     *[("carrier", each, "start") for each in (RddCarrier, ResidentCarrier, LocalCarrier)],
+    ("· connect", SqlBackend, "connect"),
     ("store", SqlBackend, "create"),
     *[("election", e, "lead") for e in (ZooKeeperTransactionalState, MemoryTransactionalState)],
     ("takeover", takeover, "take_over"),
@@ -75,6 +76,7 @@ ENDING: list[tuple[str, Any, str]] = [
     ("· end server", EmbeddedServer, "close"),
     ("end store", SqlBackend, "close"),
 ]
+WHOLE = ("start() returned", "first job", "all committed", "stop took", "all", "processor time")
 CARRIERS: dict[str, dict[str, Any]] = {
     "rdd": {"carrier": "rdd"},
     "resident": {"carrier": "resident"},
@@ -88,7 +90,6 @@ class Times(TopologyListener):
     def __init__(self) -> None:
         self.began_s = time.monotonic()
         self.steps: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        self.committed_s = 0.0
 
     def on_change(self, change: TopologyEvent) -> None:
         """Note the last commit."""
@@ -113,7 +114,9 @@ class Times(TopologyListener):
         """Note when the functions of all steps are called."""
         with ExitStack() as stack:
             for step, owner, name in [*STEPS, *ENDING]:
-                function = getattr(owner, name)
+                function = getattr(owner, name, None)
+                if function is None:
+                    continue
                 stack.callback(setattr, owner, name, function)
                 setattr(owner, name, self.timed(step, function))
             yield
@@ -167,9 +170,9 @@ def measure(spark: Any, server: PostgresServer, settings: Mapping[str, Any]) -> 
         used_s = time.process_time() - used_s
     found = {
         "start() returned": started_s,
-        "FIRST JOB": times.first_job_s(),
+        "first job": times.first_job_s(),
         "all committed": rested_s,
-        "STOP took": stopped_s - rested_s,
+        "stop took": stopped_s - rested_s,
         "all": stopped_s,
         "processor time": used_s,
     }
@@ -185,7 +188,9 @@ def measure(spark: Any, server: PostgresServer, settings: Mapping[str, Any]) -> 
 def report(name: str, runs: list[dict[str, float]]) -> None:
     """Print the medians of a carrier's runs."""
     medians = {key: median(run[key] for run in runs if key in run) for key in runs[0]}
-    print(f"\n{name}: " + ", ".join(f"{k} {v:.0f}" for k, v in medians.items() if k[-2:] != "ed" and k[-5:] != "began"))
+    print(f"\n{name}")
+    for key in WHOLE:
+        print(f"  {key:18} {medians[key]:7.0f}  least {min(run[key] for run in runs):5.0f}")
     for key, began_ms in medians.items():
         if key.endswith(" began"):
             step = key.removesuffix(" began")

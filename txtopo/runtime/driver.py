@@ -415,7 +415,8 @@ class TopologyDriver:
 
     def _close_spout(self, error: Exception | None) -> None:
         self._scheduler.call_later(CLOSE_TIMEOUT_S, lambda: self._closed(error))
-        self._scheduler.submit(lambda: close_spout(self._context), lambda _: self._closed(error))
+        close = partial(close_spout, self._context.graph, self._context.planner)
+        self._scheduler.submit(close, lambda _: self._closed(error))
 
     def _closed(self, error: Exception | None) -> None:
         if self.ended.done():

@@ -5,7 +5,7 @@ The functions below open the states of a topology, and close what it holds when 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -115,16 +115,16 @@ class CommitContext(Protocol):
         ...
 
 
-def open_states(context: CommitContext) -> dict[StateName, StateBackend]:
+def open_states(graph: Graph, scheduler: Scheduler) -> dict[StateName, StateBackend]:
     """Open a backend for each state of each committer, in topological order.
 
     The steps of their commits are marked as durable steps, with the name of the state.
     """
     backends = {}
-    for component in context.graph.components.values():
+    for component in graph.components.values():
         for name, state in component.states.items():
             backend = state.open()
-            backend.point = partial(_mark, context.scheduler, f"{component.id}.{name}")
+            backend.point = partial(_mark, scheduler, f"{component.id}.{name}")
             backends[component.id, name] = backend
     return backends
 
@@ -145,22 +145,26 @@ def close_context(
         steps.append(release_states)
     steps.append(partial(close_prepared, context))
     steps += [context.transactional_state.close, context.carrier.close]
+    close_parts(context.graph.id, steps)
+
+
+def close_parts(topology: str, steps: Iterable[Callable[[], None]]) -> None:
+    """Take the steps of an end, one after the other, and log errors."""
     for step in steps:
         try:
             step()
         except Exception:
-            id = context.graph.id
-            _logger.warning(_NOT_CLOSED, id, "a part of it", exc_info=True, extra={"topology": id})
+            facts = {"topology": topology}
+            _logger.warning(_NOT_CLOSED, topology, "a part of it", exc_info=True, extra=facts)
 
 
-def close_spout(context: RunContext) -> None:
+def close_spout(graph: Graph, planner: BatchPlanner) -> None:
     """Close the user's parts of the spout, and log errors."""
     try:
-        context.planner.close()
+        planner.close()
     except BaseException:
-        id = context.graph.id
-        facts = {"topology": id, "component": context.graph.spout.id}
-        _logger.warning(_NOT_CLOSED, id, "the spout", exc_info=True, extra=facts)
+        facts = {"topology": graph.id, "component": graph.spout.id}
+        _logger.warning(_NOT_CLOSED, graph.id, "the spout", exc_info=True, extra=facts)
 
 
 def close_prepared(context: RunContext) -> None:

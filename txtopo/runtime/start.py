@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ from txtopo.runtime.restart import Restart, RestartingDriver, StartableDriver, c
 from txtopo.runtime.run_context import (
     RunContext,
     StateName,
-    close_context,
+    close_backends,
+    close_parts,
     close_spout,
     open_states,
 )
@@ -169,22 +171,54 @@ def open_driver(
         check_frame_carrier(graph, "local")
     program = compile_program(graph, config, slots)
     check_states(graph, config, commit_in_driver=program.commit_in_driver)
-    opened = open_state()
+    # What takes long begins side by side. Nothing is written to a store before all is there.
+    undo: list[Callable[[], None]] = []
     try:
+        opening = scheduler.beside(open_state)
+        undo.append(partial(_close_opened, opening))
+        connecting = scheduler.beside(partial(_connected_states, graph, scheduler))
+        undo.append(partial(_close_connected, graph, connecting))
+        planner = BatchPlanner(graph.id, graph.spout, config, graph.parallelism, scheduler)
+        undo.append(partial(close_spout, graph, planner))
+        undo.append(carrier.close)
+        carrier.start(program)
         context = RunContext(
             graph=graph,
             program=program,
             config=config,
             carrier=carrier,
-            transactional_state=opened,
-            planner=BatchPlanner(graph.id, graph.spout, config, graph.parallelism, scheduler),
+            transactional_state=opening.result(),
+            planner=planner,
             scheduler=scheduler,
+            prepared=[connecting.result()],
         )
+        for backend in context.prepared[0].values():
+            backend.create()
+        return TopologyDriver(context, candidate, listeners, meter, summary)
     except BaseException:
-        opened.close()
+        close_parts(graph.id, undo)
         raise
-    _prepare(context)
-    return TopologyDriver(context, candidate, listeners, meter, summary)
+
+
+def _connected_states(graph: Graph, scheduler: Scheduler) -> dict[StateName, StateBackend]:
+    backends = open_states(graph, scheduler)
+    try:
+        for backend in backends.values():
+            backend.connect()
+    except BaseException:
+        close_backends(graph.id, backends)
+        raise
+    return backends
+
+
+def _close_opened(opening: Future[TransactionalState]) -> None:
+    if opening.exception() is None:
+        opening.result().close()
+
+
+def _close_connected(graph: Graph, connecting: Future[dict[StateName, StateBackend]]) -> None:
+    if connecting.exception() is None:
+        close_backends(graph.id, connecting.result())
 
 
 def _refuse_stream_spout(graph: Graph) -> None:
@@ -195,20 +229,6 @@ def _refuse_stream_spout(graph: Graph) -> None:
             "it a spout that reads by itself",
             component=graph.spout.id,
         )
-
-
-def _prepare(context: RunContext) -> None:
-    """Start the carrier and create the states, so that errors are raised to the caller."""
-    try:
-        context.carrier.start(context.program)
-        backends = open_states(context)
-        context.prepared.append(backends)
-        for backend in backends.values():
-            backend.create()
-    except BaseException:
-        close_context(context, None, None)
-        close_spout(context)
-        raise
 
 
 def open_carrier(

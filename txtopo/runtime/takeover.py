@@ -82,7 +82,7 @@ def take_over(context: RunContext, journal: Journal, candidate: Json) -> Takeove
         desired, epoch = _claim_epoch(context, journal, candidate)
         created = bool(backends)
         if not created:
-            backends = open_states(context)
+            backends = open_states(context.graph, context.scheduler)
         try:
             ledgers = _claim(context, epoch, journal.ensemble, backends, created=created)
             coordinator, adopted = _coordinator(context, journal, epoch, ledgers, backends)
