@@ -138,13 +138,14 @@ def close_context(
 ) -> None:
     """Close everything except the spout, and log errors.
 
-    The leadership is released first, because other candidates wait for it.
+    The leadership is released first, because other candidates wait for it. The carrier, which waits
+    for the end of its tasks, is closed beside all else.
     """
+    ended = context.scheduler.beside(context.carrier.close)
     steps: list[Callable[[], None]] = [] if leadership is None else [leadership.release]
     if release_states is not None:
         steps.append(release_states)
-    steps.append(partial(close_prepared, context))
-    steps += [context.transactional_state.close, context.carrier.close]
+    steps += [partial(close_prepared, context), context.transactional_state.close, ended.result]
     close_parts(context.graph.id, steps)
 
 

@@ -177,9 +177,12 @@ class ThreadScheduler:
         self._workers.run(self._uncounted(work, done))
 
     def beside(self, work: Callable[[], T]) -> Future[T]:
-        """Run *work* on a thread of its own."""
+        """Run *work* on a thread of its own.
+
+        The end of the process does not wait for it, but for the caller, who does.
+        """
         future: Future[T] = Future()
-        run = partial(_settle, future, work, counted=True)
+        run = partial(_settle, future, work)
         threading.Thread(target=run, name=f"{self._name}-beside", daemon=True).start()
         return future
 
@@ -211,7 +214,12 @@ class ThreadScheduler:
 
     def _counted(self, work: Callable[[], T], done: Done) -> Callback:
         def run() -> None:
-            future = settled(work, counted=True)
+            if UNDER_WAY.begin():
+                future = settled(work)
+                UNDER_WAY.done()
+            else:  # a stop while the process ends waits for an outcome too
+                future = Future()
+                future.set_exception(ProcessEnds("the process ends"))
             self.post(lambda: done(future))
 
         return run
@@ -258,26 +266,20 @@ class ThreadScheduler:
             return None
 
 
-def settled(work: Callable[[], T], *, counted: bool = False) -> Future[T]:
+def settled(work: Callable[[], T]) -> Future[T]:
     """Run *work* and return its outcome, whatever it is."""
     future: Future[T] = Future()
-    _settle(future, work, counted=counted)
+    _settle(future, work)
     return future
 
 
-def _settle(future: Future[T], work: Callable[[], T], *, counted: bool) -> None:
-    if counted and not UNDER_WAY.begin():  # a stop while the process ends waits for an outcome too
-        future.set_exception(ProcessEnds("the process ends"))
-        return
+def _settle(future: Future[T], work: Callable[[], T]) -> None:
     try:
         result = work()
-    except BaseException as error:  # noqa: BLE001 - every outcome goes back to who waits for it
-        settle: Callback = partial(future.set_exception, error)
+    except BaseException as error:  # noqa: BLE001 - every outcome goes to who waits for it
+        future.set_exception(error)
     else:
-        settle = partial(future.set_result, result)
-    if counted:
-        UNDER_WAY.done()
-    settle()
+        future.set_result(result)
 
 
 @dataclass(order=True, slots=True)

@@ -213,6 +213,38 @@ def test_a_part_that_cannot_be_opened_is_told_and_the_others_are_closed(
     wait_until(lambda: not threads_of("txtopo-starts"), "no thread is left")
 
 
+def test_an_end_does_not_keep_the_ensemble_waiting_for_the_carrier(state: State) -> None:
+    """Nor the other way round: here each waits for the other one."""
+    both = threading.Barrier(2)
+
+    class WaitingCarrier(LocalCarrier):
+        def close(self) -> None:
+            both.wait(LIMIT_S)
+
+    class WaitingState(MemoryTransactionalState):
+        def close(self) -> None:
+            both.wait(LIMIT_S)
+            super().close()
+
+    ensemble, scheduler = MemoryEnsemble(), ThreadScheduler("txtopo-ends")
+    config = Config(carrier="local", zookeeper="memory")
+    driver = open_driver(
+        topology_of(state),
+        config,
+        [],
+        WaitingCarrier(1),
+        lambda: WaitingState("totals", ensemble),
+        scheduler,
+        {},
+    )
+    driver.start()
+    driver.post(driver.stop)
+
+    assert driver.ended.result(LIMIT_S) is None
+    assert not both.broken
+    wait_until(lambda: not threads_of("txtopo-ends"), "no thread is left")
+
+
 class ClosingState(MemoryTransactionalState):
     """Notes that it was closed."""
 
