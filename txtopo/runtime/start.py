@@ -39,7 +39,7 @@ from txtopo.runtime.session import (
     own,
 )
 from txtopo.runtime.workers import check_workers
-from txtopo.stages.program import compile_program, frame_plan
+from txtopo.stages.program import Program, compile_program, frame_plan
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
 from txtopo.transactional_state.memory import MemoryEnsemble
@@ -187,7 +187,22 @@ def open_driver(
         check_frame_carrier(graph, "local")
     program = compile_program(graph, config, slots)
     check_states(graph, config, commit_in_driver=program.commit_in_driver)
-    # What takes long begins side by side. Nothing is written to a store before all is there.
+    context = _open_parts(graph, program, config, carrier, open_state, scheduler)
+    return TopologyDriver(context, candidate, listeners, meter, summary)
+
+
+def _open_parts(
+    graph: Graph,
+    program: Program,
+    config: Config,
+    carrier: Carrier,
+    open_state: Callable[[], TransactionalState],
+    scheduler: Scheduler,
+) -> RunContext:
+    """Open what a run needs: what takes long side by side, and the tables when all else is there.
+
+    If a part cannot be opened, the others are closed, and its error is raised to the caller.
+    """
     undo: list[Callable[[], None]] = []
     try:
         opening = scheduler.beside(open_state)
@@ -195,8 +210,7 @@ def open_driver(
         connecting = scheduler.beside(partial(_connected_states, graph, scheduler))
         undo.append(partial(_close_connected, graph, connecting))
         planner = BatchPlanner(graph.id, graph.spout, config, graph.parallelism, scheduler)
-        undo.append(partial(close_spout, graph, planner))
-        undo.append(carrier.close)
+        undo += [partial(close_spout, graph, planner), carrier.close]
         carrier.start(program)
         context = RunContext(
             graph=graph,
@@ -208,12 +222,12 @@ def open_driver(
             scheduler=scheduler,
             prepared=[connecting.result()],
         )
-        for backend in context.prepared[0].values():
+        for backend in connecting.result().values():
             backend.create()
-        return TopologyDriver(context, candidate, listeners, meter, summary)
     except BaseException:
         close_parts(graph.id, undo)
         raise
+    return context
 
 
 def _connected_states(graph: Graph, scheduler: Scheduler) -> dict[StateName, StateBackend]:
