@@ -203,7 +203,7 @@ class VirtualTime:
         return _VirtualExecutor(self)
 
     def beside(self, work: Callable[[], T]) -> Future[T]:
-        """Do blocking *work* at once: what may go wrong at a start does not hang on the order."""
+        """Do blocking *work* at once, before the caller goes on."""
         return settled(work)
 
     def seed(self) -> int:
