@@ -12,7 +12,6 @@ the driver. The driver applies the write sets of all tasks of a txid in one stor
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import repeat
@@ -26,7 +25,7 @@ from txtopo.collector import BATCH_TUPLES_MAX, ArrowOutputCollector, RevocableOu
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import EmitError, RecordFailed, StateUsageError, TxtopoError
-from txtopo.metadata import BatchMetadata, Json, json_flaw, shown
+from txtopo.metadata import BatchMetadata, Json, json_copy, shown
 from txtopo.pacing import rows_max_of
 from txtopo.spouts.spout import (
     OpaquePartitionedTransactionalEmitter,
@@ -72,8 +71,8 @@ class SpoutTask:
         self._takes_limit: bool | None = None
         previous = channel.stage.run.previous
         cut = previous.cut if previous is not None else None
-        # It is kept as text, so that an emitter cannot change what another one gets.
-        self._last = {int(p): json.dumps(metadata) for p, metadata in (cut or {}).items()}
+        # Emitters get copies, so that none can change what another one gets.
+        self._last = {int(p): metadata for p, metadata in (cut or {}).items()}
 
     def steps(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> Iterator[None]:
         """Emit this task's share of a batch; yields where the outbox may be emptied."""
@@ -86,7 +85,7 @@ class SpoutTask:
                 yield
         elif component.role is Role.TRANSACTIONAL_SPOUT:
             emitter = cast("TransactionalEmitter", self._emitter)
-            emitter.emit_batch(attempt, _copy(metadata.planned), emission.collector)
+            emitter.emit_batch(attempt, json_copy(metadata.planned), emission.collector)
             emission.end_part(self._task)
             yield
         elif component.role is Role.PARTITIONED_SPOUT and metadata.cut is not None:
@@ -129,8 +128,8 @@ class SpoutTask:
         cut = metadata.cut or {}
         for partition in self._partitions(metadata):
             if str(partition) in cut:
-                self._last[partition] = json.dumps(cut[str(partition)])
-                known = json.loads(self._last[partition])
+                self._last[partition] = cut[str(partition)]
+                known = json_copy(self._last[partition])
                 emitter.emit_partition_batch(attempt, emission.collector, partition, known)
                 emission.end_part(partition)
                 yield
@@ -140,7 +139,7 @@ class SpoutTask:
     ) -> Iterator[None]:
         opaque = self._component.role is Role.OPAQUE_SPOUT
         for partition in self._partitions(metadata):
-            last = json.loads(self._last.get(partition, "null"))
+            last = json_copy(self._last.get(partition))
             before = emission.emitted()
             limit = self._limit(metadata, partition)
             if opaque:
@@ -205,19 +204,15 @@ class SpoutTask:
                 "where the batch ended (None only from an opaque emitter that emitted nothing)",
                 partition=partition,
             )
-        flaw = json_flaw(end)
-        if flaw is not None:
+        try:
+            kept = self._last[partition] = json_copy(end)
+        except ValueError as error:
             raise EmitError(
                 f"{who} metadata of partition {partition} that is no JSON; got {shown(end)} "
-                f"({flaw}); expected numbers, strings, lists and objects with string keys",
+                f"({error}); expected numbers, strings, lists and objects with string keys",
                 partition=partition,
-            )
-        text = self._last[partition] = json.dumps(end)
-        self._channel.control.cuts[attempt.txid, partition] = json.loads(text)
-
-
-def _copy(value: Json) -> Json:
-    return cast("Json", json.loads(json.dumps(value)))
+            ) from error
+        self._channel.control.cuts[attempt.txid, partition] = kept
 
 
 def run_bolt(
