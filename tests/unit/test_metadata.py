@@ -64,5 +64,5 @@ def test_a_copy_shares_nothing_with_the_value(value: Any) -> None:
 )
 def test_a_flaw_is_named(value: object, flaw: str) -> None:
     assert flaw in str(json_flaw(value))
-    with pytest.raises(ValueError, match="is not|are not|not a string"):
+    with pytest.raises(ValueError, match=r"is not|are not|not a string"):
         json_copy(value)

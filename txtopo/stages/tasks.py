@@ -138,10 +138,13 @@ class SpoutTask:
         self, attempt: TransactionAttempt, metadata: BatchMetadata, emission: Emission
     ) -> Iterator[None]:
         opaque = self._component.role is Role.OPAQUE_SPOUT
+        limits, limit = self._limits(metadata), {}
+        emitted = emission.emitted()
         for partition in self._partitions(metadata):
             last = json_copy(self._last.get(partition))
-            before = emission.emitted()
-            limit = self._limit(metadata, partition)
+            before = emitted
+            if limits is not None:
+                limit = {"rows_max": limits[partition] if partition < len(limits) else 0}
             if opaque:
                 opaque_emitter = cast("OpaquePartitionedTransactionalEmitter", self._emitter)
                 end = opaque_emitter.emit_partition_batch(
@@ -152,20 +155,21 @@ class SpoutTask:
                 end = emitter.emit_partition_batch_new(
                     attempt, emission.collector, partition, last, **limit
                 )
-            self._check_limit(partition, emission.emitted() - before, **limit)
-            self._keep_end(attempt, partition, end, silent=emission.emitted() == before)
+            emitted = emission.emitted()
+            self._check_limit(partition, emitted - before, **limit)
+            self._keep_end(attempt, partition, end, silent=emitted == before)
             emission.end_part(partition)
             yield
 
-    def _limit(self, metadata: BatchMetadata, partition: int) -> dict[str, int]:
-        """Return the argument by which an emitter learns its limit; nothing without one.
+    def _limits(self, metadata: BatchMetadata) -> list[int] | None:
+        """Return the limits of the partitions, which an emitter gets as ``rows_max``, or None.
 
         Raises:
             EmitError: The batch was planned with limits, which the emitter does not take.
         """
         limits = rows_max_of(metadata.pace)
         if not isinstance(limits, list):
-            return {}
+            return None
         if self._takes_limit is None:
             opaque = self._component.role is Role.OPAQUE_SPOUT
             method = "emit_partition_batch" if opaque else "emit_partition_batch_new"
@@ -176,7 +180,7 @@ class SpoutTask:
                 f"does not take; got {type(self._emitter).__qualname__}; expected the keyword "
                 "argument rows_max; put it back until the batch is committed"
             )
-        return {"rows_max": limits[partition] if partition < len(limits) else 0}
+        return limits
 
     def _check_limit(self, partition: int, emitted: int, rows_max: int | None = None) -> None:
         if rows_max is not None and emitted > rows_max:
