@@ -81,8 +81,8 @@ class Emission:
         """Return the number of tuples that the task has emitted."""
         return self._handed_on + self.collector.buffered
 
-    def end_part(self, part: int) -> None:
-        """End a part of the batch, which is a partition or a task.
+    def end_part(self, part: int, emitted: int) -> None:
+        """End a part of the batch, which is a partition or a task, after *emitted* tuples in all.
 
         If replays of the component are compared, the digest of the part is kept. Small parts of
         one stream are sent together, which costs less than a record batch for each.
@@ -91,15 +91,16 @@ class Emission:
             return
         if not self._one_stream:
             self.collector.flush()
-        self._ended.append((part, self.emitted()))
+        self._ended.append((part, emitted))
         self._take_digests()
 
     def _take_digests(self) -> None:
         """Keep the digests of the parts that have ended with what is sent already."""
         assert self._digest is not None
+        contents = self._channel.control.contents.setdefault(self._txid, {})
         while self._ended and self._ended[0][1] == self._handed_on:
             part, _ = self._ended.popleft()
-            self._channel.control.contents[self._txid, part] = self._digest.take()
+            contents[part] = self._digest.take()
 
     def _add_to_digests(
         self, stream: str, batch: pa.RecordBatch, targets: list[int] | None

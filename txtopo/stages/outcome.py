@@ -127,12 +127,11 @@ def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
     by_txid: dict[int, list[Envelope]] = {attempt.txid: [] for attempt in run.attempts}
     for envelope in read.envelopes:
         by_txid[envelope.txid].append(envelope)
-    contents = _parts_by_txid(control.contents)
     processed = []
     for attempt, metadata in zip(run.attempts, _metadata(program, run, control), strict=True):
         if failure is not None and attempt.txid >= failure.attempt.txid:
             break
-        content = contents.get(attempt.txid, {})
+        content = _in_order(control.contents.get(attempt.txid, {}))
         try:
             check_replay(program, attempt, metadata.content, content)
         except NonRepeatableBatch as error:
@@ -223,23 +222,19 @@ def _metadata(program: Program, run: Run, control: Control) -> list[BatchMetadat
         return list(run.metadata)
     opaque = program.components[program.spout_id].role is Role.OPAQUE_SPOUT
     cut = dict(run.previous.cut or {}) if run.previous is not None else {}
-    ends = _parts_by_txid(control.cuts)
     found = []
     for attempt, metadata in zip(run.attempts, run.metadata, strict=True):
         if metadata.cut is not None and not opaque:
             cut = dict(metadata.cut)
         else:
-            cut = cut | ends.get(attempt.txid, {})
+            cut = cut | _in_order(control.cuts.get(attempt.txid, {}))
         found.append(replace(metadata, cut=cut))
     return found
 
 
-def _parts_by_txid(facts: Mapping[tuple[int, int], Json]) -> dict[int, dict[str, Json]]:
-    """Return what is known by (txid, part), by txid and the number of the part in order."""
-    found: dict[int, dict[str, Json]] = {}
-    for txid, part in sorted(facts):
-        found.setdefault(txid, {})[str(part)] = facts[txid, part]
-    return found
+def _in_order(parts: Mapping[int, Json]) -> dict[str, Json]:
+    """Return what is known by part, as it is stored."""
+    return {str(part): parts[part] for part in sorted(parts)}
 
 
 def _partials(program: Program, envelopes: Iterable[Envelope]) -> dict[str, tuple[bytes, ...]]:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 DIGEST_CHARACTERS = 16
 """64 bits. Two different contents have the same digest by chance once in 10^19 replays."""
 
+_TEXT = (pa.string().id, pa.binary().id)
+
 
 class Digest:
     """Computes the content of one part while it is emitted.
@@ -82,16 +84,17 @@ class Digest:
         if not len(column):
             return
         start, count = column.offset, len(column)
-        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        kind = column.type
+        if kind.id in _TEXT:
             _, ends, data = column.buffers()
             offsets = np.frombuffer(ends, dtype=np.int32)[start : start + count + 1]
             self._feed(f"length {name}", np.diff(offsets).data)
             if data is not None:
                 self._feed(f"value {name}", memoryview(data)[offsets[0] : offsets[-1]])
-        elif pa.types.is_boolean(column.type):
+        elif kind.id == pa.bool_().id:
             self._add(name, column.cast(pa.uint8()), before)
         else:
-            width = column.type.bit_width // 8
+            width = kind.bit_width // 8
             values = memoryview(column.buffers()[1])
             self._feed(f"value {name}", values[start * width : (start + count) * width])
 

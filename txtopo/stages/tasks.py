@@ -86,7 +86,7 @@ class SpoutTask:
         elif component.role is Role.TRANSACTIONAL_SPOUT:
             emitter = cast("TransactionalEmitter", self._emitter)
             emitter.emit_batch(attempt, json_copy(metadata.planned), emission.collector)
-            emission.end_part(self._task)
+            emission.end_part(self._task, emission.emitted())
             yield
         elif component.role is Role.PARTITIONED_SPOUT and metadata.cut is not None:
             yield from self._again(attempt, metadata, emission)
@@ -131,7 +131,7 @@ class SpoutTask:
                 self._last[partition] = cut[str(partition)]
                 known = json_copy(self._last[partition])
                 emitter.emit_partition_batch(attempt, emission.collector, partition, known)
-                emission.end_part(partition)
+                emission.end_part(partition, emission.emitted())
                 yield
 
     def _anew(
@@ -158,7 +158,7 @@ class SpoutTask:
             emitted = emission.emitted()
             self._check_limit(partition, emitted - before, **limit)
             self._keep_end(attempt, partition, end, silent=emitted == before)
-            emission.end_part(partition)
+            emission.end_part(partition, emitted)
             yield
 
     def _limits(self, metadata: BatchMetadata) -> list[int] | None:
@@ -216,7 +216,7 @@ class SpoutTask:
                 f"({error}); expected numbers, strings, lists and objects with string keys",
                 partition=partition,
             ) from error
-        self._channel.control.cuts[attempt.txid, partition] = kept
+        self._channel.control.cuts.setdefault(attempt.txid, {})[partition] = kept
 
 
 def run_bolt(
