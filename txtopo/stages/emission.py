@@ -23,6 +23,10 @@ from txtopo.topology.component import Role
 from txtopo.tuples import DEFAULT_STREAM
 
 
+# So many tuples of small parts wait to be sent together. More would take memory and save little.
+TOGETHER_MAX = 1_000
+
+
 class Channel:
     """Where all tasks of a stage emit to: the outbox, the partial aggregates and the control facts.
 
@@ -89,7 +93,7 @@ class Emission:
         """
         if self._digest is None:
             return
-        if not self._one_stream:
+        if not self._one_stream or emitted - self._handed_on >= TOGETHER_MAX:
             self.collector.flush()
         self._ended.append((part, emitted))
         self._take_digests()

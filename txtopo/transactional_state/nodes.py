@@ -281,7 +281,9 @@ def encode(path: str, value: Json, write: str, announced: Json = None) -> bytes:
             path=path,
         ) from error
     schema = EPOCH_SCHEMA if path == EPOCH else SCHEMA
-    more = "" if announced is None else f',"announced":{json.dumps(announced)}'
+    more = ""
+    if announced is not None:
+        more = f',"announced":{json.dumps(announced, separators=(",", ":"))}'
     return f'{{"schema":{schema},"write":{json.dumps(write)},"value":{text}{more}}}'.encode()
 
 
