@@ -22,7 +22,6 @@ from txtopo.stages.stage_context import StageContext
 from txtopo.topology.component import Role
 from txtopo.tuples import DEFAULT_STREAM
 
-
 # So many tuples of small parts wait to be sent together. More would take memory and save little.
 TOGETHER_MAX = 1_000
 
