@@ -11,7 +11,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-latency bench-pacing bench-page bench-reliable bench-stores stores delta-jar compose versitygw secrets kafka jars-try object-store services simulate simulate-slots simulate-streams mutants fuzz faults rows screenshots soak test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-commits bench-kafka bench-latency bench-pacing bench-page bench-reliable bench-start bench-stores stores delta-jar compose versitygw secrets kafka jars-try object-store services simulate simulate-slots simulate-streams mutants fuzz faults rows screenshots soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ check: $(READY)  ## format, lint, types, layers and fast tests; needs no Java
 bench: java services $(READY)  ## txtopo, a bare Spark loop and Structured Streaming side by side
 	$(PYTHON) -m benchmarks $(ARGS)
 
+bench-commits: java $(READY)  ## what a commit of one record costs, and one of 1,000 partitions
+	$(PYTHON) -m benchmarks.commits $(ARGS)
+
 bench-reliable: java $(READY)  ## sentences counted at least once on Spark: speed, what acks cost, latency
 	$(PYTHON) -m benchmarks.reliable $(ARGS)
 
@@ -50,6 +53,9 @@ bench-pacing: $(READY)  ## how settings of pacing change the size of batches, la
 
 bench-page: $(READY)  ## the processor time that a page takes from a run
 	$(PYTHON) -m benchmarks.page $(ARGS)
+
+bench-start: java services $(READY)  ## the time from start() to the first job, step by step, and of stop()
+	$(PYTHON) -m benchmarks.start $(ARGS)
 
 bench-stores: java services jars-try $(READY)  ## what a commit costs in each store, and in Delta by Spark's JVM
 	$(PYTHON) -m benchmarks.stores $(ARGS)

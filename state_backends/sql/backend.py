@@ -70,6 +70,17 @@ class SqlBackend(StateBackend):
         self._url = redacted_url(url)
         self._label = f"state {dialect.state.name!r} in {self._url}"
 
+    def connect(self) -> None:
+        """Open the connection for writes, if that makes no file."""
+        if not self._dialect.connects_ahead:
+            return
+        with self._connected() as connection:
+            connection.execution_options(**self._dialect.write_options())
+            try:
+                self._dialect.prepare(connection)
+            except self._failures as error:
+                raise translated(error, self._label) from error
+
     def create(self) -> None:
         """Make the tables and the view, or check those that are there."""
         self._write(lambda connection: create_tables(connection, self._dialect, self._label))

@@ -62,6 +62,9 @@ class SqlDialect(ABC):
     fetches: bool = False
     """Whether a long read is fetched into memory at once, since a page would cost as much."""
 
+    connects_ahead: bool = True
+    """Whether a connection that is prepared for writes has written nothing yet."""
+
     driver_errors: tuple[type[Exception], ...] = ()
     """The exceptions of the driver, where it is used without SQLAlchemy."""
 

@@ -237,8 +237,8 @@ class PostgresqlDialect(SqlDialect):
         touched.create(connection)
         connection.execute(sa.insert(touched).values(txid=0))
         deleted = self.columns.deleted
-        name = self.names.tombstones
-        sa.Index(name, deleted, postgresql_where=deleted).create(connection, checkfirst=True)
+        index = sa.Index(self.names.tombstones, deleted, postgresql_where=deleted)
+        connection.execute(sa.schema.CreateIndex(index, if_not_exists=True))
 
     def flaw(self, connection: sa.Connection) -> str | None:
         """Return why the table cannot be used: its kind, UNLOGGED, or the collation of its keys."""

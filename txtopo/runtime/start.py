@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from txtopo.runtime.run_context import (
     RunContext,
     StateName,
     close_backends,
-    close_context,
+    close_parts,
     close_spout,
     open_states,
 )
@@ -38,7 +39,7 @@ from txtopo.runtime.session import (
     own,
 )
 from txtopo.runtime.workers import check_workers
-from txtopo.stages.program import compile_program, frame_plan
+from txtopo.stages.program import Program, compile_program, frame_plan
 from txtopo.state.backend import StateBackend
 from txtopo.topology.component import Role
 from txtopo.transactional_state.memory import MemoryEnsemble
@@ -186,22 +187,68 @@ def open_driver(
         check_frame_carrier(graph, "local")
     program = compile_program(graph, config, slots)
     check_states(graph, config, commit_in_driver=program.commit_in_driver)
-    opened = open_state()
+    context = _open_parts(graph, program, config, carrier, open_state, scheduler)
+    return TopologyDriver(context, candidate, listeners, meter, summary)
+
+
+def _open_parts(
+    graph: Graph,
+    program: Program,
+    config: Config,
+    carrier: Carrier,
+    open_state: Callable[[], TransactionalState],
+    scheduler: Scheduler,
+) -> RunContext:
+    """Open what a run needs: what takes long side by side, and the tables when all else is there.
+
+    If a part cannot be opened, the others are closed, and its error is raised to the caller.
+    """
+    undo: list[Callable[[], None]] = []
     try:
+        opening = scheduler.beside(open_state)
+        undo.append(partial(_close_opened, opening))
+        connecting = scheduler.beside(partial(_connected_states, graph, scheduler))
+        undo.append(partial(_close_connected, graph, connecting))
+        planner = BatchPlanner(graph.id, graph.spout, config, graph.parallelism, scheduler)
+        undo += [partial(close_spout, graph, planner), carrier.close]
+        carrier.start(program)
         context = RunContext(
             graph=graph,
             program=program,
             config=config,
             carrier=carrier,
-            transactional_state=opened,
-            planner=BatchPlanner(graph.id, graph.spout, config, graph.parallelism, scheduler),
+            transactional_state=opening.result(),
+            planner=planner,
             scheduler=scheduler,
+            prepared=[connecting.result()],
         )
+        for backend in connecting.result().values():
+            backend.create()
     except BaseException:
-        opened.close()
+        close_parts(graph.id, undo)
         raise
-    _prepare(context)
-    return TopologyDriver(context, candidate, listeners, meter, summary)
+    return context
+
+
+def _connected_states(graph: Graph, scheduler: Scheduler) -> dict[StateName, StateBackend]:
+    backends = open_states(graph, scheduler)
+    try:
+        for backend in backends.values():
+            backend.connect()
+    except BaseException:
+        close_backends(graph.id, backends)
+        raise
+    return backends
+
+
+def _close_opened(opening: Future[TransactionalState]) -> None:
+    if opening.exception() is None:
+        opening.result().close()
+
+
+def _close_connected(graph: Graph, connecting: Future[dict[StateName, StateBackend]]) -> None:
+    if connecting.exception() is None:
+        close_backends(graph.id, connecting.result())
 
 
 def _refuse_stream_spout(graph: Graph) -> None:
@@ -212,22 +259,6 @@ def _refuse_stream_spout(graph: Graph) -> None:
             "it a spout that reads by itself",
             component=graph.spout.id,
         )
-
-
-def _prepare(context: RunContext) -> None:
-    """Start the carrier and create the states, so that errors are raised to the caller."""
-    backends: dict[StateName, StateBackend] = {}
-    try:
-        context.carrier.start(context.program)
-        backends = open_states(context)
-        for backend in backends.values():
-            backend.create()
-    except BaseException:
-        close_context(context, None, None)
-        close_spout(context)
-        raise
-    finally:
-        close_backends(context.graph.id, backends)
 
 
 def open_carrier(

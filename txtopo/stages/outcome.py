@@ -131,7 +131,7 @@ def judge(program: Program, run: Run, records: Iterable[bytes]) -> RunOutcome:
     for attempt, metadata in zip(run.attempts, _metadata(program, run, control), strict=True):
         if failure is not None and attempt.txid >= failure.attempt.txid:
             break
-        content = _content(control, attempt.txid)
+        content = _in_order(control.contents.get(attempt.txid, {}))
         try:
             check_replay(program, attempt, metadata.content, content)
         except NonRepeatableBatch as error:
@@ -227,14 +227,14 @@ def _metadata(program: Program, run: Run, control: Control) -> list[BatchMetadat
         if metadata.cut is not None and not opaque:
             cut = dict(metadata.cut)
         else:
-            ends = [(p, end) for (txid, p), end in control.cuts.items() if txid == attempt.txid]
-            cut = cut | {str(partition): end for partition, end in sorted(ends)}
+            cut = cut | _in_order(control.cuts.get(attempt.txid, {}))
         found.append(replace(metadata, cut=cut))
     return found
 
 
-def _content(control: Control, of_txid: int) -> dict[str, Json]:
-    return {str(p): each for (txid, p), each in sorted(control.contents.items()) if txid == of_txid}
+def _in_order(parts: Mapping[int, Json]) -> dict[str, Json]:
+    """Return what is known by part, as it is stored."""
+    return {str(part): parts[part] for part in sorted(parts)}
 
 
 def _partials(program: Program, envelopes: Iterable[Envelope]) -> dict[str, tuple[bytes, ...]]:

@@ -48,7 +48,7 @@ from txtopo.errors import (
     EmitError,
     SchemaVersionError,
 )
-from txtopo.metadata import BatchMetadata, json_flaw, shown
+from txtopo.metadata import BatchMetadata, json_text, shown
 from txtopo.pacing import rows_max_of
 from txtopo.transactional_state.store import CompareAndSet, Json, Node, Put, Step
 
@@ -271,19 +271,20 @@ def encode(path: str, value: Json, write: str, announced: Json = None) -> bytes:
     Raises:
         EmitError: The value is not JSON; return plain values from the spout.
     """
-    flaw = json_flaw(value)
-    if flaw is not None:
+    try:
+        text = json_text(value)
+    except ValueError as error:
         raise EmitError(
-            f"metadata for {path} is not JSON; got {shown(value)} ({flaw}); expected None, bool, "
+            f"metadata for {path} is not JSON; got {shown(value)} ({error}); expected None, bool, "
             "int, float, str, list or dict with keys that are strings; return plain values from "
             "the spout",
             path=path,
-        )
+        ) from error
     schema = EPOCH_SCHEMA if path == EPOCH else SCHEMA
-    record: dict[str, Json] = {"schema": schema, "write": write, "value": value}
+    more = ""
     if announced is not None:
-        record["announced"] = announced
-    return json.dumps(record, separators=(",", ":")).encode()
+        more = f',"announced":{json.dumps(announced, separators=(",", ":"))}'
+    return f'{{"schema":{schema},"write":{json.dumps(write)},"value":{text}{more}}}'.encode()
 
 
 def decode(path: str, data: bytes) -> NodeRecord | None:
