@@ -390,7 +390,7 @@ class LedgerRow:
         own = table.c.state == dialect.state.name
         self._locked = ledger_row(table, dialect.state.name).with_for_update()
         values = [column for column in table.c if column.name not in ("state", "declaration")]
-        new = {column: sa.bindparam(f"new_{column.name}") for column in values}
+        new: dict[Any, Any] = {column: sa.bindparam(f"new_{column.name}") for column in values}
         self._write = sa.update(table).where(own).values(new)
         was = [column == sa.bindparam(f"was_{column.name}") for column in values]
         self._replace = self._write.where(*was)

@@ -48,7 +48,7 @@ def test_who_goes_on_reads_no_ledger_and_looks_for_no_tombstone(writer: StateDri
 
     assert "SELECT" not in verbs(said)
     assert "DELETE" not in verbs(said)
-    assert writer.held().txid == 3
+    assert writer.contents() == {"a": 3}
 
 
 def test_who_left_another_ledger_is_refused(state: State, writer: StateDriver) -> None:
