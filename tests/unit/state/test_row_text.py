@@ -65,7 +65,9 @@ def test_a_row_comes_back_to_the_last_bit(
 
 
 rows = st.builds(
-    lambda txid, current, before, deleted: Row(txid, current, *(before or (None, None)), deleted),
+    lambda txid, current, before, deleted: Row(
+        txid, current, before and before[0], before and before[1], deleted
+    ),
     numbers,
     values | st.just(()),
     st.none() | st.tuples(values, numbers),
