@@ -11,7 +11,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check bench bench-kafka bench-pacing bench-page bench-reliable bench-stores stores delta-jar compose versitygw secrets kafka jars-try object-store services simulate simulate-slots mutants fuzz faults rows screenshots soak test-all format clean java
+.PHONY: help demo demo-kafka test check bench bench-kafka bench-latency bench-pacing bench-page bench-reliable bench-stores stores delta-jar compose versitygw secrets kafka jars-try object-store services simulate simulate-slots mutants fuzz faults rows screenshots soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -39,8 +39,11 @@ bench: java services $(READY)  ## txtopo, a bare Spark loop and Structured Strea
 bench-reliable: java $(READY)  ## sentences counted at least once on Spark: speed, what acks cost, latency
 	$(PYTHON) -m benchmarks.reliable $(ARGS)
 
-bench-kafka: java services kafka $(READY)  ## Kafka into PostgreSQL, against a plain loop; and how soon
+bench-kafka: java services kafka $(READY)  ## Kafka into PostgreSQL, against a plain loop
 	$(PYTHON) -m benchmarks.kafka $(ARGS)
+
+bench-latency: java services kafka $(READY)  ## from a record to its commit as another process sees it
+	$(PYTHON) -m benchmarks.latency $(ARGS)
 
 bench-pacing: $(READY)  ## how settings of pacing change the size of batches, latency and lag
 	$(PYTHON) -m benchmarks.pacing $(ARGS)

@@ -12,6 +12,7 @@ from txtopo.errors import ConfigError, TopologyError
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.board import Board
 from txtopo.runtime.carrier import Carrier, LocalCarrier
+from txtopo.runtime.carrier_choice import least, with_carrier
 from txtopo.runtime.driver import TopologyDriver
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.leader_beat import Summary
@@ -34,6 +35,7 @@ from txtopo.runtime.session import (
     check_session,
     is_classic,
     open_session,
+    own,
 )
 from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import compile_program, frame_plan
@@ -89,7 +91,15 @@ def start_topology(
     if config.zookeeper == "memory":
         ensemble = ensemble or own_ensemble(topology.id)
     with RunPage(config) as page:
-        session = None if config.carrier == "local" else _checked_session(spark, topology, config)
+        session = None
+        if config.carrier == "resident":
+            check_zeromq()
+        if config.carrier != "local":
+            session = _session(spark, topology)
+            graph = topology.graph
+            frames, slots_max = graph.spout.role.frame, graph.slots_max
+            config = with_carrier(config, session, frames=frames, slots_max=slots_max)
+            _check_workers(session, topology, config)
         told = [board, recent, *listeners, page]
         opening = partial(
             _open, topology, config, session, ensemble=ensemble, summary=board.summary
@@ -127,8 +137,14 @@ def _open(
     summary: Summary | None = None,
 ) -> TopologyDriver:
     check_session(session)
-    frames = topology.graph.spout.role.frame
-    carrier = open_carrier(config, session, name=topology.id, frames=frames)
+    graph = topology.graph
+    carrier = open_carrier(
+        config,
+        session,
+        name=graph.id,
+        frames=graph.spout.role.frame,
+        slots_max=graph.slots_max,
+    )
     opened = partial(open_transactional_state, config, topology.id, _jvm(session), ensemble)
     scheduler = scheduler or ThreadScheduler(f"txtopo-{topology.id}")
     driver = open_driver(
@@ -165,7 +181,7 @@ def open_driver(
     """
     graph = topology.graph
     _refuse_stream_spout(graph)
-    slots = config.slots or carrier.default_slots()
+    slots = config.slots or least(carrier.default_slots(), graph.slots_max)
     if graph.spout.role.frame and not carrier.carries_frames:
         check_frame_carrier(graph, "local")
     program = compile_program(graph, config, slots)
@@ -215,14 +231,28 @@ def _prepare(context: RunContext) -> None:
 
 
 def open_carrier(
-    config: Config, session: SparkSession | None, *, name: str = "", frames: bool = False
+    config: Config,
+    session: SparkSession | None,
+    *,
+    name: str = "",
+    frames: bool = False,
+    slots_max: int | None = None,
 ) -> Carrier:
-    """Return the carrier that the configuration names; with *frames*, one that carries them."""
+    """Return the carrier that the configuration names.
+
+    Args:
+        config: The settings.
+        session: The session; None for the carrier ``local``.
+        name: Id of the topology.
+        frames: Whether it must carry DataFrames.
+        slots_max: The most resident slots, unless the settings give a number.
+    """
     if session is None:
         return LocalCarrier(config.slots)
-    if config.carrier == "resident":
-        return _resident(config, session, name)
-    if carrier_kind(config, classic=is_classic(session), frames=frames) == "rdd":
+    carrier = with_carrier(config, session, frames=frames, slots_max=slots_max).carrier
+    if carrier == "resident":
+        return _resident(config, session, name, slots_max)
+    if carrier == "rdd":
         from txtopo.runtime.spark_carriers import RddCarrier
 
         return RddCarrier(session)
@@ -231,63 +261,38 @@ def open_carrier(
     return DataFrameCarrier(session)
 
 
-def carrier_kind(config: Config, *, classic: bool, frames: bool) -> str:
-    """Return which carrier with Spark jobs a topology gets: ``rdd`` or ``dataframe``.
-
-    Args:
-        config: The settings.
-        classic: Whether the session is one of classic Spark.
-        frames: Whether the topology has DataFrames.
-
-    Raises:
-        ConfigError: The session cannot have the one that is asked for.
-    """
-    if config.carrier == "auto":
-        return "rdd" if classic and not frames else "dataframe"
-    if config.carrier == "rdd" and not classic:
-        raise ConfigError(
-            "carrier 'rdd' needs classic Spark; got a Spark Connect session, which has no RDDs; "
-            "use carrier='dataframe' or 'auto'"
-        )
-    return config.carrier
-
-
-def _resident(config: Config, session: SparkSession, name: str) -> Carrier:
+def _resident(config: Config, session: SparkSession, name: str, slots_max: int | None) -> Carrier:
     from txtopo.runtime.resident.carrier import ResidentCarrier
     from txtopo.runtime.resident.slot_jobs import SlotJobs
     from txtopo.runtime.spark_carriers import RddCarrier
 
     jobs = SlotJobs(session, "stages")
+    slots = jobs.fit(config.slots)
     scheduler = ThreadScheduler(f"txtopo-{name}-slots")
     return ResidentCarrier(
         jobs,
         Keys.make(),
         config,
-        jobs.fit(config.slots),
+        slots if config.slots else least(slots, slots_max),
         scheduler,
         replacement=partial(RddCarrier, session),
     )
 
 
-def _checked_session(
-    spark: SparkSession | None, topology: Topology, config: Config
-) -> SparkSession:
-    """Return the session, whose workers can run the topology."""
+def _check_workers(session: SparkSession, topology: Topology, config: Config) -> None:
     zmq = ("zmq",) if config.carrier == "resident" else ()
-    if zmq:
-        check_zeromq()
-    session = _session(spark, topology)
     if is_classic(session):
         client = getattr(topology.graph.spout.prototype, "client_modules", ())
         check_workers(session.sparkContext, (*zmq, *client))
-    return session
 
 
 def _session(spark: SparkSession | None, topology: Topology) -> SparkSession:
     given = spark if spark is not None else active_session()
     conf = {} if given is not None else frame_session_conf(topology.graph)
-    session, _ = open_session(given, conf=conf)
+    session, opened = open_session(given, conf=conf)
     check_session(session)
+    if opened:
+        own(session)
     check_frame_session(topology.graph, session)
     return session
 
