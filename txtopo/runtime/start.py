@@ -93,14 +93,8 @@ def start_topology(
         ensemble = ensemble or own_ensemble(topology.id)
     with RunPage(config) as page:
         session = None
-        if config.carrier == "resident":
-            check_zeromq()
         if config.carrier != "local":
-            session = _session(spark, topology)
-            graph = topology.graph
-            frames, slots_max = graph.spout.role.frame, graph.slots_max
-            config = with_carrier(config, session, frames=frames, slots_max=slots_max)
-            _check_workers(session, topology, config)
+            session, config = _session_and_carrier(spark, topology, config)
         told = [board, recent, *listeners, page]
         opening = partial(
             _open, topology, config, session, ensemble=ensemble, summary=board.summary
@@ -310,11 +304,20 @@ def _resident(config: Config, session: SparkSession, name: str, slots_max: int |
     )
 
 
-def _check_workers(session: SparkSession, topology: Topology, config: Config) -> None:
-    zmq = ("zmq",) if config.carrier == "resident" else ()
+def _session_and_carrier(
+    spark: SparkSession | None, topology: Topology, config: Config
+) -> tuple[SparkSession, Config]:
+    """Return the session, whose workers can run the topology, and the settings with its carrier."""
+    if config.carrier == "resident":
+        check_zeromq()
+    graph, session = topology.graph, _session(spark, topology)
+    frames, slots_max = graph.spout.role.frame, graph.slots_max
+    config = with_carrier(config, session, frames=frames, slots_max=slots_max)
     if is_classic(session):
-        client = getattr(topology.graph.spout.prototype, "client_modules", ())
+        zmq = ("zmq",) if config.carrier == "resident" else ()
+        client = getattr(graph.spout.prototype, "client_modules", ())
         check_workers(session.sparkContext, (*zmq, *client))
+    return session, config
 
 
 def _session(spark: SparkSession | None, topology: Topology) -> SparkSession:
