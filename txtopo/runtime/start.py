@@ -92,9 +92,7 @@ def start_topology(
     if config.zookeeper == "memory":
         ensemble = ensemble or own_ensemble(topology.id)
     with RunPage(config) as page:
-        session = None
-        if config.carrier != "local":
-            session, config = _session_and_carrier(spark, topology, config)
+        session, config = _session_and_carrier(spark, topology, config)
         told = [board, recent, *listeners, page]
         opening = partial(
             _open, topology, config, session, ensemble=ensemble, summary=board.summary
@@ -306,8 +304,10 @@ def _resident(config: Config, session: SparkSession, name: str, slots_max: int |
 
 def _session_and_carrier(
     spark: SparkSession | None, topology: Topology, config: Config
-) -> tuple[SparkSession, Config]:
+) -> tuple[SparkSession | None, Config]:
     """Return the session, whose workers can run the topology, and the settings with its carrier."""
+    if config.carrier == "local":
+        return None, config
     if config.carrier == "resident":
         check_zeromq()
     graph, session = topology.graph, _session(spark, topology)
