@@ -174,9 +174,13 @@ class LeaderTerm:
 
     @property
     def at_rest(self) -> bool:
-        """Whether no batch is in flight, asked for, or being written to ZooKeeper."""
+        """Whether no batch is in flight, asked for, or being written to ZooKeeper.
+
+        A term that is over is not at rest: what it has dropped is up to the next one.
+        """
         asked = self.coordinator.unplanned.phase is Phase.PLANNING
-        return not (self.coordinator.transactions or self._actions or self._writing or asked)
+        busy = self.coordinator.transactions or self._actions or self._writing or asked
+        return not (self.over or busy)
 
     def start(self) -> None:
         """Do the first actions of the coordinator."""

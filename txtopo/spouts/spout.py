@@ -30,9 +30,6 @@ from txtopo.errors import ConfigError, TopologyError
 from txtopo.metadata import Json
 from txtopo.tuples import Fields, Stream
 
-PARTIAL_PENDING_MAX = 2
-"""With so many batches in flight only full ones are planned; see ``LastBatch.worth_a_batch``."""
-
 
 @dataclass(frozen=True, slots=True)
 class LastBatch:
@@ -57,15 +54,14 @@ class LastBatch:
 
         A full batch is planned at once: the window of pending batches is there for that. One that
         has room grows while it waits, but a record waits for all batches before its own. So while
-        two are in flight, one in its commit and one in its processing, the rest is left to gather:
-        no record then waits for more than two others, and the slower the commits, the larger the
-        batches.
+        any is in flight, the rest is left to gather: no record then waits for more than one other
+        batch, and the slower the commits, the larger the batches.
 
         Example:
-            >>> LastBatch(7, {"end": 700}, pending=2).worth_a_batch(unread=60, full=100)
+            >>> LastBatch(7, {"end": 700}, pending=1).worth_a_batch(unread=60, full=100)
             False
         """
-        return unread >= full or (unread > 0 and self.pending < PARTIAL_PENDING_MAX)
+        return unread >= full or (unread > 0 and not self.pending)
 
 
 class TransactionalCoordinator(ABC):

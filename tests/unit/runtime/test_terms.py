@@ -120,3 +120,14 @@ def test_a_standby_says_once_that_it_waits(monkeypatch: pytest.MonkeyPatch) -> N
             run.process_all_available(timeout=0.2)
 
     assert len(changes.of(Standby)) == 1
+
+
+def test_a_term_that_is_over_is_not_at_rest() -> None:
+    """Else who waits for all that is available would be told so when a batch ends the run."""
+    with running(topology_of(memory_state()), MemoryEnsemble()) as run:
+        run.process_all_available(LIMIT_S)
+        driver: Any = run._driver
+        term = driver._term
+        assert term.at_rest
+    assert term.over
+    assert not term.at_rest

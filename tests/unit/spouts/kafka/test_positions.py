@@ -153,8 +153,8 @@ def test_an_end_that_comes_back_is_nothing() -> None:
         assert planned(coordinator, BEFORE.to_json()) is not None
 
 
-@pytest.mark.parametrize(("records_max", "expected"), [(2, [True] * 4), (3, [True, True, False])])
-def test_a_batch_that_has_room_waits_while_two_are_in_flight(
+@pytest.mark.parametrize(("records_max", "expected"), [(2, [True] * 4), (3, [True, False])])
+def test_a_batch_that_has_room_waits_while_another_is_in_flight(
     records_max: int, expected: list[bool]
 ) -> None:
     """A full one does not grow by waiting."""
