@@ -183,7 +183,7 @@ class Jobs:
             try:
                 check_metadata_size(batch.attempt.txid, batch.metadata)
             except BatchMetadataTooLarge as error:
-                failure = Failed(batch.attempt, failure_of(error, self._program.spout_id))
+                failure = Failed(batch.attempt, failure_of(error, self._program.only_spout))
                 break
             taken.append(batch)
             self._results[batch.attempt] = BatchResult(batch.attempt, batch, output, seconds)

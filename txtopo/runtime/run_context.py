@@ -5,7 +5,7 @@ The functions below open the states of a topology, and close what it holds when 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -16,12 +16,12 @@ from txtopo.state.backend import StateBackend
 from txtopo.transactional_state.store import Leadership
 
 if TYPE_CHECKING:
-    from txtopo.attempt import TransactionAttempt
     from txtopo.config import Config
     from txtopo.metadata import BatchMetadata
     from txtopo.runtime.batch_planner import BatchPlanner
     from txtopo.runtime.carrier import Carrier
     from txtopo.runtime.scheduler import Scheduler
+    from txtopo.runtime.spouts_planner import SpoutsPlanner
     from txtopo.stages.program import Program
     from txtopo.topology.graph import Graph
     from txtopo.transactional_state.store import TransactionalState
@@ -44,7 +44,7 @@ class RunContext:
         config: The settings.
         carrier: Moves envelopes.
         transactional_state: Elects the leader and outlives it.
-        planner: Calls the spout in the driver.
+        planner: Calls the spouts in the driver.
         scheduler: Time, threads and blocking calls.
     """
 
@@ -53,15 +53,16 @@ class RunContext:
     config: Config
     carrier: Carrier
     transactional_state: TransactionalState
-    planner: BatchPlanner
+    planner: BatchPlanner | SpoutsPlanner
     scheduler: Scheduler
 
 
 class CommittingSpout(Protocol):
-    """The methods of a ``BatchPlanner`` that a commit calls."""
+    """What a commit uses of a ``BatchPlanner`` or a ``SpoutsPlanner``."""
 
-    def commit(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> None:
-        """Tell an emitter that takes part in the commit phase."""
+    @property
+    def parts(self) -> Sequence[BatchPlanner]:
+        """The planner of each spout, whose emitter may take part in the commit phase."""
         ...
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
@@ -148,8 +149,8 @@ def close_spout(context: RunContext) -> None:
         context.planner.close()
     except BaseException:
         id = context.graph.id
-        facts = {"topology": id, "component": context.graph.spout.id}
-        _logger.warning(_NOT_CLOSED, id, "the spout", exc_info=True, extra=facts)
+        facts = {"topology": id, "component": context.program.only_spout}
+        _logger.warning(_NOT_CLOSED, id, "a spout", exc_info=True, extra=facts)
 
 
 def close_backends(topology: str, backends: Mapping[StateName, StateBackend]) -> None:

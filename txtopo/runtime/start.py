@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from txtopo.clock import wall_clock
 from txtopo.config import Config, Kind
 from txtopo.errors import ConfigError, TopologyError
-from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.board import Board
 from txtopo.runtime.carrier import Carrier, LocalCarrier
 from txtopo.runtime.driver import TopologyDriver
@@ -35,6 +34,7 @@ from txtopo.runtime.session import (
     is_classic,
     open_session,
 )
+from txtopo.runtime.spouts_planner import planner_of
 from txtopo.runtime.workers import check_workers
 from txtopo.stages.program import compile_program, frame_plan
 from txtopo.state.backend import StateBackend
@@ -178,7 +178,7 @@ def open_driver(
             config=config,
             carrier=carrier,
             transactional_state=opened,
-            planner=BatchPlanner(graph.id, graph.spout, config, graph.parallelism, scheduler),
+            planner=planner_of(graph, config, scheduler),
             scheduler=scheduler,
         )
     except BaseException:
@@ -278,7 +278,8 @@ def _checked_session(
         check_zeromq()
     session = _session(spark, topology)
     if is_classic(session):
-        client = getattr(topology.graph.spout.prototype, "client_modules", ())
+        spouts = (each.prototype for each in topology.graph.spouts)
+        client = [name for each in spouts for name in getattr(each, "client_modules", ())]
         check_workers(session.sparkContext, (*zmq, *client))
     return session
 

@@ -72,6 +72,8 @@ from txtopo.topology.graph import Graph
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from txtopo.runtime.batch_planner import BatchPlanner
+
 
 class ForeachBatch:
     """The result of ``topology.foreach_batch()``: a function of (micro-batch, batch id).
@@ -179,8 +181,8 @@ class ForeachBatch:
 class NoPlanner:
     """A planner that does nothing: Spark plans the batches of a stream spout and tracks them."""
 
-    def commit(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> None:
-        """Do nothing."""
+    parts: Sequence[BatchPlanner] = ()
+    """Nobody: no emitter of a stream spout takes part in a commit."""
 
     def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
         """Return nothing. The progress of the query shows its lag."""
@@ -301,7 +303,7 @@ class StreamRun:
         progress = self._meter.committed(
             result,
             report.committed[0],
-            spout_id=self._graph.spout.id,
+            spouts=self._context.program.spouts,
             scheduler=context.scheduler,
             commit_s=context.scheduler.now() - processed_s,
             pending={},

@@ -83,7 +83,9 @@ class Emission:
         """
         if self._digest is not None:
             self.collector.flush()
-            self._channel.control.contents[self._txid, part] = self._digest.take()
+            self._channel.control.contents[self._txid, self._component.id, part] = (
+                self._digest.take()
+            )
 
     def _take_rows(self, stream: str, rows: list[Sequence[Any]], targets: list[int] | None) -> None:
         component = self._component

@@ -71,12 +71,18 @@ class SpoutTask:
         self._emitter: Any = None
         self._takes_limit: bool | None = None
         previous = channel.stage.run.previous
-        cut = previous.cut if previous is not None else None
+        cut = previous.of(component.id).cut if previous is not None else None
         # It is kept as text, so that an emitter cannot change what another one gets.
         self._last = {int(p): json.dumps(metadata) for p, metadata in (cut or {}).items()}
 
     def steps(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> Iterator[None]:
-        """Emit this task's share of a batch; yields where the outbox may be emptied."""
+        """Emit this task's share of a batch; yields where the outbox may be emptied.
+
+        A spout that is absent from the batch is not asked for it.
+        """
+        if not metadata.takes_part(self._component.id):
+            return
+        metadata = metadata.of(self._component.id)
         component, emission = self._component, self._emission(attempt)
         if self._emitter is None and component.role is not Role.STREAM_SPOUT:
             self._emitter = self._open()
@@ -213,7 +219,7 @@ class SpoutTask:
                 partition=partition,
             )
         text = self._last[partition] = json.dumps(end)
-        self._channel.control.cuts[attempt.txid, partition] = json.loads(text)
+        self._channel.control.cuts[attempt.txid, self._component.id, partition] = json.loads(text)
 
 
 def _copy(value: Json) -> Json:

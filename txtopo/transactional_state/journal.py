@@ -28,6 +28,7 @@ from txtopo.transactional_state.nodes import (
     encode,
     ensemble_of,
     epoch_of,
+    only_spout_of,
     operation_of,
     packet_bytes,
     txid_of,
@@ -57,6 +58,7 @@ class Journal:
 
     Attributes:
         ensemble: Token of the ensemble that the claimed epoch comes from.
+        began_with: The spout that metadata without ids is of, if the topology has had one spout.
     """
 
     def __init__(self, state: TransactionalState, history_txids: int = 0) -> None:
@@ -64,6 +66,7 @@ class Journal:
         self._history_txids = history_txids
         self._claim: _Claim | None = None
         self.ensemble = ""
+        self.began_with: Json = None
         self._current = 1
         self._stored: set[int] = set()
 
@@ -104,6 +107,11 @@ class Journal:
             _check_unchanged(known, fingerprint)
         if (kept := known if fingerprint is None else fingerprint) is not None:
             value["topology"] = kept
+        self.began_with = only_spout_of(known) or (
+            node.value.get("spout") if node and isinstance(node.value, dict) else None
+        )
+        if kept is not None and only_spout_of(kept) is None and self.began_with is not None:
+            value["spout"] = self.began_with
         claim: list[Step] = [CompareAndSet(EPOCH, value, node.version if node else None)]
         # A coordinator of a lost node may still hold its version; a new node must be past it.
         rewrites = min(above, REWRITES_MAX) if node is None else 0
