@@ -26,13 +26,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from txtopo.config import Config
+from txtopo.coordinator.failures import failure_of
 from txtopo.coordinator.protocol import Failed, NotReady, PlanBatch, Planned
 from txtopo.errors import ConfigError, InfrastructureError
 from txtopo.log_records import logger_of, one_line
 from txtopo.metadata import BatchMetadata, Json, absent, part_of
 from txtopo.retries import LOGGER
 from txtopo.runtime.batch_planner import BatchPlanner, Times
-from txtopo.runtime.jobs import failure_of
 from txtopo.transactional_state.nodes import check_metadata_size
 
 if TYPE_CHECKING:

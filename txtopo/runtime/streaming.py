@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.config import Config, Kind
+from txtopo.coordinator.failures import failure_of
 from txtopo.errors import (
     ConfigError,
     ForeignStateError,
@@ -41,7 +42,7 @@ from txtopo.errors import (
 from txtopo.metadata import BatchMetadata
 from txtopo.runtime.carrier import LocalCarrier
 from txtopo.runtime.commit_phase import CommitPhase
-from txtopo.runtime.jobs import BatchResult, failure_of
+from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.listeners import Listeners
 from txtopo.runtime.progress import (
     BatchCommitted,

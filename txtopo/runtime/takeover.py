@@ -175,7 +175,6 @@ def _coordinator(
         raise _no_groups(current, found.pinned, one_by_one)
     # With allow_change a replay may bring another batch.
     compares = context.config.check_replays and not context.config.allow_change
-    spouts, before = context.program.spouts, journal.began_with
     metadata = {
         txid: fitted(
             txid,
@@ -183,8 +182,8 @@ def _coordinator(
                 metadata_from_json(txid, batch.metadata),
                 content=batch.content if compares else None,
             ),
-            spouts,
-            before if isinstance(before, str) else None,
+            context.program.spouts,
+            journal.began_with,
             replayed=txid >= current,
         )
         for txid, batch in contents.batches.items()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt, txids_text
 from txtopo.coordinator import Coordinator
+from txtopo.coordinator.failures import failure_of
 from txtopo.coordinator.protocol import (
     Action,
     Advance,
@@ -49,7 +50,7 @@ from txtopo.errors import DriverMemoryError, FencedError, InfrastructureError
 from txtopo.retries import warn_of_retry
 from txtopo.runtime.commit_phase import CommitPhase, GroupReport
 from txtopo.runtime.handle import IdleWaiters
-from txtopo.runtime.jobs import Jobs, failure_of
+from txtopo.runtime.jobs import Jobs
 from txtopo.runtime.leader_beat import BEAT_S, LeaderBeat
 from txtopo.runtime.progress import (
     CommitStarted,

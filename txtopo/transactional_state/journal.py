@@ -22,6 +22,7 @@ from txtopo.transactional_state.nodes import (
     StoredBatch,
     batch_of,
     batch_path,
+    began_with,
     changed_parts,
     corrupt,
     current_of,
@@ -66,7 +67,7 @@ class Journal:
         self._history_txids = history_txids
         self._claim: _Claim | None = None
         self.ensemble = ""
-        self.began_with: Json = None
+        self.began_with: str | None = None
         self._current = 1
         self._stored: set[int] = set()
 
@@ -107,10 +108,8 @@ class Journal:
             _check_unchanged(known, fingerprint)
         if (kept := known if fingerprint is None else fingerprint) is not None:
             value["topology"] = kept
-        self.began_with = only_spout_of(known) or (
-            node.value.get("spout") if node and isinstance(node.value, dict) else None
-        )
-        if kept is not None and only_spout_of(kept) is None and self.began_with is not None:
+        self.began_with = began_with(node)
+        if only_spout_of(kept) is None and self.began_with is not None:
             value["spout"] = self.began_with
         claim: list[Step] = [CompareAndSet(EPOCH, value, node.version if node else None)]
         # A coordinator of a lost node may still hold its version; a new node must be past it.

@@ -219,6 +219,13 @@ def only_spout_of(fingerprint: Json) -> str | None:
     return str(literal_eval(of_spouts[0].removeprefix("component ")))
 
 
+def began_with(epoch: Node | None) -> str | None:
+    """Return the spout that metadata without ids is of, by the node ``/epoch``; None if unknown."""
+    value = epoch.value if epoch is not None and isinstance(epoch.value, dict) else {}
+    kept = value.get("spout")
+    return only_spout_of(value.get("topology")) or (kept if isinstance(kept, str) else None)
+
+
 def fitted(
     txid: int,
     metadata: BatchMetadata,
