@@ -333,7 +333,8 @@ def _opaque_above(components: Mapping[str, Component]) -> dict[str, str | None]:
     above: dict[str, str | None] = {}
     for component in components.values():
         if component.role.spout:
-            repeatable: bool = component.prototype.repeatable  # type: ignore[attr-defined]
+            # A spout of an at-least-once topology promises nothing, and nothing there asks.
+            repeatable: bool = getattr(component.prototype, "repeatable", True)
             above[component.id] = None if repeatable else component.id
         else:
             found = (above[each.source] for each in component.subscriptions)

@@ -42,7 +42,7 @@ import json
 import re
 from ast import literal_eval
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
@@ -267,6 +267,9 @@ def fitted(
         plan: dict[str, Json] = {"planned": metadata.planned}
         metadata = BatchMetadata(None, cut, content, spouts={before: plan})
     assert metadata.spouts is not None
+    if metadata.cut is None and not replayed and {*spouts} - {*metadata.spouts}:
+        # Its spouts had no cut, and a new one may have: at the beginning.
+        metadata = replace(metadata, cut={})
     if len(spouts) == 1:
         if replayed and not metadata.takes_part(spouts[0]):
             raise TopologyChanged(
