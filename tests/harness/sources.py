@@ -101,9 +101,8 @@ class _RangesEmitter(TransactionalEmitter):
     def emit_batch(
         self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
     ) -> None:
-        assert isinstance(metadata, list)
         if self.first:
-            self.source.emit(*metadata, collector)  # type: ignore[arg-type]
+            self.source.emit(_start(metadata), _end(metadata), collector)
 
     def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
         _commit(self.source, attempt, metadata)
@@ -163,8 +162,7 @@ class _PartitionedEmitter(PartitionedTransactionalEmitter):
         partition: int,
         metadata: Json,
     ) -> None:
-        assert isinstance(metadata, list)
-        self.source.emit(*metadata, collector)  # type: ignore[arg-type]
+        self.source.emit(_start(metadata), _end(metadata), collector)
 
     def commit(self, attempt: TransactionAttempt, metadata: Json) -> None:
         _commit(self.source, attempt, metadata)
@@ -217,9 +215,16 @@ def _commit(source: Source, attempt: TransactionAttempt, metadata: Json) -> None
     source.told.append((attempt.txid, metadata))
 
 
+def _start(metadata: Json) -> int:
+    return _bound(metadata, 0)
+
+
 def _end(metadata: Json) -> int:
-    if metadata is None:
-        return 0
+    return 0 if metadata is None else _bound(metadata, 1)
+
+
+def _bound(metadata: Json, at: int) -> int:
     assert isinstance(metadata, list)
-    assert isinstance(metadata[1], int)
-    return metadata[1]
+    found = metadata[at]
+    assert isinstance(found, int)
+    return found

@@ -250,24 +250,19 @@ def fitted(
         CorruptNodeError: It is not known which spout the metadata is of.
         TopologyChanged: The only spout that is left is absent from a batch that is to be replayed.
     """
-    if metadata.spouts is None:
-        if len(spouts) == 1:
-            return metadata
-        if before is None:
-            raise CorruptNodeError(
-                f"the metadata of txid {txid} does not say which spout it is of; got "
-                f"{metadata_to_json(metadata)!r:.200}; expected metadata of "
-                f"{', '.join(map(repr, spouts))}; put it back with txtopo.operations.repair_node",
-                txid=txid,
-            )
-        cut, content = (
-            None if each is None else {part_of(before, part): v for part, v in each.items()}
-            for each in (metadata.cut, metadata.content)
+    if metadata.spouts is None and len(spouts) == 1:
+        return metadata
+    if metadata.spouts is None and before is None:
+        raise CorruptNodeError(
+            f"the metadata of txid {txid} does not say which spout it is of; got "
+            f"{metadata_to_json(metadata)!r:.200}; expected metadata of "
+            f"{', '.join(map(repr, spouts))}; put it back with txtopo.operations.repair_node",
+            txid=txid,
         )
-        plan: dict[str, Json] = {"planned": metadata.planned}
-        metadata = BatchMetadata(None, cut, content, spouts={before: plan})
-    assert metadata.spouts is not None
-    if metadata.cut is None and not replayed and {*spouts} - {*metadata.spouts}:
+    if before is not None and metadata.spouts is None:
+        metadata = _of_one(before, metadata)
+    known = metadata.spouts or {}
+    if metadata.cut is None and not replayed and {*spouts} - {*known}:
         # Its spouts had no cut, and a new one may have: at the beginning.
         metadata = replace(metadata, cut={})
     if len(spouts) == 1:
@@ -275,12 +270,11 @@ def fitted(
             raise TopologyChanged(
                 f"txid {txid} was planned by other spouts than {spouts[0]!r} and is not committed "
                 "yet, so the topology cannot go on with that one alone; expected all of "
-                f"{', '.join(map(repr, metadata.spouts))}; start it with them until it is idle, "
+                f"{', '.join(map(repr, known))}; start it with them until it is idle, "
                 "and take spouts out then",
                 txid=txid,
             )
         return metadata.of(spouts[0])
-    known = metadata.spouts
     cut, content, kept = (
         None
         if each is None
@@ -296,6 +290,15 @@ def fitted(
         spouts={spout: known.get(spout, absent()) for spout in spouts},
         kept=kept,
     )
+
+
+def _of_one(spout: str, metadata: BatchMetadata) -> BatchMetadata:
+    """Return metadata without ids as that of several spouts, of which it knows one."""
+    cut, content = (
+        None if each is None else {part_of(spout, part): v for part, v in each.items()}
+        for each in (metadata.cut, metadata.content)
+    )
+    return BatchMetadata(None, cut, content, spouts={spout: {"planned": metadata.planned}})
 
 
 def check_metadata_size(txid: int, metadata: BatchMetadata) -> None:

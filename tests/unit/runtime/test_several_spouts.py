@@ -22,7 +22,11 @@ from txtopo.state import Count, State, Sum
 from txtopo.transactional_state import nodes
 from txtopo.transactional_state.memory import MemoryEnsemble
 
-KINDS = {"ranges": Ranges, "partitioned": Partitioned, "opaque": Opaque}
+KINDS: dict[str, type[Ranges] | type[Partitioned] | type[Opaque]] = {
+    "ranges": Ranges,
+    "partitioned": Partitioned,
+    "opaque": Opaque,
+}
 
 
 def built(state: State, *sources: Source, tasks: int = 1) -> Topology:
