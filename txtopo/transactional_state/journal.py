@@ -106,11 +106,8 @@ class Journal:
         known = node.value.get("topology") if node and isinstance(node.value, dict) else None
         if fingerprint is not None and not allow_change:
             _check_unchanged(known, fingerprint)
-        if (kept := known if fingerprint is None else fingerprint) is not None:
-            value["topology"] = kept
         self.began_with = began_with(node)
-        if only_spout_of(kept) is None and self.began_with is not None:
-            value["spout"] = self.began_with
+        value |= _topology(known if fingerprint is None else fingerprint, self.began_with)
         claim: list[Step] = [CompareAndSet(EPOCH, value, node.version if node else None)]
         # A coordinator of a lost node may still hold its version; a new node must be past it.
         rewrites = min(above, REWRITES_MAX) if node is None else 0
@@ -294,6 +291,14 @@ def unfinished(operation: dict[str, Json]) -> OperationUnfinished:
         verb=verb,
         arguments=arguments,
     )
+
+
+def _topology(kept: Json, spout: str | None) -> dict[str, Json]:
+    """Return what ``/epoch`` says of the topology: nothing of its spout if it has one."""
+    value: dict[str, Json] = {} if kept is None else {"topology": kept}
+    if spout is not None and only_spout_of(kept) is None:
+        value["spout"] = spout
+    return value
 
 
 def _check_unchanged(known: Json, fingerprint: dict[str, Json]) -> None:

@@ -125,7 +125,7 @@ def test_a_batch_of_several_spouts_is_taken_out(three: Three) -> None:
     [
         ({"planned": 1, "cut": {"0": [2, 4]}}, "expected {'spouts': {'ranges': {'planned': …}"),
         ({"spouts": {"range": {"planned": 1}}, "cut": {}}, "'range' is no spout of the topology"),
-        ({"spouts": dict.fromkeys(NAMES, {"planned": 1}), "cut": None}, "its cut is None"),
+        ({"spouts": {name: {"planned": 1} for name in NAMES}, "cut": None}, "its cut is None"),
         ({"spouts": {}, "cut": {"0": [2, 4]}}, "'0' in its cut is no spout/partition"),
         ({"spouts": {"ranges": 3}, "cut": {}}, "cannot be used"),
         ({"spouts": {"ranges": {"planned": [0, 9]}}, "cut": {}}, "where it was planned to end"),
