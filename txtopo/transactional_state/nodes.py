@@ -41,7 +41,7 @@ from __future__ import annotations
 import json
 import re
 from ast import literal_eval
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from txtopo.attempt import TransactionAttempt
@@ -267,28 +267,30 @@ def fitted(
         metadata = replace(metadata, cut={})
     if len(spouts) == 1:
         if replayed and not metadata.takes_part(spouts[0]):
-            raise TopologyChanged(
-                f"txid {txid} was planned by other spouts than {spouts[0]!r} and is not committed "
-                "yet, so the topology cannot go on with that one alone; expected all of "
-                f"{', '.join(map(repr, known))}; start it with them until it is idle, "
-                "and take spouts out then",
-                txid=txid,
-            )
+            raise _left_alone(txid, spouts[0], known)
         return metadata.of(spouts[0])
     cut, content, kept = (
-        None
-        if each is None
-        else {
-            part_of(spout, part): v for spout in spouts for part, v in of_spout(spout, each).items()
-        }
+        None if each is None else _of_spouts(spouts, each)
         for each in (metadata.cut, metadata.content, metadata.kept)
     )
-    return BatchMetadata(
-        None,
-        cut,
-        content,
-        spouts={spout: known.get(spout, absent()) for spout in spouts},
-        kept=kept,
+    plans = {spout: known.get(spout, absent()) for spout in spouts}
+    return BatchMetadata(None, cut, content, spouts=plans, kept=kept)
+
+
+def _of_spouts(spouts: Sequence[str], parts: Mapping[str, Json]) -> dict[str, Json]:
+    return {
+        part_of(spout, part): value
+        for spout in spouts
+        for part, value in of_spout(spout, parts).items()
+    }
+
+
+def _left_alone(txid: int, spout: str, known: Iterable[str]) -> TopologyChanged:
+    return TopologyChanged(
+        f"txid {txid} was planned by other spouts than {spout!r} and is not committed yet, so the "
+        f"topology cannot go on with that one alone; expected all of {', '.join(map(repr, known))};"
+        " start it with them until it is idle, and take spouts out then",
+        txid=txid,
     )
 
 
